@@ -1,0 +1,64 @@
+# Every target sets up what it needs in .venv and says what it does; the second run is fast.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long check format bench bench-local clean
+
+help:  ## show the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/base.stamp  ## the levels at work, in half a minute
+	@$(BIN)/python -m hocket.demo
+
+test: $(VENV)/dev.stamp  ## all tests, the documentation's snippets, and branch coverage
+	@echo "==> tests (every snippet of README and docs among them), with branch coverage"
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
+	@$(BIN)/coverage report --include='src/hocket/local/*' --fail-under=100
+
+test-long: $(VENV)/dev.stamp  ## the stress suites at full length, and the queue contract 20 times over
+	@echo "==> stress at full length"
+	@HOCKET_STRESS=long $(BIN)/python -m pytest -m stress
+	@for round in $$(seq 1 20); do \
+	  echo "==> queue contract, round $$round of 20"; \
+	  $(BIN)/python -m pytest -q tests/contract || exit 1; \
+	done
+
+check: $(VENV)/dev.stamp  ## ruff, mypy --strict, import-linter
+	@echo "==> ruff";          $(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@echo "==> mypy --strict"; $(BIN)/mypy
+	@echo "==> import-linter"; $(BIN)/lint-imports
+
+format: $(VENV)/dev.stamp  ## let ruff lay the code out
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+bench: bench-local  ## every benchmark
+
+bench-local: $(VENV)/bench.stamp  ## channels, pump and queues against their peers
+	@$(BIN)/python -m benchmarks.local $(BENCH_ARGS)
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "Hocket needs Python 3.11 or newer: install it (Debian: apt-get install python3 python3-venv)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Hocket needs Python 3.11 or newer; $(PYTHON) is older. Set it with: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "==> creating $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "The venv module is missing (Debian: apt-get install python3-venv)"; exit 1; }
+
+$(VENV)/base.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "==> installing hocket"
+	@$(PIP) -e . && touch $@
+
+$(VENV)/dev.stamp: $(VENV)/base.stamp
+	@echo "==> installing the tools for tests and checks"
+	@$(PIP) -e '.[dev]' && touch $@
+
+$(VENV)/bench.stamp: $(VENV)/base.stamp
+	@echo "==> installing the peers that the benchmarks measure against"
+	@$(PIP) -e '.[bench]' && touch $@
+
+clean:  ## remove what the targets made
+	@rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
