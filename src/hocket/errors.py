@@ -63,7 +63,13 @@ class PortNotBound(HocketError):
 
 
 class Timeout(HocketError, TimeoutError):
-    """The time given ran out before the thing happened; it has not happened."""
+    """The time given ran out before the thing happened; it has not happened.
+
+    `partial` and `written` are those of `read_exactly` and `write_all`, as in `Disconnected`.
+    """
+
+    partial = b""
+    written = 0
 
 
 class WouldBlock(HocketError):
@@ -99,7 +105,7 @@ class Disconnected(HocketError):
 
 
 class Aborted(HocketError):
-    """A message queue was cut by force; what was in transit is listed here, so nothing is lost unseen.
+    """A message queue was cut by force; what was in transit is listed here, not lost unseen.
 
     `undelivered` are the messages of this side that the other side did not take, `unread` those
     of the other side that this side did not take, each in the order they were sent.

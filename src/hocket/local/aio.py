@@ -1,0 +1,60 @@
+"""The asyncio face of waiting: the same rules and the same lists as `waiting`, for coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from hocket.local.waiting import Deadline, Waiters
+
+T = TypeVar("T")
+
+
+class SleepingCoroutine:
+    """A place for one coroutine to sleep in, once, until `wake` is called from any thread."""
+
+    __slots__ = ("_future", "_loop")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._future = self._loop.create_future()
+
+    def wake(self) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(self._resume)
+        except RuntimeError:  # the loop was closed and its coroutine left behind
+            return False
+        return True
+
+    def _resume(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def sleep(self) -> None:
+        await self._future
+
+
+async def wait_async(
+    attempt: Callable[[], T | None], waiters: Waiters, deadline: Deadline, what: str
+) -> T:
+    """Call `attempt` until it gives something other than None, suspended in between."""
+    try:
+        async with asyncio.timeout(deadline.remaining()):
+            while True:
+                sleeper = SleepingCoroutine()
+                waiters.append(sleeper.wake)
+                try:
+                    result = attempt()
+                    if result is not None:
+                        return result
+                    await sleeper.sleep()
+                except BaseException:
+                    # We leave with nothing: a wake-up spent on us goes to the next in line.
+                    if not waiters.withdraw(sleeper.wake):
+                        waiters.wake_one()
+                    raise
+                finally:
+                    waiters.withdraw(sleeper.wake)
+    except TimeoutError as exc:
+        raise deadline.missed(what) from exc

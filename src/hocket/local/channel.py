@@ -1,0 +1,363 @@
+"""A full-duplex byte stream between two threads: two `Channel` ends over two circular buffers.
+
+Rule 1: bytes flow without a lock; only an ending takes `_endings`, because who was first (the last
+        write, the last read, or the disconnect) must have one answer for both sides.
+Rule 2: a byte whose write returned is read by the other side, or the other side had left.
+Rule 3: a byte whose write raised is never read.
+
+A stream ends twice: its writer goes (then the reader drains it and only then is disconnected) or
+its reader goes (then a write raises). A write or read that finds the stream cut under its hands
+settles, inside `_endings`, how much of it counts.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from hocket.errors import BusyResource, Disconnected, Timeout
+from hocket.local.aio import wait_async
+from hocket.local.checks import as_bytes_view, readable_span, whole_number, writable_span
+from hocket.local.circular_buffer import CircularBuffer
+from hocket.local.waiting import NEVER, Deadline, Waiters, wait
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from typing_extensions import Buffer
+
+BUFFER_BYTES = 1 << 20  # each way; 64 KiB writes gain little from more (see benchmarks/results)
+
+_endings = Lock()  # one for all streams: held for a few steps, once or twice in a stream's life
+
+
+class Stream:
+    """One direction of a channel."""
+
+    __slots__ = ("buffer", "cut", "drained", "reader_gone", "readers", "writer_gone", "writers")
+
+    def __init__(self, capacity: int) -> None:
+        self.buffer = CircularBuffer(capacity)
+        self.readers = Waiters()
+        self.writers = Waiters()
+        self.cut = False  # one of the two below; the only one the fast path looks at
+        self.writer_gone = False
+        self.reader_gone = False
+        self.drained = False  # the reader has been told that there is no more
+
+    def put(self, data: bytes | memoryview, size: int) -> int | None:
+        """How many bytes were taken, None when there is no room."""
+        if self.cut:
+            raise self._write_refused()
+        count = self.buffer.put(data, size)
+        if not count:
+            return None
+        if self.cut:
+            count = self._settle_put(count)
+        if self.readers:
+            self.readers.wake_one()
+        return count
+
+    def take(self, target: memoryview, size: int) -> int | None:
+        """How many bytes were given, None when there are none yet."""
+        if self.cut:
+            return self._take_rest(target, size)
+        count = self.buffer.take(target, size)
+        if not count:
+            return None
+        if self.cut:
+            count = self._settle_take(count)
+        if self.writers:
+            self.writers.wake_one()
+        return count
+
+    def leave(self, *, as_writer: bool) -> None:
+        with _endings:
+            if as_writer:
+                self.writer_gone = True
+            else:
+                self.reader_gone = True
+            self.cut = True
+        self.readers.wake_all()
+        self.writers.wake_all()
+
+    def at_end(self) -> bool:
+        """Whether the reader has nothing more to expect; once True, it stays True."""
+        if not self.writer_gone:
+            return False
+        with _endings:
+            self.drained = self.drained or self.buffer.empty()
+            return self.drained
+
+    def _settle_put(self, count: int) -> int:
+        with _endings:
+            if self.reader_gone or self.drained:
+                count -= self.buffer.retract(count)
+        if not count:
+            raise self._write_refused()
+        return count
+
+    def _settle_take(self, count: int) -> int:
+        with _endings:
+            if self.reader_gone:
+                count -= self.buffer.untake(count)
+        if not count:
+            raise self._read_refused()
+        return count
+
+    def _take_rest(self, target: memoryview, size: int) -> int:
+        with _endings:
+            if not self.reader_gone:
+                count = self.buffer.take(target, size)
+                if count:
+                    return count
+                self.drained = True
+        raise self._read_refused()
+
+    def _write_refused(self) -> Disconnected:
+        return Disconnected(
+            "this end of the channel was disconnected"
+            if self.writer_gone
+            else "the other end has disconnected; what is written now would never be read"
+        )
+
+    def _read_refused(self) -> Disconnected:
+        return Disconnected(
+            "this end of the channel was disconnected"
+            if self.reader_gone
+            else "the other end has disconnected, and every byte it sent has been read"
+        )
+
+
+class Channel:
+    """One end of a lossless FIFO byte stream in both directions.
+
+    One thread (or coroutine) may read and one may write at each end at the same time; a second
+    reader or writer gets `BusyResource` and harms nobody. `read` and `write` move at least one
+    byte, unless asked for none, and wait until they can. Bytes that were written, and not yet
+    read when their reader disconnects, are gone with it.
+    """
+
+    __slots__ = ("__weakref__", "_inbound", "_outbound", "_reading", "_writing")
+
+    def __init__(self, inbound: Stream, outbound: Stream) -> None:
+        self._inbound = inbound
+        self._outbound = outbound
+        # Whoever pops the one token may work. A list's pop is atomic and a fifth of a lock's cost.
+        self._reading = [None]
+        self._writing = [None]
+
+    @classmethod
+    def pair(cls, buffer_bytes: int = BUFFER_BYTES) -> tuple[Channel, Channel]:
+        """Two joined ends, with a buffer of `buffer_bytes` each way."""
+        return join(buffer_bytes, buffer_bytes)
+
+    def write(
+        self,
+        buffer: Buffer,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """Hand over at least one byte of `buffer` and return how many; wait while there is no room.
+
+        Raises Disconnected when either end has disconnected: the bytes were then not taken.
+        """
+        data: bytes | memoryview
+        if type(buffer) is bytes and length is None and type(offset) is int and not offset:
+            data = buffer
+        else:
+            data = readable_span(buffer, offset, length)
+        deadline = NEVER if timeout is None else Deadline(timeout)
+        size = len(data)
+        if not size:
+            return 0
+        try:
+            self._writing.pop()
+        except IndexError:
+            raise _busy("writing") from None
+        try:
+            stream = self._outbound
+            return stream.put(data, size) or wait(
+                partial(stream.put, data, size), stream.writers, deadline, "write"
+            )
+        finally:
+            self._writing.append(None)
+
+    async def write_async(
+        self,
+        buffer: Buffer,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """`write` for a coroutine."""
+        data = readable_span(buffer, offset, length)
+        deadline = Deadline(timeout)
+        size = len(data)
+        if not size:
+            return 0
+        try:
+            self._writing.pop()
+        except IndexError:
+            raise _busy("writing") from None
+        try:
+            stream = self._outbound
+            count = stream.put(data, size)
+            if count is None:
+                attempt = partial(stream.put, data, size)
+                count = await wait_async(attempt, stream.writers, deadline, "write")
+            return count
+        finally:
+            self._writing.append(None)
+
+    def read(
+        self,
+        buffer: Buffer,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """Fill at least one byte of `buffer` and return how many; wait while there is nothing.
+
+        Raises Disconnected once the other end has disconnected and all it sent has been read, or
+        when this end was disconnected.
+        """
+        target = writable_span(buffer, offset, length)
+        deadline = NEVER if timeout is None else Deadline(timeout)
+        size = len(target)
+        if not size:
+            return 0
+        try:
+            self._reading.pop()
+        except IndexError:
+            raise _busy("reading") from None
+        try:
+            stream = self._inbound
+            return stream.take(target, size) or wait(
+                partial(stream.take, target, size), stream.readers, deadline, "read"
+            )
+        finally:
+            self._reading.append(None)
+
+    async def read_async(
+        self,
+        buffer: Buffer,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """`read` for a coroutine."""
+        target = writable_span(buffer, offset, length)
+        deadline = Deadline(timeout)
+        size = len(target)
+        if not size:
+            return 0
+        try:
+            self._reading.pop()
+        except IndexError:
+            raise _busy("reading") from None
+        try:
+            stream = self._inbound
+            count = stream.take(target, size)
+            if count is None:
+                attempt = partial(stream.take, target, size)
+                count = await wait_async(attempt, stream.readers, deadline, "read")
+            return count
+        finally:
+            self._reading.append(None)
+
+    def write_all(self, data: Buffer, *, timeout: float | None = None) -> None:
+        """Hand over all of `data`; cut short, the error's `written` says how much was taken."""
+        view = as_bytes_view(data)
+        deadline = Deadline(timeout)
+        written = 0
+        while written < len(view):
+            try:
+                written += self.write(view[written:], timeout=deadline.remaining())
+            except (Disconnected, Timeout) as cut_short:
+                cut_short.written = written
+                raise
+
+    async def write_all_async(self, data: Buffer, *, timeout: float | None = None) -> None:
+        """`write_all` for a coroutine."""
+        view = as_bytes_view(data)
+        deadline = Deadline(timeout)
+        written = 0
+        while written < len(view):
+            try:
+                written += await self.write_async(view[written:], timeout=deadline.remaining())
+            except (Disconnected, Timeout) as cut_short:
+                cut_short.written = written
+                raise
+
+    def read_exactly(self, count: int, *, timeout: float | None = None) -> bytes:
+        """The next `count` bytes; cut short, the error's `partial` holds what had come."""
+        target = bytearray(whole_number(count, "count"))
+        deadline = Deadline(timeout)
+        read = 0
+        while read < count:
+            try:
+                read += self.read(target, read, timeout=deadline.remaining())
+            except (Disconnected, Timeout) as cut_short:
+                cut_short.partial = bytes(target[:read])
+                raise
+        return bytes(target)
+
+    async def read_exactly_async(self, count: int, *, timeout: float | None = None) -> bytes:
+        """`read_exactly` for a coroutine."""
+        target = bytearray(whole_number(count, "count"))
+        deadline = Deadline(timeout)
+        read = 0
+        while read < count:
+            try:
+                read += await self.read_async(target, read, timeout=deadline.remaining())
+            except (Disconnected, Timeout) as cut_short:
+                cut_short.partial = bytes(target[:read])
+                raise
+        return bytes(target)
+
+    def disconnect(self) -> None:
+        """Leave at once, from any thread, any number of times.
+
+        Whoever is blocked at this end is woken with Disconnected. The other end still reads all
+        that was written here, and is disconnected then.
+        """
+        self._outbound.leave(as_writer=True)
+        self._inbound.leave(as_writer=False)
+
+    @property
+    def disconnected(self) -> bool:
+        """True once this end has left, or the other has and all its bytes have been read."""
+        return self._outbound.writer_gone or self._inbound.at_end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.disconnect()
+
+    def __repr__(self) -> str:
+        state = "disconnected" if self.disconnected else "connected"
+        return f"<Channel {state}, {len(self._inbound.buffer)} bytes to read>"
+
+
+def join(first_inbound_bytes: int, second_inbound_bytes: int) -> tuple[Channel, Channel]:
+    """Two joined ends, each with its own size of inbound buffer."""
+    to_first, to_second = Stream(first_inbound_bytes), Stream(second_inbound_bytes)
+    return Channel(to_first, to_second), Channel(to_second, to_first)
+
+
+def _busy(doing: str) -> BusyResource:
+    return BusyResource(f"another thread is {doing} at this end of the channel; one at a time")

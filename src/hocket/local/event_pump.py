@@ -1,0 +1,288 @@
+"""One thread that runs events, one at a time, in the order they were posted.
+
+Rule 1: only the pump's thread takes from the queue and touches the timers' heap.
+Rule 2: whatever runs on the pump must not wait; it posts, and returns.
+Rule 3: after `stop` nothing new is taken; what lives on the pump (`attach`) is told on its thread,
+        after the last task, and may still say its last words there.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from os import sched_yield
+from threading import Lock, Thread, get_ident
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
+
+from hocket.errors import Closed
+from hocket.local.checks import check_callable
+from hocket.local.event_queue import EventQueue
+from hocket.local.waiting import SPINS, SleepingThread, check_timeout
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+Event = Callable[[], object]
+
+log = logging.getLogger("hocket")
+
+
+class Resident(Protocol):
+    """What lives on a pump and must know when the pump stops."""
+
+    def pump_stopped(self) -> None: ...
+
+
+class Timer:
+    """A call that waits for its time; `cancel` may come from any thread, until it has run."""
+
+    __slots__ = ("_call", "_due", "_order")
+    _orders = count()
+
+    def __init__(self, due: float, call: Event) -> None:
+        self._due = due
+        self._order = next(self._orders)  # same time: first asked, first run
+        self._call: Event | None = call
+
+    def cancel(self) -> None:
+        self._call = None
+
+    def __call__(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+
+    def due_by(self, now: float) -> bool:
+        return self._due <= now
+
+    def seconds_left(self) -> float:
+        return max(0.0, self._due - monotonic())
+
+    def __lt__(self, other: Timer) -> bool:
+        return (self._due, self._order) < (other._due, other._order)
+
+
+class Condition:
+    """A place where calls wait for a notification, oldest first; they run on the pump."""
+
+    __slots__ = ("_pump", "_waiting")
+
+    def __init__(self, pump: EventPump) -> None:
+        self._pump = pump
+        self._waiting: deque[Event] = deque()
+
+    def wait(self, call: Event) -> None:
+        """Post `call` when the condition is next notified."""
+        check_callable(call, "what waits on a condition")
+        self._pump.check_open()
+        self._waiting.append(call)
+
+    def notify(self) -> None:
+        """Post the call that has waited longest, if any."""
+        try:
+            call = self._waiting.popleft()
+        except IndexError:
+            return
+        self._pump.post(call)
+
+    def notify_all(self) -> None:
+        """Post every call that waits now, oldest first."""
+        for _ in range(len(self._waiting)):
+            self.notify()
+
+
+class EventPump:
+    """Runs posted calls on one thread of its own, strictly in the order posted.
+
+    A call that raises is reported to `on_error` (by default: logged) and the pump goes on.
+    """
+
+    def __init__(self, name: str = "pump") -> None:
+        self.name = name
+        self.on_error: Callable[[BaseException], object] | None = None
+        self._queue: EventQueue[Event] = EventQueue()
+        self._timers: list[Timer] = []
+        self._residents: dict[Resident, None] = {}  # in the order they came
+        self._last_words: deque[Event] = deque()
+        self._drain = True
+        # A daemon, so that a pump somebody forgot to stop does not keep the process alive.
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._starting = Lock()
+        self.thread_id: int | None = None
+
+    # --- for everybody ---------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def stopping(self) -> bool:
+        """True from the call of `stop` on."""
+        return self._queue.closed
+
+    def start(self) -> Self:
+        """Start the thread; what was posted before runs first. Again while running: no effect."""
+        self.check_open()
+        self._start()
+        return self
+
+    def post(self, call: Event) -> None:
+        """Run `call` on the pump after all that was posted before; from any thread, never waits.
+
+        Raises Closed after `stop`.
+        """
+        if not callable(call):
+            check_callable(call, "a posted event")
+        self._queue.put(call)
+
+    def call_later(self, delay: float, call: Event) -> Timer:
+        """Run `call` on the pump in `delay` seconds, unless it is cancelled or the pump stops."""
+        check_callable(call, "a delayed event")
+        check_timeout(delay, "delay")
+        timer = Timer(monotonic() + delay, call)
+        self._queue.put(lambda: heapq.heappush(self._timers, timer))
+        return timer
+
+    def condition(self) -> Condition:
+        return Condition(self)
+
+    def stop(self, drain: bool = True) -> None:
+        """Run what is queued (or, with `drain=False`, drop it), drop the timers, and end.
+
+        Every later post raises Closed. Waits for the thread to end, except on that thread.
+        """
+        if not self._queue.closed:
+            self._drain = drain
+            self._queue.close()
+            if not drain:
+                self._queue.events.clear()
+        self._start()  # a pump that never ran still owes what was posted
+        if not self.on_own_thread():
+            self._thread.join()
+
+    # --- for what lives on the pump -------------------------------------------------------
+
+    def on_own_thread(self) -> bool:
+        return get_ident() == self.thread_id
+
+    def check_open(self) -> None:
+        if self._queue.closed:
+            raise Closed(f"pump {self.name!r} was stopped")
+
+    def attach(self, resident: Resident) -> None:
+        """`resident.pump_stopped()` is called on the pump's thread when the pump stops."""
+        self._residents[resident] = None
+        if self._queue.closed:  # looked at after we entered, so that no resident is forgotten
+            self.detach(resident)
+            self.check_open()
+
+    def detach(self, resident: Resident) -> None:
+        self._residents.pop(resident, None)
+
+    def post_if_open(self, call: Event) -> bool:
+        """`post`, or False where the pump has stopped."""
+        try:
+            self._queue.put(call)
+        except Closed:
+            return False
+        return True
+
+    def post_last(self, call: Event) -> None:
+        """`post`; on a stopping pump, run `call` after the last task, as long as it breathes."""
+        if not self.post_if_open(call):
+            self._last_words.append(call)
+
+    def report(self, error: BaseException) -> None:
+        """Hand an error to `on_error`; never raises."""
+        try:
+            if self.on_error is not None:
+                self.on_error(error)
+                return
+        except BaseException:
+            log.exception("pump %r: on_error itself failed", self.name)
+        log.error("pump %r: an event failed and was skipped", self.name, exc_info=error)
+
+    # --- the thread ----------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread.ident is None:
+                self._thread.start()
+
+    def _run(self) -> None:
+        self.thread_id = get_ident()
+        queue = self._queue
+        while not queue.closed:
+            if queue.events:
+                self._run_events(queue.events)
+            else:
+                self._sleep()
+            if self._timers:
+                self._post_due_timers()
+        while self._drain and not queue.finish():
+            self._run_events(queue.events)
+        while not queue.finish():
+            queue.events.clear()
+        self._timers.clear()
+        for resident in list(self._residents):
+            self._guard(resident.pump_stopped)
+        while self._last_words:
+            self._run_events(self._last_words)
+
+    def _run_events(self, events: deque[Event]) -> None:
+        """Run those that are here now; what they post comes after a look at the timers."""
+        popleft = events.popleft
+        for _ in range(len(events)):
+            try:
+                event = popleft()
+            except IndexError:  # dropped by `stop(drain=False)`
+                return
+            try:
+                event()
+            except BaseException as error:  # noqa: BLE001 - reported, and the pump goes on
+                self.report(error)
+
+    def _guard(self, call: Event) -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001
+            self.report(error)
+
+    def _post_due_timers(self) -> None:
+        now = monotonic()
+        while self._timers and self._timers[0].due_by(now):
+            self._queue.events.append(heapq.heappop(self._timers))
+
+    def _sleep(self) -> None:
+        """Until there is an event, a timer is due, or the pump is stopped; woken early is fine."""
+        queue = self._queue
+        for _ in range(SPINS):
+            sched_yield()
+            if queue.events:
+                return
+        sleeper = SleepingThread()
+        queue.takers.append(sleeper.wake)
+        if not queue.events and not queue.closed:
+            sleeper.sleep(self._timers[0].seconds_left() if self._timers else None)
+        queue.takers.withdraw(sleeper.wake)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "stopped" if self.stopping else "running" if self.running else "not started"
+        return f"<EventPump {self.name!r}, {state}, {len(self._queue)} events>"

@@ -1,0 +1,147 @@
+"""One direction of a message queue: a bounded FIFO of messages, whoever sits at its two ends.
+
+Rule 1: a message whose `offer` returned True is taken by the other side or listed by `seize`.
+Rule 2: one whose `offer` returned False or None is neither.
+Rule 3: no lock while messages flow. Only large ones (more than an equal share of the byte limit)
+        and endings take one: small messages cannot exceed the byte limit by themselves, because
+        the count limit is reached first, so their bytes need not be counted one by one.
+
+The put side gives offers and waits in `room`; the take side takes and waits in `takers`. A closed
+lane is `drained` once its last message was taken; then, and only then, the taker has learned of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import Lock
+from typing import Any
+
+from hocket.local.checks import as_bytes_view
+from hocket.local.event_queue import remove_identical
+from hocket.local.waiting import Waiters
+
+Message = Any  # bytes-like; any object that gives its memory as a buffer
+
+MESSAGES_MAX = 1024
+BYTES_MAX = 64 << 20
+
+_rare = Lock()  # one for all lanes: endings, and messages so large that a lock does not show
+
+
+class Lane:
+    __slots__ = (
+        "bytes_max",
+        "closing",
+        "drained",
+        "large_bytes",
+        "large_count",
+        "large_from",
+        "messages",
+        "messages_max",
+        "room",
+        "takers",
+    )
+
+    def __init__(self, messages_max: int = MESSAGES_MAX, bytes_max: int = BYTES_MAX) -> None:
+        self.messages: deque[Message] = deque()
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
+        self.large_from = bytes_max // messages_max + 1
+        self.large_bytes = 0  # of the large messages in the lane; 0 while there is none
+        self.large_count = 0
+        self.closing = False  # nothing more will be offered
+        self.drained = False  # closing, and everything offered has been taken or seized
+        self.takers = Waiters()
+        self.room = Waiters()
+
+    def offer(self, message: Message) -> bool | None:
+        """True: taken. None: no room now. False: the lane is closed. Never waits."""
+        size = len(message) if type(message) is bytes else as_bytes_view(message).nbytes
+        if self.closing:
+            return False
+        messages = self.messages
+        if len(messages) >= self.messages_max:
+            return None
+        if size < self.large_from and not self.large_count:
+            messages.append(message)
+        elif not self._append_if_bytes_allow(message, size):
+            return None
+        if self.closing and not self._settle(message):
+            return False
+        if self.takers:
+            self.takers.wake_one()
+        return True
+
+    def taken(self, message: Message) -> None:
+        """To be called after each `messages.popleft()`: make room known."""
+        if self.large_count:
+            self._discount(message)
+        if self.room and self.has_room():
+            self.room.wake_all()
+
+    def has_room(self) -> bool:
+        """Enough of it to be worth waking somebody: half the lane, or all of it."""
+        return len(self.messages) <= self.messages_max // 2 and (
+            self.large_bytes <= self.bytes_max // 2
+        )
+
+    def close(self) -> None:
+        """The put side has finished; what is in the lane can still be taken."""
+        self.closing = True
+        self.takers.wake_all()
+        self.room.wake_all()
+
+    def finish(self) -> bool:
+        """Declare a closing lane drained, if it is empty."""
+        with _rare:
+            if self.closing and not self.messages:
+                self.drained = True
+        if self.drained:
+            self.takers.wake_all()
+        return self.drained
+
+    def seize(self) -> list[Message]:
+        """End the lane by force and return what nobody had taken."""
+        seized = []
+        with _rare:
+            self.closing = self.drained = True
+            while True:
+                try:
+                    seized.append(self.messages.popleft())  # one by one: a taker may race us
+                except IndexError:
+                    break
+            self.large_bytes = self.large_count = 0
+        self.takers.wake_all()
+        self.room.wake_all()
+        return seized
+
+    def _settle(self, message: Message) -> bool:
+        """The lane was closed while we appended: either ours is taken, or it never was here."""
+        with _rare:
+            if not self.drained:
+                return True
+            before = len(self.messages)
+            remove_identical(self.messages, message)
+            return len(self.messages) == before  # gone already: taken or seized, so it counts
+
+    def _append_if_bytes_allow(self, message: Message, size: int) -> bool:
+        with _rare:
+            small_count = len(self.messages) - self.large_count
+            held = self.large_bytes + small_count * self.large_from  # at most
+            if held + size > self.bytes_max:
+                held = sum(as_bytes_view(m).nbytes for m in list(self.messages))
+            if self.messages and held + size > self.bytes_max:
+                return False
+            if size >= self.large_from:
+                self.large_count += 1
+                self.large_bytes += size
+            self.messages.append(message)
+            return True
+
+    def _discount(self, message: Message) -> None:
+        size = as_bytes_view(message).nbytes
+        if size >= self.large_from:
+            with _rare:
+                if not self.drained:  # seized meanwhile: the counts are settled
+                    self.large_count -= 1
+                    self.large_bytes -= size

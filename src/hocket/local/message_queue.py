@@ -1,0 +1,455 @@
+"""One end of a connection that carries whole messages, in order, both ways.
+
+Rule 1: listeners hear everything on the pump of their own broker, and only there.
+Rule 2: whatever ends a connection is decided once for both ends, under `_endings`.
+Rule 3: an end is told `closed` after the last message it is told of.
+
+An end has two lanes: it takes from `_inbound` and offers to `_outbound`. In the full-event world
+the outbound lane of one end IS the inbound lane of the other. In the mixed world two ferries carry
+messages from lane to lane over a channel (`mixed_queue_broker`); nothing else differs.
+
+Delivery to a listener is either under way (`_deliver` is on the pump) or at rest (`_wake_delivery`
+stands among the takers of the inbound lane, so that the next offer posts `_deliver`).
+
+Closing: an end that closes closes its outbound lane. The other end learns of it when it has taken
+everything before, and closes its own. When both lanes are drained, both ends are told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol
+
+from hocket.errors import Aborted, BusyResource, Closed, WrongThread
+from hocket.local.aio import wait_async
+from hocket.local.lane import Lane, Message
+from hocket.local.listeners import hears_sent, tell
+from hocket.local.waiting import NEVER, Deadline, wait
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from hocket.local.event_pump import EventPump
+
+# Messages delivered to one listener before the pump turns to other events.
+DELIVERIES_MAX = 256
+
+_endings = Lock()  # one for all queues: taken when a connection ends
+
+
+class QueueOwner(Protocol):
+    """The broker, as its queues see it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def pump(self) -> EventPump: ...
+
+    def forget(self, queue: MessageQueue) -> None: ...
+
+
+class Carrier(Protocol):
+    """What carries messages between the lanes of two ends that do not share them."""
+
+    def stop(self) -> None:
+        """Return when nothing is moved any more."""
+
+    def in_transit(self, sender: MessageQueue) -> list[Message]:
+        """What has left the sender's lane and not reached the other; after `stop` only."""
+
+
+class MessageQueue:
+    """One end of a connection, made by a broker: whole messages in order, both ways."""
+
+    __slots__ = (
+        "__weakref__",
+        "_carrier",
+        "_closed",
+        "_ended",
+        "_inbound",
+        "_listener",
+        "_outbound",
+        "_owes_writable",
+        "_paused",
+        "_peer",
+        "_pump",
+        "_reason",
+        "_told",
+        "_wants_sent",
+        "broker",
+        "local_port",
+        "remote_port",
+    )
+    _peer: MessageQueue
+
+    def __init__(self, broker: QueueOwner, local_port: int, inbound: Lane, outbound: Lane) -> None:
+        self.broker = broker
+        self.local_port = local_port
+        self.remote_port = -1
+        self._pump = broker.pump
+        self._inbound = inbound
+        self._outbound = outbound
+        self._carrier: Carrier | None = None
+        self._listener: object | None = None
+        self._wants_sent = False
+        self._paused = False
+        self._owes_writable = False  # to the next listener
+        self._closed = False  # by us, or the other side's close has been learned of
+        self._ended = False  # nothing is exchanged any more, for `_reason`
+        self._reason: Aborted | None = None
+        self._told = False  # a listener has heard of the end
+
+    def join(self, peer: MessageQueue, carrier: Carrier | None = None) -> None:
+        """Make the two the ends of one connection."""
+        for end, other in ((self, peer), (peer, self)):
+            end._peer = other
+            end.remote_port = other.local_port
+            end._carrier = carrier
+
+    # --- sending ---------------------------------------------------------------------------
+
+    def send(self, message: Message) -> bool:
+        """Hand the message over, never waiting. From now on it belongs to the receiver.
+
+        False: not taken, either because the queue is full (the listener's `writable` will be
+        called) or because it is closed (`closed` is True).
+        """
+        taken = self._outbound.offer(message)
+        if taken is None:
+            return self._refuse(message)
+        return taken
+
+    def send_wait(self, message: Message, timeout: float | None = None) -> None:
+        """`send` for threads: wait while the queue is full. Raises Closed, Timeout."""
+        deadline = NEVER if timeout is None else Deadline(timeout)
+        pump = self._pump
+        if pump.on_own_thread():
+            raise _must_not_wait("send_wait", "send")
+        lane = self._outbound
+        taken = lane.offer(message)
+        if taken is None:
+            if self._peer._pump.on_own_thread():
+                raise _must_not_wait("send_wait", "send")
+            taken = wait(partial(lane.offer, message), lane.room, deadline, "send")
+        if not taken:
+            raise self._closed_error() from self._reason
+
+    async def send_async(self, message: Message, timeout: float | None = None) -> None:
+        """`send` for coroutines: wait while the queue is full. Raises Closed, Timeout."""
+        deadline = NEVER if timeout is None else Deadline(timeout)
+        lane = self._outbound
+        taken = lane.offer(message)
+        if taken is None:
+            taken = await wait_async(partial(lane.offer, message), lane.room, deadline, "send")
+        if not taken:
+            raise self._closed_error() from self._reason
+
+    def _refuse(self, message: Message) -> bool:
+        """There was no room: leave word, and look once more, because there may be some by now."""
+        room = self._outbound.room
+        if self._room_made not in room:
+            room.append(self._room_made)
+        taken = self._outbound.offer(message)
+        if taken is None:
+            return False
+        room.withdraw(self._room_made)
+        return taken
+
+    def _room_made(self) -> bool:
+        return self._pump.post_if_open(self._tell_writable)
+
+    def _tell_writable(self) -> None:
+        if self._closed:
+            return
+        self._owes_writable = self._listener is None
+        if not self._owes_writable:
+            tell(self._listener, "writable")
+
+    # --- receiving ---------------------------------------------------------------------------
+
+    def receive(self) -> Message | None:
+        """The next message if there is one and no listener is set to get it, else None.
+
+        Raises Closed when the last message has been taken and no more can come.
+        """
+        if self._listener is not None and not self._inbound.drained:
+            return None
+        return self._take()
+
+    def receive_wait(self, timeout: float | None = None) -> Message:
+        """`receive` for threads: wait for the next message. Raises Closed, Timeout."""
+        deadline = NEVER if timeout is None else Deadline(timeout)
+        if self._pump.on_own_thread():
+            raise _must_not_wait("receive_wait", "set_listener")
+        message = self._take_as_reader()
+        if message is None:
+            message = wait(self._take_as_reader, self._inbound.takers, deadline, "receive")
+        return message
+
+    async def receive_async(self, timeout: float | None = None) -> Message:
+        """`receive` for coroutines: wait for the next message. Raises Closed, Timeout."""
+        deadline = NEVER if timeout is None else Deadline(timeout)
+        message = self._take_as_reader()
+        if message is None:
+            takers = self._inbound.takers
+            message = await wait_async(self._take_as_reader, takers, deadline, "receive")
+        return message
+
+    def __iter__(self) -> Iterator[Message]:
+        """Every message until the queue is closed; raises Closed if it was cut by force."""
+        while True:
+            try:
+                yield self.receive_wait()
+            except Closed:
+                if self._reason is not None:
+                    raise
+                return
+
+    def __aiter__(self) -> AsyncMessages:
+        return AsyncMessages(self)
+
+    def _take_as_reader(self) -> Message | None:
+        if self._listener is not None and not self._inbound.drained:
+            raise BusyResource(
+                "a listener is set and gets the messages; set_listener(None) to receive them here"
+            )
+        return self._take()
+
+    def _take(self) -> Message | None:
+        lane = self._inbound
+        try:
+            message = lane.messages.popleft()
+        except IndexError:
+            if lane.drained:
+                raise self._closed_error() from self._reason
+            return None
+        if lane.room or lane.large_count:
+            lane.taken(message)
+        if lane.closing:
+            self.look_again()
+        if self._carrier is None:
+            self._peer.report_sent([message])
+        return message
+
+    # --- listening ---------------------------------------------------------------------------
+
+    def set_listener(self, listener: object | None) -> None:
+        """Have `listener` hear what happens here; None pauses, and what comes then waits."""
+        self._listener = listener
+        self._wants_sent = hears_sent(listener)
+        self._inbound.takers.wake_all()  # threads in receive_wait: they may no longer take
+        self.look_again()
+        if self._owes_writable:
+            self._room_made()
+        if self._ended:
+            self._pump.post_last(self._tell_end)
+
+    def pause(self) -> None:
+        """Hold back `received` (and so the sender) until `resume`; all else is told as before."""
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Something about the inbound lane has changed: have the pump look at it."""
+        self._pump.post_if_open(self._deliver)
+
+    def report_sent(self, messages: list[Message]) -> None:
+        """Messages of ours have been handed over: tell the listener, if it wants to know."""
+        if self._wants_sent:
+            self._pump.post_if_open(partial(self._tell_sent, messages))
+
+    def _wake_delivery(self) -> bool:
+        return self._pump.post_if_open(self._deliver)
+
+    def _deliver(self) -> None:
+        lane = self._inbound
+        listener = self._listener
+        if listener is not None and not self._paused:
+            self._deliver_to(listener)
+        elif lane.messages:
+            lane.takers.wake_one()  # the hint that woke us was meant for a reader
+        if lane.closing and lane.finish():
+            self._inbound_drained()
+
+    def _deliver_to(self, listener: object) -> None:
+        lane = self._inbound
+        popleft = lane.messages.popleft
+        received = getattr(listener, "received", _ignore)
+        sender = self._peer if self._carrier is None and self._peer._wants_sent else None
+        handed_over = []
+        under_way = True
+        while under_way:
+            for _ in range(DELIVERIES_MAX):
+                try:
+                    message = popleft()
+                except IndexError:
+                    under_way = not self._rest()
+                    break
+                if lane.room or lane.large_count:
+                    lane.taken(message)
+                if sender is not None:
+                    handed_over.append(message)
+                try:
+                    received(message)
+                except BaseException as error:  # noqa: BLE001 - reported; the next one follows
+                    self._pump.report(error)
+                if self._listener is not listener or self._paused:
+                    under_way = False
+                    break
+            else:
+                # Others have their turn first; a pump that stops takes no event, so we go on.
+                under_way = not self._pump.post_if_open(self._deliver)
+        if sender is not None and handed_over:
+            sender.report_sent(handed_over)
+
+    def _rest(self) -> bool:
+        """Delivery has caught up: leave word with the lane. False if a message came meanwhile."""
+        lane = self._inbound
+        if self._wake_delivery not in lane.takers:
+            lane.takers.append(self._wake_delivery)
+        return not (lane.messages and lane.takers.withdraw(self._wake_delivery))
+
+    def _tell_sent(self, messages: list[Message]) -> None:
+        for message in messages:
+            try:
+                tell(self._listener, "sent", message)
+            except BaseException as error:  # noqa: BLE001 - reported; the next one follows
+                self._pump.report(error)
+
+    # --- the end -----------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """True once nothing more can be sent from here."""
+        return self._closed
+
+    def close(self) -> None:
+        """End gracefully: what either side has sent still reaches the other, then both are told.
+
+        Nothing more can be sent from here. Messages of the other side, sent before it learned of
+        the close, still arrive and have to be taken; `abort` does not wait for that.
+        """
+        with _endings:
+            if self._closed:
+                return
+            self._closed = True
+        self._close_outbound()
+
+    def abort(self) -> None:
+        """End by force and at once: both sides are told Aborted, with what was not delivered."""
+        self.cut(f"the queue was aborted by broker {self.broker.name!r}")
+
+    def cut(self, why: str) -> None:
+        peer = self._peer
+        with _endings:
+            if self._ended:
+                return
+            for end in (self, peer):
+                end._ended = end._closed = True
+                end._reason = Aborted(why)  # before the lanes end, so that no reader misreads it
+        if self._carrier is not None:
+            self._carrier.stop()
+        for sender, receiver in ((self, peer), (peer, self)):
+            assert sender._reason is not None
+            assert receiver._reason is not None
+            undelivered = sender._seize_outbound()
+            sender._reason.undelivered = undelivered
+            receiver._reason.unread = list(undelivered)
+        self._end()
+        peer._end()
+
+    def _seize_outbound(self) -> list[Message]:
+        if self._carrier is None:
+            return self._outbound.seize()
+        arrived = self._peer._inbound.seize()
+        return [*arrived, *self._carrier.in_transit(self), *self._outbound.seize()]
+
+    def _close_outbound(self) -> None:
+        self._outbound.close()
+        if self._carrier is None:
+            self._peer.look_again()
+
+    def _inbound_drained(self) -> None:
+        """We have taken all the other side had to send, and so have learned of its close."""
+        peer = self._peer
+        with _endings:
+            if self._ended:
+                return
+            learned = not self._closed
+            self._closed = True
+            both_drained = peer._inbound.drained
+            if both_drained:
+                self._ended = peer._ended = True
+        if learned:
+            self._close_outbound()
+        if both_drained:
+            self._end()
+            peer._end()
+
+    def _end(
+        self, undelivered: list[Message] | None = None, unread: list[Message] | None = None
+    ) -> None:
+        if self._reason is not None:
+            self._reason.undelivered = undelivered or []
+            self._reason.unread = unread or []
+        self.broker.forget(self)
+        self._pump.post_last(self._tell_end)
+
+    def _tell_end(self) -> None:
+        if self._listener is not None and not self._told:
+            self._told = True
+            tell(self._listener, "closed", self._reason)
+
+    def _closed_error(self) -> Closed:
+        return Closed(f"the queue on port {self.local_port} of {self.broker.name!r} is closed")
+
+    def __repr__(self) -> str:
+        state = "ended" if self._ended else "closed" if self._closed else "open"
+        return (
+            f"<MessageQueue {self.broker.name!r} {self.local_port} -> {self.remote_port}, "
+            f"{state}, {len(self._inbound.messages)} to receive>"
+        )
+
+
+class AsyncMessages:
+    """`async for` over a queue: ends with a graceful close, raises Closed after an abort."""
+
+    __slots__ = ("_queue", "_since_pause")
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self._queue = queue
+        self._since_pause = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        self._since_pause += 1
+        if self._since_pause >= DELIVERIES_MAX:  # a busy queue must not starve its loop
+            self._since_pause = 0
+            await asyncio.sleep(0)
+        queue = self._queue
+        try:
+            message = queue._take_as_reader()
+            if message is None:
+                message = await queue.receive_async()
+        except Closed:
+            if queue._reason is not None:
+                raise
+            raise StopAsyncIteration from None
+        return message
+
+
+def _ignore(_message: Message) -> None:
+    pass
+
+
+def _must_not_wait(call: str, instead: str) -> WrongThread:
+    return WrongThread(f"{call} on a pump's own thread would stall the queue; use {instead}")

@@ -1,0 +1,290 @@
+"""The same queues with threads below: messages travel as bytes over blocking channels.
+
+Above, everything is the full-event world's: bind, connect, listeners, lanes, endings. Below, each
+bound port is a thread broker of its own (a door) with a thread that accepts; each connect is a
+thread that connects to that door; and each direction of a queue is a `Ferry`.
+
+On a channel a message is its length (8 bytes, little-endian) and its bytes. The length CLOSE says
+that nothing follows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from struct import Struct
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from hocket.errors import Closed, Disconnected, UnknownBroker
+from hocket.local.broker import Broker
+from hocket.local.broker_manager import BrokerManager
+from hocket.local.checks import as_bytes_view
+from hocket.local.lane import BYTES_MAX, MESSAGES_MAX
+from hocket.local.listeners import tell
+from hocket.local.queue_broker import Attempt, QueueBroker
+from hocket.local.waiting import NEVER, wait
+
+if TYPE_CHECKING:
+    from hocket.local.channel import Channel
+    from hocket.local.event_pump import EventPump
+    from hocket.local.lane import Lane, Message
+    from hocket.local.message_queue import MessageQueue
+
+LENGTH = Struct("<Q")
+CLOSE = (1 << 64) - 1
+
+# Small messages travel together: up to this many bytes are copied into one write, or read at once.
+CHUNK_BYTES = 1 << 16
+BATCH_MESSAGES = 256
+
+
+def start_thread(name: str, target: Callable[[], object]) -> Thread:
+    """A daemon: it never runs a caller's code, so it has nothing that must be finished at exit."""
+    thread = Thread(target=target, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+class Ferry:
+    """Carries the messages of one direction: out of the sender's lane, over the channel, into the
+    receiver's lane; one thread at each end of the channel."""
+
+    def __init__(
+        self,
+        sender: MessageQueue,
+        receiver: MessageQueue,
+        *,
+        source: Lane,
+        target: Lane,
+        departs: Channel,
+        arrives: Channel,
+    ) -> None:
+        self._sender = sender
+        self._receiver = receiver
+        self._source = source
+        self._target = target
+        self._departs = departs
+        self._arrives = arrives
+        # Taken out of the source and not yet in the target; each thread works at one end of it.
+        self.aboard: deque[Message] = deque()
+        self._threads: list[Thread] = []
+
+    def start(self) -> None:
+        name = f"{self._sender.broker.name}:{self._sender.local_port}"
+        self._threads.append(start_thread(f"{name} writes", self._write))
+        self._threads.append(start_thread(f"{name} is read", self._read))
+
+    def stop(self) -> None:
+        for lane in (self._source, self._target):
+            lane.close()
+        for channel in (self._departs, self._arrives):
+            channel.disconnect()
+        for thread in self._threads:
+            thread.join()
+
+    def _write(self) -> None:
+        try:
+            while batch := wait(self._take_batch, self._source.takers, NEVER, "a message"):
+                self._write_batch(batch)
+                self._sender.report_sent(batch)
+            self._departs.write_all(LENGTH.pack(CLOSE))
+        except Disconnected:  # the queue is being cut
+            return
+
+    def _take_batch(self) -> list[Message] | None:
+        """What waits, up to a batch; [] once the lane is drained, None while nothing waits."""
+        lane = self._source
+        messages = lane.messages
+        batch: list[Message] = []
+        size = 0
+        while messages and len(batch) < BATCH_MESSAGES and size < CHUNK_BYTES:
+            message = messages.popleft()
+            lane.taken(message)
+            self.aboard.append(message)
+            batch.append(message)
+            size += as_bytes_view(message).nbytes
+        if batch or (lane.closing and lane.finish()):
+            return batch
+        return None
+
+    def _write_batch(self, batch: list[Message]) -> None:
+        chunk = bytearray()
+        for message in batch:
+            view = as_bytes_view(message)
+            chunk += LENGTH.pack(view.nbytes)
+            if view.nbytes < CHUNK_BYTES:
+                chunk += view
+            else:
+                self._departs.write_all(chunk)
+                self._departs.write_all(view)
+                chunk = bytearray()
+        self._departs.write_all(chunk)
+
+    def _read(self) -> None:
+        frames = FrameReader(self._arrives)
+        try:
+            while (message := frames.next()) is not None:
+                if not self._put(message):
+                    return
+                self.aboard.popleft()
+        except Disconnected:  # the queue is being cut
+            return
+        self._target.close()
+        self._receiver.look_again()
+
+    def _put(self, message: bytes) -> bool:
+        lane = self._target
+        taken = lane.offer(message)
+        if taken is None:
+            taken = wait(partial(lane.offer, message), lane.room, NEVER, "room")
+        return taken
+
+
+class FrameReader:
+    """Cuts a channel's bytes into messages, reading many small ones at once."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._chunk = bytearray(CHUNK_BYTES)
+        self._view = memoryview(self._chunk)
+        self._start = 0  # of what was read and not used
+        self._end = 0
+
+    def next(self) -> bytes | None:
+        """The next message, None at the close mark."""
+        if self._end - self._start < LENGTH.size:
+            self._read_at_least(LENGTH.size)
+        (length,) = LENGTH.unpack_from(self._chunk, self._start)
+        if length == CLOSE:
+            return None
+        self._start += LENGTH.size
+        if length > CHUNK_BYTES:
+            return self._large(length)
+        if self._end - self._start < length:
+            self._read_at_least(length)
+        start = self._start
+        self._start = start + length
+        return bytes(self._view[start : start + length])
+
+    def _read_at_least(self, count: int) -> None:
+        kept = self._end - self._start
+        self._view[:kept] = bytes(self._view[self._start : self._end])
+        self._start, self._end = 0, kept
+        while self._end < count:
+            self._end += self._channel.read(self._chunk, self._end)
+
+    def _large(self, length: int) -> bytes:
+        have = bytes(self._view[self._start : self._end])
+        self._start = self._end = 0
+        return have + self._channel.read_exactly(length - len(have))
+
+
+class Ferries:
+    """The carrier of one connection: a ferry each way, known by its sender."""
+
+    def __init__(self, ferries: dict[MessageQueue, Ferry]) -> None:
+        self._ferries = ferries
+
+    def start(self) -> None:
+        for ferry in self._ferries.values():
+            ferry.start()
+
+    def stop(self) -> None:
+        for ferry in self._ferries.values():
+            ferry.stop()
+
+    def in_transit(self, sender: MessageQueue) -> list[Message]:
+        return [bytes(message) for message in self._ferries[sender].aboard]
+
+
+class MixedQueueBroker(QueueBroker):
+    """A QueueBroker whose queues are carried by threads over blocking channels.
+
+    Four threads a connection: made for hundreds of them, not thousands. Messages arrive as
+    `bytes`, copied once into the channel and once out of it.
+    """
+
+    kind = "mixed"
+
+    def __init__(
+        self,
+        name: str,
+        pump: EventPump,
+        manager: BrokerManager | None = None,
+        *,
+        messages_max: int = MESSAGES_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        self._doors = BrokerManager()  # the thread brokers below, one for each bound port
+        self._visitors: dict[int, tuple[Attempt, Channel]] = {}
+        self._visits = count()
+        super().__init__(name, pump, manager, messages_max=messages_max, bytes_max=bytes_max)
+
+    def _bound_now(self, port: int) -> None:
+        door = Broker(f"port {port}", self._doors)
+        start_thread(f"{self.name}:{port} accepts", partial(self._keep_door, door, port))
+
+    def _unbound_now(self, port: int) -> None:
+        door = self._doors.require(f"port {port}")
+        assert isinstance(door, Broker)
+        door.close()  # wakes the thread that accepts, and whoever waits to connect
+
+    def _arrive(self, attempt: Attempt) -> None:
+        start_thread(f"{attempt.broker.name} connects", partial(self._visit, attempt))
+
+    def _visit(self, attempt: Attempt) -> None:
+        """The connecting thread: meet the accepting one, and say on the channel who we are."""
+        visit = next(self._visits)
+        try:
+            with Broker(f"visitor {visit}", self._doors) as visitor:
+                channel = visitor.connect(f"port {attempt.port}", attempt.port)
+        except (UnknownBroker, Closed):
+            with self.manager.lock:
+                if attempt.claim():
+                    attempt.refused(self._not_bound(attempt.port))
+            return
+        self._visitors[visit] = attempt, channel
+        channel.write_all(LENGTH.pack(visit))
+
+    def _keep_door(self, door: Broker, port: int) -> None:
+        """The accepting thread of one bound port."""
+        while True:
+            try:
+                channel = door.accept(port)
+            except Closed:
+                return
+            (visit,) = LENGTH.unpack(channel.read_exactly(LENGTH.size))
+            attempt, their_channel = self._visitors.pop(visit)
+            self._admit(attempt, channel, their_channel)
+
+    def _admit(self, attempt: Attempt, our_channel: Channel, their_channel: Channel) -> None:
+        with self.manager.lock:
+            if not attempt.claim():  # a broker has closed meanwhile, and that has answered
+                return
+            listener = self._bound.get(attempt.port)
+            if listener is None:
+                attempt.refused(self._not_bound(attempt.port))
+                return
+            inbound, outbound = self._new_lane(), self._new_lane()
+            their_inbound, their_outbound = attempt.broker._new_lane(), attempt.broker._new_lane()
+            ours = self._new_queue(inbound, outbound)
+            theirs = attempt.broker._new_queue(their_inbound, their_outbound)
+            ferries = Ferries(
+                {
+                    ours: Ferry(
+                        ours, theirs, source=outbound, target=their_inbound,
+                        departs=our_channel, arrives=their_channel,
+                    ),
+                    theirs: Ferry(
+                        theirs, ours, source=their_outbound, target=inbound,
+                        departs=their_channel, arrives=our_channel,
+                    ),
+                }
+            )  # fmt: skip
+            ours.join(theirs, ferries)
+            ferries.start()
+        attempt.connected(theirs)
+        self.pump.post_last(partial(tell, listener, "accepted", ours))

@@ -1,0 +1,278 @@
+"""A named place where message queues are made, driven by events alone: no thread but the pump's.
+
+A connect travels as an event: it joins the arrivals of the other broker, is answered on that
+broker's pump, and the answer comes back as an event on the pump it came from. Arrivals stand in a
+list of their own, so that a broker that closes can refuse them even if its pump drops its events.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING
+
+from hocket.errors import Closed, HocketError, PortNotBound, UnknownBroker, WrongKind, WrongType
+from hocket.local.aio import wait_async
+from hocket.local.broker_manager import BrokerManager
+from hocket.local.checks import check_at_least_one, check_name, check_port
+from hocket.local.lane import BYTES_MAX, MESSAGES_MAX, Lane
+from hocket.local.listeners import ConnectListener, tell
+from hocket.local.message_queue import MessageQueue
+from hocket.local.waiting import Deadline, Waiters
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from hocket.local.event_pump import EventPump
+
+# Queues get ports from here on, above all that people bind by hand.
+FIRST_QUEUE_PORT = 1 << 16
+
+
+class Attempt:
+    """A connect on its way; whoever claims it answers, by an event on the pump it came from."""
+
+    __slots__ = ("broker", "listener", "port")
+
+    def __init__(self, broker: QueueBroker, port: int, listener: object) -> None:
+        self.broker = broker
+        self.port = port
+        self.listener = listener
+
+    def claim(self) -> bool:
+        """True for the first who asks; the manager's lock is held."""
+        return self.broker.asked.pop(self, self) is None
+
+    def connected(self, queue: MessageQueue) -> None:
+        self.broker.pump.post_last(partial(tell, self.listener, "connected", queue))
+
+    def refused(self, reason: HocketError) -> None:
+        self.broker.pump.post_last(partial(tell, self.listener, "refused", reason))
+
+
+class Answer(ConnectListener):
+    """The answer to a coroutine's connect; one that comes after it gave up is aborted."""
+
+    def __init__(self) -> None:
+        self._outcome: MessageQueue | HocketError | None = None
+        self._abandoned = False
+        self._waiters = Waiters()
+
+    def connected(self, queue: MessageQueue) -> None:
+        self._outcome = queue
+        if self._abandoned:
+            queue.abort()
+        self._waiters.wake_all()
+
+    def refused(self, reason: HocketError) -> None:
+        self._outcome = reason
+        self._waiters.wake_all()
+
+    def _look(self) -> MessageQueue | None:
+        if isinstance(self._outcome, HocketError):
+            raise self._outcome
+        return self._outcome
+
+    async def wait(self, deadline: Deadline) -> MessageQueue:
+        try:
+            return await wait_async(self._look, self._waiters, deadline, "connect")
+        except BaseException:
+            self._abandoned = True
+            if isinstance(self._outcome, MessageQueue):
+                self._outcome.abort()
+            raise
+
+
+class QueueBroker:
+    """Binds ports and connects to other brokers of its kind; all answers come as events.
+
+    Methods may be called from any thread. `messages_max` and `bytes_max` bound what each of its
+    queues holds on the way in.
+    """
+
+    kind = "full-event"
+
+    def __init__(
+        self,
+        name: str,
+        pump: EventPump,
+        manager: BrokerManager | None = None,
+        *,
+        messages_max: int = MESSAGES_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        check_name(name)
+        check_at_least_one(messages_max, "messages_max")
+        check_at_least_one(bytes_max, "bytes_max")
+        self.name = name
+        self.pump = pump
+        self.manager = BrokerManager.default() if manager is None else manager
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
+        self.closed = False
+        self._bound: dict[int, object] = {}
+        self._queues: dict[int, MessageQueue] = {}
+        self._arrivals: deque[Attempt] = deque()  # asked of us, not answered yet
+        self.asked: dict[Attempt, None] = {}  # asked by us, not answered yet
+        self._ports = count(FIRST_QUEUE_PORT)
+        pump.attach(self)
+        try:
+            self.manager.register(self)
+        except HocketError:
+            pump.detach(self)
+            raise
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that have not ended, oldest first."""
+        with self.manager.lock:
+            return list(self._queues.values())
+
+    def bind(self, port: int, listener: object) -> bool:
+        """Have `listener.accepted` told of every connect to `port`; False if it is taken."""
+        check_port(port)
+        _check_listener(listener)
+        with self.manager.lock:
+            self._check_open()
+            if port in self._bound or port in self._queues:
+                return False
+            self._bound[port] = listener
+            self._bound_now(port)
+            return True
+
+    def unbind(self, port: int) -> bool:
+        """Refuse later connects to `port`; False if it was not bound. Live queues live on."""
+        check_port(port)
+        with self.manager.lock:
+            if self._bound.pop(port, None) is None:
+                return False
+            self._unbound_now(port)
+            return True
+
+    def connect(self, name: str, port: int, listener: object) -> bool:
+        """Ask the broker called `name` for a queue to its `port`.
+
+        True: asked; `listener.connected` or `listener.refused` will tell, on our pump.
+        """
+        check_name(name)
+        check_port(port)
+        _check_listener(listener)
+        self.pump.check_open()
+        attempt = Attempt(self, port, listener)
+        with self.manager.lock:
+            self._check_open()
+            host = self.manager.find(name)
+            if host is None:
+                attempt.refused(UnknownBroker(f"no broker is called {name!r}"))
+            elif not isinstance(host, QueueBroker) or host.kind != self.kind:
+                kind = getattr(host, "kind", "thread")
+                attempt.refused(
+                    WrongKind(f"{name!r} is a {kind} broker, {self.name!r} a {self.kind} one")
+                )
+            else:
+                self.asked[attempt] = None
+                host._arrive(attempt)
+        return True
+
+    async def connect_async(
+        self, name: str, port: int, timeout: float | None = None
+    ) -> MessageQueue:
+        """`connect` for a coroutine: the queue, or the reason of the refusal as an exception."""
+        deadline = Deadline(timeout)
+        answer = Answer()
+        self.connect(name, port, answer)
+        return await answer.wait(deadline)
+
+    def close(self) -> None:
+        """Free the name, refuse what arrives, abort the live queues. Again: no effect."""
+        with self.manager.lock:
+            if self.closed:
+                return
+            self.closed = True
+            self.manager.unregister(self)
+            for port in list(self._bound):
+                self.unbind(port)
+            for attempt in [attempt for attempt in self._arrivals if attempt.claim()]:
+                attempt.refused(UnknownBroker(f"broker {self.name!r} was closed"))
+            self._arrivals.clear()
+            for attempt in [attempt for attempt in list(self.asked) if attempt.claim()]:
+                attempt.refused(Closed(f"broker {self.name!r} was closed while it connected"))
+            queues = self.queues
+        self.pump.detach(self)
+        for queue in queues:
+            queue.cut(f"broker {self.name!r} was closed")
+
+    # --- for the pump, the queues, and brokers of the same kind ------------------------------
+
+    def pump_stopped(self) -> None:
+        self.close()
+
+    def forget(self, queue: MessageQueue) -> None:
+        with self.manager.lock:
+            self._queues.pop(queue.local_port, None)
+
+    def _arrive(self, attempt: Attempt) -> None:
+        """Have a connect answered; the lock is held."""
+        self._arrivals.append(attempt)
+        self.pump.post_if_open(self._answer)  # a pump that stops closes us, and that answers too
+
+    def _bound_now(self, port: int) -> None:
+        """A port was bound; the lock is held."""
+
+    def _unbound_now(self, port: int) -> None:
+        """A port was unbound; the lock is held."""
+
+    def _answer(self) -> None:
+        with self.manager.lock:
+            if not self._arrivals:  # `close` has answered
+                return
+            attempt = self._arrivals.popleft()
+            if not attempt.claim():
+                return
+            listener = self._bound.get(attempt.port)
+            if listener is None:
+                attempt.refused(self._not_bound(attempt.port))
+                return
+            inbound, outbound = self._new_lane(), attempt.broker._new_lane()
+            ours = self._new_queue(inbound, outbound)
+            theirs = attempt.broker._new_queue(outbound, inbound)
+            ours.join(theirs)
+        attempt.connected(theirs)
+        tell(listener, "accepted", ours)
+
+    def _new_lane(self) -> Lane:
+        return Lane(self.messages_max, self.bytes_max)
+
+    def _new_queue(self, inbound: Lane, outbound: Lane) -> MessageQueue:
+        port = next(port for port in self._ports if port not in self._bound)
+        queue = self._queues[port] = MessageQueue(self, port, inbound, outbound)
+        return queue
+
+    def _not_bound(self, port: int) -> PortNotBound:
+        return PortNotBound(f"nothing is bound to port {port} of broker {self.name!r}")
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed(f"broker {self.name!r} is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self._queues)} queues"
+        return f"<{type(self).__name__} {self.name!r}, {state}>"
+
+
+def _check_listener(listener: object) -> None:
+    if listener is None:
+        raise WrongType("a listener is needed to hear the answer; None cannot")

@@ -1,0 +1,87 @@
+"""A thread that belongs to a `with` block."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hocket.errors import BusyResource, Timeout
+from hocket.local.checks import check_callable
+from hocket.local.waiting import check_timeout
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from hocket.local.broker import Broker
+
+_running = threading.local()
+
+
+class Task:
+    """Runs `target(*args)` on a thread of its own, which ends before its `with` block does.
+
+    A failure of the target is raised to the owner: at the end of the block, or by `join`. If the
+    block fails too, its own error is the context of the task's.
+    """
+
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        *args: Any,
+        name: str | None = None,
+        broker: Broker | None = None,
+    ) -> None:
+        check_callable(target, "a task's target")
+        self.broker = broker
+        self.result: Any = None
+        self._target = target
+        self._args = args
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name)
+
+    @staticmethod
+    def current() -> Task | None:
+        """The task this code runs in, None outside of any."""
+        return getattr(_running, "task", None)
+
+    @property
+    def name(self) -> str:
+        return self._thread.name
+
+    def start(self) -> Self:
+        if self._thread.ident is not None:
+            raise BusyResource(f"task {self.name!r} has been started already; make a new one")
+        self._thread.start()
+        return self
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the end of the task and raise its failure, if it failed."""
+        check_timeout(timeout)
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise Timeout(f"task {self.name!r} is still running after {timeout} s")
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        _running.task = self
+        try:
+            self.result = self._target(*self._args)
+        except BaseException as failure:  # noqa: BLE001 - its owner gets it, whatever it is
+            self._failure = failure
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.join()
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r}>"
