@@ -94,9 +94,9 @@ class Lane:
     def finish(self) -> bool:
         """Declare a closing lane drained, if it is empty."""
         with _rare:
-            if self.closing and not self.messages:
-                self.drained = True
-        if self.drained:
+            finished_now = self.closing and not self.messages and not self.drained
+            self.drained = self.drained or finished_now
+        if finished_now:
             self.takers.wake_all()
         return self.drained
 

@@ -70,6 +70,7 @@ class MessageQueue:
         "_carrier",
         "_closed",
         "_ended",
+        "_final",
         "_inbound",
         "_listener",
         "_outbound",
@@ -99,8 +100,9 @@ class MessageQueue:
         self._paused = False
         self._owes_writable = False  # to the next listener
         self._closed = False  # by us, or the other side's close has been learned of
-        self._ended = False  # nothing is exchanged any more, for `_reason`
+        self._ended = False  # it is decided: nothing is exchanged any more, for `_reason`
         self._reason: Aborted | None = None
+        self._final = False  # and done: the reason is complete
         self._told = False  # a listener has heard of the end
 
     def join(self, peer: MessageQueue, carrier: Carrier | None = None) -> None:
@@ -245,7 +247,7 @@ class MessageQueue:
         self.look_again()
         if self._owes_writable:
             self._room_made()
-        if self._ended:
+        if self._final:
             self._pump.post_last(self._tell_end)
 
     def pause(self) -> None:
@@ -312,6 +314,8 @@ class MessageQueue:
     def _rest(self) -> bool:
         """Delivery has caught up: leave word with the lane. False if a message came meanwhile."""
         lane = self._inbound
+        if lane.drained:
+            return True
         if self._wake_delivery not in lane.takers:
             lane.takers.append(self._wake_delivery)
         return not (lane.messages and lane.takers.withdraw(self._wake_delivery))
@@ -369,7 +373,8 @@ class MessageQueue:
         if self._carrier is None:
             return self._outbound.seize()
         arrived = self._peer._inbound.seize()
-        return [*arrived, *self._carrier.in_transit(self), *self._outbound.seize()]
+        left = (*self._carrier.in_transit(self), *self._outbound.seize())
+        return [*arrived, *map(bytes, left)]  # as the receiver would have got them
 
     def _close_outbound(self) -> None:
         self._outbound.close()
@@ -393,12 +398,8 @@ class MessageQueue:
             self._end()
             peer._end()
 
-    def _end(
-        self, undelivered: list[Message] | None = None, unread: list[Message] | None = None
-    ) -> None:
-        if self._reason is not None:
-            self._reason.undelivered = undelivered or []
-            self._reason.unread = unread or []
+    def _end(self) -> None:
+        self._final = True
         self.broker.forget(self)
         self._pump.post_last(self._tell_end)
 

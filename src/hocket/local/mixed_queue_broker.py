@@ -197,7 +197,7 @@ class Ferries:
             ferry.stop()
 
     def in_transit(self, sender: MessageQueue) -> list[Message]:
-        return [bytes(message) for message in self._ferries[sender].aboard]
+        return list(self._ferries[sender].aboard)
 
 
 class MixedQueueBroker(QueueBroker):
