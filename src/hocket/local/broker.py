@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from hocket.errors import Closed, PortInUse, Timeout, UnknownBroker, WrongKind
 from hocket.local.aio import wait_async
-from hocket.local.broker_manager import BrokerManager
+from hocket.local.broker_manager import BrokerManager, chosen_manager
 from hocket.local.channel import BUFFER_BYTES, Channel, join
-from hocket.local.checks import check_at_least_one, check_port
+from hocket.local.checks import check_at_least, check_port
 from hocket.local.rendezvous import Rendezvous
 from hocket.local.waiting import Deadline, wait
 
@@ -32,9 +32,9 @@ class Broker:
     def __init__(
         self, name: str, manager: BrokerManager | None = None, *, buffer_bytes: int = BUFFER_BYTES
     ) -> None:
-        check_at_least_one(buffer_bytes, "buffer_bytes")
+        check_at_least(buffer_bytes, 1, "buffer_bytes")
         self.name = name
-        self.manager = BrokerManager.default() if manager is None else manager
+        self.manager = chosen_manager(manager)
         self.buffer_bytes = buffer_bytes
         self.closed = False
         # Who waits here, by port. One list holds one side only: the two sides would have met.
@@ -104,7 +104,12 @@ class Broker:
                     )
                 )
 
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed(f"broker {self.name!r} is closed")
+
     def _host(self, name: str) -> Broker:
+        self._check_open()
         host = self.manager.require(name)
         if not isinstance(host, Broker):
             raise WrongKind(f"{name!r} is an event broker; connect to it from one of its kind")
@@ -114,8 +119,7 @@ class Broker:
         """Meet whoever waits on the other side, or wait in the host's list."""
         check_port(port)
         with self.manager.lock:
-            if self.closed:
-                raise Closed(f"broker {self.name!r} is closed")
+            self._check_open()
             if host.closed:
                 raise UnknownBroker(f"broker {host.name!r} has just been closed")
             waiting = host._waiting.get(port)
@@ -166,11 +170,11 @@ class Broker:
         """Leave the list; if the partner came in this very moment, do not leave it alone."""
         if self._withdraw(rendezvous):
             raise gave_up
+        if not isinstance(gave_up, Timeout):  # cancelled or interrupted: nobody will use it
+            rendezvous.abandon()
+            raise gave_up
         channel = rendezvous.outcome()
         assert channel is not None, "off the list means settled: both happen under one lock"
-        if not isinstance(gave_up, Timeout):  # cancelled or interrupted: nobody will use it
-            channel.disconnect()
-            raise gave_up
         return channel
 
     def __enter__(self) -> Self:

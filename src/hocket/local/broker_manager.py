@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import RLock
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from hocket.errors import NameInUse, UnknownBroker, WrongKind
+from hocket.errors import NameInUse, UnknownBroker, WrongKind, WrongType
 from hocket.local.checks import check_name
 
 if TYPE_CHECKING:
@@ -95,3 +95,12 @@ class BrokerManager:
 
 
 _process_wide = BrokerManager()
+
+
+def chosen_manager(manager: BrokerManager | None) -> BrokerManager:
+    """The manager given, or the process-wide one for None."""
+    if manager is None:
+        return _process_wide
+    if not isinstance(manager, BrokerManager):
+        raise WrongType(f"manager must be a BrokerManager, not {type(manager).__name__}")
+    return manager

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from hocket.errors import BusyResource, Disconnected, Timeout
 from hocket.local.aio import wait_async
-from hocket.local.checks import as_bytes_view, readable_span, whole_number, writable_span
+from hocket.local.checks import as_bytes_view, check_at_least, readable_span, writable_span
 from hocket.local.circular_buffer import CircularBuffer
 from hocket.local.waiting import NEVER, Deadline, Waiters, wait
 
@@ -299,7 +299,7 @@ class Channel:
 
     def read_exactly(self, count: int, *, timeout: float | None = None) -> bytes:
         """The next `count` bytes; cut short, the error's `partial` holds what had come."""
-        target = bytearray(whole_number(count, "count"))
+        target = bytearray(check_at_least(count, 0, "count"))
         deadline = Deadline(timeout)
         read = 0
         while read < count:
@@ -312,7 +312,7 @@ class Channel:
 
     async def read_exactly_async(self, count: int, *, timeout: float | None = None) -> bytes:
         """`read_exactly` for a coroutine."""
-        target = bytearray(whole_number(count, "count"))
+        target = bytearray(check_at_least(count, 0, "count"))
         deadline = Deadline(timeout)
         read = 0
         while read < count:

@@ -19,9 +19,15 @@ def whole_number(value: object, what: str) -> int:
     return index(value)
 
 
+def check_at_least(value: object, least: int, what: str) -> int:
+    number = whole_number(value, what)
+    if number < least:
+        raise OutOfRange(f"{what} must be at least {least}, not {value}")
+    return number
+
+
 def check_port(port: object) -> None:
-    if whole_number(port, "a port") < 0:
-        raise OutOfRange(f"a port must be 0 or more, not {port}")
+    check_at_least(port, 0, "a port")
 
 
 def check_name(name: object) -> None:
@@ -29,11 +35,6 @@ def check_name(name: object) -> None:
         raise WrongType(f"a broker's name must be a str, not {type(name).__name__}")
     if not name:
         raise BadName("a broker's name must not be empty")
-
-
-def check_at_least_one(value: object, what: str) -> None:
-    if whole_number(value, what) < 1:
-        raise OutOfRange(f"{what} must be at least 1, not {value}")
 
 
 def check_callable(value: object, what: str) -> None:
@@ -45,8 +46,10 @@ def as_bytes_view(buffer: Buffer) -> memoryview:
     """The memory of any bytes-like object as one run of bytes, not copied."""
     try:
         view = memoryview(buffer)
-    except TypeError:
-        raise WrongType(f"expected a bytes-like object, not {type(buffer).__name__}") from None
+    except (TypeError, ValueError) as error:  # ValueError: a memoryview that was released
+        raise WrongType(
+            f"expected a bytes-like object, got {type(buffer).__name__}: {error}"
+        ) from None
     if not view.c_contiguous:
         raise WrongType("the buffer's memory is not contiguous; pass a copy of it")
     if view.format == "B" and view.ndim == 1:

@@ -12,7 +12,7 @@ from mmap import mmap
 from typing import TYPE_CHECKING
 
 from hocket.errors import OutOfRange, WouldBlock
-from hocket.local.checks import check_at_least_one, readable_span, whole_number, writable_span
+from hocket.local.checks import check_at_least, readable_span, whole_number, writable_span
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -28,7 +28,7 @@ class CircularBuffer:
     __slots__ = ("_storage", "_taken", "_written", "capacity")
 
     def __init__(self, capacity: int) -> None:
-        check_at_least_one(capacity, "capacity")
+        check_at_least(capacity, 1, "capacity")
         self.capacity = capacity
         self._storage: memoryview | None = None
         # Invariant: 0 <= written - taken <= capacity.
@@ -95,9 +95,9 @@ class CircularBuffer:
         capacity = self.capacity
         waiting = self._written - taken
         if size > waiting:
-            if waiting == 0:
-                return 0
             size = waiting
+        if size == 0:
+            return 0
         storage = self._storage
         assert storage is not None, "bytes wait, so they were written, so there is memory"
         start = taken % capacity

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from hocket.errors import Closed
 from hocket.local.checks import check_callable
 from hocket.local.event_queue import EventQueue
-from hocket.local.waiting import SPINS, SleepingThread, check_timeout
+from hocket.local.waiting import SPINS, SleepingThread, check_seconds
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -144,7 +144,7 @@ class EventPump:
     def call_later(self, delay: float, call: Event) -> Timer:
         """Run `call` on the pump in `delay` seconds, unless it is cancelled or the pump stops."""
         check_callable(call, "a delayed event")
-        check_timeout(delay, "delay")
+        check_seconds(delay, "delay")
         timer = Timer(monotonic() + delay, call)
         self._queue.put(lambda: heapq.heappush(self._timers, timer))
         return timer

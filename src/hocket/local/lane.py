@@ -56,7 +56,7 @@ class Lane:
 
     def offer(self, message: Message) -> bool | None:
         """True: taken. None: no room now. False: the lane is closed. Never waits."""
-        size = len(message) if type(message) is bytes else as_bytes_view(message).nbytes
+        size = len(message) if type(message) is bytes else size_of(message)
         if self.closing:
             return False
         messages = self.messages
@@ -71,6 +71,11 @@ class Lane:
         if self.takers:
             self.takers.wake_one()
         return True
+
+    def fits(self, message: Message) -> bool:
+        """Whether `offer` would find room now."""
+        with _rare:
+            return len(self.messages) < self.messages_max and self._bytes_allow(size_of(message))
 
     def taken(self, message: Message) -> None:
         """To be called after each `messages.popleft()`: make room known."""
@@ -126,11 +131,7 @@ class Lane:
 
     def _append_if_bytes_allow(self, message: Message, size: int) -> bool:
         with _rare:
-            small_count = len(self.messages) - self.large_count
-            held = self.large_bytes + small_count * self.large_from  # at most
-            if held + size > self.bytes_max:
-                held = sum(as_bytes_view(m).nbytes for m in list(self.messages))
-            if self.messages and held + size > self.bytes_max:
+            if not self._bytes_allow(size):
                 return False
             if size >= self.large_from:
                 self.large_count += 1
@@ -138,10 +139,22 @@ class Lane:
             self.messages.append(message)
             return True
 
+    def _bytes_allow(self, size: int) -> bool:
+        """Exact, but without counting where a bound will do; `_rare` is held."""
+        small_count = len(self.messages) - self.large_count
+        at_most = self.large_bytes + small_count * self.large_from + size
+        if at_most <= self.bytes_max or not self.messages:
+            return True
+        return sum(map(size_of, list(self.messages))) + size <= self.bytes_max
+
     def _discount(self, message: Message) -> None:
-        size = as_bytes_view(message).nbytes
+        size = size_of(message)
         if size >= self.large_from:
             with _rare:
                 if not self.drained:  # seized meanwhile: the counts are settled
                     self.large_count -= 1
                     self.large_bytes -= size
+
+
+def size_of(message: Message) -> int:
+    return as_bytes_view(message).nbytes

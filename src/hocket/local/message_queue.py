@@ -18,7 +18,8 @@ everything before, and closes its own. When both lanes are drained, both ends ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
@@ -71,6 +72,7 @@ class MessageQueue:
         "_closed",
         "_ended",
         "_final",
+        "_handed_over",
         "_inbound",
         "_listener",
         "_outbound",
@@ -80,7 +82,6 @@ class MessageQueue:
         "_pump",
         "_reason",
         "_told",
-        "_wants_sent",
         "broker",
         "local_port",
         "remote_port",
@@ -96,7 +97,8 @@ class MessageQueue:
         self._outbound = outbound
         self._carrier: Carrier | None = None
         self._listener: object | None = None
-        self._wants_sent = False
+        # Messages of ours that the listener has yet to hear were `sent`; None: it does not want to.
+        self._handed_over: deque[Message] | None = None
         self._paused = False
         self._owes_writable = False  # to the next listener
         self._closed = False  # by us, or the other side's close has been learned of
@@ -122,44 +124,41 @@ class MessageQueue:
         """
         taken = self._outbound.offer(message)
         if taken is None:
-            return self._refuse(message)
-        return taken
+            self._leave_word(message)
+        return taken is True
 
     def send_wait(self, message: Message, timeout: float | None = None) -> None:
         """`send` for threads: wait while the queue is full. Raises Closed, Timeout."""
         deadline = NEVER if timeout is None else Deadline(timeout)
-        pump = self._pump
-        if pump.on_own_thread():
+        if self._pump.on_own_thread():
             raise _must_not_wait("send_wait", "send")
         lane = self._outbound
-        taken = lane.offer(message)
-        if taken is None:
+        if not lane.offer(message):
             if self._peer._pump.on_own_thread():
                 raise _must_not_wait("send_wait", "send")
-            taken = wait(partial(lane.offer, message), lane.room, deadline, "send")
-        if not taken:
-            raise self._closed_error() from self._reason
+            if not wait(partial(self._offer, message), lane.room, deadline, "send"):
+                raise self._closed_error() from self._reason
 
     async def send_async(self, message: Message, timeout: float | None = None) -> None:
         """`send` for coroutines: wait while the queue is full. Raises Closed, Timeout."""
         deadline = NEVER if timeout is None else Deadline(timeout)
         lane = self._outbound
-        taken = lane.offer(message)
-        if taken is None:
-            taken = await wait_async(partial(lane.offer, message), lane.room, deadline, "send")
-        if not taken:
+        if not lane.offer(message) and not await wait_async(
+            partial(self._offer, message), lane.room, deadline, "send"
+        ):
             raise self._closed_error() from self._reason
 
-    def _refuse(self, message: Message) -> bool:
-        """There was no room: leave word, and look once more, because there may be some by now."""
-        room = self._outbound.room
-        if self._room_made not in room:
-            room.append(self._room_made)
+    def _offer(self, message: Message) -> bool | None:
         taken = self._outbound.offer(message)
-        if taken is None:
-            return False
-        room.withdraw(self._room_made)
-        return taken
+        return None if taken is False and self._being_cut() else taken
+
+    def _leave_word(self, message: Message) -> None:
+        """There was no room: have `writable` told when there is; there may be some by now."""
+        lane = self._outbound
+        if self._room_made not in lane.room:
+            lane.room.append(self._room_made)
+        if lane.fits(message):
+            lane.room.wake_all()
 
     def _room_made(self) -> bool:
         return self._pump.post_if_open(self._tell_writable)
@@ -226,7 +225,7 @@ class MessageQueue:
         try:
             message = lane.messages.popleft()
         except IndexError:
-            if lane.drained:
+            if lane.drained and not self._being_cut():
                 raise self._closed_error() from self._reason
             return None
         if lane.room or lane.large_count:
@@ -234,7 +233,7 @@ class MessageQueue:
         if lane.closing:
             self.look_again()
         if self._carrier is None:
-            self._peer.report_sent([message])
+            self._peer.report_sent((message,))
         return message
 
     # --- listening ---------------------------------------------------------------------------
@@ -242,10 +241,11 @@ class MessageQueue:
     def set_listener(self, listener: object | None) -> None:
         """Have `listener` hear what happens here; None pauses, and what comes then waits."""
         self._listener = listener
-        self._wants_sent = hears_sent(listener)
+        self._handed_over = (self._handed_over or deque()) if hears_sent(listener) else None
         self._inbound.takers.wake_all()  # threads in receive_wait: they may no longer take
         self.look_again()
-        if self._owes_writable:
+        if self._owes_writable and listener is not None:
+            self._owes_writable = False
             self._room_made()
         if self._final:
             self._pump.post_last(self._tell_end)
@@ -262,10 +262,11 @@ class MessageQueue:
         """Something about the inbound lane has changed: have the pump look at it."""
         self._pump.post_if_open(self._deliver)
 
-    def report_sent(self, messages: list[Message]) -> None:
+    def report_sent(self, messages: Iterable[Message]) -> None:
         """Messages of ours have been handed over: tell the listener, if it wants to know."""
-        if self._wants_sent:
-            self._pump.post_if_open(partial(self._tell_sent, messages))
+        if self._handed_over is not None:
+            self._handed_over.extend(messages)
+            self._pump.post_if_open(self._tell_sent)
 
     def _wake_delivery(self) -> bool:
         return self._pump.post_if_open(self._deliver)
@@ -284,8 +285,7 @@ class MessageQueue:
         lane = self._inbound
         popleft = lane.messages.popleft
         received = getattr(listener, "received", _ignore)
-        sender = self._peer if self._carrier is None and self._peer._wants_sent else None
-        handed_over = []
+        handed_over = self._peer._handed_over if self._carrier is None else None
         under_way = True
         while under_way:
             for _ in range(DELIVERIES_MAX):
@@ -296,7 +296,7 @@ class MessageQueue:
                     break
                 if lane.room or lane.large_count:
                     lane.taken(message)
-                if sender is not None:
+                if handed_over is not None:
                     handed_over.append(message)
                 try:
                     received(message)
@@ -308,8 +308,8 @@ class MessageQueue:
             else:
                 # Others have their turn first; a pump that stops takes no event, so we go on.
                 under_way = not self._pump.post_if_open(self._deliver)
-        if sender is not None and handed_over:
-            sender.report_sent(handed_over)
+        if handed_over:
+            self._peer.report_sent(())
 
     def _rest(self) -> bool:
         """Delivery has caught up: leave word with the lane. False if a message came meanwhile."""
@@ -320,8 +320,9 @@ class MessageQueue:
             lane.takers.append(self._wake_delivery)
         return not (lane.messages and lane.takers.withdraw(self._wake_delivery))
 
-    def _tell_sent(self, messages: list[Message]) -> None:
-        for message in messages:
+    def _tell_sent(self) -> None:
+        while self._handed_over:
+            message = self._handed_over.popleft()
             try:
                 tell(self._listener, "sent", message)
             except BaseException as error:  # noqa: BLE001 - reported; the next one follows
@@ -400,13 +401,20 @@ class MessageQueue:
 
     def _end(self) -> None:
         self._final = True
+        self._inbound.takers.wake_all()
+        self._outbound.room.wake_all()
         self.broker.forget(self)
         self._pump.post_last(self._tell_end)
 
     def _tell_end(self) -> None:
         if self._listener is not None and not self._told:
+            self._tell_sent()  # what was handed over before the end is told before it
             self._told = True
             tell(self._listener, "closed", self._reason)
+
+    def _being_cut(self) -> bool:
+        """The account of what was lost is being drawn up; who asks why it ended has to wait."""
+        return self._reason is not None and not self._final
 
     def _closed_error(self) -> Closed:
         return Closed(f"the queue on port {self.local_port} of {self.broker.name!r} is closed")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from hocket.errors import Closed, HocketError, PortNotBound, UnknownBroker, WrongKind, WrongType
 from hocket.local.aio import wait_async
-from hocket.local.broker_manager import BrokerManager
-from hocket.local.checks import check_at_least_one, check_name, check_port
+from hocket.local.broker_manager import BrokerManager, chosen_manager
+from hocket.local.checks import check_at_least, check_name, check_port
+from hocket.local.event_pump import EventPump
 from hocket.local.lane import BYTES_MAX, MESSAGES_MAX, Lane
 from hocket.local.listeners import ConnectListener, tell
 from hocket.local.message_queue import MessageQueue
@@ -24,8 +25,6 @@ from hocket.local.waiting import Deadline, Waiters
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
-
-    from hocket.local.event_pump import EventPump
 
 # Queues get ports from here on, above all that people bind by hand.
 FIRST_QUEUE_PORT = 1 << 16
@@ -104,11 +103,13 @@ class QueueBroker:
         bytes_max: int = BYTES_MAX,
     ) -> None:
         check_name(name)
-        check_at_least_one(messages_max, "messages_max")
-        check_at_least_one(bytes_max, "bytes_max")
+        check_at_least(messages_max, 1, "messages_max")
+        check_at_least(bytes_max, 1, "bytes_max")
+        if not isinstance(pump, EventPump):
+            raise WrongType(f"pump must be an EventPump, not {type(pump).__name__}")
         self.name = name
         self.pump = pump
-        self.manager = BrokerManager.default() if manager is None else manager
+        self.manager = chosen_manager(manager)
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.closed = False

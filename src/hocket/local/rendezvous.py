@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Literal
 
+from hocket.local.channel import Channel
 from hocket.local.waiting import Waiters
 
 if TYPE_CHECKING:
     from hocket.errors import HocketError
     from hocket.local.broker import Broker
-    from hocket.local.channel import Channel
 
 Side = Literal["accept", "connect"]
 
@@ -44,6 +44,11 @@ class Rendezvous:
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
+
+    def abandon(self) -> None:
+        """Nobody will use the outcome; if it is a channel, let its other end know."""
+        if isinstance(self._outcome, Channel):
+            self._outcome.disconnect()
 
     def __repr__(self) -> str:
         return f"<Rendezvous: {self.broker.name!r} waits to {self.side} on port {self.port}>"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.errors import BusyResource, Timeout
 from hocket.local.checks import check_callable
-from hocket.local.waiting import check_timeout
+from hocket.local.waiting import check_seconds
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -58,8 +58,9 @@ class Task:
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the end of the task and raise its failure, if it failed."""
-        check_timeout(timeout)
-        self._thread.join(timeout)
+        if timeout is not None:
+            check_seconds(timeout, "timeout")
+        self._thread.join(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
         if self._thread.is_alive():
             raise Timeout(f"task {self.name!r} is still running after {timeout} s")
         if self._failure is not None:

@@ -91,13 +91,11 @@ class SleepingThread:
         return self._lock.acquire(True, -1 if seconds is None else min(seconds, TIMEOUT_MAX))
 
 
-def check_timeout(timeout: float | None, what: str = "timeout") -> None:
-    if timeout is None:
-        return
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise WrongType(f"{what} must be seconds as a number, not {type(timeout).__name__}")
-    if not timeout >= 0:  # written so that NaN fails too
-        raise OutOfRange(f"{what} must be 0 seconds or more, not {timeout}")
+def check_seconds(seconds: object, what: str) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise WrongType(f"{what} must be seconds as a number, not {type(seconds).__name__}")
+    if not seconds >= 0:  # written so that NaN fails too
+        raise OutOfRange(f"{what} must be 0 seconds or more, not {seconds}")
 
 
 class Deadline:
@@ -106,7 +104,8 @@ class Deadline:
     __slots__ = ("_at", "_timeout")
 
     def __init__(self, timeout: float | None) -> None:
-        check_timeout(timeout)
+        if timeout is not None:
+            check_seconds(timeout, "timeout")
         self._timeout = timeout
         self._at = None if timeout is None else monotonic() + timeout
 

@@ -1,0 +1,34 @@
+"""Runs every ```python block of README.md and docs/ as a test.
+
+The blocks of one document share one namespace, in the order they stand, so a guide can build up its
+example step by step. A document that leaves a thread, an open file or a broker behind fails.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+from tests.support import LeakCheck
+
+_CHECK = "__leak_check__"  # a name no document uses
+
+
+def _begin(namespace: dict[str, Any]) -> None:
+    namespace[_CHECK] = LeakCheck()
+
+
+def _end(namespace: dict[str, Any]) -> None:
+    check = namespace.pop(_CHECK)
+    namespace.clear()
+    check.verify()
+
+
+pytest_collect_file = Sybil(
+    parsers=[PythonCodeBlockParser()],
+    patterns=["README.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md"],
+    setup=_begin,
+    teardown=_end,
+).pytest()

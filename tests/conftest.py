@@ -1,0 +1,22 @@
+"""Rules for every test: nothing is left behind, and hypothesis says how to replay a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+from tests.support import LONG, LeakCheck
+
+settings.register_profile("hocket", deadline=None, print_blob=True)
+settings.register_profile("hocket-long", deadline=None, print_blob=True, max_examples=1000)
+settings.load_profile("hocket-long" if LONG else "hocket")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fail a test that leaves a thread, an open file or a registered broker behind."""
+    check = LeakCheck()
+    yield
+    check.verify()

@@ -1,0 +1,297 @@
+"""Messages go to the listener, or wait for `receive`; pausing is the back-pressure."""
+
+import pytest
+
+from hocket.errors import BusyResource, Closed, Timeout
+from tests.contract.listeners import History
+from tests.contract.worlds import drain, numbered
+from tests.support import until
+
+
+def test_without_a_listener_messages_wait_for_receive(world):
+    mine, theirs = world.pair()
+    assert theirs.receive() is None
+    for message in numbered(3):
+        mine.send(message)
+    got = []
+    until(lambda: (message := theirs.receive()) is not None and got.append(message) is None)
+    until(lambda: (message := theirs.receive()) is not None and got.append(message) is None)
+    assert theirs.receive_wait(timeout=10) == b"2"
+    assert got == numbered(2)
+    assert theirs.receive() is None
+
+
+def test_an_empty_message_is_not_none(world):
+    mine, theirs = world.pair()
+    mine.send(b"")
+    got = []
+    until(lambda: (message := theirs.receive()) is not None and got.append(message) is None)
+    assert got == [b""]
+    mine.send(b"")
+    assert theirs.receive_wait(timeout=10) == b""
+
+
+def test_messages_that_waited_go_to_the_listener_when_it_is_set(world):
+    mine, theirs = world.pair()
+    for message in numbered(5):
+        mine.send(message)
+    assert theirs.receive_wait(timeout=10) == b"0"
+    history = History()
+    theirs.set_listener(history)
+    for message in numbered(5, start=5):
+        mine.send(message)
+    until(lambda: len(history.messages) == 9)
+    assert history.events == [("received", message) for message in numbered(9, start=1)]
+
+
+def test_with_a_listener_set_receive_returns_none_and_waiting_is_refused(world):
+    mine, theirs = world.pair()
+    history = History()
+    theirs.set_listener(history)
+    mine.send(b"x")
+    assert theirs.receive() is None
+    with pytest.raises(BusyResource):
+        theirs.receive_wait(timeout=10)
+    with pytest.raises(BusyResource):
+        next(iter(theirs))
+    until(lambda: history.messages == [b"x"])
+
+
+def test_setting_no_listener_pauses_delivery_and_gives_receive_back(world):
+    mine, theirs = world.pair()
+    first, second = History(), History()
+    theirs.set_listener(first)
+    mine.send(b"to the first")
+    until(lambda: first.messages)
+    theirs.set_listener(None)
+    world.settle()
+    for message in (b"waits", b"waits too"):
+        mine.send(message)
+    world.settle()
+    assert theirs.receive_wait(timeout=10) == b"waits"
+    theirs.set_listener(second)
+    mine.send(b"to the second")
+    until(lambda: len(second.messages) == 2)
+    assert first.messages == [b"to the first"]
+    assert second.messages == [b"waits too", b"to the second"]
+
+
+def test_no_listener_means_back_pressure_on_the_sender(world):
+    mine, theirs = world.pair(messages_max=4)
+    theirs.set_listener(History())
+    theirs.set_listener(None)
+    sent = []
+    while mine.send(message := b"%08d" % len(sent) + bytes(1 << 20)):
+        sent.append(message)
+        assert len(sent) < 20
+    history = History()
+    theirs.set_listener(history)
+    until(lambda: len(history.messages) == len(sent))
+    assert history.messages == sent
+
+
+def test_a_paused_listener_receives_nothing_until_it_is_resumed(world):
+    mine, theirs, _, history = world.heard_pair()
+    mine.send(b"before")
+    until(lambda: history.messages == [b"before"])
+    theirs.pause()
+    theirs.pause()
+    world.settle()
+    for message in numbered(4):
+        mine.send(message)
+    world.settle()
+    assert history.messages == [b"before"]
+    assert theirs.receive() is None  # there is a listener: the messages are its
+    theirs.resume()
+    theirs.resume()
+    until(lambda: len(history.messages) == 5)
+    assert history.messages == [b"before", *numbered(4)]
+
+
+def test_a_paused_listener_still_hears_of_what_it_sent(world):
+    mine, _theirs, history, _ = world.heard_pair()
+    mine.pause()
+    for message in numbered(3):
+        mine.send(message)
+    until(lambda: len(history.handed_over) == 3)
+    assert history.events == [("sent", message) for message in numbered(3)]
+
+
+def test_pausing_from_inside_received_stops_with_that_message(world):
+    mine, theirs = world.pair()
+    history = History(on_received=lambda message: theirs.pause())
+    theirs.set_listener(history)
+    for message in numbered(5):
+        mine.send(message)
+    for count in range(1, 6):
+        until(lambda count=count: len(history.messages) == count)
+        world.settle()
+        assert history.messages == numbered(count)
+        theirs.resume()
+
+
+def test_pausing_holds_back_the_end_too_while_messages_wait(world):
+    mine, theirs, my_history, their_history = world.heard_pair()
+    theirs.pause()
+    world.settle()
+    for message in numbered(3):
+        mine.send(message)
+    mine.close()
+    world.settle()
+    assert their_history.events == []
+    assert my_history.reasons == []
+    theirs.resume()
+    until(lambda: their_history.reasons and my_history.reasons)
+    expected = [("received", message) for message in numbered(3)]
+    assert their_history.events == [*expected, ("closed", None)]
+
+
+def test_a_listener_replaced_from_inside_received_gets_no_more(world):
+    mine, theirs = world.pair()
+    second = History()
+    first = History(on_received=lambda m: m == b"2" and theirs.set_listener(second))
+    theirs.set_listener(first)
+    for message in numbered(6):
+        mine.send(message)
+    until(lambda: len(first.messages) + len(second.messages) == 6)
+    assert first.messages == numbered(3)
+    assert second.messages == numbered(3, start=3)
+
+
+def test_listeners_replaced_midstream_get_every_message_once_and_in_order(world):
+    mine, theirs = world.pair()
+    messages = numbered(400)
+    sender = world.thread(lambda: [mine.send_wait(message, timeout=10) for message in messages])
+    order = []
+    histories = [History(on_received=order.append) for _ in range(20)]
+    for turn, history in enumerate(histories):
+        theirs.set_listener(history)
+        until(lambda turn=turn: len(order) >= turn * 20)
+    sender.result()
+    until(lambda: len(order) == 400)
+    assert order == messages
+    assert sorted(int(m) for history in histories for m in history.messages) == list(range(400))
+
+
+def test_the_listener_set_last_hears_of_the_end(world):
+    mine, theirs = world.pair()
+    first, second = History(), History()
+    theirs.set_listener(first)
+    theirs.set_listener(second)
+    mine.send(b"x")
+    mine.close()
+    until(lambda: second.reasons)
+    world.settle()
+    assert second.events == [("received", b"x"), ("closed", None)]
+    assert first.events == []
+
+
+def test_the_end_waits_for_the_next_listener(world):
+    mine, theirs = world.pair()
+    mine.close()
+    until(lambda: theirs.closed)
+    world.settle()
+    history = History()
+    theirs.set_listener(history)
+    until(lambda: history.events)
+    world.settle()
+    assert history.events == [("closed", None)]
+    late = History()
+    theirs.set_listener(late)  # once: it has been told
+    world.settle()
+    assert late.events == []
+
+
+@pytest.mark.parametrize("missing", ["received", "sent", "writable", "closed", "everything"])
+def test_a_missing_method_is_a_no_op(world, missing):
+    mine, theirs = world.pair(messages_max=2)
+
+    class Partial:
+        def __init__(self, history):
+            self.history = history
+
+        def __getattr__(self, name):
+            if missing in (name, "everything"):
+                raise AttributeError(name)
+            return getattr(self.history, name)
+
+    at_mine, at_theirs = History(), History()
+    mine.set_listener(Partial(at_mine))
+    theirs.set_listener(Partial(at_theirs))
+    for message in numbered(20):
+        world.thread(mine.send_wait, message, 10).result()
+    mine.close()
+    until(lambda: mine.closed and theirs.closed)
+    until(lambda: mine_ended(world, mine, theirs))
+    world.settle()
+    expected = [] if missing in ("received", "everything") else numbered(20)
+    assert at_theirs.messages == expected
+    expected = [] if missing in ("closed", "everything") else [None]
+    assert at_theirs.reasons == at_mine.reasons == expected
+
+
+def mine_ended(world, *queues):
+    live = [q for name in ("client", "server") for q in world.manager.find(name).queues]
+    return not any(queue in live for queue in queues)
+
+
+def test_receive_wait_waits_for_a_message(world):
+    mine, theirs = world.pair()
+    worker = world.thread(theirs.receive_wait, 10).parked()
+    mine.send(b"x")
+    assert worker.result() == b"x"
+
+
+def test_receive_wait_times_out_and_the_message_after_that_is_not_lost(world):
+    mine, theirs = world.pair()
+    for timeout in (0, 0.01):
+        with pytest.raises(Timeout):
+            theirs.receive_wait(timeout=timeout)
+    mine.send(b"x")
+    assert theirs.receive_wait(timeout=10) == b"x"
+
+
+def test_many_threads_in_receive_wait_share_the_messages(world):
+    mine, theirs = world.pair()
+    readers = [world.thread(drain, theirs, 20) for _ in range(8)]
+    for message in numbered(160):
+        mine.send_wait(message, timeout=10)
+    shares = [reader.result() for reader in readers]
+    assert sorted(int(m) for share in shares for m in share) == list(range(160))
+    for share in shares:
+        assert sorted(share, key=int) == share
+
+
+def test_a_loop_over_a_queue_ends_quietly_after_a_graceful_close(world):
+    mine, theirs = world.pair()
+    reader = world.thread(list, theirs)
+    for message in numbered(10):
+        mine.send(message)
+    mine.close()
+    assert reader.result() == numbered(10)
+
+
+def test_a_loop_over_a_queue_raises_closed_after_an_abort(world):
+    mine, theirs = world.pair()
+    got = []
+
+    def read():
+        for message in theirs:
+            got.append(message)
+
+    reader = world.thread(read)
+    mine.send(b"x")
+    until(lambda: got == [b"x"])
+    mine.abort()
+    with pytest.raises(Closed):
+        reader.result()
+
+
+@pytest.mark.parametrize("end", ["close", "abort", "their close", "their abort"])
+def test_receive_wait_is_woken_by_the_end(world, end):
+    mine, theirs = world.pair()
+    blocked = [world.thread(mine.receive_wait, 20).parked() for _ in range(3)]
+    queue = theirs if end.startswith("their") else mine
+    getattr(queue, end.removeprefix("their "))()
+    for reader in blocked:
+        reader.failure(Closed)

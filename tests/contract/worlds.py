@@ -1,0 +1,156 @@
+"""A world: one implementation of the queue brokers, with its pumps, its manager and its threads.
+
+Everything made through a world ends with it, and an error that a pump reported and the test did
+not ask for fails the test.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from hocket.errors import Timeout
+from hocket.local import BrokerManager, EventPump, MixedQueueBroker, QueueBroker
+from tests.contract.listeners import Accepts, Connects, History
+from tests.support import Running, until
+
+KINDS = {"full-event": QueueBroker, "mixed": MixedQueueBroker}
+PORT = 80
+
+
+class World:
+    def __init__(self, kind: str, pumps: int = 2) -> None:
+        self.kind = kind
+        self.manager = BrokerManager()
+        self.errors: list[BaseException] = []  # reported by any pump; see `take_errors`
+        self._brokers: list[Any] = []
+        self._pumps: list[EventPump] = []
+        self._running: list[Running] = []
+        self.client_pump = self.pump("client-pump")
+        self.server_pump = self.pump("server-pump") if pumps == 2 else self.client_pump
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, exc_type: object, *_: object) -> None:
+        for broker in self._brokers:
+            broker.close()
+        for pump in self._pumps:
+            pump.stop(drain=True)
+        for running in self._running:
+            running.__exit__(None, None, None)
+        if exc_type is None:
+            assert self.errors == []
+
+    @property
+    def mixed(self) -> bool:
+        return self.kind == "mixed"
+
+    def pump(self, name: str, *, start: bool = True) -> EventPump:
+        pump = EventPump(name)
+        pump.on_error = self.errors.append
+        self._pumps.append(pump)
+        if start:
+            pump.start()
+        return pump
+
+    def broker(self, name: str, pump: EventPump | None = None, **limits: Any) -> Any:
+        broker = KINDS[self.kind](name, pump or self.client_pump, self.manager, **limits)
+        self._brokers.append(broker)
+        return broker
+
+    def brokers(self, **limits: Any) -> tuple[Any, Any]:
+        """A broker named client and one named server, each on its own pump if there are two."""
+        client = self.broker("client", self.client_pump, **limits)
+        return client, self.broker("server", self.server_pump, **limits)
+
+    def connected(
+        self, client: Any, server: Any, port: int = PORT, accepts: Accepts | None = None
+    ) -> tuple[Any, Any]:
+        """A new queue between two brokers: the client's end and the server's end."""
+        accepts = accepts or Accepts()
+        connects = Connects()
+        assert server.bind(port, accepts) is True
+        assert client.connect(server.name, port, connects) is True
+        until(lambda: connects.answers and accepts.queues)
+        assert server.unbind(port) is True
+        (mine,) = connects.queues
+        (theirs,) = accepts.queues
+        return mine, theirs
+
+    def pair(self, **limits: Any) -> tuple[Any, Any]:
+        """The two ends of a new queue, with no listeners yet."""
+        return self.connected(*self.brokers(**limits))
+
+    def heard_pair(self, **limits: Any) -> tuple[Any, Any, History, History]:
+        """The two ends of a new queue, and the history that each tells."""
+        mine, theirs = self.pair(**limits)
+        my_history, their_history = History(), History()
+        mine.set_listener(my_history)
+        theirs.set_listener(their_history)
+        return mine, theirs, my_history, their_history
+
+    def thread(self, work: Callable[..., Any], *args: Any) -> Running:
+        """A thread that ends with the world; a failure nobody asked for fails the test."""
+        running = Running(work, *args).__enter__()
+        self._running.append(running)
+        return running
+
+    def on_pump(self, pump: EventPump, work: Callable[[], Any]) -> Any:
+        """Runs `work` on the pump's thread and gives back what it returns or raises."""
+        outcome: list[Any] = []
+        failure: list[BaseException] = []
+        done = threading.Event()
+
+        def task() -> None:
+            try:
+                outcome.append(work())
+            except BaseException as exc:
+                failure.append(exc)
+            done.set()
+
+        pump.post(task)
+        assert done.wait(20), "the pump did not come to the task"
+        if failure:
+            raise failure[0]
+        return outcome[0]
+
+    def settle(self) -> None:
+        """Lets both pumps run dry, so that "nothing more came" means something."""
+        for _ in range(3):
+            for pump in (self.client_pump, self.server_pump):
+                self.on_pump(pump, lambda: None)
+
+    def take_errors(self, count: int) -> list[BaseException]:
+        """Waits for exactly so many reported errors and forgets them."""
+        until(lambda: len(self.errors) >= count)
+        self.settle()
+        taken, self.errors[:] = list(self.errors), []
+        assert len(taken) == count
+        return taken
+
+
+def fill(queue: Any, make: Callable[[int], Any], most: int, patience: float = 0.1) -> list[Any]:
+    """Sends from this thread until the queue takes no more; what it took, in order.
+
+    Mixed queues still move messages from stage to stage after a refusal, hence the patience.
+    """
+    taken: list[Any] = []
+    while len(taken) <= most:
+        message = make(len(taken))
+        try:
+            queue.send_wait(message, timeout=patience)
+        except Timeout:
+            return taken
+        taken.append(message)
+    raise AssertionError(f"the queue took {len(taken)} messages and is still not full")
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+def drain(queue: Any, count: int) -> list[Any]:
+    """Takes so many messages with `receive_wait`."""
+    return [queue.receive_wait(timeout=10) for _ in range(count)]

@@ -1,0 +1,383 @@
+"""Seeded stress: hundreds of threads, random disconnections from both ends, exact accounting.
+
+The seed stands in the test's name. A failure is replayed with `HOCKET_SEED=<seed>`; the choices
+are then the same, though the interleaving of threads is not. HOCKET_STRESS=long runs many seeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from hocket.errors import Closed, Disconnected, PortInUse, Timeout, UnknownBroker
+from hocket.local import Broker, BrokerManager, Channel
+from tests.support import LONG, Running, noise, run
+
+PATIENCE = 20  # seconds for everything a stress test waits for
+
+
+def seeds() -> list[int]:
+    if "HOCKET_SEED" in os.environ:
+        return [int(os.environ["HOCKET_SEED"])]
+    fresh = random.SystemRandom().randrange(1 << 32)
+    return [*range(20), fresh] if LONG else [1, fresh]
+
+
+pytestmark = [
+    pytest.mark.stress,
+    pytest.mark.timeout(PATIENCE + 20),
+    pytest.mark.parametrize("seed", seeds(), ids=lambda seed: f"HOCKET_SEED={seed}"),
+]
+
+
+@pytest.fixture(autouse=True)
+def hasty_switching() -> Iterator[None]:
+    """Threads change places every 20 us instead of every 5 ms, so that races show."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(2e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def run_all(calls: list[Callable[[], Any]]) -> list[Any]:
+    """Every call on a thread of its own; their results in order."""
+    with ExitStack() as stack:
+        running = [stack.enter_context(Running(call)) for call in calls]
+        return [thread.result(PATIENCE) for thread in running]
+
+
+# --- channels -----------------------------------------------------------------------------------
+
+
+class Side:
+    """One end of a channel with a writer and a reader at work, and the account of both."""
+
+    def __init__(self, end: Channel, chance: random.Random, outgoing: bytes) -> None:
+        self.end = end
+        self.outgoing = outgoing
+        self.chance = chance
+        self.chunk = chance.choice([1, 7, 64, 1000, 5000])
+        self.accepted = 0  # bytes of `outgoing` that a write took
+        self.received = bytearray()
+        self.left = False  # whether anybody disconnected this end
+        self.leave_after_writing = False
+        self.leave_after_reading: int | None = None
+        self.leave_after_yields: int | None = None
+
+    def leave(self) -> None:
+        self.left = True
+        self.end.disconnect()
+
+    def write(self) -> None:
+        chance = random.Random(self.chance.random())
+        try:
+            while self.accepted < len(self.outgoing):
+                length = min(chance.randint(1, self.chunk), len(self.outgoing) - self.accepted)
+                piece = memoryview(self.outgoing)[self.accepted : self.accepted + length]
+                if chance.random() < 0.3:
+                    self.write_all(piece, chance)
+                else:
+                    self.accepted += self.end.write(piece)
+        except Disconnected as cut:
+            self.accepted += cut.written
+        else:
+            if self.leave_after_writing:
+                self.leave()
+
+    def write_all(self, piece: memoryview, chance: random.Random) -> None:
+        try:
+            self.end.write_all(piece, timeout=chance.choice([None, 0, 0.001]))
+            self.accepted += len(piece)
+        except Timeout as late:
+            self.accepted += late.written
+
+    def read(self) -> None:
+        chance = random.Random(self.chance.random())
+        target = bytearray(self.chunk)
+        try:
+            while True:
+                wanted = self.chunk
+                if self.leave_after_reading is not None:
+                    wanted = self.leave_after_reading - len(self.received)
+                if wanted <= 0:
+                    return self.leave()
+                self.read_some(target, chance.randint(1, min(wanted, self.chunk)), chance)
+        except Disconnected as cut:
+            self.received += cut.partial
+
+    def read_some(self, target: bytearray, length: int, chance: random.Random) -> None:
+        timeout = chance.choice([None, 0.001])
+        try:
+            if chance.random() < 0.3:
+                self.received += self.end.read_exactly(length, timeout=timeout)
+            else:
+                count = self.end.read(target, 0, length, timeout=timeout)
+                self.received += target[:count]
+        except Timeout as late:
+            self.received += late.partial
+
+    def leave_from_outside(self) -> None:
+        for _ in range(self.leave_after_yields or 0):
+            os.sched_yield()
+            assert self.end.disconnected in (True, False)
+        self.leave()
+
+
+def somebody_leaves(sides: list[Side], chance: random.Random, number: int) -> list[Any]:
+    """Make at least one of the two leave in one of the possible ways; extra calls to run."""
+    outside = []
+    leavers = [sides, sides[:1], sides[1:]][number % 3]
+    for position, side in enumerate(leavers):
+        partner = sides[1 - sides.index(side)]
+        how = (number // 3 + position) % 3
+        if how == 0:
+            side.leave_after_writing = True
+            if len(leavers) == 1:
+                partner.leave_after_writing = False
+        elif how == 1:
+            side.leave_after_reading = chance.randrange(len(partner.outgoing))
+        else:
+            side.leave_after_yields = chance.randrange(300)
+            outside.append(side.leave_from_outside)
+    return outside
+
+
+def test_random_disconnections_from_both_ends_lose_and_invent_nothing(seed: int):
+    chance = random.Random(f"{seed}/channels")
+    pairs: list[list[Side]] = []
+    calls: list[Callable[[], Any]] = []
+    for number in range(60):
+        ends = Channel.pair(buffer_bytes=chance.choice([1, 2, 5, 64, 1000, 1 << 16]))
+        sides = []
+        for letter, end in zip("ab", ends, strict=True):
+            outgoing = noise(chance.choice([200, 3000, 20_000]), f"{seed}/{number}/{letter}")
+            sides.append(Side(end, random.Random(f"{seed}/{number}/{letter}/do"), outgoing))
+        calls += somebody_leaves(sides, chance, number)
+        calls += [call for side in sides for call in (side.write, side.read)]
+        pairs.append(sides)
+    chance.shuffle(calls)
+    assert len(calls) > 240
+    run_all(calls)
+
+    seen: Counter[str] = Counter()
+    for a, b in pairs:
+        assert a.end.disconnected
+        assert b.end.disconnected
+        for writer, reader in ((a, b), (b, a)):
+            count = len(reader.received)
+            assert reader.received == writer.outgoing[:count]
+            assert count <= writer.accepted
+            if not reader.left:  # then it read on to the end, and everything taken arrived
+                assert count == writer.accepted
+                complete = writer.accepted == len(writer.outgoing)
+                seen["whole" if complete else "writer cut its own stream"] += 1
+            else:
+                seen["reader left"] += 1
+    assert set(seen) == {"whole", "writer cut its own stream", "reader left"}, seen
+
+
+def test_hundreds_of_writers_that_leave_gracefully_lose_nothing(seed: int):
+    chance = random.Random(f"{seed}/graceful")
+    reads: list[Callable[[], Any]] = []
+    writes: list[Callable[[], Any]] = []
+    expected: list[bytes] = []
+    for number in range(100):
+        a, b = Channel.pair(buffer_bytes=chance.choice([1, 3, 100, 4096]))
+        data = noise(chance.randrange(1, 4000), f"{seed}/{number}")
+        expected.append(data)
+
+        def write(end: Channel = a, data: bytes = data) -> None:
+            with end:
+                end.write_all(data)
+
+        def read(end: Channel = b) -> bytes:
+            out, target = bytearray(), bytearray(333)
+            try:
+                while True:
+                    count = end.read(target)
+                    out += target[:count]
+            except Disconnected:
+                return bytes(out)
+
+        writes.append(write)
+        reads.append(read)
+    assert run_all(reads + writes)[:100] == expected
+
+
+def test_threads_write_and_coroutines_that_keep_giving_up_read_everything(seed: int):
+    chance = random.Random(f"{seed}/coroutines")
+    pairs = [Channel.pair(buffer_bytes=chance.choice([1, 10, 1000])) for _ in range(60)]
+    expected = [noise(chance.randrange(1, 3000), f"{seed}/{n}") for n in range(len(pairs))]
+    gave_up: Counter[str] = Counter()
+
+    async def read(end: Channel, chance: random.Random) -> bytes:
+        out = bytearray()
+        while True:
+            target = bytearray(chance.randint(1, 500))
+            reading = asyncio.ensure_future(
+                end.read_async(target, timeout=chance.choice([None, 0, 0.0005]))
+            )
+            for _ in range(chance.randrange(4)):
+                await asyncio.sleep(0)
+            if chance.random() < 0.3:
+                reading.cancel()
+            try:
+                count = await reading
+            except (asyncio.CancelledError, Timeout) as error:
+                gave_up[type(error).__name__] += 1
+                continue
+            except Disconnected:
+                return bytes(out)
+            out += target[:count]
+
+    async def read_all() -> list[bytes]:
+        return await asyncio.gather(
+            *(read(b, random.Random(f"{seed}/{n}/do")) for n, (_, b) in enumerate(pairs))
+        )
+
+    def write(end: Channel, data: bytes) -> None:
+        with end:
+            end.write_all(data)
+
+    with ExitStack() as stack:
+        for (a, _), data in zip(pairs, expected, strict=True):
+            stack.enter_context(Running(write, a, data))
+        assert run(read_all(), PATIENCE) == expected
+    assert set(gave_up) == {"CancelledError", "Timeout"}
+
+
+# --- rendezvous ---------------------------------------------------------------------------------
+
+
+def test_a_rendezvous_at_the_edge_of_its_timeout_happens_for_both_or_for_neither(seed: int):
+    chance = random.Random(f"{seed}/edge")
+    manager = BrokerManager()
+    rounds = 3000 if LONG else 400
+
+    def brief() -> float:
+        return chance.choice([0, chance.uniform(0, 5e-5), chance.uniform(0, 5e-4)])
+
+    timeouts = [(brief(), brief()) for _ in range(rounds)]
+    start = threading.Barrier(2)
+
+    def meet(call: Callable[[float], Channel], which: int) -> list[Channel | None]:
+        met: list[Channel | None] = []
+        for pair in timeouts:
+            start.wait(PATIENCE)
+            try:
+                met.append(call(pair[which]))
+            except Timeout:
+                met.append(None)
+        return met
+
+    with Broker("server", manager) as server, Broker("client", manager) as client:
+        accepted, connected = run_all(
+            [
+                lambda: meet(lambda timeout: server.accept(1, timeout), 0),
+                lambda: meet(lambda timeout: client.connect("server", 1, timeout), 1),
+            ]
+        )
+        assert server.rendezvous == []
+    met = [end is not None for end in accepted]
+    assert met == [end is not None for end in connected]
+    assert 0 < sum(met) < rounds, "the timeouts are not at the edge"
+    for number, (near, far) in enumerate(zip(accepted, connected, strict=True)):
+        if near is not None:
+            near.write_all(b"%d" % number)
+            near.disconnect()
+            assert far.read_exactly(len(b"%d" % number), timeout=5) == b"%d" % number
+
+
+def test_hundreds_of_clients_each_reach_exactly_one_acceptor(seed: int):
+    chance = random.Random(f"{seed}/clients")
+    manager = BrokerManager()
+    served: list[tuple[str, int, bytes]] = []  # list.append is atomic
+    places = [(name, port) for name in ("s0", "s1", "s2", "s3") for port in (1, 2, 3)]
+    clients = [(b"%08d" % n, chance.choice(places), random.Random(n)) for n in range(250)]
+
+    def serve(broker: Broker, port: int) -> None:
+        while True:
+            try:
+                channel = broker.accept(port)
+            except Closed:
+                return
+            with channel:
+                who = channel.read_exactly(8, timeout=PATIENCE)  # half a match would be stuck here
+                served.append((broker.name, port, who))
+                channel.write_all(who[::-1], timeout=PATIENCE)
+
+    def ask(broker: Broker, who: bytes, place: tuple[str, int], chance: random.Random) -> bytes:
+        while True:
+            try:
+                channel = broker.connect(*place, timeout=chance.choice([None, 0, 0.001, 0.02]))
+            except Timeout:
+                continue
+            with channel:
+                channel.write_all(who, timeout=PATIENCE)
+                return channel.read_exactly(8, timeout=PATIENCE)
+
+    with ExitStack() as acceptors, ExitStack() as brokers:
+        by_name = {
+            name: brokers.enter_context(Broker(name, manager, buffer_bytes=64))
+            for name in ("s0", "s1", "s2", "s3", "c0", "c1", "c2")
+        }
+        for name, port in places:
+            acceptors.enter_context(Running(serve, by_name[name], port))
+        answers = run_all(
+            [
+                lambda n=n, who=who, place=place, chance=chance: ask(
+                    by_name[f"c{n % 3}"], who, place, chance
+                )
+                for n, (who, place, chance) in enumerate(clients)
+            ]
+        )
+    assert answers == [who[::-1] for who, _, _ in clients]
+    assert sorted(served) == sorted((*place, who) for who, place, _ in clients)
+    assert manager.brokers() == []
+
+
+def test_brokers_that_close_and_come_back_leave_no_one_waiting(seed: int):
+    chance = random.Random(f"{seed}/close")
+    manager = BrokerManager()
+    stop = threading.Event()
+    ends: dict[str, list[Channel]] = {"accept": [], "connect": []}
+    refusals: Counter[str] = Counter()
+
+    def work(side: str, chance: random.Random) -> None:
+        while not stop.is_set():
+            port = chance.randrange(3)
+            try:
+                if side == "accept":
+                    ends[side].append(manager.accept("server", port))
+                else:
+                    ends[side].append(manager.connect("client", "server", port))
+            except (Closed, UnknownBroker, PortInUse) as error:
+                refusals[type(error).__name__] += 1
+                os.sched_yield()
+
+    with ExitStack() as workers, Broker("client", manager) as client:
+        for number in range(60):
+            side = "accept" if number % 2 else "connect"
+            workers.enter_context(Running(work, side, random.Random(f"{seed}/{number}")))
+        for _ in range(300 if LONG else 40):
+            with Broker("server", manager) as server:
+                for _ in range(chance.randrange(300)):
+                    os.sched_yield()
+            assert server.rendezvous == []
+        stop.set()
+        client.close()
+    assert {"Closed", "UnknownBroker"} <= set(refusals)
+    assert len(ends["accept"]) == len(ends["connect"]) > 0
+    for number, end in enumerate(ends["accept"]):  # each has exactly one partner
+        end.write_all(b"%08d" % number)
+    heard = sorted(end.read_exactly(8, timeout=5) for end in ends["connect"])
+    assert heard == [b"%08d" % number for number in range(len(ends["accept"]))]

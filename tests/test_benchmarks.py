@@ -1,0 +1,114 @@
+"""`make bench-local` runs whole and writes what it promises; its numbers are not judged here."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.runner import Contender, Contest, Row, fixed, judge, percentile, run_contest
+
+ROOT = Path(__file__).parents[1]
+NEEDED = ("culsans", "janus", "matplotlib", "uvloop", "zmq")
+MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+FIXED_KEYS = {"row", "ours", "peer", "peer_value", "unit", "ratio", "spread", "at_least", "met"}
+EVERY_ROW = [
+    "Channel 64 KiB writes, 4 MiB buffer",
+    "Channel 64 KiB writes, 1 MiB buffer",
+    "Channel 16 B writes and reads",
+    "EventPump posts from another thread",
+    "full-event queue, thread to pump",
+    "full-event queue, thread to asyncio",
+    "round trip p50",
+    "round trip p99",
+    "mixed queue, thread to pump",
+    "100 MB message, time",
+    "100 MB message, memory",
+    "10,000 connections, memory each",
+]
+
+
+def assert_row_is_sound(row: dict) -> None:
+    assert row.keys() >= FIXED_KEYS
+    better = row["ours"] / row["peer_value"]
+    assert math.isclose(row["ratio"], 1 / better if row["better"] == "less" else better)
+    low, high = row["spread"]
+    assert 0 < low <= high
+    expected = None if row["at_least"] is None else row["ratio"] >= row["at_least"]
+    assert row["met"] is expected
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"the bench extra is not installed: no {MISSING}")
+def test_a_quick_run_of_the_local_suite_writes_every_row_the_page_and_the_plot(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks.local", "--quick", "--results", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert run.returncode == 0, run.stderr
+    rows = json.loads((tmp_path / "local.json").read_text())
+    assert [row["row"] for row in rows] == EVERY_ROW
+    page = (tmp_path / "local.md").read_text()
+    for row in rows:
+        assert_row_is_sound(row)
+        assert row["row"] in run.stdout
+        assert f"### {row['row']}" in page
+    assert (tmp_path / "local.png").read_bytes().startswith(b"\x89PNG")
+
+
+def contest(row: Row, *, ours: list[float], **peers: list[float]) -> Contest:
+    """Contenders that answer the warm-up with 0 and then the rounds from a list."""
+
+    def contender(name: str, values: list[float]) -> Contender:
+        answers = iter([0.0, *values])
+        return Contender(name, lambda _count: {"value": next(answers)})
+
+    others = [contender(name, values) for name, values in peers.items()]
+    return Contest(contender("hocket", ours), others, [row], count=10, quick_count=1)
+
+
+def judged(row: Row, **values: list[float]) -> dict:
+    made = contest(row, **values)
+    return judge(made, row, run_contest(made, rounds=len(values["ours"]), count=10))
+
+
+def test_the_peer_is_the_one_with_the_best_median_and_more_is_better():
+    row = judged(
+        Row("r", "value", "x/s", at_least=2), ours=[2, 4, 9], slow=[1, 1, 1], fast=[2, 2, 9]
+    )
+    assert (row["peer"], row["peer_value"], row["ours"], row["ratio"]) == ("fast", 2, 4, 2)
+    assert (row["met"], row["spread"], row["other_peers"]) == (True, [1, 1.5], {"slow": 1})
+
+
+def test_where_less_is_better_the_ratio_is_turned_round():
+    row = Row("r", "value", "us", at_least=1, less_is_better=True)
+    result = judged(row, ours=[20, 20], slow=[90, 90], fast=[10, 10])
+    assert (result["peer"], result["ratio"], result["met"]) == ("fast", 0.5, False)
+
+
+def test_a_row_that_is_only_shown_is_neither_met_nor_missed():
+    assert judged(Row("r", "value", "x/s", at_least=None), ours=[1], peer=[2])["met"] is None
+
+
+def test_the_order_of_contenders_alternates_by_round():
+    history = []
+
+    def contender(name: str) -> Contender:
+        return Contender(name, lambda _count: history.append(name) or {"value": 1})
+
+    made = Contest(contender("a"), [contender("b"), fixed("ceiling", value=1)], [], 10, 1)
+    run_contest(made, rounds=3, count=10)
+    assert "".join(history) == "ab" + "ab" + "ba" + "ab"  # the first pair is the warm-up
+
+
+def test_percentile_is_a_value_that_was_measured():
+    values = list(range(100, 0, -1))
+    assert [percentile(values, part) for part in (50, 99, 100)] == [50, 99, 100]
+    assert percentile([7.0], 50) == 7.0
