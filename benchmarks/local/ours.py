@@ -30,9 +30,12 @@ PORT = 1
 
 @contextmanager
 def connected_channels(**options: int) -> Iterator[tuple[Channel, Channel]]:
-    """The two ends of a channel; `options` go to the brokers."""
+    """The two ends of a channel; `options` go to both brokers."""
     manager = BrokerManager()
-    with Broker("server", manager, **options) as server, Broker("client", manager) as client:
+    with (
+        Broker("server", manager, **options) as server,
+        Broker("client", manager, **options) as client,
+    ):
         accepted: list[Channel] = []
         with Worker(lambda: accepted.append(server.accept(PORT, timeout=PATIENCE_SECONDS))):
             connected = client.connect("server", PORT, timeout=PATIENCE_SECONDS)
