@@ -79,10 +79,14 @@ def talk(broker: Broker, line: bytes, lines: int) -> None:
 def channels_between_threads() -> Outcome:
     clients, lines, line = 16, 500, b"one note each, none is lost\n"
     manager = BrokerManager()
-    with Broker("echo", manager) as server, Broker("clients", manager) as client:
-        with Task(echo_bytes, server, 7, clients, broker=server), ExitStack() as tasks:
-            for _ in range(clients):
-                tasks.enter_context(Task(talk, client, line, lines))
+    with (
+        Broker("echo", manager) as server,
+        Broker("clients", manager) as client,
+        Task(echo_bytes, server, 7, clients, broker=server),
+        ExitStack() as tasks,
+    ):
+        for _ in range(clients):
+            tasks.enter_context(Task(talk, client, line, lines))
     messages = clients * lines * 2
     return Outcome(clients, messages, messages * len(line), "every echo equal to what was said")
 
@@ -288,7 +292,8 @@ def main() -> None:
     if sys.stderr.isatty():
         print("\r" + " " * 76 + "\r", end="", file=sys.stderr)
     print(
-        f"{'level':<11}{'what':<27}{'connections':>11}{'messages':>10}{'MB':>7}{'seconds':>9}  result"
+        f"{'level':<11}{'what':<27}{'connections':>11}{'messages':>10}{'MB':>7}{'seconds':>9}  "
+        "result"
     )
     for level, scene, o in rows:
         print(

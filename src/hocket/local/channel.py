@@ -228,7 +228,10 @@ class Channel:
         Raises Disconnected once the other end has disconnected and all it sent has been read, or
         when this end was disconnected.
         """
-        target = writable_span(buffer, offset, length)
+        if type(buffer) is bytearray and length is None and type(offset) is int and not offset:
+            target = memoryview(buffer)
+        else:
+            target = writable_span(buffer, offset, length)
         deadline = NEVER if timeout is None else Deadline(timeout)
         size = len(target)
         if not size:

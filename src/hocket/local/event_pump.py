@@ -13,7 +13,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from os import sched_yield
 from threading import Lock, Thread, get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from hocket.errors import Closed
 from hocket.local.checks import check_callable
 from hocket.local.event_queue import EventQueue
-from hocket.local.waiting import SPINS, SleepingThread, check_seconds
+from hocket.local.waiting import SleepingThread, check_seconds, spin
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -262,10 +261,8 @@ class EventPump:
     def _sleep(self) -> None:
         """Until there is an event, a timer is due, or the pump is stopped; woken early is fine."""
         queue = self._queue
-        for _ in range(SPINS):
-            sched_yield()
-            if queue.events:
-                return
+        if spin(lambda: queue.events or queue.closed or None):
+            return
         sleeper = SleepingThread()
         queue.takers.append(sleeper.wake)
         if not queue.events and not queue.closed:

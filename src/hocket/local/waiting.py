@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from os import sched_yield
+from os import cpu_count, sched_yield
 from threading import TIMEOUT_MAX, Lock
 from time import monotonic
 from typing import TypeVar
@@ -30,6 +30,8 @@ Wake = Callable[[], bool]  # True: somebody was woken; False: that waiter is gon
 # Looks with the GIL let go in between before a thread goes to sleep. A sleeping thread takes 50 us
 # and more to wake; a partner at work answers within a few of these looks (0.3 us each when idle).
 SPINS = 30
+# More spinning threads than cores only keep the partner off them, so the others sleep at once.
+_turns_to_spin = [None] * (cpu_count() or 1)
 
 
 def refuse_without_gil(gil_enabled: bool) -> None:
@@ -119,13 +121,28 @@ class Deadline:
 NEVER = Deadline(None)
 
 
+def spin(attempt: Callable[[], T | None]) -> T | None:
+    """Call `attempt` a few times, letting others run in between; None if it gave nothing."""
+    try:
+        _turns_to_spin.pop()
+    except IndexError:
+        return None
+    try:
+        for _ in range(SPINS):
+            sched_yield()
+            result = attempt()
+            if result is not None:
+                return result
+        return None
+    finally:
+        _turns_to_spin.append(None)
+
+
 def wait(attempt: Callable[[], T | None], waiters: Waiters, deadline: Deadline, what: str) -> T:
     """Call `attempt` until it gives something other than None, asleep in between."""
-    for _ in range(SPINS):
-        sched_yield()
-        result = attempt()
-        if result is not None:
-            return result
+    result = spin(attempt)
+    if result is not None:
+        return result
     while True:
         sleeper = SleepingThread()
         waiters.append(sleeper.wake)
