@@ -44,17 +44,14 @@ async def wait_async(
             while True:
                 sleeper = SleepingCoroutine()
                 waiters.append(sleeper.wake)
+                woken = False
                 try:
                     result = attempt()
                     if result is not None:
                         return result
                     await sleeper.sleep()
-                except BaseException:
-                    # We leave with nothing: a wake-up spent on us goes to the next in line.
-                    if not waiters.withdraw(sleeper.wake):
-                        waiters.wake_one()
-                    raise
+                    woken = True
                 finally:
-                    waiters.withdraw(sleeper.wake)
+                    waiters.done(sleeper.wake, woken=woken)
     except TimeoutError as exc:
         raise deadline.missed(what) from exc

@@ -81,18 +81,18 @@ class EventQueue(Generic[E]):
     def _settle(self, event: E) -> None:
         """The queue was closed while we put: either our event is taken, or it never was here."""
         with _endings:
-            if not self.drained:
+            if not self.drained or not remove_identical(self.events, event):
                 return
-            remove_identical(self.events, event)
         raise _closed()
 
 
-def remove_identical(events: deque[E], event: E) -> None:
-    """Remove this very object; an equal one may be somebody else's."""
+def remove_identical(events: deque[E], event: E) -> bool:
+    """Remove this very object (an equal one may be somebody else's); False if it is not there."""
     for place in range(len(events) - 1, -1, -1):  # it was appended a moment ago
         if events[place] is event:
             del events[place]
-            return
+            return True
+    return False
 
 
 def _closed() -> Closed:

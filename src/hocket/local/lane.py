@@ -123,11 +123,8 @@ class Lane:
     def _settle(self, message: Message) -> bool:
         """The lane was closed while we appended: either ours is taken, or it never was here."""
         with _rare:
-            if not self.drained:
-                return True
-            before = len(self.messages)
-            remove_identical(self.messages, message)
-            return len(self.messages) == before  # gone already: taken or seized, so it counts
+            # Not there any more means taken or seized, and then it counts as taken.
+            return not self.drained or not remove_identical(self.messages, message)
 
     def _append_if_bytes_allow(self, message: Message, size: int) -> bool:
         with _rare:

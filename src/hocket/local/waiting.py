@@ -71,6 +71,11 @@ class Waiters(list[Wake]):
             return False
         return True
 
+    def done(self, wake: Wake, *, woken: bool) -> None:
+        """The end of one wait: a wake-up that was sent and did not end it goes to the next."""
+        if not self.withdraw(wake) and not woken:
+            self.wake_one()
+
 
 class SleepingThread:
     """A place for one thread to sleep in, once, until `wake` is called."""
@@ -146,19 +151,16 @@ def wait(attempt: Callable[[], T | None], waiters: Waiters, deadline: Deadline, 
     while True:
         sleeper = SleepingThread()
         waiters.append(sleeper.wake)
+        woken = False
         try:
             result = attempt()
             if result is not None:
                 return result
-            if not sleeper.sleep(deadline.remaining()):
+            woken = sleeper.sleep(deadline.remaining())
+            if not woken:
                 result = attempt()
                 if result is not None:
                     return result
                 raise deadline.missed(what)
-        except BaseException:
-            # We leave with nothing: if a wake-up was spent on us, the next in line needs it.
-            if not waiters.withdraw(sleeper.wake):
-                waiters.wake_one()
-            raise
         finally:
-            waiters.withdraw(sleeper.wake)
+            waiters.done(sleeper.wake, woken=woken)
