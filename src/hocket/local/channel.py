@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 
 BUFFER_BYTES = 1 << 20  # each way; 64 KiB writes gain little from more (see benchmarks/results)
 
+FROM_THE_START = 0  # compared by identity: `False == 0`, and False is not an offset
+
 _endings = Lock()  # one for all streams: held for a few steps, once or twice in a stream's life
 
 
-class Stream:
-    """One direction of a channel."""
+class Stream(CircularBuffer):
+    """One direction of a channel: the ring, who waits at it, and how it ended."""
 
-    __slots__ = ("buffer", "cut", "drained", "reader_gone", "readers", "writer_gone", "writers")
+    __slots__ = ("cut", "drained", "reader_gone", "readers", "writer_gone", "writers")
 
     def __init__(self, capacity: int) -> None:
-        self.buffer = CircularBuffer(capacity)
+        super().__init__(capacity)
         self.readers = Waiters()
         self.writers = Waiters()
         self.cut = False  # one of the two below; the only one the fast path looks at
@@ -47,30 +49,44 @@ class Stream:
         self.reader_gone = False
         self.drained = False  # the reader has been told that there is no more
 
-    def put(self, data: bytes | memoryview, size: int) -> int | None:
+    def try_write(self, data: bytes | memoryview, size: int) -> int | None:
         """How many bytes were taken, None when there is no room."""
         if self.cut:
             raise self._write_refused()
-        count = self.buffer.put(data, size)
-        if not count:
-            return None
-        if self.cut:
-            count = self._settle_put(count)
-        if self.readers:
-            self.readers.wake_one()
-        return count
+        count = self.put(data, size)
+        if count and (self.cut or self.readers):
+            return self.after_put(count)
+        return count or None
 
-    def take(self, target: memoryview, size: int) -> int | None:
+    def try_read(self, target: memoryview, size: int) -> int | None:
         """How many bytes were given, None when there are none yet."""
         if self.cut:
             return self._take_rest(target, size)
-        count = self.buffer.take(target, size)
-        if not count:
-            return None
+        count = self.take(target, size)
+        if count and (self.cut or self.writers):
+            return self.after_take(count)
+        return count or None
+
+    def after_put(self, count: int) -> int:
+        """Somebody waits for what was put, or the stream was cut meanwhile."""
         if self.cut:
-            count = self._settle_take(count)
-        if self.writers:
-            self.writers.wake_one()
+            with _endings:
+                if self.reader_gone or self.drained:
+                    count -= self.retract(count)
+            if not count:
+                raise self._write_refused()
+        self.readers.wake_one()
+        return count
+
+    def after_take(self, count: int) -> int:
+        """Somebody waits for the room that was made, or the stream was cut meanwhile."""
+        if self.cut:
+            with _endings:
+                if self.reader_gone:
+                    count -= self.untake(count)
+            if not count:
+                raise self._read_refused()
+        self.writers.wake_one()
         return count
 
     def leave(self, *, as_writer: bool) -> None:
@@ -88,29 +104,13 @@ class Stream:
         if not self.writer_gone:
             return False
         with _endings:
-            self.drained = self.drained or self.buffer.empty()
+            self.drained = self.drained or self.empty()
             return self.drained
-
-    def _settle_put(self, count: int) -> int:
-        with _endings:
-            if self.reader_gone or self.drained:
-                count -= self.buffer.retract(count)
-        if not count:
-            raise self._write_refused()
-        return count
-
-    def _settle_take(self, count: int) -> int:
-        with _endings:
-            if self.reader_gone:
-                count -= self.buffer.untake(count)
-        if not count:
-            raise self._read_refused()
-        return count
 
     def _take_rest(self, target: memoryview, size: int) -> int:
         with _endings:
             if not self.reader_gone:
-                count = self.buffer.take(target, size)
+                count = self.take(target, size)
                 if count:
                     return count
                 self.drained = True
@@ -167,7 +167,7 @@ class Channel:
         Raises Disconnected when either end has disconnected: the bytes were then not taken.
         """
         data: bytes | memoryview
-        if type(buffer) is bytes and length is None and type(offset) is int and not offset:
+        if type(buffer) is bytes and length is None and offset is FROM_THE_START:
             data = buffer
         else:
             data = readable_span(buffer, offset, length)
@@ -181,9 +181,11 @@ class Channel:
             raise _busy("writing") from None
         try:
             stream = self._outbound
-            return stream.put(data, size) or wait(
-                partial(stream.put, data, size), stream.writers, deadline, "write"
-            )
+            if not stream.cut:  # `try_write`, but for one call less: small writes feel it
+                count = stream.put(data, size)
+                if count:
+                    return stream.after_put(count) if stream.cut or stream.readers else count
+            return wait(partial(stream.try_write, data, size), stream.writers, deadline, "write")
         finally:
             self._writing.append(None)
 
@@ -207,11 +209,9 @@ class Channel:
             raise _busy("writing") from None
         try:
             stream = self._outbound
-            count = stream.put(data, size)
-            if count is None:
-                attempt = partial(stream.put, data, size)
-                count = await wait_async(attempt, stream.writers, deadline, "write")
-            return count
+            return await wait_async(
+                partial(stream.try_write, data, size), stream.writers, deadline, "write"
+            )
         finally:
             self._writing.append(None)
 
@@ -228,7 +228,7 @@ class Channel:
         Raises Disconnected once the other end has disconnected and all it sent has been read, or
         when this end was disconnected.
         """
-        if type(buffer) is bytearray and length is None and type(offset) is int and not offset:
+        if type(buffer) is bytearray and length is None and offset is FROM_THE_START:
             target = memoryview(buffer)
         else:
             target = writable_span(buffer, offset, length)
@@ -242,9 +242,11 @@ class Channel:
             raise _busy("reading") from None
         try:
             stream = self._inbound
-            return stream.take(target, size) or wait(
-                partial(stream.take, target, size), stream.readers, deadline, "read"
-            )
+            if not stream.cut:  # `try_read`, but for one call less: small reads feel it
+                count = stream.take(target, size)
+                if count:
+                    return stream.after_take(count) if stream.cut or stream.writers else count
+            return wait(partial(stream.try_read, target, size), stream.readers, deadline, "read")
         finally:
             self._reading.append(None)
 
@@ -268,11 +270,9 @@ class Channel:
             raise _busy("reading") from None
         try:
             stream = self._inbound
-            count = stream.take(target, size)
-            if count is None:
-                attempt = partial(stream.take, target, size)
-                count = await wait_async(attempt, stream.readers, deadline, "read")
-            return count
+            return await wait_async(
+                partial(stream.try_read, target, size), stream.readers, deadline, "read"
+            )
         finally:
             self._reading.append(None)
 
@@ -353,7 +353,7 @@ class Channel:
 
     def __repr__(self) -> str:
         state = "disconnected" if self.disconnected else "connected"
-        return f"<Channel {state}, {len(self._inbound.buffer)} bytes to read>"
+        return f"<Channel {state}, {len(self._inbound)} bytes to read>"
 
 
 def join(first_inbound_bytes: int, second_inbound_bytes: int) -> tuple[Channel, Channel]:
