@@ -26,3 +26,9 @@ def two_pumps(request):
 def full_event():
     with World("full-event", 2) as made:
         yield made
+
+
+@pytest.fixture
+def mixed():
+    with World("mixed", 2) as made:
+        yield made

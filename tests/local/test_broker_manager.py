@@ -41,6 +41,7 @@ def test_without_a_manager_a_broker_registers_in_the_process_wide_one():
     assert BrokerManager.get_broker("process-wide") is None
     with Broker("process-wide") as broker:
         assert BrokerManager.get_broker("process-wide") is broker
+        assert broker.manager is BrokerManager.default()
         assert broker.manager.find("process-wide") is broker
         assert broker in broker.manager.brokers()
         with pytest.raises(NameInUse):

@@ -280,7 +280,7 @@ def test_bad_input_is_reported_even_when_there_is_no_room():
 
 @pytest.mark.parametrize("capacity", [1, 7, 64, 4096])
 def test_a_writer_thread_and_a_reader_thread_lose_nothing(capacity: int):
-    data = noise(2_000 * min(capacity, 50), capacity)
+    data = noise(500 * min(capacity, 50), capacity)
     ring = CircularBuffer(capacity)
 
     def write_everything() -> None:

@@ -4,9 +4,13 @@ Rule 1: a message whose `offer` returned True is taken or seized. Rule 2: one wh
 returned False or None is neither.
 """
 
+import contextlib
+import sys
+import threading
 from collections import deque
 
 from hocket.local.lane import Lane
+from tests.support import Running
 
 
 class Overtaken(deque):
@@ -86,6 +90,33 @@ def test_after_close_nothing_is_offered_and_after_seizing_nothing_is_left():
     assert lane.seize() == [b"1", b"2"]
     assert lane.seize() == []
     assert lane.offer(b"5") is False
+
+
+def test_a_taker_that_races_with_a_seizure_has_the_oldest_messages():
+    """Else it would get a message before ones that are reported as undelivered."""
+    messages = [b"%d" % number for number in range(20_000)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(40):
+            lane = Lane(messages_max=len(messages))
+            for message in messages:
+                lane.offer(message)
+            taken, begun = [], threading.Event()
+
+            def take(lane=lane, taken=taken, begun=begun):
+                begun.set()
+                with contextlib.suppress(IndexError):
+                    while True:
+                        taken.append(lane.messages.popleft())
+
+            with Running(take) as taking:
+                begun.wait(10)
+                seized = lane.seize()
+                taking.result()
+            assert taken + seized == messages
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_small_and_large_messages_together_keep_to_the_limit_of_bytes():

@@ -119,7 +119,7 @@ def test_random_ends_from_both_sides_under_load_account_for_every_message(world,
 def test_hundreds_of_threads_at_one_queue(world, rng):
     mine, theirs = world.pair(messages_max=8)
     count = 400 if LONG else 200
-    each = 20
+    each = 10
 
     def send(name):
         for number in range(each):
@@ -259,7 +259,7 @@ def test_the_reason_is_complete_for_whoever_is_woken_by_an_abort(world, rng):
         assert [waiter.result() for waiter in waiting] == [sent] * 3
 
 
-@pytest.mark.parametrize("act", ["close", "abort"])
+@pytest.mark.parametrize("act", ["close", "stop"])
 def test_brokers_and_pumps_that_die_under_load_account_for_every_message(rng, act):
     for kind in ("full-event", "mixed"):
         with World(kind) as world:
@@ -281,9 +281,9 @@ def test_brokers_and_pumps_that_die_under_load_account_for_every_message(rng, ac
                 world.server_pump.stop(drain=rng.choice([True, False]))
             for worker in workers:
                 worker.result(timeout=30)
-            mine = ends[::2]
-            until(lambda mine=mine: all(ledger.reasons for ledger in mine))
-            for here, there in zip(mine, ends[1::2], strict=True):
+            told = ends if act == "close" else ends[::2]  # a pump that died tells nobody
+            until(lambda told=told: all(ledger.reasons for ledger in told))
+            for here, there in zip(ends[::2], ends[1::2], strict=True):
                 assert type(here.reason) is Aborted
                 together = there.messages + here.reason.undelivered
                 assert together == here.accepted.get(0, [])

@@ -82,8 +82,7 @@ class Stream(CircularBuffer):
         """Somebody waits for the room that was made, or the stream was cut meanwhile."""
         if self.cut:
             with _endings:
-                if self.reader_gone:
-                    count -= self.untake(count)
+                count -= self.untake(count)  # what the writer took back while we copied it
             if not count:
                 raise self._read_refused()
         self.writers.wake_one()

@@ -1,0 +1,236 @@
+"""What is shipped, what it needs, and what its files must not say."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.resources
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+from itertools import permutations
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import hocket
+import hocket.errors
+import hocket.local
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+LOCAL_NAMES = {
+    "Broker",
+    "BrokerManager",
+    "Channel",
+    "CircularBuffer",
+    "Rendezvous",
+    "Task",
+    "EventPump",
+    "EventQueue",
+    "MessageQueue",
+    "MixedQueueBroker",
+    "QueueBroker",
+    "AcceptListener",
+    "ConnectListener",
+    "MessageListener",
+}
+
+ERROR_NAMES = {
+    "Aborted",
+    "BadName",
+    "BusyResource",
+    "Closed",
+    "Disconnected",
+    "NameInUse",
+    "OutOfRange",
+    "PortInUse",
+    "PortNotBound",
+    "ReadOnlyBuffer",
+    "Timeout",
+    "UnknownBroker",
+    "WouldBlock",
+    "WrongKind",
+    "WrongThread",
+    "WrongType",
+}
+
+
+# --- what is shipped -----------------------------------------------------------------------------
+
+
+def test_the_package_says_that_it_is_typed():
+    assert importlib.resources.files("hocket").joinpath("py.typed").is_file()
+    assert "py.typed" in PROJECT["tool"]["setuptools"]["package-data"]["hocket"]
+
+
+def test_the_version_is_the_same_everywhere():
+    assert hocket.__version__ == PROJECT["project"]["version"]
+
+
+def test_local_exports_exactly_its_public_names():
+    assert set(hocket.local.__all__) == LOCAL_NAMES
+    assert len(hocket.local.__all__) == len(LOCAL_NAMES)
+    public = {
+        name
+        for name, value in vars(hocket.local).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert public - {"annotations"} == LOCAL_NAMES
+
+
+@pytest.mark.parametrize("name", sorted(LOCAL_NAMES))
+def test_every_public_name_is_a_class_of_that_name_with_a_docstring(name: str):
+    value = getattr(hocket.local, name)
+    assert inspect.isclass(value)
+    assert value.__name__ == name
+    assert value.__doc__
+
+
+@pytest.mark.parametrize("name", sorted(ERROR_NAMES | {"HocketError"}))
+def test_every_error_is_importable_and_a_hocket_error(name: str):
+    error = getattr(hocket.errors, name)
+    assert issubclass(error, hocket.errors.HocketError)
+    assert error.__doc__
+
+
+def test_every_exception_in_the_errors_module_is_a_hocket_error_with_a_docstring():
+    found = {
+        name: value
+        for name, value in vars(hocket.errors).items()
+        if inspect.isclass(value) and issubclass(value, BaseException)
+    }
+    assert set(found) >= ERROR_NAMES | {"HocketError"}
+    for name, error in found.items():
+        assert issubclass(error, hocket.errors.HocketError), name
+        assert "__doc__" in vars(error), name
+        assert error.__doc__, name
+
+
+def test_errors_that_mean_different_things_are_different_types():
+    different = [
+        getattr(hocket.errors, name)
+        for name in (
+            "PortInUse",
+            "UnknownBroker",
+            "NameInUse",
+            "Timeout",
+            "Disconnected",
+            "Closed",
+            "BusyResource",
+            "WouldBlock",
+        )
+    ]
+    for one, other in permutations(different, 2):
+        assert not issubclass(one, other)
+
+
+def test_errors_about_arguments_are_also_the_builtin_errors_callers_expect():
+    errors = hocket.errors
+    assert issubclass(errors.WrongType, TypeError)
+    assert issubclass(errors.ReadOnlyBuffer, errors.WrongType)
+    assert issubclass(errors.OutOfRange, ValueError)
+    assert issubclass(errors.BadName, ValueError)
+    assert issubclass(errors.Timeout, TimeoutError)
+
+
+# --- what it needs -------------------------------------------------------------------------------
+
+
+def test_the_base_install_has_no_dependencies():
+    assert PROJECT["project"]["dependencies"] == []
+    required = importlib.metadata.requires("hocket") or []
+    assert [line for line in required if "extra ==" not in line] == []
+
+
+def test_the_package_imports_with_nothing_but_the_standard_library():
+    source = Path(hocket.__file__).parent.parent
+    code = f"import sys; sys.path.insert(0, {str(source)!r}); import hocket, hocket.local"
+    # -S: no site-packages, so whatever is not in the standard library cannot be found
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_extras_are_there():
+    extras = set(PROJECT["project"]["optional-dependencies"])
+    assert extras >= {"spark", "console", "bench", "dev"}
+
+
+# --- what the files must not say -----------------------------------------------------------------
+
+
+def project_files() -> list[Path]:
+    """Tracked files, and new ones that are not ignored."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+FORBIDDEN = {
+    "a registry host": re.compile(
+        rb"(?:pypi|pythonhosted|anaconda|npmjs|yarnpkg|maven|jfrog|artifactory|nexus|devpi)"
+        rb"[\w-]*\.(?:org|com|io|net)\b|--?(?:extra-)?index-url|--?find-links",
+        re.IGNORECASE,
+    ),
+    "an absolute path of a machine": re.compile(
+        rb"(?<![\w./:])/(?:work|root|home|Users|mnt|builds?|workspaces?)/[\w.-]"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_file_names(what: str):
+    files = project_files()
+    assert ROOT / "pyproject.toml" in files
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group().decode()}"
+        for path in files
+        for match in FORBIDDEN[what].finditer(path.read_bytes())
+    ]
+    assert found == []
+
+
+def test_no_file_names_the_directory_of_this_checkout():
+    here = str(ROOT).encode()
+    assert [path for path in project_files() if here in path.read_bytes()] == []
+
+
+def test_the_patterns_find_what_they_forbid():
+    host, path = FORBIDDEN.values()
+    assert host.search(b"see https://pypi" + b".org/simple")
+    assert host.search(b"--index" + b"-url x")
+    assert path.search(b"in /home" + b"/someone/x")
+    assert path.search(b'"/work' + b'/main"')
+    assert not path.search(b"https://example.org/home" + b"/page")
+
+
+def test_no_python_block_of_the_documentation_escapes_the_tests():
+    """Sybil runs blocks marked exactly ```python; other spellings would be skipped in silence."""
+    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    wrong = [
+        f"{document.relative_to(ROOT)}: {line}"
+        for document in documents
+        for line in document.read_text().splitlines()
+        if re.match(r"\s*(```|~~~)\s*\{?\.?py", line, re.IGNORECASE) and line != "```python"
+    ]
+    assert wrong == []
+    deep = [path for path in documents if len(path.relative_to(ROOT).parts) > 4]
+    assert deep == []  # conftest.py looks no deeper
