@@ -1,7 +1,7 @@
 """One end of a connection that carries whole messages, in order, both ways.
 
 Rule 1: listeners hear everything on the pump of their own broker, and only there.
-Rule 2: whatever ends a connection is decided once for both ends, under `_endings`.
+Rule 2: whatever ends a connection is decided once for both ends, under `_changes`.
 Rule 3: an end is told `closed` after the last message it is told of.
 
 An end has two lanes: it takes from `_inbound` and offers to `_outbound`. In the full-event world
@@ -21,7 +21,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
-from threading import Lock
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Protocol
 
 from hocket.errors import Aborted, BusyResource, Closed, WrongThread
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # Messages delivered to one listener before the pump turns to other events.
 DELIVERIES_MAX = 256
 
-_endings = Lock()  # one for all queues: taken when a connection ends
+_changes = Lock()  # one for all queues: taken when a connection ends or its listener changes
 
 
 class QueueOwner(Protocol):
@@ -73,6 +73,7 @@ class MessageQueue:
         "_ended",
         "_final",
         "_handed_over",
+        "_hearing",
         "_inbound",
         "_listener",
         "_outbound",
@@ -100,6 +101,7 @@ class MessageQueue:
         # Messages of ours that the listener has yet to hear were `sent`; None: it does not want to.
         self._handed_over: deque[Message] | None = None
         self._paused = False
+        self._hearing: object | None = None  # who is to get `received`: the listener, unless paused
         self._owes_writable = False  # to the next listener
         self._closed = False  # by us, or the other side's close has been learned of
         self._ended = False  # it is decided: nothing is exchanged any more, for `_reason`
@@ -130,11 +132,11 @@ class MessageQueue:
     def send_wait(self, message: Message, timeout: float | None = None) -> None:
         """`send` for threads: wait while the queue is full. Raises Closed, Timeout."""
         deadline = NEVER if timeout is None else Deadline(timeout)
-        if self._pump.on_own_thread():
+        if get_ident() == self._pump.thread_id:
             raise _must_not_wait("send_wait", "send")
         lane = self._outbound
         if not lane.offer(message):
-            if self._peer._pump.on_own_thread():
+            if get_ident() == self._peer._pump.thread_id:
                 raise _must_not_wait("send_wait", "send")
             if not wait(partial(self._offer, message), lane.room, deadline, "send"):
                 raise self._closed_error() from self._reason
@@ -184,20 +186,20 @@ class MessageQueue:
     def receive_wait(self, timeout: float | None = None) -> Message:
         """`receive` for threads: wait for the next message. Raises Closed, Timeout."""
         deadline = NEVER if timeout is None else Deadline(timeout)
-        if self._pump.on_own_thread():
+        if get_ident() == self._pump.thread_id:
             raise _must_not_wait("receive_wait", "set_listener")
-        message = self._take_as_reader()
+        message = self._take()
         if message is None:
-            message = wait(self._take_as_reader, self._inbound.takers, deadline, "receive")
+            message = wait(self._take, self._inbound.takers, deadline, "receive")
         return message
 
     async def receive_async(self, timeout: float | None = None) -> Message:
         """`receive` for coroutines: wait for the next message. Raises Closed, Timeout."""
         deadline = NEVER if timeout is None else Deadline(timeout)
-        message = self._take_as_reader()
+        message = self._take()
         if message is None:
             takers = self._inbound.takers
-            message = await wait_async(self._take_as_reader, takers, deadline, "receive")
+            message = await wait_async(self._take, takers, deadline, "receive")
         return message
 
     def __iter__(self) -> Iterator[Message]:
@@ -213,15 +215,12 @@ class MessageQueue:
     def __aiter__(self) -> AsyncMessages:
         return AsyncMessages(self)
 
-    def _take_as_reader(self) -> Message | None:
-        if self._listener is not None and not self._inbound.drained:
+    def _take(self) -> Message | None:
+        lane = self._inbound
+        if self._listener is not None and not lane.drained:
             raise BusyResource(
                 "a listener is set and gets the messages; set_listener(None) to receive them here"
             )
-        return self._take()
-
-    def _take(self) -> Message | None:
-        lane = self._inbound
         try:
             message = lane.messages.popleft()
         except IndexError:
@@ -240,8 +239,10 @@ class MessageQueue:
 
     def set_listener(self, listener: object | None) -> None:
         """Have `listener` hear what happens here; None pauses, and what comes then waits."""
-        self._listener = listener
-        self._handed_over = (self._handed_over or deque()) if hears_sent(listener) else None
+        with _changes:
+            self._listener = listener
+            self._hearing = None if self._paused else listener
+            self._handed_over = (self._handed_over or deque()) if hears_sent(listener) else None
         self._inbound.takers.wake_all()  # threads in receive_wait: they may no longer take
         self.look_again()
         if self._owes_writable and listener is not None:
@@ -252,10 +253,14 @@ class MessageQueue:
 
     def pause(self) -> None:
         """Hold back `received` (and so the sender) until `resume`; all else is told as before."""
-        self._paused = True
+        with _changes:
+            self._paused = True
+            self._hearing = None
 
     def resume(self) -> None:
-        self._paused = False
+        with _changes:
+            self._paused = False
+            self._hearing = self._listener
         self.look_again()
 
     def look_again(self) -> None:
@@ -273,8 +278,8 @@ class MessageQueue:
 
     def _deliver(self) -> None:
         lane = self._inbound
-        listener = self._listener
-        if listener is not None and not self._paused:
+        listener = self._hearing
+        if listener is not None:
             self._deliver_to(listener)
         elif lane.messages:
             lane.takers.wake_one()  # the hint that woke us was meant for a reader
@@ -302,7 +307,7 @@ class MessageQueue:
                     received(message)
                 except BaseException as error:  # noqa: BLE001 - reported; the next one follows
                     self._pump.report(error)
-                if self._listener is not listener or self._paused:
+                if self._hearing is not listener:
                     under_way = False
                     break
             else:
@@ -341,7 +346,7 @@ class MessageQueue:
         Nothing more can be sent from here. Messages of the other side, sent before it learned of
         the close, still arrive and have to be taken; `abort` does not wait for that.
         """
-        with _endings:
+        with _changes:
             if self._closed:
                 return
             self._closed = True
@@ -353,7 +358,7 @@ class MessageQueue:
 
     def cut(self, why: str) -> None:
         peer = self._peer
-        with _endings:
+        with _changes:
             if self._ended:
                 return
             for end in (self, peer):
@@ -385,7 +390,7 @@ class MessageQueue:
     def _inbound_drained(self) -> None:
         """We have taken all the other side had to send, and so have learned of its close."""
         peer = self._peer
-        with _endings:
+        with _changes:
             if self._ended:
                 return
             learned = not self._closed
@@ -446,7 +451,7 @@ class AsyncMessages:
             await asyncio.sleep(0)
         queue = self._queue
         try:
-            message = queue._take_as_reader()
+            message = queue._take()
             if message is None:
                 message = await queue.receive_async()
         except Closed:
