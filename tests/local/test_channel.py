@@ -238,6 +238,7 @@ def test_one_end_waits_for_both_room_and_bytes_at_the_same_time():
         writer.result()
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7])
 def test_a_long_transfer_through_a_tiny_buffer_is_exact(size: int):
     a, b = Channel.pair(buffer_bytes=size)
@@ -275,9 +276,10 @@ def test_tens_of_megabytes_in_odd_pieces_are_exact():
         assert reader.result(60) == data
 
 
+@pytest.mark.stress
 def test_a_long_transfer_in_pieces_of_one_to_seven_bytes_is_exact():
     a, b = Channel.pair()
-    data = noise(32 << 20 if LONG else 100_000)
+    data = noise(8 << 20 if LONG else 100_000)
 
     def write_in_pieces() -> None:
         sent = 0

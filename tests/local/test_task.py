@@ -64,6 +64,7 @@ def test_a_task_runs_on_a_thread_of_its_own_under_its_name():
     ident, name = task.result
     assert ident != threading.get_ident()
     assert name == "the worker"
+    assert "the worker" in repr(task)
 
 
 def test_the_block_gives_the_task_itself():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from operator import index
 from typing import TYPE_CHECKING
 
@@ -21,13 +22,14 @@ def whole_number(value: object, what: str) -> int:
 
 def check_at_least(value: object, least: int, what: str) -> int:
     number = whole_number(value, what)
-    if number < least:
-        raise OutOfRange(f"{what} must be at least {least}, not {value}")
+    if not least <= number <= sys.maxsize:
+        raise OutOfRange(f"{what} must be between {least} and {sys.maxsize}, not {value}")
     return number
 
 
 def check_port(port: object) -> None:
-    check_at_least(port, 0, "a port")
+    if whole_number(port, "a port") < 0:
+        raise OutOfRange(f"a port must be 0 or more, not {port}")
 
 
 def check_name(name: object) -> None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
+MAPPED_FROM_BYTES = 1 << 17
+
+
 class CircularBuffer:
     """A FIFO of at most `capacity` bytes, for one writing and one reading thread at a time.
 
@@ -125,5 +128,10 @@ class CircularBuffer:
 
 
 def allocate(size: int) -> memoryview:
-    """Anonymous memory: pages come from the kernel as they are touched, and go back whole."""
-    return memoryview(mmap(-1, size))
+    """Large rings as anonymous memory: its pages come as they are touched, and go back whole."""
+    if size >= MAPPED_FROM_BYTES:
+        try:
+            return memoryview(mmap(-1, size))
+        except OSError:  # the kernel allows a process some 65,000 mappings; ordinary memory, then
+            pass
+    return memoryview(bytearray(size))

@@ -101,8 +101,12 @@ class SleepingThread:
 def check_seconds(seconds: object, what: str) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise WrongType(f"{what} must be seconds as a number, not {type(seconds).__name__}")
-    if not seconds >= 0:  # written so that NaN fails too
-        raise OutOfRange(f"{what} must be 0 seconds or more, not {seconds}")
+    try:
+        in_range = float(seconds) >= 0  # NaN is not
+    except OverflowError:
+        in_range = False
+    if not in_range:
+        raise OutOfRange(f"{what} must be 0 seconds or more, and fit a float, not {seconds}")
 
 
 class Deadline:
