@@ -51,6 +51,7 @@ def test_a_connect_async_given_up_leaves_no_queue_behind(world, give_up):
     world.on_pump(late, lambda: None)
     world.settle()
     until(lambda: client.queues == server.queues == [])
+    until(lambda: all(history.reasons for history in histories))
     assert all(type(history.reason) is Aborted for history in histories)
 
 

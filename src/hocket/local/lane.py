@@ -6,13 +6,18 @@ Rule 3: no lock while messages flow. Only large ones (more than an equal share o
         and endings take one: small messages cannot exceed the byte limit by themselves, because
         the count limit is reached first, so their bytes need not be counted one by one.
 
-The put side gives offers and waits in `room`; the take side takes and waits in `takers`. A closed
+The put side gives offers and waits in `room`; the take side pops from `messages` and waits in
+`takers`. A taker looks at `drained` right before it pops: no call lies between the two, so the GIL
+cannot change hands there, and nothing is taken from a lane that was finished or seized. A closed
 lane is `drained` once its last message was taken; then, and only then, the taker has learned of it.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
+from itertools import repeat
+from operator import methodcaller
 from threading import Lock
 from typing import Any
 
@@ -24,6 +29,8 @@ Message = Any  # bytes-like; any object that gives its memory as a buffer
 
 MESSAGES_MAX = 1024
 BYTES_MAX = 64 << 20
+
+_pop_oldest = methodcaller("popleft")
 
 _rare = Lock()  # one for all lanes: endings, and messages so large that a lock does not show
 
@@ -57,15 +64,16 @@ class Lane:
     def offer(self, message: Message) -> bool | None:
         """True: taken. None: no room now. False: the lane is closed. Never waits."""
         size = len(message) if type(message) is bytes else size_of(message)
-        if self.closing:
-            return False
         messages = self.messages
-        if len(messages) >= self.messages_max:
+        full = len(messages) >= self.messages_max
+        if self.closing:  # no call lies between this look and the append
+            return False
+        if full:
             return None
         if size < self.large_from and not self.large_count:
             messages.append(message)
         elif not self._append_if_bytes_allow(message, size):
-            return None
+            return False if self.closing else None
         if self.closing and not self._settle(message):
             return False
         if self.takers:
@@ -107,14 +115,13 @@ class Lane:
 
     def seize(self) -> list[Message]:
         """End the lane by force and return what nobody had taken."""
-        seized = []
+        seized: list[Message] = []
         with _rare:
             self.closing = self.drained = True
-            while True:
-                try:
-                    seized.append(self.messages.popleft())  # one by one: a taker may race us
-                except IndexError:
-                    break
+            with suppress(IndexError):
+                # All of them in one call that never lets the GIL go, so that a taker who races us
+                # has the older ones and we the rest; popping in a loop, we would interleave.
+                seized.extend(map(_pop_oldest, repeat(self.messages)))
             self.large_bytes = self.large_count = 0
         self.takers.wake_all()
         self.room.wake_all()
@@ -128,7 +135,7 @@ class Lane:
 
     def _append_if_bytes_allow(self, message: Message, size: int) -> bool:
         with _rare:
-            if not self._bytes_allow(size):
+            if self.closing or not self._bytes_allow(size):
                 return False
             if size >= self.large_from:
                 self.large_count += 1

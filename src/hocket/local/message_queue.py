@@ -83,6 +83,7 @@ class MessageQueue:
         "_pump",
         "_reason",
         "_told",
+        "_wants_sent",
         "broker",
         "local_port",
         "remote_port",
@@ -98,7 +99,9 @@ class MessageQueue:
         self._outbound = outbound
         self._carrier: Carrier | None = None
         self._listener: object | None = None
-        # Messages of ours that the listener has yet to hear were `sent`; None: it does not want to.
+        self._wants_sent = False
+        # Messages of ours the listener has yet to hear were `sent`. Made when a listener first
+        # wants to hear it, and then never replaced: the other side's pump may hold it.
         self._handed_over: deque[Message] | None = None
         self._paused = False
         self._hearing: object | None = None  # who is to get `received`: the listener, unless paused
@@ -166,11 +169,14 @@ class MessageQueue:
         return self._pump.post_if_open(self._tell_writable)
 
     def _tell_writable(self) -> None:
-        if self._closed:
-            return
-        self._owes_writable = self._listener is None
-        if not self._owes_writable:
-            tell(self._listener, "writable")
+        with _changes:
+            listener = self._listener
+            if self._closed:
+                return
+            if listener is None:
+                self._owes_writable = True
+                return
+        tell(listener, "writable")
 
     # --- receiving ---------------------------------------------------------------------------
 
@@ -221,11 +227,13 @@ class MessageQueue:
             raise BusyResource(
                 "a listener is set and gets the messages; set_listener(None) to receive them here"
             )
+        if lane.drained:
+            if self._being_cut():
+                return None
+            raise self._closed_error() from self._reason
         try:
             message = lane.messages.popleft()
         except IndexError:
-            if lane.drained and not self._being_cut():
-                raise self._closed_error() from self._reason
             return None
         if lane.room or lane.large_count:
             lane.taken(message)
@@ -242,11 +250,14 @@ class MessageQueue:
         with _changes:
             self._listener = listener
             self._hearing = None if self._paused else listener
-            self._handed_over = (self._handed_over or deque()) if hears_sent(listener) else None
+            self._wants_sent = hears_sent(listener)
+            if self._wants_sent and self._handed_over is None:
+                self._handed_over = deque()
+            owes_writable = self._owes_writable and listener is not None
+            self._owes_writable = self._owes_writable and listener is None
         self._inbound.takers.wake_all()  # threads in receive_wait: they may no longer take
         self.look_again()
-        if self._owes_writable and listener is not None:
-            self._owes_writable = False
+        if owes_writable:
             self._room_made()
         if self._final:
             self._pump.post_last(self._tell_end)
@@ -269,7 +280,7 @@ class MessageQueue:
 
     def report_sent(self, messages: Iterable[Message]) -> None:
         """Messages of ours have been handed over: tell the listener, if it wants to know."""
-        if self._handed_over is not None:
+        if self._wants_sent and self._handed_over is not None:
             self._handed_over.extend(messages)
             self._pump.post_if_open(self._tell_sent)
 
@@ -290,10 +301,14 @@ class MessageQueue:
         lane = self._inbound
         popleft = lane.messages.popleft
         received = getattr(listener, "received", _ignore)
-        handed_over = self._peer._handed_over if self._carrier is None else None
+        peer = self._peer
+        handed_over = peer._handed_over if peer._wants_sent and self._carrier is None else None
         under_way = True
         while under_way:
             for _ in range(DELIVERIES_MAX):
+                if lane.drained:
+                    under_way = False
+                    break
                 try:
                     message = popleft()
                 except IndexError:
@@ -314,13 +329,11 @@ class MessageQueue:
                 # Others have their turn first; a pump that stops takes no event, so we go on.
                 under_way = not self._pump.post_if_open(self._deliver)
         if handed_over:
-            self._peer.report_sent(())
+            peer.report_sent(())
 
     def _rest(self) -> bool:
         """Delivery has caught up: leave word with the lane. False if a message came meanwhile."""
         lane = self._inbound
-        if lane.drained:
-            return True
         if self._wake_delivery not in lane.takers:
             lane.takers.append(self._wake_delivery)
         return not (lane.messages and lane.takers.withdraw(self._wake_delivery))
@@ -328,6 +341,8 @@ class MessageQueue:
     def _tell_sent(self) -> None:
         while self._handed_over:
             message = self._handed_over.popleft()
+            if self._told:  # of the end, after which nothing is told
+                continue
             try:
                 tell(self._listener, "sent", message)
             except BaseException as error:  # noqa: BLE001 - reported; the next one follows
@@ -357,13 +372,17 @@ class MessageQueue:
         self.cut(f"the queue was aborted by broker {self.broker.name!r}")
 
     def cut(self, why: str) -> None:
+        """Abort, saying why; returns when the end is final, whoever brought it about."""
         peer = self._peer
         with _changes:
-            if self._ended:
-                return
-            for end in (self, peer):
-                end._ended = end._closed = True
-                end._reason = Aborted(why)  # before the lanes end, so that no reader misreads it
+            already_ended = self._ended
+            if not already_ended:
+                self._ended = self._closed = peer._ended = peer._closed = True
+                # Set before the lanes end, so that no reader takes it for a graceful end.
+                self._reason, peer._reason = Aborted(why), Aborted(why)
+        if already_ended:
+            wait(lambda: self._final or None, self._inbound.takers, NEVER, "the end")
+            return
         if self._carrier is not None:
             self._carrier.stop()
         for sender, receiver in ((self, peer), (peer, self)):
