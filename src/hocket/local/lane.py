@@ -82,8 +82,13 @@ class Lane:
 
     def fits(self, message: Message) -> bool:
         """Whether `offer` would find room now."""
+        size = size_of(message)
+        if len(self.messages) >= self.messages_max:
+            return False
+        if size < self.large_from and not self.large_count:
+            return True
         with _rare:
-            return len(self.messages) < self.messages_max and self._bytes_allow(size_of(message))
+            return self._bytes_allow(size)
 
     def taken(self, message: Message) -> None:
         """To be called after each `messages.popleft()`: make room known."""
