@@ -265,9 +265,11 @@ class EventPump:
             return
         sleeper = SleepingThread()
         queue.takers.append(sleeper.wake)
+        woken = False
         if not queue.events and not queue.closed:
-            sleeper.sleep(self._timers[0].seconds_left() if self._timers else None)
-        queue.takers.withdraw(sleeper.wake)
+            woken = sleeper.sleep(self._timers[0].seconds_left() if self._timers else None)
+        if not woken:
+            queue.takers.withdraw(sleeper.wake)
 
     def __enter__(self) -> Self:
         return self.start()
