@@ -53,8 +53,8 @@ $(VENV)/base.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(PIP) -e . && touch $@
 
 $(VENV)/dev.stamp: $(VENV)/base.stamp
-	@echo "==> installing the tools for tests and checks"
-	@$(PIP) -e '.[dev]' && touch $@
+	@echo "==> installing the tools for tests and checks, and the peers the benchmarks measure against"
+	@$(PIP) -e '.[dev,bench]' && touch $@
 
 $(VENV)/bench.stamp: $(VENV)/base.stamp
 	@echo "==> installing the peers that the benchmarks measure against"
