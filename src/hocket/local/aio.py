@@ -44,14 +44,17 @@ async def wait_async(
             while True:
                 sleeper = SleepingCoroutine()
                 waiters.append(sleeper.wake)
-                woken = False
+                used = False
                 try:
                     result = attempt()
                     if result is not None:
                         return result
                     await sleeper.sleep()
-                    woken = True
+                    used = True
                 finally:
-                    waiters.done(sleeper.wake, woken=woken)
+                    waiters.done(sleeper.wake, used=used)
     except TimeoutError as exc:
+        result = attempt()
+        if result is not None:
+            return result
         raise deadline.missed(what) from exc

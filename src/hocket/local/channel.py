@@ -13,7 +13,7 @@ settles, inside `_endings`, how much of it counts.
 from __future__ import annotations
 
 from functools import partial
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from hocket.errors import BusyResource, Disconnected, Timeout
@@ -32,7 +32,8 @@ BUFFER_BYTES = 1 << 20  # each way; 64 KiB writes gain little from more (see ben
 
 FROM_THE_START = 0  # compared by identity: `False == 0`, and False is not an offset
 
-_endings = Lock()  # one for all streams: held for a few steps, once or twice in a stream's life
+# Reentrant: a finalizer or a signal handler may end another one while we hold it.
+_endings = RLock()  # one for all streams: held for a few steps, once or twice in a stream's life
 
 
 class Stream(CircularBuffer):
@@ -144,7 +145,8 @@ class Channel:
     def __init__(self, inbound: Stream, outbound: Stream) -> None:
         self._inbound = inbound
         self._outbound = outbound
-        # Whoever pops the one token may work. A list's pop is atomic and a fifth of a lock's cost.
+        # Whoever deletes the one token may work: atomic, a fifth of a lock's cost, and no call, so
+        # that no signal can strike between taking the token and the `try` that gives it back.
         self._reading = [None]
         self._writing = [None]
 
@@ -175,7 +177,7 @@ class Channel:
         if not size:
             return 0
         try:
-            self._writing.pop()
+            del self._writing[0]
         except IndexError:
             raise _busy("writing") from None
         try:
@@ -203,7 +205,7 @@ class Channel:
         if not size:
             return 0
         try:
-            self._writing.pop()
+            del self._writing[0]
         except IndexError:
             raise _busy("writing") from None
         try:
@@ -236,7 +238,7 @@ class Channel:
         if not size:
             return 0
         try:
-            self._reading.pop()
+            del self._reading[0]
         except IndexError:
             raise _busy("reading") from None
         try:
@@ -264,7 +266,7 @@ class Channel:
         if not size:
             return 0
         try:
-            self._reading.pop()
+            del self._reading[0]
         except IndexError:
             raise _busy("reading") from None
         try:

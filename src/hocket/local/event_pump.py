@@ -12,6 +12,7 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from threading import Lock, Thread, get_ident
 from time import monotonic
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from typing import Self
 
 Event = Callable[[], object]
+
+TIMERS_UNSWEPT = 256
 
 log = logging.getLogger("hocket")
 
@@ -56,6 +59,10 @@ class Timer:
         if call is not None:
             call()
 
+    @property
+    def cancelled(self) -> bool:
+        return self._call is None
+
     def due_by(self, now: float) -> bool:
         return self._due <= now
 
@@ -64,6 +71,18 @@ class Timer:
 
     def __lt__(self, other: Timer) -> bool:
         return (self._due, self._order) < (other._due, other._order)
+
+
+class Word:
+    """An event that is told even by a pump that drops what it has not run."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Event) -> None:
+        self._call = call
+
+    def __call__(self) -> None:
+        self._call()
 
 
 class Condition:
@@ -106,6 +125,7 @@ class EventPump:
         self.on_error: Callable[[BaseException], object] | None = None
         self._queue: EventQueue[Event] = EventQueue()
         self._timers: list[Timer] = []
+        self._sweep_timers_at = TIMERS_UNSWEPT
         self._residents: dict[Resident, None] = {}  # in the order they came
         self._last_words: deque[Event] = deque()
         self._drain = True
@@ -145,7 +165,7 @@ class EventPump:
         check_callable(call, "a delayed event")
         check_seconds(delay, "delay")
         timer = Timer(monotonic() + delay, call)
-        self._queue.put(lambda: heapq.heappush(self._timers, timer))
+        self._queue.put(lambda: self._arm(timer))
         return timer
 
     def condition(self) -> Condition:
@@ -160,7 +180,7 @@ class EventPump:
             self._drain = drain
             self._queue.close()
             if not drain:
-                self._queue.events.clear()
+                self._drop_events()
         self._start()  # a pump that never ran still owes what was posted
         if not self.on_own_thread():
             self._thread.join()
@@ -194,8 +214,16 @@ class EventPump:
 
     def post_last(self, call: Event) -> None:
         """`post`; on a stopping pump, run `call` after the last task, as long as it breathes."""
-        if not self.post_if_open(call):
-            self._last_words.append(call)
+        word = Word(call)
+        if not self.post_if_open(word):
+            self._last_words.append(word)
+
+    def guard(self, call: Event) -> None:
+        """Call it; an error is reported and goes no further."""
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001
+            self.report(error)
 
     def report(self, error: BaseException) -> None:
         """Hand an error to `on_error`; never raises."""
@@ -227,12 +255,13 @@ class EventPump:
         while self._drain and not queue.finish():
             self._run_events(queue.events)
         while not queue.finish():
-            queue.events.clear()
+            self._drop_events()
         self._timers.clear()
         for resident in list(self._residents):
-            self._guard(resident.pump_stopped)
+            self.guard(resident.pump_stopped)
         while self._last_words:
             self._run_events(self._last_words)
+        self.thread_id = None  # the system may give the number to another thread
 
     def _run_events(self, events: deque[Event]) -> None:
         """Run those that are here now; what they post comes after a look at the timers."""
@@ -247,11 +276,20 @@ class EventPump:
             except BaseException as error:  # noqa: BLE001 - reported, and the pump goes on
                 self.report(error)
 
-    def _guard(self, call: Event) -> None:
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001
-            self.report(error)
+    def _drop_events(self) -> None:
+        events = self._queue.events
+        while events:
+            with suppress(IndexError):  # the pump's thread may be running them meanwhile
+                event = events.popleft()
+                if isinstance(event, Word):
+                    self._last_words.append(event)
+
+    def _arm(self, timer: Timer) -> None:
+        heapq.heappush(self._timers, timer)
+        if len(self._timers) >= self._sweep_timers_at:  # cancelled ones must not pile up
+            self._timers = [timer for timer in self._timers if not timer.cancelled]
+            heapq.heapify(self._timers)
+            self._sweep_timers_at = max(TIMERS_UNSWEPT, 2 * len(self._timers))
 
     def _post_due_timers(self) -> None:
         now = monotonic()

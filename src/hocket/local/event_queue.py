@@ -8,7 +8,7 @@ returned is taken, and one whose `put` raised Closed is not, however the two rac
 from __future__ import annotations
 
 from collections import deque
-from threading import Lock
+from threading import RLock
 from typing import Generic, TypeVar
 
 from hocket.errors import Closed, WouldBlock
@@ -16,7 +16,8 @@ from hocket.local.waiting import Deadline, Waiters, wait
 
 E = TypeVar("E")
 
-_endings = Lock()  # one for all queues: taken only when a queue ends
+# Reentrant: a finalizer or a signal handler may end another one while we hold it.
+_endings = RLock()  # one for all queues: taken only when a queue ends
 
 
 class EventQueue(Generic[E]):

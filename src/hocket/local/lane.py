@@ -18,12 +18,13 @@ from collections import deque
 from contextlib import suppress
 from itertools import repeat
 from operator import methodcaller
-from threading import Lock
+from threading import RLock
 from typing import Any
 
+from hocket.errors import WrongType
 from hocket.local.checks import as_bytes_view
 from hocket.local.event_queue import remove_identical
-from hocket.local.waiting import Waiters
+from hocket.local.waiting import Waiters, Wake
 
 Message = Any  # bytes-like; any object that gives its memory as a buffer
 
@@ -32,7 +33,8 @@ BYTES_MAX = 64 << 20
 
 _pop_oldest = methodcaller("popleft")
 
-_rare = Lock()  # one for all lanes: endings, and messages so large that a lock does not show
+# Reentrant: a finalizer or a signal handler may end another one while we hold it.
+_rare = RLock()  # one for all lanes: endings, and messages so large that a lock does not show
 
 
 class Lane:
@@ -43,8 +45,10 @@ class Lane:
         "large_bytes",
         "large_count",
         "large_from",
+        "large_sizes",
         "messages",
         "messages_max",
+        "refused",
         "room",
         "takers",
     )
@@ -56,10 +60,13 @@ class Lane:
         self.large_from = bytes_max // messages_max + 1
         self.large_bytes = 0  # of the large messages in the lane; 0 while there is none
         self.large_count = 0
+        # By identity, as they were when offered: a memoryview may be released on its way.
+        self.large_sizes: dict[int, list[int]] | None = None
         self.closing = False  # nothing more will be offered
         self.drained = False  # closing, and everything offered has been taken or seized
         self.takers = Waiters()
-        self.room = Waiters()
+        self.room = Waiters()  # threads and coroutines that wait to offer; one is woken per take
+        self.refused: Waiters | None = None  # who wants an event, made for the first refusal
 
     def offer(self, message: Message) -> bool | None:
         """True: taken. None: no room now. False: the lane is closed. Never waits."""
@@ -94,11 +101,21 @@ class Lane:
         """To be called after each `messages.popleft()`: make room known."""
         if self.large_count:
             self._discount(message)
-        if self.room and self.has_room():
-            self.room.wake_all()
+        self.room.wake_one()
+        if self.refused and self.has_room():
+            self.refused.wake_all()
+
+    def leave_word(self, message: Message, wake: Wake) -> None:
+        """`message` was refused: have `wake` called once there is room to speak of."""
+        if self.refused is None:
+            self.refused = Waiters()
+        if wake not in self.refused:
+            self.refused.append(wake)
+        if self.fits(message):  # there is by now
+            self.refused.wake_all()
 
     def has_room(self) -> bool:
-        """Enough of it to be worth waking somebody: half the lane, or all of it."""
+        """Enough of it to be worth an event: half the lane."""
         return len(self.messages) <= self.messages_max // 2 and (
             self.large_bytes <= self.bytes_max // 2
         )
@@ -128,6 +145,7 @@ class Lane:
                 # has the older ones and we the rest; popping in a loop, we would interleave.
                 seized.extend(map(_pop_oldest, repeat(self.messages)))
             self.large_bytes = self.large_count = 0
+            self.large_sizes = None
         self.takers.wake_all()
         self.room.wake_all()
         return seized
@@ -143,6 +161,9 @@ class Lane:
             if self.closing or not self._bytes_allow(size):
                 return False
             if size >= self.large_from:
+                if self.large_sizes is None:
+                    self.large_sizes = {}
+                self.large_sizes.setdefault(id(message), []).append(size)
                 self.large_count += 1
                 self.large_bytes += size
             self.messages.append(message)
@@ -154,16 +175,29 @@ class Lane:
         at_most = self.large_bytes + small_count * self.large_from + size
         if at_most <= self.bytes_max or not self.messages:
             return True
-        return sum(map(size_of, list(self.messages))) + size <= self.bytes_max
+        small = (message for message in list(self.messages) if not self._is_large(message))
+        return self.large_bytes + sum(map(size_if_known, small)) + size <= self.bytes_max
+
+    def _is_large(self, message: Message) -> bool:
+        return self.large_sizes is not None and id(message) in self.large_sizes
 
     def _discount(self, message: Message) -> None:
-        size = size_of(message)
-        if size >= self.large_from:
-            with _rare:
-                if not self.drained:  # seized meanwhile: the counts are settled
-                    self.large_count -= 1
-                    self.large_bytes -= size
+        with _rare:
+            if self.large_sizes is not None and id(message) in self.large_sizes:
+                sizes = self.large_sizes[id(message)]  # several, if it was sent several times
+                self.large_bytes -= sizes.pop()
+                self.large_count -= 1
+                if not sizes:
+                    del self.large_sizes[id(message)]
 
 
 def size_of(message: Message) -> int:
     return as_bytes_view(message).nbytes
+
+
+def size_if_known(message: Message) -> int:
+    """0 for a message whose sender released its memory after sending it."""
+    try:
+        return size_of(message)
+    except WrongType:
+        return 0

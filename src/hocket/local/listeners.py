@@ -37,7 +37,7 @@ class MessageListener:
         """The next message; it is yours."""
 
     def sent(self, message: Message) -> None:
-        """A message of ours was handed over; only told to listeners that define this."""
+        """A message of ours was handed over while this listener was set."""
 
     def writable(self) -> None:
         """A `send` had been refused for want of room; now there is some."""

@@ -21,7 +21,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
-from threading import Lock, get_ident
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Protocol
 
 from hocket.errors import Aborted, BusyResource, Closed, WrongThread
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 # Messages delivered to one listener before the pump turns to other events.
 DELIVERIES_MAX = 256
 
-_changes = Lock()  # one for all queues: taken when a connection ends or its listener changes
+# Reentrant: a finalizer or a signal handler may end another one while we hold it.
+_changes = RLock()  # one for all queues: taken when a connection ends or its listener changes
 
 
 class QueueOwner(Protocol):
@@ -61,6 +62,9 @@ class Carrier(Protocol):
 
     def in_transit(self, sender: MessageQueue) -> list[Message]:
         """What has left the sender's lane and not reached the other; after `stop` only."""
+
+    def release(self) -> None:
+        """It is over: let go of what takes memory."""
 
 
 class MessageQueue:
@@ -129,7 +133,7 @@ class MessageQueue:
         """
         taken = self._outbound.offer(message)
         if taken is None:
-            self._leave_word(message)
+            self._outbound.leave_word(message, self._room_made)
         return taken is True
 
     def send_wait(self, message: Message, timeout: float | None = None) -> None:
@@ -138,32 +142,28 @@ class MessageQueue:
         if get_ident() == self._pump.thread_id:
             raise _must_not_wait("send_wait", "send")
         lane = self._outbound
-        if not lane.offer(message):
-            if get_ident() == self._peer._pump.thread_id:
-                raise _must_not_wait("send_wait", "send")
-            if not wait(partial(self._offer, message), lane.room, deadline, "send"):
-                raise self._closed_error() from self._reason
+        taken = lane.offer(message)
+        if taken:
+            return
+        if taken is None and get_ident() == self._peer._pump.thread_id:
+            raise _must_not_wait("send_wait", "send")
+        if not wait(partial(self._offer, message), lane.room, deadline, "send"):
+            raise self._closed_error() from self._reason
+        lane.room.wake_one()  # what made room for ours may have made room for more
 
     async def send_async(self, message: Message, timeout: float | None = None) -> None:
         """`send` for coroutines: wait while the queue is full. Raises Closed, Timeout."""
         deadline = NEVER if timeout is None else Deadline(timeout)
         lane = self._outbound
-        if not lane.offer(message) and not await wait_async(
-            partial(self._offer, message), lane.room, deadline, "send"
-        ):
+        if lane.offer(message):
+            return
+        if not await wait_async(partial(self._offer, message), lane.room, deadline, "send"):
             raise self._closed_error() from self._reason
+        lane.room.wake_one()  # what made room for ours may have made room for more
 
     def _offer(self, message: Message) -> bool | None:
         taken = self._outbound.offer(message)
         return None if taken is False and self._being_cut() else taken
-
-    def _leave_word(self, message: Message) -> None:
-        """There was no room: have `writable` told when there is; there may be some by now."""
-        lane = self._outbound
-        if self._room_made not in lane.room:
-            lane.room.append(self._room_made)
-        if lane.fits(message):
-            lane.room.wake_all()
 
     def _room_made(self) -> bool:
         return self._pump.post_if_open(self._tell_writable)
@@ -235,7 +235,7 @@ class MessageQueue:
             message = lane.messages.popleft()
         except IndexError:
             return None
-        if lane.room or lane.large_count:
+        if lane.room or lane.refused or lane.large_count:
             lane.taken(message)
         if lane.closing:
             self.look_again()
@@ -247,11 +247,12 @@ class MessageQueue:
 
     def set_listener(self, listener: object | None) -> None:
         """Have `listener` hear what happens here; None pauses, and what comes then waits."""
+        wants_sent = hears_sent(listener)  # before the lock: it may run the listener's code
         with _changes:
             self._listener = listener
             self._hearing = None if self._paused else listener
-            self._wants_sent = hears_sent(listener)
-            if self._wants_sent and self._handed_over is None:
+            self._wants_sent = wants_sent
+            if wants_sent and self._handed_over is None:
                 self._handed_over = deque()
             owes_writable = self._owes_writable and listener is not None
             self._owes_writable = self._owes_writable and listener is None
@@ -305,7 +306,10 @@ class MessageQueue:
         handed_over = peer._handed_over if peer._wants_sent and self._carrier is None else None
         under_way = True
         while under_way:
-            for _ in range(DELIVERIES_MAX):
+            # A pump that stops takes no further event, so what is here now is delivered now; and
+            # no more than that, or a busy sender could keep it from ever stopping.
+            last_round = self._pump.stopping
+            for _ in range(len(lane.messages) if last_round else DELIVERIES_MAX):
                 if lane.drained:
                     under_way = False
                     break
@@ -314,7 +318,7 @@ class MessageQueue:
                 except IndexError:
                     under_way = not self._rest()
                     break
-                if lane.room or lane.large_count:
+                if lane.room or lane.refused or lane.large_count:
                     lane.taken(message)
                 if handed_over is not None:
                     handed_over.append(message)
@@ -326,8 +330,8 @@ class MessageQueue:
                     under_way = False
                     break
             else:
-                # Others have their turn first; a pump that stops takes no event, so we go on.
-                under_way = not self._pump.post_if_open(self._deliver)
+                under_way = not self._pump.post_if_open(self._deliver)  # others first
+            under_way = under_way and not last_round
         if handed_over:
             peer.report_sent(())
 
@@ -339,8 +343,11 @@ class MessageQueue:
         return not (lane.messages and lane.takers.withdraw(self._wake_delivery))
 
     def _tell_sent(self) -> None:
-        while self._handed_over:
-            message = self._handed_over.popleft()
+        handed_over = self._handed_over
+        if handed_over is None:
+            return
+        for _ in range(len(handed_over)):
+            message = handed_over.popleft()
             if self._told:  # of the end, after which nothing is told
                 continue
             try:
@@ -349,6 +356,11 @@ class MessageQueue:
                 self._pump.report(error)
 
     # --- the end -----------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        """True once nothing is exchanged any more, and the reason is known."""
+        return self._final
 
     @property
     def closed(self) -> bool:
@@ -382,24 +394,27 @@ class MessageQueue:
                 self._reason, peer._reason = Aborted(why), Aborted(why)
         if already_ended:
             wait(lambda: self._final or None, self._inbound.takers, NEVER, "the end")
+            self._pump.post_last(self._tell_end)  # the other's may come too late for this pump
             return
-        if self._carrier is not None:
-            self._carrier.stop()
-        for sender, receiver in ((self, peer), (peer, self)):
-            assert sender._reason is not None
-            assert receiver._reason is not None
-            undelivered = sender._seize_outbound()
-            sender._reason.undelivered = undelivered
-            receiver._reason.unread = list(undelivered)
-        self._end()
-        peer._end()
+        try:
+            if self._carrier is not None:
+                self._carrier.stop()
+        finally:  # interrupted or not: others wait for the end
+            for sender, receiver in ((self, peer), (peer, self)):
+                assert sender._reason is not None
+                assert receiver._reason is not None
+                undelivered = sender._seize_outbound()
+                sender._reason.undelivered = undelivered
+                receiver._reason.unread = list(undelivered)
+            self._end()
+            peer._end()
 
     def _seize_outbound(self) -> list[Message]:
         if self._carrier is None:
             return self._outbound.seize()
         arrived = self._peer._inbound.seize()
         left = (*self._carrier.in_transit(self), *self._outbound.seize())
-        return [*arrived, *map(bytes, left)]  # as the receiver would have got them
+        return [*arrived, *map(as_delivered, left)]
 
     def _close_outbound(self) -> None:
         self._outbound.close()
@@ -425,10 +440,12 @@ class MessageQueue:
 
     def _end(self) -> None:
         self._final = True
+        self._pump.post_last(self._tell_end)
         self._inbound.takers.wake_all()
         self._outbound.room.wake_all()
-        self.broker.forget(self)
-        self._pump.post_last(self._tell_end)
+        if self._carrier is not None:
+            self._carrier.release()
+        self.broker.forget(self)  # last: a pump that stops tells the queues its broker knows
 
     def _tell_end(self) -> None:
         if self._listener is not None and not self._told:
@@ -477,6 +494,14 @@ class AsyncMessages:
             if queue._reason is not None:
                 raise
             raise StopAsyncIteration from None
+        return message
+
+
+def as_delivered(message: Message) -> Message:
+    """A message as the mixed world would have delivered it, if its memory is still there."""
+    try:
+        return bytes(message)
+    except ValueError:  # its sender has released it
         return message
 
 

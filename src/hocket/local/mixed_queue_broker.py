@@ -18,11 +18,18 @@ from struct import Struct
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from hocket.errors import Closed, Disconnected, UnknownBroker
+from hocket.errors import (
+    BusyResource,
+    Closed,
+    Disconnected,
+    HocketError,
+    UnknownBroker,
+    WrongType,
+)
 from hocket.local.broker import Broker
 from hocket.local.broker_manager import BrokerManager
 from hocket.local.checks import as_bytes_view
-from hocket.local.lane import BYTES_MAX, MESSAGES_MAX
+from hocket.local.lane import BYTES_MAX, MESSAGES_MAX, size_of
 from hocket.local.listeners import tell
 from hocket.local.queue_broker import Attempt, QueueBroker
 from hocket.local.waiting import NEVER, wait
@@ -44,7 +51,10 @@ BATCH_MESSAGES = 256
 def start_thread(name: str, target: Callable[[], object]) -> Thread:
     """A daemon: it never runs a caller's code, so it has nothing that must be finished at exit."""
     thread = Thread(target=target, name=name, daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise BusyResource(f"no thread for {name!r}: {error}; close some queues") from error
     return thread
 
 
@@ -93,6 +103,10 @@ class Ferry:
             self._departs.write_all(LENGTH.pack(CLOSE))
         except Disconnected:  # the queue is being cut
             return
+        except WrongType as error:  # a message whose sender released its memory after sending it
+            pump = self._sender.broker.pump
+            pump.report(error)
+            pump.post_if_open(self._sender.abort)
 
     def _take_batch(self) -> list[Message] | None:
         """What waits, up to a batch; [] once the lane is drained, None while nothing waits."""
@@ -102,10 +116,11 @@ class Ferry:
         size = 0
         while messages and len(batch) < BATCH_MESSAGES and size < CHUNK_BYTES:
             message = messages.popleft()
-            lane.taken(message)
+            if lane.room or lane.refused or lane.large_count:
+                lane.taken(message)
             self.aboard.append(message)
             batch.append(message)
-            size += as_bytes_view(message).nbytes
+            size += size_of(message)
         if batch or (lane.closing and lane.finish()):
             return batch
         return None
@@ -177,9 +192,13 @@ class FrameReader:
             self._end += self._channel.read(self._chunk, self._end)
 
     def _large(self, length: int) -> bytes:
-        have = bytes(self._view[self._start : self._end])
+        target = bytearray(length)
+        filled = self._end - self._start
+        target[:filled] = self._view[self._start : self._end]
         self._start = self._end = 0
-        return have + self._channel.read_exactly(length - len(have))
+        while filled < length:
+            filled += self._channel.read(target, filled)
+        return bytes(target)
 
 
 class Ferries:
@@ -199,12 +218,15 @@ class Ferries:
     def in_transit(self, sender: MessageQueue) -> list[Message]:
         return list(self._ferries[sender].aboard)
 
+    def release(self) -> None:
+        self._ferries = {}
+
 
 class MixedQueueBroker(QueueBroker):
     """A QueueBroker whose queues are carried by threads over blocking channels.
 
-    Four threads a connection: made for hundreds of them, not thousands. Messages arrive as
-    `bytes`, copied once into the channel and once out of it.
+    Four threads a connection: made for hundreds of them, not thousands. Messages are copied into
+    the channel and out of it, and arrive as `bytes`.
     """
 
     kind = "mixed"
@@ -225,7 +247,11 @@ class MixedQueueBroker(QueueBroker):
 
     def _bound_now(self, port: int) -> None:
         door = Broker(f"port {port}", self._doors)
-        start_thread(f"{self.name}:{port} accepts", partial(self._keep_door, door, port))
+        try:
+            start_thread(f"{self.name}:{port} accepts", partial(self._keep_door, door, port))
+        except BusyResource:
+            door.close()
+            raise
 
     def _unbound_now(self, port: int) -> None:
         door = self._doors.require(f"port {port}")
@@ -233,7 +259,10 @@ class MixedQueueBroker(QueueBroker):
         door.close()  # wakes the thread that accepts, and whoever waits to connect
 
     def _arrive(self, attempt: Attempt) -> None:
-        start_thread(f"{attempt.broker.name} connects", partial(self._visit, attempt))
+        try:
+            start_thread(f"{attempt.broker.name} connects", partial(self._visit, attempt))
+        except BusyResource as error:
+            self._refuse(attempt, error)
 
     def _visit(self, attempt: Attempt) -> None:
         """The connecting thread: meet the accepting one, and say on the channel who we are."""
@@ -242,12 +271,15 @@ class MixedQueueBroker(QueueBroker):
             with Broker(f"visitor {visit}", self._doors) as visitor:
                 channel = visitor.connect(f"port {attempt.port}", attempt.port)
         except (UnknownBroker, Closed):
-            with self.manager.lock:
-                if attempt.claim():
-                    attempt.refused(self._not_bound(attempt.port))
+            self._refuse(attempt, self._not_bound(attempt.port))
             return
         self._visitors[visit] = attempt, channel
         channel.write_all(LENGTH.pack(visit))
+
+    def _refuse(self, attempt: Attempt, reason: HocketError) -> None:
+        with self.manager.lock:
+            if attempt.claim():
+                attempt.refused(reason)
 
     def _keep_door(self, door: Broker, port: int) -> None:
         """The accepting thread of one bound port."""
@@ -285,6 +317,12 @@ class MixedQueueBroker(QueueBroker):
                 }
             )  # fmt: skip
             ours.join(theirs, ferries)
-            ferries.start()
-        attempt.connected(theirs)
-        self.pump.post_last(partial(tell, listener, "accepted", ours))
+            try:
+                ferries.start()
+            except BusyResource as error:
+                attempt.refused(error)
+            else:
+                attempt.connected(theirs)
+                self.pump.post_last(partial(tell, listener, "accepted", ours))
+                return
+        ours.cut("its threads could not be started")

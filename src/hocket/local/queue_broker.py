@@ -118,18 +118,19 @@ class QueueBroker:
         self._arrivals: deque[Attempt] = deque()  # asked of us, not answered yet
         self.asked: dict[Attempt, None] = {}  # asked by us, not answered yet
         self._ports = count(FIRST_QUEUE_PORT)
-        pump.attach(self)
-        try:
-            self.manager.register(self)
-        except HocketError:
-            pump.detach(self)
-            raise
+        with self.manager.lock:  # a pump that stops meanwhile closes us once we are registered
+            pump.attach(self)
+            try:
+                self.manager.register(self)
+            except HocketError:
+                pump.detach(self)
+                raise
 
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that have not ended, oldest first."""
         with self.manager.lock:
-            return list(self._queues.values())
+            return [queue for queue in self._queues.values() if not queue.ended]
 
     def bind(self, port: int, listener: object) -> bool:
         """Have `listener.accepted` told of every connect to `port`; False if it is taken."""
@@ -139,8 +140,8 @@ class QueueBroker:
             self._check_open()
             if port in self._bound or port in self._queues:
                 return False
-            self._bound[port] = listener
             self._bound_now(port)
+            self._bound[port] = listener
             return True
 
     def unbind(self, port: int) -> bool:
@@ -200,10 +201,10 @@ class QueueBroker:
             self._arrivals.clear()
             for attempt in [attempt for attempt in list(self.asked) if attempt.claim()]:
                 attempt.refused(Closed(f"broker {self.name!r} was closed while it connected"))
-            queues = self.queues
+            queues = list(self._queues.values())
         self.pump.detach(self)
         for queue in queues:
-            queue.cut(f"broker {self.name!r} was closed")
+            self.pump.guard(partial(queue.cut, f"broker {self.name!r} was closed"))
 
     # --- for the pump, the queues, and brokers of the same kind ------------------------------
 
@@ -220,7 +221,7 @@ class QueueBroker:
         self.pump.post_if_open(self._answer)  # a pump that stops closes us, and that answers too
 
     def _bound_now(self, port: int) -> None:
-        """A port was bound; the lock is held."""
+        """A port is about to be bound; the lock is held."""
 
     def _unbound_now(self, port: int) -> None:
         """A port was unbound; the lock is held."""
@@ -240,7 +241,7 @@ class QueueBroker:
             ours = self._new_queue(inbound, outbound)
             theirs = attempt.broker._new_queue(outbound, inbound)
             ours.join(theirs)
-        attempt.connected(theirs)
+            attempt.connected(theirs)
         tell(listener, "accepted", ours)
 
     def _new_lane(self) -> Lane:

@@ -73,9 +73,9 @@ class Waiters(list[Wake]):
             return False
         return True
 
-    def done(self, wake: Wake, *, woken: bool) -> None:
-        """The end of one wait: a wake-up that was sent and did not end it goes to the next."""
-        if not woken and not self.withdraw(wake):  # who was woken stands in the list no more
+    def done(self, wake: Wake, *, used: bool) -> None:
+        """The end of one wait: a wake-up that was sent, and made no use of, goes to the next."""
+        if not used and not self.withdraw(wake):  # used: it stands in the list no more
             self.wake_one()
 
 
@@ -157,16 +157,17 @@ def wait(attempt: Callable[[], T | None], waiters: Waiters, deadline: Deadline, 
     while True:
         sleeper = SleepingThread()
         waiters.append(sleeper.wake)
-        woken = False
+        used = False
         try:
             result = attempt()
             if result is not None:
                 return result
             woken = sleeper.sleep(deadline.remaining())
             result = attempt()
+            used = woken
             if result is not None:
                 return result
             if not woken:
                 raise deadline.missed(what)
         finally:
-            waiters.done(sleeper.wake, woken=woken)
+            waiters.done(sleeper.wake, used=used)
