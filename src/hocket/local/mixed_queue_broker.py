@@ -288,11 +288,12 @@ class MixedQueueBroker(QueueBroker):
                 channel = door.accept(port)
             except Closed:
                 return
-            (visit,) = LENGTH.unpack(channel.read_exactly(LENGTH.size))
-            attempt, their_channel = self._visitors.pop(visit)
-            self._admit(attempt, channel, their_channel)
+            self._admit(channel)
+            del channel  # the next visitor may be long in coming, and this one's buffers are large
 
-    def _admit(self, attempt: Attempt, our_channel: Channel, their_channel: Channel) -> None:
+    def _admit(self, our_channel: Channel) -> None:
+        (visit,) = LENGTH.unpack(our_channel.read_exactly(LENGTH.size))
+        attempt, their_channel = self._visitors.pop(visit)
         with self.manager.lock:
             if not attempt.claim():  # a broker has closed meanwhile, and that has answered
                 return
