@@ -138,3 +138,15 @@ def test_nothing_is_told_after_the_end_and_iterating_twice_is_one_iteration():
         assert not queue._handed_over
     messages = aiter(queue)
     assert aiter(messages) is messages
+
+
+def test_a_large_object_sent_twice_is_counted_twice_and_discounted_twice():
+    lane = Lane(messages_max=4, bytes_max=40)
+    message = bytes(15)
+    assert lane.offer(message)
+    assert lane.offer(message)
+    counts = [(lane.large_count, lane.large_bytes)]
+    for _ in range(2):
+        lane.taken(lane.messages.popleft())
+        counts.append((lane.large_count, lane.large_bytes))
+    assert counts == [(2, 30), (1, 15), (0, 0)]
