@@ -156,6 +156,8 @@ class QueueModel(RuleBasedStateMachine):
     @precondition(lambda self: self.counter > 6)
     @rule(which=SIDES)
     def abort(self, which):
+        if self.over:  # the pumps may not have come to it yet, and until then an abort is one
+            until(lambda: all(side.queue.ended for side in self.sides))
         self.aborted |= not self.over
         self.sides[which].queue.abort()
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from hocket.errors import Closed
 from hocket.local.waiting import Deadline, Waiters
 
+if TYPE_CHECKING:
+    from typing import Self
+
+    from hocket.local.lane import Message
+    from hocket.local.message_queue import MessageQueue
+
 T = TypeVar("T")
+
+# Messages that `async for` takes from a busy queue before it lets its loop turn to others.
+MESSAGES_PER_TURN = 256
 
 
 class SleepingCoroutine:
@@ -58,3 +68,32 @@ async def wait_async(
         if result is not None:
             return result
         raise deadline.missed(what) from exc
+
+
+class AsyncMessages:
+    """`async for` over a queue: ends with a graceful close, raises Closed after an abort."""
+
+    __slots__ = ("_queue", "_since_pause")
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self._queue = queue
+        self._since_pause = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        self._since_pause += 1
+        if self._since_pause >= MESSAGES_PER_TURN:  # a busy queue must not starve its loop
+            self._since_pause = 0
+            await asyncio.sleep(0)
+        queue = self._queue
+        try:
+            message = queue._take()
+            if message is None:
+                message = await queue.receive_async()
+        except Closed:
+            if queue._reason is not None:
+                raise
+            raise StopAsyncIteration from None
+        return message

@@ -15,7 +15,6 @@ from hocket.local.rendezvous import Rendezvous
 from hocket.local.waiting import Deadline, wait
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from hocket.local.rendezvous import Side
@@ -180,12 +179,7 @@ class Broker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -23,7 +23,6 @@ from hocket.local.circular_buffer import CircularBuffer
 from hocket.local.waiting import NEVER, Deadline, Waiters, wait
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from typing_extensions import Buffer
@@ -344,12 +343,7 @@ class Channel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.disconnect()
 
     def __repr__(self) -> str:

@@ -24,7 +24,6 @@ from hocket.local.event_queue import EventQueue
 from hocket.local.waiting import SleepingThread, check_seconds, spin
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 Event = Callable[[], object]
@@ -312,12 +311,7 @@ class EventPump:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:

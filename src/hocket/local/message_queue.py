@@ -8,7 +8,7 @@ An end has two lanes: it takes from `_inbound` and offers to `_outbound`. In the
 the outbound lane of one end IS the inbound lane of the other. In the mixed world two ferries carry
 messages from lane to lane over a channel (`mixed_queue_broker`); nothing else differs.
 
-Delivery to a listener is either under way (`_deliver` is on the pump) or at rest (`_wake_delivery`
+Delivery to a listener is either under way (`_deliver` is on the pump) or at rest (`look_again`
 stands among the takers of the inbound lane, so that the next offer posts `_deliver`).
 
 Closing: an end that closes closes its outbound lane. The other end learns of it when it has taken
@@ -17,7 +17,6 @@ everything before, and closes its own. When both lanes are drained, both ends ar
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -25,14 +24,12 @@ from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Protocol
 
 from hocket.errors import Aborted, BusyResource, Closed, WrongThread
-from hocket.local.aio import wait_async
+from hocket.local.aio import AsyncMessages, wait_async
 from hocket.local.lane import Lane, Message
 from hocket.local.listeners import hears_sent, tell
 from hocket.local.waiting import NEVER, Deadline, wait
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from hocket.local.event_pump import EventPump
 
 # Messages delivered to one listener before the pump turns to other events.
@@ -275,18 +272,15 @@ class MessageQueue:
             self._hearing = self._listener
         self.look_again()
 
-    def look_again(self) -> None:
+    def look_again(self) -> bool:
         """Something about the inbound lane has changed: have the pump look at it."""
-        self._pump.post_if_open(self._deliver)
+        return self._pump.post_if_open(self._deliver)
 
     def report_sent(self, messages: Iterable[Message]) -> None:
         """Messages of ours have been handed over: tell the listener, if it wants to know."""
         if self._wants_sent and self._handed_over is not None:
             self._handed_over.extend(messages)
             self._pump.post_if_open(self._tell_sent)
-
-    def _wake_delivery(self) -> bool:
-        return self._pump.post_if_open(self._deliver)
 
     def _deliver(self) -> None:
         lane = self._inbound
@@ -338,9 +332,9 @@ class MessageQueue:
     def _rest(self) -> bool:
         """Delivery has caught up: leave word with the lane. False if a message came meanwhile."""
         lane = self._inbound
-        if self._wake_delivery not in lane.takers:
-            lane.takers.append(self._wake_delivery)
-        return not (lane.messages and lane.takers.withdraw(self._wake_delivery))
+        if self.look_again not in lane.takers:
+            lane.takers.append(self.look_again)
+        return not (lane.messages and lane.takers.withdraw(self.look_again))
 
     def _tell_sent(self) -> None:
         handed_over = self._handed_over
@@ -466,35 +460,6 @@ class MessageQueue:
             f"<MessageQueue {self.broker.name!r} {self.local_port} -> {self.remote_port}, "
             f"{state}, {len(self._inbound.messages)} to receive>"
         )
-
-
-class AsyncMessages:
-    """`async for` over a queue: ends with a graceful close, raises Closed after an abort."""
-
-    __slots__ = ("_queue", "_since_pause")
-
-    def __init__(self, queue: MessageQueue) -> None:
-        self._queue = queue
-        self._since_pause = 0
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Message:
-        self._since_pause += 1
-        if self._since_pause >= DELIVERIES_MAX:  # a busy queue must not starve its loop
-            self._since_pause = 0
-            await asyncio.sleep(0)
-        queue = self._queue
-        try:
-            message = queue._take()
-            if message is None:
-                message = await queue.receive_async()
-        except Closed:
-            if queue._reason is not None:
-                raise
-            raise StopAsyncIteration from None
-        return message
 
 
 def as_delivered(message: Message) -> Message:

@@ -23,7 +23,6 @@ from hocket.local.message_queue import MessageQueue
 from hocket.local.waiting import Deadline, Waiters
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 # Queues get ports from here on, above all that people bind by hand.
@@ -262,12 +261,7 @@ class QueueBroker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -11,7 +11,6 @@ from hocket.local.checks import check_callable
 from hocket.local.waiting import check_seconds
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from hocket.local.broker import Broker
@@ -76,12 +75,7 @@ class Task:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.join()
 
     def __repr__(self) -> str:
