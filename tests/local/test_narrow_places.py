@@ -9,8 +9,15 @@ from collections import deque
 
 import pytest
 
-from hocket.errors import Closed
-from hocket.local import BrokerManager, EventPump, EventQueue, MixedQueueBroker, QueueBroker
+from hocket.errors import Closed, Timeout, UnknownBroker
+from hocket.local import (
+    Broker,
+    BrokerManager,
+    EventPump,
+    EventQueue,
+    MixedQueueBroker,
+    QueueBroker,
+)
 from hocket.local.lane import Lane
 from hocket.local.queue_broker import Attempt
 from tests.contract.listeners import History
@@ -150,3 +157,23 @@ def test_a_large_object_sent_twice_is_counted_twice_and_discounted_twice():
         lane.taken(lane.messages.popleft())
         counts.append((lane.large_count, lane.large_bytes))
     assert counts == [(2, 30), (1, 15), (0, 0)]
+
+
+def test_a_broker_that_closes_between_the_look_and_the_meeting_is_unknown():
+    manager = BrokerManager()
+    server, client = Broker("server", manager), Broker("client", manager)
+    host = client._host("server")
+    server.close()
+    with pytest.raises(UnknownBroker):
+        client._arrive("connect", host, 1)
+    client.close()
+
+
+def test_a_partner_that_comes_in_the_very_moment_of_a_timeout_is_met():
+    manager = BrokerManager()
+    with Broker("server", manager) as server, Broker("client", manager) as client:
+        rendezvous = server._arrive("accept", server, 1)
+        theirs = client.connect("server", 1)
+        ours = server._met_after_all(rendezvous, Timeout("a moment too late"))
+        ours.write_all(b"met")
+        assert theirs.read_exactly(3) == b"met"
