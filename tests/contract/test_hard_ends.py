@@ -10,7 +10,7 @@ import pytest
 from hocket.errors import Aborted, BusyResource, Closed, Timeout, UnknownBroker
 from hocket.local import mixed_queue_broker
 from tests.contract.listeners import Accepts, Connects, History
-from tests.contract.worlds import PORT, numbered
+from tests.contract.worlds import PORT, numbered, wait_until_all_sleep
 from tests.support import Running, until
 
 
@@ -66,7 +66,7 @@ def test_a_mixed_queue_whose_message_was_released_is_aborted_and_says_so(mixed):
     mine, _theirs, my_history, their_history = mixed.heard_pair(messages_max=1000)
     released = memoryview(bytes(100))
     lane = mine._outbound
-    until(lambda: lane.takers, what="the ferry waits for a message")
+    wait_until_all_sleep()  # the ferry, too
     ferry_waits, lane.takers = lane.takers, type(lane.takers)()
     assert mine.send(released)  # nobody is woken,
     released.release()
@@ -92,7 +92,7 @@ def test_what_was_to_be_told_is_told_even_by_a_pump_that_drops_its_events(two_pu
     mine.abort()
     client.connect("nobody", PORT, connects)
     with Running(two_pumps.client_pump.stop, False):
-        until(lambda: two_pumps.client_pump.stopping)
+        until(lambda: not two_pumps.client_pump._queue.events, what="they are dropped")
         hold.set()
     assert isinstance(history.reason, Aborted)
     assert [type(reason) for reason in connects.reasons] == [UnknownBroker]
