@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import hocket
 
-PATIENCE = 10.0  # seconds until a wait counts as a hang; far more than any healthy wait takes
+PATIENCE = 30.0  # seconds until a wait counts as a hang; far more than any healthy wait takes
 LONG = os.environ.get("HOCKET_STRESS") == "long"
 
 Error = TypeVar("Error", bound=BaseException)

@@ -1,8 +1,8 @@
 """`abort` is the forced end: `closed(Aborted)` on both sides, and every message accounted for."""
 
-import os
 import random
 import threading
+import time
 
 import pytest
 
@@ -248,7 +248,9 @@ def test_under_concurrent_sends_every_message_is_received_or_reported(two_pumps,
             message = b"%d:%d" % (sender, len(results))
             results.append((message, queue.send(message)))
             if not results[-1][1]:
-                os.sched_yield()  # a refused thread that spins keeps the pumps from making room
+                # Eight refused threads that spin, or merely yield, pass the GIL among themselves
+                # and starve the pumps that would make room: 5 s and more on a busy core.
+                time.sleep(0.0005)
         return results
 
     at_mine = [world.thread(work, mine, sender) for sender in range(senders)]
