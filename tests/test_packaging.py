@@ -140,10 +140,10 @@ def test_errors_about_arguments_are_also_the_builtin_errors_callers_expect():
 # --- what it needs -------------------------------------------------------------------------------
 
 
-def test_the_base_install_has_no_dependencies():
-    assert PROJECT["project"]["dependencies"] == []
+def test_the_base_install_is_light():
     required = importlib.metadata.requires("hocket") or []
-    assert [line for line in required if "extra ==" not in line] == []
+    names = {re.split(r"[<>=\[; ]", line)[0] for line in required if "extra ==" not in line}
+    assert names == {"click", "crc32c", "lz4", "pycapnp", "tqdm", "xxhash", "zstandard"}
 
 
 def test_the_package_imports_with_nothing_but_the_standard_library():

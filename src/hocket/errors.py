@@ -15,6 +15,7 @@ class HocketError(Exception):
     """Base of every error this package raises on purpose."""
 
     may_have_happened = False  # False: the request certainly had no effect
+    code = "failed"  # its name on the wire; every error that a broker answers with has its own
 
 
 # --- what the caller passed was wrong; nothing was changed -----------------------------------
@@ -22,6 +23,8 @@ class HocketError(Exception):
 
 class WrongType(HocketError, TypeError):
     """An argument is of a type that cannot work here."""
+
+    code = "wrongType"
 
 
 class ReadOnlyBuffer(WrongType):
@@ -31,9 +34,13 @@ class ReadOnlyBuffer(WrongType):
 class OutOfRange(HocketError, ValueError):
     """A number (offset, length, port, timeout, capacity) lies outside what is allowed."""
 
+    code = "outOfRange"
+
 
 class BadName(HocketError, ValueError):
-    """A broker's name is empty."""
+    """A name (of a broker, topic or index) is empty, too long or has characters it may not have."""
+
+    code = "badName"
 
 
 # --- names and ports ---------------------------------------------------------------------------
@@ -117,3 +124,168 @@ class Aborted(HocketError):
         super().__init__(message)
         self.undelivered = list(undelivered)
         self.unread = list(unread)
+
+
+# --- the topic broker: what was asked for is not there, or not so -------------------------------
+
+
+class UnknownTopic(HocketError):
+    """There is no topic of this name."""
+
+    code = "unknownTopic"
+
+
+class TopicExists(HocketError):
+    """There is a topic of this name already."""
+
+    code = "topicExists"
+
+
+class UnknownPartition(HocketError):
+    """The topic has no partition of this number."""
+
+    code = "unknownPartition"
+
+
+class UnknownIndex(HocketError):
+    """The topic has no index of this name."""
+
+    code = "unknownIndex"
+
+
+class UnknownHandle(HocketError):
+    """A producer or subscription of this number is not open on this connection."""
+
+    code = "unknownHandle"
+
+
+class UnknownProducer(HocketError):
+    """The broker has forgotten this producer (it was silent too long); open a new one."""
+
+    code = "unknownProducer"
+
+
+class NotEnoughNodes(HocketError):
+    """More replicas were asked for than there are nodes."""
+
+    code = "notEnoughNodes"
+
+
+class MessageTooLarge(HocketError, ValueError):
+    """A message, or a batch of them, is larger than the broker takes."""
+
+    code = "tooLarge"
+
+
+class NotAllowed(HocketError):
+    """Your role does not permit this."""
+
+    code = "notAllowed"
+
+
+# --- the topic broker: not now, or not any more --------------------------------------------------
+
+
+class Busy(HocketError):
+    """The broker has as much in hand as it allows itself; try again a little later."""
+
+    code = "busy"
+
+
+class Fenced(HocketError):
+    """Another consumer has taken this index over, or a newer producer this id."""
+
+    code = "fenced"
+
+
+class SequenceGap(HocketError):
+    """A batch came without the one before it, which was lost or refused; resend from that one."""
+
+    code = "sequenceGap"
+
+
+class StorageFull(HocketError):
+    """The broker's disk is full: nothing is written until there is room; reading goes on."""
+
+    code = "storageFull"
+
+
+class StoreStopped(HocketError):
+    """The broker's disk failed; it takes no more writes until it is restarted."""
+
+    code = "storeStopped"
+
+
+class CorruptData(HocketError):
+    """Stored records do not match their checksum. They are named here and never delivered."""
+
+    code = "corruptData"
+
+
+class ShuttingDown(HocketError):
+    """The broker is going down; connect again a little later."""
+
+    code = "shuttingDown"
+
+
+# --- the topic broker: the link and the protocol ----------------------------------------------
+
+
+class NoConnection(HocketError, ConnectionError):
+    """The broker cannot be reached; the request has not left."""
+
+    code = "noConnection"
+
+
+class ReplyLost(HocketError, ConnectionError):
+    """The link broke after the request had left: it may have been carried out, or not."""
+
+    code = "replyLost"
+    may_have_happened = True
+
+
+class ProtocolError(HocketError):
+    """The other side sent what the protocol does not allow; the connection is closed."""
+
+    code = "protocol"
+
+
+class WrongVersion(HocketError):
+    """The two sides have no version of the protocol in common."""
+
+    code = "wrongVersion"
+
+
+class LimitExceeded(HocketError):
+    """A configured limit was reached; the message says which."""
+
+    code = "limitExceeded"
+
+
+# --- the data directory --------------------------------------------------------------------
+
+
+class DataDirectoryInUse(HocketError):
+    """Another broker is running on this data directory."""
+
+
+class NotADataDirectory(HocketError):
+    """The directory holds something else than a broker's data, or cannot be read."""
+
+
+class NewerFormat(HocketError):
+    """The data was written by a newer version of Hocket than this one."""
+
+
+def _all_below(error: type[HocketError]) -> list[type[HocketError]]:
+    return [error, *(found for below in error.__subclasses__() for found in _all_below(below))]
+
+
+BY_CODE: dict[str, type[HocketError]] = {
+    error.code: error for error in _all_below(HocketError) if "code" in vars(error)
+}
+
+
+def from_code(code: str, message: str) -> HocketError:
+    """The error that a broker's answer stands for; an unknown code is still an error."""
+    return BY_CODE.get(code, HocketError)(message)

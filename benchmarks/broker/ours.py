@@ -1,0 +1,162 @@
+"""What is measured of the broker: a real `hocket serve` in its own process, over loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+
+import hocket.aio
+
+import hocket
+
+_names = itertools.count()
+READY_SECONDS = 30
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[str]:
+    """A broker with an empty data directory; its address."""
+    with tempfile.TemporaryDirectory(dir=directory) as data:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "hocket.cli",
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--data",
+                data,
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(READY_SECONDS)
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+class Bench:
+    """One broker for all rows; a new topic for each measurement, deleted afterwards."""
+
+    def __init__(self, url: str, value: bytes) -> None:
+        self.url = url
+        self.value = value
+
+    @contextmanager
+    def topic(self, client: hocket.client.sync.Client, partitions: int = 1) -> Iterator[str]:
+        name = f"bench-{next(_names)}"
+        client.create_topic(name, partitions=partitions, memory_bytes="1GiB")
+        try:
+            yield name
+        finally:
+            client.delete_topic(name)
+
+    @contextmanager
+    def producer(self, *, partitions: int) -> Iterator[hocket.client.sync.Producer]:
+        with (
+            hocket.connect(self.url) as client,
+            self.topic(client, partitions) as topic,
+            client.producer(topic) as producer,
+        ):
+            yield producer
+
+    def produce(self, count: int) -> float:
+        """`send` in a loop, until every record is acknowledged, and so on disk."""
+        value = self.value
+        with self.producer(partitions=1) as producer:
+            send = producer.send
+            start = perf_counter()
+            for _ in range(count):
+                send(value)
+            producer.flush()
+            return perf_counter() - start
+
+    def produce_keyed(self, count: int) -> float:
+        value = self.value
+        keys = [b"key-%d" % number for number in range(1000)]
+        with self.producer(partitions=4) as producer:
+            send = producer.send
+            start = perf_counter()
+            for key in itertools.islice(itertools.cycle(keys), count):
+                send(value, key)
+            producer.flush()
+            return perf_counter() - start
+
+    def produce_lists(self, count: int) -> float:
+        values = [self.value] * 10_000
+        with self.producer(partitions=1) as producer:
+            start = perf_counter()
+            for _ in range(max(1, count // len(values))):
+                producer.send_many(values)
+            producer.flush()
+            elapsed = perf_counter() - start
+        return elapsed * count / (max(1, count // len(values)) * len(values))
+
+    def _filled(self, client: hocket.client.sync.Client, topic: str, count: int) -> None:
+        with client.producer(topic) as producer:
+            producer.send_many([self.value] * count)
+
+    def consume(self, count: int) -> float:
+        """`for m in sub`, the value of every message looked at."""
+        with hocket.connect(self.url) as client, self.topic(client) as topic:
+            self._filled(client, topic, count)
+            with client.subscribe(topic) as messages:
+                size = 0
+                start = perf_counter()
+                for message in itertools.islice(messages, count):
+                    size += len(message.value)
+                elapsed = perf_counter() - start
+        assert size == count * len(self.value)
+        return elapsed
+
+    def consume_arrow(self, count: int) -> float:
+        with hocket.connect(self.url) as client, self.topic(client) as topic:
+            self._filled(client, topic, count)
+            with client.subscribe(topic) as messages:
+                received = 0
+                start = perf_counter()
+                for batch in messages.batches():
+                    received += batch.to_arrow().num_rows
+                    if received >= count:
+                        break
+                return perf_counter() - start
+
+    def publish(self, count: int) -> list[float]:
+        """One at a time, each waiting for its position."""
+        latencies = []
+        with hocket.connect(self.url) as client, self.topic(client) as topic:
+            client.publish(topic, self.value)
+            for _ in range(count):
+                start = perf_counter()
+                client.publish(topic, self.value)
+                latencies.append(perf_counter() - start)
+        return latencies
+
+    def publish_together(self, count: int) -> float:
+        """So many coroutines at once, each awaiting its own position."""
+
+        async def run(topic: str) -> float:
+            async with hocket.aio.connect(self.url) as client:
+                await client.publish(topic, self.value)
+                start = perf_counter()
+                await asyncio.gather(*(client.publish(topic, self.value) for _ in range(count)))
+                return perf_counter() - start
+
+        with hocket.connect(self.url) as client, self.topic(client) as topic:
+            return asyncio.run(run(topic))

@@ -1,0 +1,98 @@
+"""The thread a node lives on: sockets, tasks from other threads, one ticker, in turns.
+
+A turn is: wait for something to happen, handle all of it, then call `turn_ended` once. That is
+where a node commits what the turn brought and where queued bytes leave, so that a busy turn costs
+one commit and one write per connection, however many frames it saw.
+
+Not asyncio: its transports copy what they cannot send at once (and shift the rest to the front
+each time), and the node wants its buffers written as they lie in memory, many at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+Task = Callable[[], None]
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+class Loop:
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector.register(self._wake_fd, READ, None)
+        self._tasks: deque[Task] = deque()
+        self._asleep = False
+        self._stopping = False
+        self._ticker: Task = _nothing
+        self._tick_seconds = 3600.0
+        self._turn_ended: Task = _nothing
+
+    def post(self, task: Task) -> None:
+        """Have `task` called on the loop's thread; from any thread, signal handlers included."""
+        self._tasks.append(task)
+        # Rule 2 of local.waiting: first the change, then the look whether somebody sleeps.
+        if self._asleep:
+            self.wake()
+
+    def wake(self) -> None:
+        os.eventfd_write(self._wake_fd, 1)
+
+    def register(self, socket: Any, events: int, ready: Callable[[int], None]) -> None:
+        self._selector.register(socket, events, ready)
+
+    def modify(self, socket: Any, events: int, ready: Callable[[int], None]) -> None:
+        self._selector.modify(socket, events, ready)
+
+    def unregister(self, socket: Any) -> None:
+        self._selector.unregister(socket)
+
+    def every(self, seconds: float, ticker: Task) -> None:
+        self._tick_seconds = seconds
+        self._ticker = ticker
+
+    def after_turn(self, turn_ended: Task) -> None:
+        self._turn_ended = turn_ended
+
+    def stop(self) -> None:
+        """Return from `run` at the end of this turn; from any thread."""
+        self.post(self._stop)
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def run(self) -> None:
+        next_tick = monotonic() + self._tick_seconds
+        while not self._stopping:
+            self.turn(max(0.0, next_tick - monotonic()))
+            if monotonic() >= next_tick:
+                self._ticker()
+                next_tick = monotonic() + self._tick_seconds
+        self._stopping = False
+
+    def turn(self, timeout: float) -> None:
+        """One turn, waiting up to `timeout` seconds for something to happen."""
+        self._asleep = True
+        ready = self._selector.select(0 if self._tasks else timeout)
+        self._asleep = False
+        for key, events in ready:
+            if key.data is None:
+                os.eventfd_read(self._wake_fd)
+            else:
+                key.data(events)
+        for _ in range(len(self._tasks)):
+            self._tasks.popleft()()
+        self._turn_ended()
+
+    def close(self) -> None:
+        self._selector.close()
+        os.close(self._wake_fd)
+
+
+def _nothing() -> None:
+    pass

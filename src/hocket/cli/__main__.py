@@ -1,0 +1,5 @@
+"""`python -m hocket.cli` is `hocket`."""
+
+from hocket.cli import main
+
+main()

@@ -1,0 +1,148 @@
+"""Our kind of click command: examples in its help, connection options apart, `--debug` everywhere.
+
+`Program` is the root. It replaces click's own `main`, so that every error takes the one road
+through `exits.report`, from a process as from a test.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+from click.shell_completion import shell_complete
+
+from hocket.cli import exits
+
+PROGRAM = "hocket"
+COMPLETE_VARIABLE = "_HOCKET_COMPLETE"
+_DEBUG = "hocket.debug"  # in the context's meta, which parent and child share
+
+
+class ServerOption(click.Option):
+    """An option about reaching the broker; stands in a section of its own in the help."""
+
+
+def _remember_debug(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    if value:
+        context.meta[_DEBUG] = True
+
+
+def _debug_option() -> click.Option:
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        callback=_remember_debug,
+        help="Show the traceback of an error, and log in detail.",
+    )
+
+
+def is_debugging(context: click.Context | None) -> bool:
+    return context is not None and bool(context.meta.get(_DEBUG))
+
+
+class Command(click.Command):
+    """A click command with `examples`: lines that stand in its help as they are."""
+
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(_debug_option())
+        self._examples = examples.strip("\n")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _format_options(self, ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _format_examples(self._examples, formatter)
+        super().format_epilog(ctx, formatter)
+
+
+class Group(click.Group):
+    command_class = Command
+
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._examples = examples.strip("\n")
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)  # in the order we gave them, not of the alphabet
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_commands(ctx, formatter)
+        _format_options(self, ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _format_examples(self._examples, formatter)
+        super().format_epilog(ctx, formatter)
+
+
+def _format_options(
+    command: click.Command, context: click.Context, formatter: click.HelpFormatter
+) -> None:
+    sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Connection": []}
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None and isinstance(parameter, click.Option):
+            title = "Connection" if isinstance(parameter, ServerOption) else "Options"
+            sections[title].append(record)
+    for title, records in sections.items():
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def _format_examples(examples: str, formatter: click.HelpFormatter) -> None:
+    if examples:
+        with formatter.section("Examples"):
+            for line in examples.splitlines():
+                formatter.write(f"  {line}".rstrip() + "\n")
+
+
+class Program(Group):
+    """The root of all commands. Each of its `parts` is a module here, with a command so named."""
+
+    def __init__(self, *args: Any, parts: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(_debug_option())
+        self._parts = parts
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self._parts)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in self._parts:
+            return None
+        command: click.Command = getattr(import_module(f"hocket.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def main(  # type: ignore[override]
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,  # noqa: ARG002 - ours is fixed, however we were started
+        **_extra: Any,
+    ) -> NoReturn:
+        """Run the command and end the process (in a test: raise SystemExit) with its code."""
+        instruction = os.environ.get(COMPLETE_VARIABLE)
+        if instruction:
+            sys.exit(shell_complete(self, {}, PROGRAM, COMPLETE_VARIABLE, instruction))
+        sys.exit(self._run(list(sys.argv[1:] if args is None else args)))
+
+    def _run(self, args: list[str]) -> int:
+        context: click.Context | None = None
+        try:
+            context = self.make_context(PROGRAM, args)
+            with context:
+                self.invoke(context)
+            sys.stdout.flush()  # here, where an error can still be told
+        except click.exceptions.Exit as end:
+            return end.exit_code
+        except BrokenPipeError:  # `| head` has seen enough
+            exits.silence_stdout()
+            return 0
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last one to catch it
+            return exits.report(error, debug=is_debugging(context))
+        return 0

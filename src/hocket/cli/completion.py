@@ -1,0 +1,33 @@
+"""`hocket completion`: the script that teaches a shell to complete our commands."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from hocket.cli.command import COMPLETE_VARIABLE, PROGRAM, Command
+
+INSTALL = {
+    "bash": f"hocket completion bash > ~/.local/share/bash-completion/completions/{PROGRAM}",
+    "zsh": f'hocket completion zsh > "${{fpath[1]}}/_{PROGRAM}"',
+    "fish": f"hocket completion fish > ~/.config/fish/completions/{PROGRAM}.fish",
+}
+
+
+@click.command(
+    cls=Command,
+    examples="".join(f"\n$ {line}" for line in INSTALL.values())
+    + '\n$ eval "$(hocket completion bash)"            # for this shell only',
+)
+@click.argument("shell", type=click.Choice(list(INSTALL)))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the completion script for SHELL, which says at its end how to install it.
+
+    Commands, options, and the names of topics and indexes complete; for the names the broker of
+    --server or HOCKET_SERVER is asked, and nothing is said if it cannot be reached.
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None  # click knows all of INSTALL
+    script = kind(context.find_root().command, {}, PROGRAM, COMPLETE_VARIABLE).source()
+    click.echo(f"{script.strip()}\n\n# To install it: {INSTALL[shell]}")

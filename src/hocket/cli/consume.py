@@ -1,0 +1,186 @@
+"""`hocket consume`: a value per line, and an index that moves only past what was written.
+
+Whatever ends it (the end of the topic, `--max`, Ctrl-C, a reader of the pipe that leaves, a full
+disk behind stdout), the lines that got out whole are acknowledged, and no others.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from hocket.cli import exits
+from hocket.cli.command import Command
+from hocket.cli.line_writer import LineWriter
+from hocket.cli.names import INDEX, TOPIC
+from hocket.cli.output import message_json
+from hocket.cli.parameters import START
+from hocket.cli.server_options import Server, pass_server, server_options
+from hocket.errors import Timeout
+from hocket.model import Mode, Start, TopicDescription
+
+if TYPE_CHECKING:
+    from hocket.client.message import MessageBatch
+    from hocket.client.sync import Subscription
+
+
+@click.command(
+    cls=Command,
+    examples="""
+$ hocket consume orders                                   # all there is, then end
+$ hocket consume orders --follow --start latest           # what comes from now on
+$ hocket consume orders --index billing --max 10          # go on where billing has come to
+$ hocket consume orders --start 2026-03-01T08:00 --json | jq .key
+""",
+)
+@click.argument("topic", type=TOPIC)
+@click.option(
+    "--index", type=INDEX, metavar="NAME",
+    help="Go on where this index has come to, and move it past what is printed.",
+)  # fmt: skip
+@click.option(
+    "--mode", type=click.Choice(["own", "shared", "key_shared"]), default="own",
+    show_default=True, help="How the consumers of one index share its messages.",
+)  # fmt: skip
+@click.option(
+    "--start", type=START, default="earliest", show_default=True,
+    metavar="earliest|latest|OFFSET|TIME",
+    help="Where to begin, unless the index exists; a time without a zone is local.",
+)  # fmt: skip
+@click.option(
+    "--partition", "partitions", type=click.IntRange(min=0), multiple=True, metavar="N",
+    help="Only this partition; may be given several times.",
+)  # fmt: skip
+@click.option(
+    "--max", "count_max", type=click.IntRange(min=1), metavar="N", help="End after N messages."
+)
+@click.option("--follow", "-f", is_flag=True, help="At the end, wait for more.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line.")
+@click.option("--no-ack", is_flag=True, help="Leave the index where it is.")
+@server_options
+@pass_server
+def consume(
+    server: Server,
+    /,
+    topic: str,
+    index: str | None,
+    mode: Mode,
+    start: Start,
+    partitions: Sequence[int],
+    count_max: int | None,
+    follow: bool,
+    as_json: bool,
+    no_ack: bool,
+) -> None:
+    """Print the messages of TOPIC, a value per line.
+
+    Without --follow it ends where the topic ended when it began. With --index, what was printed
+    counts as consumed. JSON has what is not UTF-8 as {"base64": "..."}.
+    """
+    if index is None and (no_ack or mode != "own"):
+        raise click.UsageError("--no-ack and shared modes are about an index: add --index NAME.")
+    with server.connect() as client, ended_by_sigterm():
+        described = client.describe(topic, timeout=server.timeout)
+        with client.subscribe(
+            topic,
+            index=index,
+            mode=mode,
+            start=start,
+            partitions=list(partitions) or None,
+            timeout=server.timeout,
+        ) as subscription:
+            printing = Printing(acking=index is not None and not no_ack, as_json=as_json)
+            ends = None if follow else ends_of(described, partitions)
+            for batch, count in portions(subscription, ends, count_max, server.timeout):
+                printing.print(batch, count)
+
+
+def ends_of(described: TopicDescription, partitions: Sequence[int]) -> dict[int, int]:
+    """Where each partition that is wanted ends."""
+    return {
+        each.partition: each.end
+        for each in described.partitions
+        if not partitions or each.partition in partitions
+    }
+
+
+def portions(
+    subscription: Subscription,
+    ends: dict[int, int] | None,
+    count_max: int | None,
+    timeout: float,
+) -> Iterator[tuple[MessageBatch, int]]:
+    """Batches, each with how many of its messages are wanted: up to the ends, and to the most.
+
+    With `ends` something is known to be there, so it must come within `timeout`.
+    """
+    left = sys.maxsize if count_max is None else count_max
+    while left > 0 and not reached(subscription, ends):
+        try:
+            batch = subscription.receive_batch(None if ends is None else timeout)
+        except Timeout:
+            if reached(subscription, ends):  # retention has removed what we waited for
+                return
+            raise
+        count = min(batch.count, left)
+        if ends is not None:
+            end = ends.get(batch.partition, 0)  # 0: it has come into being since
+            count = min(count, end - batch.offset)
+        if count > 0:
+            yield batch, count
+            left -= count
+
+
+def reached(subscription: Subscription, ends: dict[int, int] | None) -> bool:
+    return ends is not None and all(
+        subscription.position(partition) >= end for partition, end in ends.items()
+    )
+
+
+class Printing:
+    """Messages to stdout, each acknowledged once it is written."""
+
+    def __init__(self, *, acking: bool, as_json: bool) -> None:
+        self._writer = LineWriter()
+        self._acking = acking
+        self._as_json = as_json
+
+    def print(self, batch: MessageBatch, count: int) -> None:
+        """The first `count` messages of the batch."""
+        try:
+            self._writer.write(self._lines(batch, count))
+        finally:
+            if self._acking:
+                self._ack(batch, self._writer.written)
+
+    def _lines(self, batch: MessageBatch, count: int) -> list[bytes]:
+        if self._as_json:
+            return [message_json(message) for message in batch.messages()[:count]]
+        return [value + b"\n" for value in batch.values()[:count]]
+
+    def _ack(self, batch: MessageBatch, written: int) -> None:
+        if written == batch.count:
+            batch.ack()
+        else:
+            for message in batch.messages()[:written]:
+                message.ack()
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block like Ctrl-C does, so that acks still leave."""
+
+    def terminate(number: int, _frame: FrameType | None) -> None:
+        raise exits.Interrupted(number, "interrupted")
+
+    former = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)

@@ -1,0 +1,91 @@
+"""How a command ends: exit codes, and errors as one line.
+
+The codes are part of the interface. Errors about what the caller passed (a bad name, a number out
+of range) count as usage even where only the broker could tell.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import click
+
+from hocket import errors
+
+FAILED = 1
+USAGE = 2
+NOT_FOUND = 3
+NOT_ALLOWED = 4
+NO_CONNECTION = 5
+INTERRUPTED = 128  # plus the signal's number, as shells count
+
+_CODES: list[tuple[tuple[type[BaseException], ...], int]] = [
+    ((errors.UnknownTopic, errors.UnknownIndex, errors.UnknownPartition), NOT_FOUND),
+    ((errors.NotAllowed,), NOT_ALLOWED),
+    ((errors.NoConnection, errors.ReplyLost), NO_CONNECTION),
+    ((errors.BadName, errors.OutOfRange, errors.WrongType), USAGE),
+]
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the command to end; what it had in hand is settled. `summary` says how."""
+
+    def __init__(self, signal_number: int, summary: str) -> None:
+        super().__init__(summary)
+        self.signal_number = signal_number
+        self.summary = summary
+
+
+def code_of(error: BaseException) -> int:
+    for kinds, code in _CODES:
+        if isinstance(error, kinds):
+            return code
+    return FAILED
+
+
+def say(message: str) -> None:
+    """One line for people, on stderr."""
+    click.echo(f"hocket: {' '.join(message.split())}", err=True)
+
+
+def report(error: BaseException, *, debug: bool) -> int:
+    """Tell the user about an error that ended the command; the exit code."""
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return USAGE
+    if isinstance(error, click.UsageError):
+        say(f"{error.format_message().rstrip('.')}. {_hint(error)}")
+        return USAGE
+    if isinstance(error, click.ClickException):
+        say(error.format_message())
+        return error.exit_code
+    if isinstance(error, Interrupted):
+        say(error.summary)
+        return INTERRUPTED + error.signal_number
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        say("interrupted")
+        return INTERRUPTED + 2
+    if isinstance(error, errors.HocketError | OSError):
+        say(str(error) or type(error).__name__)
+    else:
+        say(f"unexpected {type(error).__name__}: {error}; --debug shows where it happened")
+    return code_of(error)
+
+
+def _hint(error: click.UsageError) -> str:
+    return f"Try '{error.ctx.command_path} --help'." if error.ctx else ""
+
+
+def silence_stdout() -> None:
+    """The reader of our stdout has gone; let nobody stumble over that while Python shuts down."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):  # not a file: nothing will be flushed to a pipe
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

@@ -1,0 +1,49 @@
+"""Names of topics and indexes on the command line, which complete by asking the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from hocket.cli.parameters import Checked
+from hocket.cli.server_options import Server
+from hocket.model import check_name
+
+if TYPE_CHECKING:
+    from hocket.client.sync import Client
+
+
+class Name(Checked):
+    """The name of something that a broker has, or is to have."""
+
+    def __init__(self, what: str, known: Callable[[Client, click.Context], list[str]]) -> None:
+        super().__init__(what, lambda value: check_name(value, f"the name of the {what}"))
+        self._known = known
+
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        try:
+            with ctx.ensure_object(Server).for_completion().connect() as client:
+                names = self._known(client, ctx)
+        except Exception:  # noqa: BLE001 - whatever is wrong, a shell that completes is not told
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _topics(client: Client, _context: click.Context) -> list[str]:
+    return client.topics()
+
+
+def _indexes(client: Client, context: click.Context) -> list[str]:
+    return [index.name for index in client.indexes(context.params["topic"])]
+
+
+TOPIC = Name("topic", _topics)
+INDEX = Name("index", _indexes)

@@ -1,0 +1,99 @@
+"""What commands print: aligned tables for people, JSON for programs, sizes and times for both."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from hocket.client.message import Message
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def size(count: int) -> str:
+    """1536 -> '1.5 KiB'."""
+    if count < 1024:
+        return f"{count} B"
+    amount = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        amount /= 1024
+        if amount < 1023.95 or unit == "TiB":  # what would be shown as 1024.0 is one unit up
+            break
+    return f"{amount:.1f} {unit}"
+
+
+def number(count: int) -> str:
+    """1234567 -> '1,234,567'."""
+    return f"{count:,}"
+
+
+def rate(count: float) -> str:
+    """Of something per second: '1.2 M', '87.5 k', '12'."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= limit:
+            return f"{count / limit:.1f} {unit}"
+    return f"{count:.0f}"
+
+
+def seconds(duration: float) -> str:
+    return f"{duration:.1f} s" if duration >= 1 else f"{duration * 1000:.0f} ms"
+
+
+def moment(timestamp_us: int) -> str:
+    """ISO 8601, UTC, to the microsecond; beyond the years Python knows, the bare number."""
+    try:
+        time = _EPOCH + timedelta(microseconds=timestamp_us)
+    except OverflowError:
+        return str(timestamp_us)
+    return f"{time:%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | int]]) -> str:
+    """Aligned columns under their names; a name that ends in '>' puts its column to the right."""
+    cells = [[number(cell) if isinstance(cell, int) else cell for cell in row] for row in rows]
+    right = [name.endswith(">") for name in columns]
+    lines = [[name.removesuffix(">") for name in columns], *cells]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def text_or_base64(data: bytes | None) -> Any:
+    """Text where the bytes are UTF-8; else an object that says what it is."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def message_json(message: Message) -> bytes:
+    """One line, with its end."""
+    fields = {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "timestamp": moment(message.timestamp),
+        "key": text_or_base64(message.key),
+        "value": text_or_base64(message.value),
+        "headers": {name: text_or_base64(data) for name, data in message.headers.items()},
+    }
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"

@@ -1,0 +1,76 @@
+"""What may stand on the command line: sizes, durations, and where to start.
+
+Each type checks at once what can be checked without a broker, so that a slip is a usage error
+before anything has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from hocket import model
+from hocket.errors import HocketError
+
+FOREVER = "forever"
+UNLIMITED = "unlimited"
+
+
+class Checked(click.ParamType):  # type: ignore[type-arg]
+    """A value that a function checks and converts; its error becomes a usage error."""
+
+    def __init__(self, name: str, check: Callable[[Any], Any], words: Sequence[str] = ()) -> None:
+        self.name = name
+        self._check = check
+        self._words = words  # for completion
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._check(value)
+        except HocketError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
+
+
+def _duration_us(value: str | int | float) -> int:
+    """A bare number is seconds, as everywhere in the package."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = float(value)
+    return model.duration_us(value)
+
+
+def _seconds(value: str | int | float) -> float:
+    return _duration_us(value) / model.SECOND_US
+
+
+def _duration(value: str | int | float) -> str:
+    return model.format_duration(_duration_us(value))
+
+
+def _retention(value: str | int | float) -> str:
+    return FOREVER if value == FOREVER else _duration(value)
+
+
+def _limit(value: str | int) -> str | int:
+    return UNLIMITED if value == UNLIMITED else model.size_bytes(value)
+
+
+DURATION = Checked("duration", _duration)
+DURATION_US = Checked("duration", _duration_us)
+SECONDS = Checked("duration", _seconds)
+RETENTION = Checked("duration", _retention, [FOREVER])
+SIZE = Checked("size", model.size_bytes)
+LIMIT = Checked("size", _limit, [UNLIMITED])
+START = Checked("start", model.Start.of, ["earliest", "latest"])

@@ -1,0 +1,180 @@
+"""`hocket produce`: a message per line, as fast as they come.
+
+What was read is sent, whatever ends the input: its end, Ctrl-C, or a line that cannot be a message.
+Lines go to the producer by the thousand, as one read brings them; nothing happens per line but
+splitting.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hocket.cli import exits, output
+from hocket.cli.command import Command
+from hocket.cli.lines import LineSplitter, split_keys, unescape
+from hocket.cli.names import TOPIC
+from hocket.cli.parameters import SECONDS
+from hocket.cli.progress import Progress
+from hocket.cli.server_options import Server, pass_server, server_options
+from hocket.cli.stop_signals import StopSignals
+from hocket.model import MESSAGE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from hocket.client.sync import Producer
+
+READ_BYTES = 1 << 20
+STDIN = 0
+
+
+@click.command(
+    cls=Command,
+    examples="""
+$ seq 1000000 | hocket produce numbers
+$ hocket produce orders --file orders.csv --key-separator ';'
+$ find . -print0 | hocket produce files --delimiter '\\0' --codec zstd
+""",
+)
+@click.argument("topic", type=TOPIC)
+@click.option(
+    "--file", "path", metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Read from here instead of stdin.",
+)  # fmt: skip
+@click.option(
+    "--key-separator", metavar="S", callback=unescape,
+    help="Lines are KEY S VALUE; messages of a key stay in order.",
+)  # fmt: skip
+@click.option(
+    "--delimiter", metavar="S", default="\\n", callback=unescape,
+    help="What ends a message: text, \\n, \\r, \\t or \\0. [default: \\n]",
+)  # fmt: skip
+@click.option(
+    "--codec", type=click.Choice(["none", "lz4", "zstd"]), default="none", show_default=True,
+    help="Compress the batches, for the network and for the disk.",
+)  # fmt: skip
+@click.option(
+    "--linger", type=SECONDS, default=0.002,
+    help="Wait so long for a batch to fill. [default: 2ms]",
+)  # fmt: skip
+@click.option(
+    "--progress/--no-progress", "shown", default=None,
+    help="Show a progress bar. [default: if stderr is a terminal]",
+)  # fmt: skip
+@server_options
+@pass_server
+def produce(
+    server: Server,
+    /,
+    topic: str,
+    path: Path | None,
+    key_separator: bytes | None,
+    delimiter: bytes,
+    codec: str,
+    linger: float,
+    shown: bool | None,
+) -> None:
+    """Send every line of stdin to TOPIC as a message.
+
+    An empty line is an empty message; a last line without its end counts. Nothing is decoded.
+    Ctrl-C ends the input: what was read until then is sent. A second one gives up.
+    """
+    with (
+        StopSignals() as stop,
+        _open(path) as descriptor,
+        server.connect() as client,
+        client.producer(topic, codec=codec, linger=linger) as producer,
+    ):
+        progress = Progress(
+            shown=sys.stderr.isatty() if shown is None else shown,
+            total_bytes=_size(descriptor),
+        )
+        sending = Sending(producer, progress, key_separator)
+        try:
+            sending.send_all(_chunks(descriptor, stop), LineSplitter(delimiter))
+        finally:
+            producer.flush()
+            progress.close()
+    if stop.requested:
+        count = output.number(progress.messages)
+        raise exits.Interrupted(stop.requested, f"interrupted; the {count} messages read are sent")
+    exits.say(progress.summary(topic))
+
+
+class Sending:
+    """From lines to the producer, with an account of what was handed over."""
+
+    def __init__(self, producer: Producer, progress: Progress, separator: bytes | None) -> None:
+        self._producer = producer
+        self._progress = progress
+        self._separator = separator
+
+    def send_all(self, chunks: Iterator[bytes], splitter: LineSplitter) -> None:
+        for chunk in chunks:
+            lines = splitter.feed(chunk)
+            if splitter.rest_bytes > MESSAGE_BYTES_MAX:
+                self._send(lines)
+                raise self._too_large()
+            self._send(lines)
+        self._send(splitter.end())
+
+    def _send(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
+        if len(lines[0]) > MESSAGE_BYTES_MAX:  # later ones came in one read, which is smaller
+            raise self._too_large()
+        keys, values = None, lines
+        if self._separator is not None:
+            keys, values = split_keys(lines, self._separator)
+        self._producer.send_many(values, keys)
+        self._progress.add(len(values), sum(map(len, lines[: len(values)])) + len(values))
+        if len(values) < len(lines):
+            raise self._failed(f"has no key separator {self._separator!r}")
+
+    def _too_large(self) -> click.ClickException:
+        limit = output.size(MESSAGE_BYTES_MAX)
+        return self._failed(f"is larger than {limit}, the most a message may be; see --delimiter")
+
+    def _failed(self, what: str) -> click.ClickException:
+        done = self._progress.messages
+        return click.ClickException(
+            f"line {done + 1} {what}. The {output.number(done)} before it are sent, it and the "
+            "rest are not"
+        )
+
+
+@contextmanager
+def _open(path: Path | None) -> Iterator[int]:
+    if path is None:
+        if os.isatty(STDIN):
+            exits.say("reading messages from the terminal, one per line; Ctrl-D ends")
+        yield STDIN
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise click.ClickException(f"cannot read '{path}': {error.strerror}") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _size(descriptor: int) -> int | None:
+    """How much there will be to read, where that is known."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return max(0, status.st_size - os.lseek(descriptor, 0, os.SEEK_CUR))
+
+
+def _chunks(descriptor: int, stop: StopSignals) -> Iterator[bytes]:
+    while stop.wait_readable(descriptor) and (chunk := os.read(descriptor, READ_BYTES)):
+        yield chunk

@@ -1,0 +1,106 @@
+"""Which broker a command talks to, and as whom.
+
+The options may stand before the subcommand or after it; what stands after wins. The token comes
+from a file or the environment, never from the command line, where every user of the machine could
+read it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from hocket.cli.command import ServerOption
+from hocket.cli.parameters import SECONDS
+
+if TYPE_CHECKING:
+    from hocket.client.sync import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SERVER_DEFAULT = "hocket://127.0.0.1:4150"
+TIMEOUT_DEFAULT = 10.0
+COMPLETION_TIMEOUT = 0.5  # somebody has just pressed the tabulator and waits
+
+
+@dataclass(slots=True)
+class Server:
+    """How to reach the broker. `timeout` is seconds, for connecting and for each request."""
+
+    server: str = SERVER_DEFAULT
+    token_file: Path | None = None
+    tls_ca: Path | None = None
+    timeout: float = TIMEOUT_DEFAULT
+
+    def connect(self) -> Client:
+        import hocket  # loads the client, which takes longer than all of the command line
+
+        return hocket.connect(
+            self.server,
+            token=self._token(),
+            tls_ca=None if self.tls_ca is None else str(self.tls_ca),
+            timeout=self.timeout,
+            name="hocket command line",
+        )
+
+    def for_completion(self) -> Server:
+        return replace(self, timeout=min(self.timeout, COMPLETION_TIMEOUT))
+
+    def _token(self) -> str | None:
+        if self.token_file is None:
+            return os.environ.get("HOCKET_TOKEN") or None
+        try:
+            token = self.token_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.ClickException(f"cannot read the token file: {error}") from error
+        if not token:
+            raise click.ClickException(f"the token file '{self.token_file}' is empty")
+        return token
+
+
+def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
+    assert option.name is not None
+    said_above = context.parent is not None and isinstance(context.parent.obj, Server)
+    given_here = context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    server = context.ensure_object(Server)
+    if given_here or not said_above:
+        setattr(server, option.name, value)
+
+
+def server_options(command: F) -> F:
+    """The options of every command that talks to a broker; it takes them by `pass_server`."""
+    options = [
+        click.option(
+            "--server", metavar="URL", default=SERVER_DEFAULT, envvar="HOCKET_SERVER",
+            show_default=True, show_envvar=True, help="The broker; several, separated by commas.",
+            cls=ServerOption, expose_value=False, callback=_remember,
+        ),
+        click.option(
+            "--token-file", metavar="FILE", type=click.Path(path_type=Path),
+            help="A file with the token; else HOCKET_TOKEN may hold the token itself.",
+            cls=ServerOption, expose_value=False, callback=_remember,
+        ),
+        click.option(
+            "--tls-ca", metavar="FILE", type=click.Path(exists=True, path_type=Path),
+            envvar="HOCKET_TLS_CA", show_envvar=True,
+            help="Trust the certificates signed by this one (hockets://).",
+            cls=ServerOption, expose_value=False, callback=_remember,
+        ),
+        click.option(
+            "--timeout", type=SECONDS, default=TIMEOUT_DEFAULT,
+            help="How long to wait for the connection and for each answer. [default: 10s]",
+            cls=ServerOption, expose_value=False, callback=_remember,
+        ),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+pass_server = click.make_pass_decorator(Server, ensure=True)

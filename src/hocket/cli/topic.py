@@ -1,0 +1,250 @@
+"""`hocket topic ...`: create, list, describe, alter, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from hocket.cli import output
+from hocket.cli.command import Command, Group
+from hocket.cli.confirming import confirm, yes_option
+from hocket.cli.names import TOPIC
+from hocket.cli.parameters import DURATION, LIMIT, RETENTION, SIZE
+from hocket.cli.server_options import Server, pass_server, server_options
+from hocket.errors import UnknownTopic
+from hocket.model import PARTITIONS_MAX, format_duration
+
+if TYPE_CHECKING:
+    from hocket.model import TopicConfig, TopicDescription
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def config_options(command: F) -> F:
+    """What can be set for a topic; what is not given keeps its value, or gets the default."""
+    options = [
+        click.option(
+            "--partitions", type=click.IntRange(1, PARTITIONS_MAX), metavar="N",
+            help="How many logs the topic is spread over, by key. [default: 1]",
+        ),
+        click.option(
+            "--replication", type=click.IntRange(min=1), metavar="N",
+            help="On how many nodes each partition is kept. [default: the broker's]",
+        ),
+        click.option(
+            "--memory-retention", type=DURATION,
+            help="Serve messages from memory for so long. [default: 10m]",
+        ),
+        click.option(
+            "--memory-bytes", type=SIZE,
+            help="Memory for one partition; wins over the time. [default: 256MiB]",
+        ),
+        click.option(
+            "--disk-retention", type=RETENTION,
+            help="Keep messages on disk for so long, or 'forever'. [default: 7d]",
+        ),
+        click.option(
+            "--disk-bytes", type=LIMIT,
+            help="Disk for one partition, or 'unlimited'. [default: unlimited]",
+        ),
+        click.option(
+            "--segment-bytes", type=SIZE,
+            help="Size of the files a partition is made of. [default: 64MiB]",
+        ),
+        click.option(
+            "--durability", type=click.Choice(["quorum", "memory"]),
+            help="Acknowledge when synced to the disks of a majority, or when in its memory, "
+            "where a power cut may lose the last messages. [default: quorum]",
+        ),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _given(config: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if value is not None}
+
+
+@click.group(
+    cls=Group,
+    examples="""
+$ hocket topic create orders --partitions 4
+$ hocket topic describe orders
+""",
+)
+def topic() -> None:
+    """Create, look at, change and delete topics."""
+
+
+@topic.command(
+    "create",
+    cls=Command,
+    examples="""
+$ hocket topic create orders
+$ hocket topic create orders --partitions 4 --memory-retention 10m --disk-retention 30d
+$ hocket topic create audit --disk-retention forever --if-not-exists
+""",
+)
+@click.argument("topic", metavar="NAME", type=TOPIC)
+@config_options
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic is there already.")
+@server_options
+@pass_server
+def create(server: Server, /, topic: str, if_not_exists: bool, **config: Any) -> None:
+    """Create the topic NAME."""
+    with server.connect() as client:
+        client.create_topic(topic, exist_ok=if_not_exists, timeout=server.timeout, **_given(config))
+
+
+@topic.command(
+    "list",
+    cls=Command,
+    examples="""
+$ hocket topic list
+$ hocket topic list --names | grep '^orders'
+$ hocket topic list --json
+""",
+)
+@click.option("--names", is_flag=True, help="Print the names alone, one per line.")
+@output.json_option
+@server_options
+@pass_server
+def list_topics(server: Server, /, names: bool, as_json: bool) -> None:
+    """List the topics."""
+    with server.connect() as client:
+        found = client.topics(timeout=server.timeout)
+        if names:
+            click.echo("".join(f"{name}\n" for name in found), nl=False)
+            return
+        described = []
+        for name in found:
+            try:
+                described.append(client.describe(name, timeout=server.timeout))
+            except UnknownTopic:  # deleted since
+                continue
+    summaries = [_summary(each) for each in described]
+    if as_json:
+        output.print_json(summaries)
+        return
+    click.echo(
+        output.table(
+            ["TOPIC", "PARTITIONS>", "MESSAGES>", "MEMORY>", "DISK>"],
+            [
+                (each["topic"], each["partitions"], each["messages"],
+                 output.size(each["memory_bytes"]), output.size(each["disk_bytes"]))
+                for each in summaries
+            ],
+        )
+    )  # fmt: skip
+
+
+def _summary(description: TopicDescription) -> dict[str, Any]:
+    partitions = description.partitions
+    return {
+        "topic": description.name,
+        "partitions": len(partitions),
+        "messages": sum(each.end - each.start for each in partitions),
+        "memory_bytes": sum(each.memory_bytes for each in partitions),
+        "disk_bytes": sum(each.disk_bytes for each in partitions),
+    }
+
+
+@topic.command(
+    "describe",
+    cls=Command,
+    examples="""
+$ hocket topic describe orders
+$ hocket topic describe orders --json
+""",
+)
+@click.argument("topic", metavar="NAME", type=TOPIC)
+@output.json_option
+@server_options
+@pass_server
+def describe(server: Server, /, topic: str, as_json: bool) -> None:
+    """Show how the topic NAME is set up and what its partitions hold.
+
+    START is the oldest offset that can be read, END the one the next message gets; from IN MEMORY
+    on, reads are answered without the disk.
+    """
+    with server.connect() as client:
+        description = client.describe(topic, timeout=server.timeout)
+    if as_json:
+        fields = asdict(description)
+        output.print_json({"topic": fields.pop("name"), **fields})
+        return
+    click.echo(_config_text(description.name, description.config))
+    click.echo()
+    click.echo(_partitions_table(description))
+    for each in description.partitions:
+        if each.problem:
+            click.echo(f"\npartition {each.partition}: {each.problem}")
+
+
+def _config_text(name: str, config: TopicConfig) -> str:
+    disk_time, disk_bytes = config.disk_retention_us, config.disk_bytes_max
+    lines = [
+        ("topic", name),
+        ("replication", "the broker's" if config.replication is None else str(config.replication)),
+        ("durability", config.durability),
+        ("in memory", f"{format_duration(config.memory_retention_us)}, at most "
+                      f"{output.size(config.memory_bytes_max)} per partition"),
+        ("on disk", ("forever" if disk_time is None else format_duration(disk_time))
+                    + ("" if disk_bytes is None
+                       else f", at most {output.size(disk_bytes)} per partition")),
+        ("segments", output.size(config.segment_bytes_max)),
+    ]  # fmt: skip
+    return "\n".join(f"{label:<12} {value}" for label, value in lines)
+
+
+def _partitions_table(description: TopicDescription) -> str:
+    return output.table(
+        ["PARTITION>", "START>", "END>", "IN MEMORY>", "MEMORY>", "DISK>",
+         "MEMORY READS>", "DISK READS>", "LEADER", "REPLICAS"],
+        [
+            (each.partition, each.start, each.end, each.memory_start,
+             output.size(each.memory_bytes), output.size(each.disk_bytes),
+             each.memory_reads, each.disk_reads, each.leader, ",".join(each.replicas))
+            for each in description.partitions
+        ],
+    )  # fmt: skip
+
+
+@topic.command(
+    "alter",
+    cls=Command,
+    examples="""
+$ hocket topic alter orders --partitions 8          # more, never fewer
+$ hocket topic alter orders --disk-retention 30d --disk-bytes unlimited
+""",
+)
+@click.argument("topic", metavar="NAME", type=TOPIC)
+@config_options
+@server_options
+@pass_server
+def alter(server: Server, /, topic: str, **config: Any) -> None:
+    """Change what is set for the topic NAME; what is not given stays as it is.
+
+    With more partitions, keys that come from then on may fall into other partitions than before.
+    """
+    changes = _given(config)
+    if not changes:
+        raise click.UsageError("Nothing to change: give at least one option.")
+    with server.connect() as client:
+        client.alter_topic(topic, timeout=server.timeout, **changes)
+
+
+@topic.command("delete", cls=Command, examples="\n$ hocket topic delete orders --yes\n")
+@click.argument("topic", metavar="NAME", type=TOPIC)
+@yes_option
+@server_options
+@pass_server
+def delete(server: Server, /, topic: str, yes: bool) -> None:
+    """Delete the topic NAME with its messages and indexes."""
+    confirm(yes, f"Delete the topic '{topic}' with all its messages?")
+    with server.connect() as client:
+        client.delete_topic(topic, timeout=server.timeout)

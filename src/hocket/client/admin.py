@@ -1,0 +1,215 @@
+"""Requests about topics and indexes: what to ask, and what the answer means.
+
+Both clients make the same calls; they differ only in how they wait for the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from hocket import frames
+from hocket.errors import (
+    HocketError,
+    OutOfRange,
+    ProtocolError,
+    TopicExists,
+    UnknownIndex,
+    UnknownTopic,
+    WrongType,
+)
+from hocket.frames import Frame, unpacked
+from hocket.model import (
+    PARTITIONS_MAX,
+    IndexDescription,
+    Start,
+    TopicConfig,
+    TopicDescription,
+    check_name,
+    duration_us,
+    size_bytes,
+)
+
+T = TypeVar("T")
+Duration = str | int | float
+Size = str | int
+StartLike = Start | str | int | datetime
+
+
+@dataclass(slots=True)
+class Call(Generic[T]):
+    """One request."""
+
+    frame: Frame
+    result: Callable[[Any], T]  # of the answer
+    expects: type[Frame]
+    changes: bool = False  # so it must not be sent twice
+    forgives: type[HocketError] | None = None  # this error means: it is as it was wanted
+
+    def outcome(self, answer: Frame | HocketError) -> T | HocketError:
+        if isinstance(answer, HocketError):
+            if self.forgives is not None and isinstance(answer, self.forgives):
+                return self.result(None)
+            return answer
+        if not isinstance(answer, self.expects):
+            return ProtocolError(
+                f"{type(answer).__name__} came in answer to {type(self.frame).__name__}"
+            )
+        return self.result(answer)
+
+
+def _nothing(_answer: object) -> None:
+    return None
+
+
+# --- topics --------------------------------------------------------------------------------------
+
+
+def create_topic(name: str, config: TopicConfig, *, exist_ok: bool) -> Call[None]:
+    return Call(
+        frames.CreateTopic(0, check_name(name), config),
+        _nothing,
+        frames.Done,
+        changes=True,
+        forgives=TopicExists if exist_ok else None,
+    )
+
+
+def alter_topic(name: str, config: TopicConfig) -> Call[None]:
+    return Call(frames.AlterTopic(0, check_name(name), config), _nothing, frames.Done, changes=True)
+
+
+def delete_topic(name: str, *, missing_ok: bool) -> Call[None]:
+    return Call(
+        frames.DeleteTopic(0, check_name(name)),
+        _nothing,
+        frames.Done,
+        changes=True,
+        forgives=UnknownTopic if missing_ok else None,
+    )
+
+
+def topics() -> Call[list[str]]:
+    return Call(
+        frames.ListTopics(0),
+        lambda answer: sorted(topic.name for topic in answer.topics),
+        frames.Topics,
+    )
+
+
+def describe(name: str) -> Call[TopicDescription]:
+    return Call(
+        frames.DescribeTopic(0, check_name(name)), lambda answer: answer.topics[0], frames.Topics
+    )
+
+
+def find_offsets(topic: str, start: StartLike) -> Call[list[int]]:
+    return Call(
+        frames.FindOffsets(0, check_name(topic), Start.of(start)),
+        lambda answer: unpacked(answer.offsets),
+        frames.Offsets,
+    )
+
+
+def ping() -> Call[None]:
+    return Call(frames.Ping(0), _nothing, frames.Done)
+
+
+# --- indexes -------------------------------------------------------------------------------------
+
+
+def indexes(topic: str) -> Call[list[IndexDescription]]:
+    return Call(
+        frames.ListIndexes(0, check_name(topic)),
+        lambda answer: list(answer.indexes),
+        frames.Indexes,
+    )
+
+
+def lag(topic: str, index: str) -> Call[int]:
+    check_name(index, "an index's name")
+
+    def lag_of(answer: frames.Indexes) -> int:
+        for each in answer.indexes:
+            if each.name == index:
+                return each.lag
+        raise UnknownIndex(f"topic {topic!r} has no index {index!r}")
+
+    return Call(frames.ListIndexes(0, check_name(topic)), lag_of, frames.Indexes)
+
+
+def seek(topic: str, index: str, to: StartLike, partition: int | None) -> Call[list[int]]:
+    check_name(index, "an index's name")
+    if partition is not None:
+        _check_int(partition, "a partition", 0, PARTITIONS_MAX - 1)
+    # Sent again if its answer is lost: to put it where it is does no harm.
+    return Call(
+        frames.SeekIndex(
+            0, check_name(topic), index, Start.of(to), -1 if partition is None else partition
+        ),
+        lambda answer: unpacked(answer.offsets),
+        frames.Offsets,
+    )
+
+
+def delete_index(topic: str, index: str) -> Call[None]:
+    check_name(index, "an index's name")
+    return Call(
+        frames.DeleteIndex(0, check_name(topic), index), _nothing, frames.Done, changes=True
+    )
+
+
+# --- what is set per topic -----------------------------------------------------------------------
+
+
+def configured(
+    config: TopicConfig,
+    *,
+    partitions: int | None = None,
+    replication: int | None = None,
+    memory_retention: Duration | None = None,
+    memory_bytes: Size | None = None,
+    disk_retention: Duration | None = None,
+    disk_bytes: Size | None = None,
+    durability: str | None = None,
+    segment_bytes: Size | None = None,
+) -> TopicConfig:
+    """The configuration with what is given changed; None leaves a thing as it is.
+
+    Without limit are `disk_retention="forever"` and `disk_bytes="unlimited"`.
+    """
+    changes: dict[str, Any] = {}
+    if partitions is not None:
+        changes["partitions"] = _check_int(partitions, "partitions", 1, PARTITIONS_MAX)
+    if replication is not None:
+        changes["replication"] = _check_int(replication, "replication", 1, 255)
+    if memory_retention is not None:
+        changes["memory_retention_us"] = duration_us(memory_retention, "memory_retention")
+    if memory_bytes is not None:
+        changes["memory_bytes_max"] = size_bytes(memory_bytes, "memory_bytes")
+    if disk_retention is not None:
+        forever = disk_retention in ("forever", math.inf)
+        changes["disk_retention_us"] = (
+            None if forever else duration_us(disk_retention, "disk_retention")
+        )
+    if disk_bytes is not None:
+        unlimited = disk_bytes in ("unlimited", math.inf)
+        changes["disk_bytes_max"] = None if unlimited else size_bytes(disk_bytes, "disk_bytes")
+    if durability is not None:
+        if durability not in ("quorum", "memory"):
+            raise OutOfRange(f"durability must be 'quorum' or 'memory', not {durability!r}")
+        changes["durability"] = durability
+    if segment_bytes is not None:
+        changes["segment_bytes_max"] = size_bytes(segment_bytes, "segment_bytes")
+    return replace(config, **changes)
+
+
+def _check_int(number: object, what: str, least: int, most: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise WrongType(f"{what} must be an int, not {number!r}")
+    if not least <= number <= most:
+        raise OutOfRange(f"{what} must lie between {least} and {most}, not {number}")
+    return number

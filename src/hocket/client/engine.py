@@ -1,0 +1,244 @@
+"""What drives the cores of a blocking client: one lock, one thread for what is due, and waiting.
+
+Rule 1: cores are touched with the lock held, and nothing waits while holding it.
+Rule 2: a user's function (a callback, a future's) runs on the client's own thread and without the
+lock, so that it may call the client again.
+Rule 3: whoever waits has a signal of its own; it is given by whoever brings about what was waited
+for, and nobody else wakes.
+
+A frame that a core sends is queued by the link in the order of the lock, and written after the lock
+was let go, by the same thread: see `tcp`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TypeVar
+
+from hocket.client.admin import Call
+from hocket.client.link import Connector, Link
+from hocket.client.session import Request, Session, closed
+from hocket.client.timers import SystemClock, Timers
+from hocket.client.waiters import Reply, Waiters, check_timeout
+from hocket.errors import HocketError, NoConnection, Timeout
+from hocket.frames import Frame
+
+log = logging.getLogger("hocket")
+T = TypeVar("T")
+
+
+class Engine:
+    def __init__(self, connector: Connector, *, name: str, token: str) -> None:
+        self.lock = threading.Lock()
+        self._connector = connector
+        self._alarm = threading.Event()
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._inbox: deque[tuple[Link, Sequence[tuple[Frame, memoryview]]]] = deque()
+        self._stopped = False
+        self.session = Session(
+            timers=Timers(SystemClock(), self._alarm.set),
+            random=Random(),
+            open_link=lambda attempt: self.defer(lambda: connector.open(attempt, self)),
+            target=connector.target,
+            places=connector.places,
+            watched=connector.watched,
+            name=name,
+            token=token,
+        )
+        self._thread = threading.Thread(target=self._run, name="hocket client", daemon=True)
+
+    # --- the lock --------------------------------------------------------------------------------
+
+    def __enter__(self) -> Session:
+        """`with engine:` is `with` its lock; what the cores sent is written at the end."""
+        self.lock.acquire()
+        return self.session
+
+    def __exit__(self, *_error: object) -> None:
+        link = self.session.link
+        self.lock.release()
+        if link is not None:
+            link.flush()
+        if self._inbox:
+            self._alarm.set()
+
+    # --- beginning and end -----------------------------------------------------------------------
+
+    def start(self, timeout: float | None) -> None:
+        self._thread.start()
+        try:
+            with self as session:
+                session.start()
+            self.wait_for(self._is_ready, self.session.changed, timeout, self._too_slow)
+        except BaseException:
+            self.stop(closed("the client"))
+            raise
+
+    def _is_ready(self) -> bool | None:
+        self.session.check_open()
+        return self.session.state == "ready" or None
+
+    def _too_slow(self) -> HocketError:
+        last = self.session.last_error
+        return NoConnection(
+            f"no broker answered at {self.session.target} in time"
+            + (f" (last: {last})" if last else "")
+            + ". Is it running? Start one with: hocket serve"
+        )
+
+    def stop(self, error: HocketError) -> None:
+        """Close the session and end the threads."""
+        with self as session:
+            session.close(error)
+        self.abandon()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def abandon(self) -> None:
+        """Let the thread end everything; for when nobody may take the lock or wait."""
+        self._stopped = True
+        self._alarm.set()
+
+    def _run(self) -> None:
+        while True:
+            self._alarm.clear()
+            with self as session:
+                self._read_inbox()
+                session.timers.run_due()
+                delay = session.timers.delay_us()
+            while self._jobs:
+                self._do(self._jobs.popleft())
+            if self._stopped:
+                break
+            self._alarm.wait(None if delay is None else delay / 1e6)
+        with self as session:
+            session.close(closed("the client"))
+        self._connector.close()
+        while self._jobs:
+            self._do(self._jobs.popleft())
+
+    def _do(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception:
+            log.exception("a callback of the client failed")
+
+    def defer(self, job: Callable[[], None]) -> None:
+        """Have it done on the client's thread, without the lock."""
+        self._jobs.append(job)
+        self._alarm.set()
+
+    # --- links (see link.Listener) ---------------------------------------------------------------
+
+    def opened(self, link: Link) -> None:
+        with self as session:
+            session.link_opened(link)
+
+    def received(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
+        with self as session:
+            for frame, payload in frames:
+                session.received(link, frame, payload)
+
+    def received_nowait(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
+        """For a thread that must not wait for our lock: if it is taken, our own thread reads it."""
+        self._inbox.append((link, frames))
+        if self.lock.acquire(blocking=False):
+            try:
+                self._read_inbox()
+            finally:
+                self.__exit__()
+        else:
+            self._alarm.set()
+
+    def lost(self, link: Link | None, error: HocketError) -> None:
+        with self as session:
+            self._read_inbox()
+            session.link_lost(link, error)
+
+    def _read_inbox(self) -> None:
+        while self._inbox:
+            link, frames = self._inbox.popleft()
+            for frame, payload in frames:
+                self.session.received(link, frame, payload)
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    def wait_for(
+        self,
+        ready: Callable[[], T | None],
+        waiters: Waiters,
+        timeout: float | None,
+        too_slow: Callable[[], HocketError],
+    ) -> T:
+        """What `ready` returns, once that is not None. It is called with the lock held."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            signal = threading.Lock()
+            signal.acquire()
+            wake = signal.release
+            with self:
+                found = ready()
+                if found is not None:
+                    return found
+                waiters.add(wake)
+            left = -1.0 if deadline is None else deadline - time.monotonic()
+            woken = False
+            try:
+                woken = (deadline is None or left > 0) and signal.acquire(
+                    timeout=min(left, threading.TIMEOUT_MAX)
+                )
+            finally:
+                if not woken:
+                    with self:
+                        waiters.discard(wake)
+            if not woken:
+                with self:
+                    found = ready()
+                    if found is not None:
+                        return found
+                    raise too_slow()
+
+    def call(self, call: Call[T], timeout: float | None) -> T:
+        """Ask, and wait for the answer."""
+        timeout = check_timeout(timeout)
+        reply: Reply[Frame | HocketError] = Reply()
+        with self as session:
+            request = session.request(call.frame, reply.put, repeatable=not call.changes)
+        try:
+            answer: Frame | HocketError = self.wait_for(
+                reply.get,
+                reply.waiters,
+                timeout,
+                lambda: unanswered(self.session, request, call.changes, timeout),
+            )
+        except BaseException:
+            with self as session:
+                session.cancel(request)
+            raise
+        outcome = call.outcome(answer)
+        if isinstance(outcome, HocketError):
+            raise outcome
+        return outcome
+
+
+def unanswered(
+    session: Session, request: Request, changes: bool, timeout: float | None
+) -> HocketError:
+    """Why there is no answer after all this time, and what that means."""
+    name = type(request.frame).__name__
+    if not request.left:
+        return NoConnection(
+            f"{name} could not be sent to {session.target} within {timeout} s: there is no "
+            f"connection ({session.last_error})"
+        )
+    error = Timeout(
+        f"{name} was not answered within {timeout} s"
+        + ("; it may have been carried out all the same" if changes else "")
+    )
+    error.may_have_happened = changes
+    return error

@@ -1,0 +1,182 @@
+"""What a subscription hands out: messages one by one, or the batches they came in."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from hocket.client.place import Place
+from hocket.errors import WrongKind
+from hocket.wire.batch import Batch
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
+    import pyarrow  # type: ignore[import-untyped]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Message(tuple[Any, ...]):
+    """One record: `value`, `key`, `headers`, where it stands, and when it was made.
+
+    A tuple underneath, because a million of them are made each second. `timestamp` is microseconds
+    since the epoch, `time` the same as a datetime. `headers` may be shared: do not change it.
+    """
+
+    __slots__ = ()
+
+    value: bytes = property(itemgetter(0))  # type: ignore[assignment]
+    key: bytes | None = property(itemgetter(1))  # type: ignore[assignment]
+    headers: dict[str, bytes | None] = property(itemgetter(2))  # type: ignore[assignment]
+    topic: str = property(itemgetter(3))  # type: ignore[assignment]
+    partition: int = property(itemgetter(4))  # type: ignore[assignment]
+    offset: int = property(itemgetter(5))  # type: ignore[assignment]
+    timestamp: int = property(itemgetter(6))  # type: ignore[assignment]
+    delivery_count: int = property(itemgetter(7))  # type: ignore[assignment]
+
+    @property
+    def time(self) -> datetime:
+        return _EPOCH + timedelta(microseconds=self[6])
+
+    def ack(self) -> Any:
+        """This message, and those before it in its partition, need not be delivered again.
+
+        It does not wait: acks are sent together, a little later. `commit` of the subscription
+        waits until they are durable, and so does closing it.
+        """
+        self[8].ack(self[5])
+
+    def nack(self, delay: float = 0) -> NoReturn:
+        """Shared indexes only, like `extend` and `reject`."""
+        raise _not_shared(f"nack(delay={delay})")
+
+    def extend(self, seconds: float = 30) -> NoReturn:
+        raise _not_shared(f"extend({seconds})")
+
+    def reject(self, reason: str = "") -> NoReturn:
+        raise _not_shared(f"reject({reason!r})")
+
+    def __repr__(self) -> str:
+        value = self.value if len(self.value) <= 40 else self.value[:40] + b"..."
+        key = f" key={self.key!r}" if self.key is not None else ""
+        return f"<Message {self.topic}[{self.partition}]@{self.offset}{key} value={value!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and self[:8] == other[:8]
+
+    def __hash__(self) -> int:
+        return hash((self[3], self[4], self[5]))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Message belongs to its subscription; pickle what you need of it")
+
+
+def _not_shared(call: str) -> WrongKind:
+    return WrongKind(
+        f"{call} is for messages of a shared index (mode='shared'). Those of an own index are "
+        "delivered again by seeking back to them, and skipped by acknowledging them"
+    )
+
+
+def messages_of(
+    kind: type[Message], batch: Batch, start: int, end: int, topic: str, place: Place
+) -> list[Message]:
+    """The records from `start` to `end` of a batch, made by C loops alone."""
+    columns = batch.columns()
+    first = batch.base_offset
+    fields = zip(
+        batch.values(start, end),
+        repeat(None) if columns.keys is None else batch.keys(start, end),
+        repeat({}) if columns.headers is None else batch.headers(start, end),
+        repeat(topic),
+        repeat(place.partition),
+        range(first + start, first + end),
+        batch.timestamps(start, end),
+        repeat(1),
+        repeat(place),
+    )
+    return list(map(tuple.__new__, repeat(kind), fields))
+
+
+class MessageBatch:
+    """Messages of one partition, as they were stored together; nothing is made of them unasked.
+
+    `offset` is the first one's, `end` the one behind the last.
+    """
+
+    __slots__ = ("_batch", "_first", "_kind", "_last", "_place", "end", "offset", "topic")
+
+    def __init__(
+        self, kind: type[Message], batch: Batch, offset: int, end: int, topic: str, place: Place
+    ) -> None:
+        self._kind = kind
+        self._batch = batch
+        self._place = place
+        self._first = offset - batch.base_offset
+        self._last = end - batch.base_offset
+        self.topic = topic
+        self.offset = offset
+        self.end = end
+
+    @property
+    def partition(self) -> int:
+        return self._place.partition
+
+    @property
+    def count(self) -> int:
+        return self.end - self.offset
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __repr__(self) -> str:
+        return f"<MessageBatch {self.topic}[{self.partition}]@{self.offset} to {self.end}>"
+
+    def messages(self) -> list[Message]:
+        return messages_of(
+            self._kind, self._batch, self._first, self._last, self.topic, self._place
+        )
+
+    def values(self) -> list[bytes]:
+        return self._batch.values(self._first, self._last)
+
+    def keys(self) -> list[bytes | None]:
+        return self._batch.keys(self._first, self._last)
+
+    def headers(self) -> list[dict[str, bytes | None]]:
+        return self._batch.headers(self._first, self._last)
+
+    def timestamps(self) -> list[int]:
+        return self._batch.timestamps(self._first, self._last)
+
+    def to_arrow(self, headers: bool = False) -> pyarrow.RecordBatch:
+        """A record batch with the columns of Spark's Kafka source; values are not copied."""
+        found = self._batch.to_arrow(
+            self.topic, self._place.partition, skip=self._first, headers=headers
+        )
+        return found.slice(0, self.count)
+
+    def to_pandas(self, headers: bool = False) -> pandas.DataFrame:
+        return self.to_arrow(headers).to_pandas()
+
+    def ack(self) -> Any:
+        """All of it, and what came before it in its partition."""
+        self._place.ack(self.end - 1)
+
+
+class AsyncMessage(Message):
+    """A message of an asyncio subscription: `await message.ack()`."""
+
+    __slots__ = ()
+
+    async def ack(self) -> None:
+        self[8].ack(self[5])
+
+
+class AsyncMessageBatch(MessageBatch):
+    __slots__ = ()
+
+    async def ack(self) -> None:
+        self._place.ack(self.end - 1)

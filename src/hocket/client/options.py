@@ -1,0 +1,101 @@
+"""Options of producers and subscriptions as users write them, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hocket.client.admin import StartLike
+from hocket.client.pusher import ProducerOptions
+from hocket.client.subscription_core import SubscriptionOptions
+from hocket.errors import BadName, OutOfRange, WrongType
+from hocket.model import MESSAGE_BYTES_MAX, PARTITIONS_MAX, SECOND_US, Start, check_name, size_bytes
+from hocket.wire import codec as codecs
+
+_FOREVER_US = 100 * 366 * 24 * 3600 * SECOND_US
+_OFFSET_MAX = 2**63 - 1
+
+
+def producer_options(
+    *,
+    linger: float,
+    batch_bytes: int | str,
+    window_bytes: int | str,
+    codec: str,
+    delivery_timeout: float | None,
+) -> ProducerOptions:
+    if not isinstance(codec, str):
+        raise WrongType(f"codec must be a str, not {type(codec).__name__}")
+    codecs.by_name(codec)
+    size = size_bytes(batch_bytes, "batch_bytes")
+    if not 1 <= size <= MESSAGE_BYTES_MAX:
+        raise OutOfRange(f"batch_bytes must lie between 1 and {MESSAGE_BYTES_MAX}, not {size}")
+    window = size_bytes(window_bytes, "window_bytes")
+    if window < 1:
+        raise OutOfRange(f"window_bytes must be 1 or more, not {window}")
+    return ProducerOptions(
+        linger_us=seconds_us(linger, "linger"),
+        batch_bytes=size,
+        window_bytes=window,
+        codec=codec,
+        delivery_us=seconds_us(delivery_timeout, "delivery_timeout"),
+    )
+
+
+def subscription_options(
+    *,
+    index: str | None,
+    mode: str,
+    start: StartLike,
+    partitions: Iterable[int] | None,
+    positions: Mapping[int, int] | None,
+    hold_retention: bool,
+    credit_bytes: int | str,
+) -> SubscriptionOptions:
+    if index is not None:
+        check_name(index, "an index's name")
+    if mode not in ("own", "shared", "key_shared"):
+        raise OutOfRange(f"mode must be 'own', 'shared' or 'key_shared', not {mode!r}")
+    if hold_retention and index is None:
+        raise BadName("only an index holds retention back: give it a name with index=")
+    credit = size_bytes(credit_bytes, "credit_bytes")
+    if credit < 1:
+        raise OutOfRange(f"credit_bytes must be 1 or more, not {credit}")
+    pairs = sorted(dict(positions or {}).items())
+    return SubscriptionOptions(
+        index=index or "",
+        mode=mode,  # type: ignore[arg-type]
+        start=Start.of(start),
+        partitions=tuple(
+            _number(each, "a partition", PARTITIONS_MAX - 1) for each in partitions or ()
+        ),
+        positions=tuple(
+            (_number(p, "a partition", PARTITIONS_MAX - 1), _number(at, "a position", _OFFSET_MAX))
+            for p, at in pairs
+        ),
+        hold_retention=bool(hold_retention),
+        credit_bytes=credit,
+    )
+
+
+def check_offset(offset: object) -> int:
+    return _number(offset, "an offset", _OFFSET_MAX)
+
+
+def seconds_us(seconds: Any, what: str) -> int:
+    """None, and infinity, stand for longer than anybody waits."""
+    if seconds is None:
+        return _FOREVER_US
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise WrongType(f"{what} must be a number of seconds, not {seconds!r}")
+    if not seconds >= 0:
+        raise OutOfRange(f"{what} must be 0 seconds or more, not {seconds!r}")
+    return round(min(seconds * SECOND_US, _FOREVER_US))
+
+
+def _number(number: object, what: str, most: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise WrongType(f"{what} must be an int, not {number!r}")
+    if not 0 <= number <= most:
+        raise OutOfRange(f"{what} must lie between 0 and {most}, not {number}")
+    return number

@@ -1,0 +1,374 @@
+"""Producing for threads: streams of messages, and one-off publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from xxhash import xxh3_64_intdigest
+
+from hocket.client.engine import Engine
+from hocket.client.lane import Lane, Outcome, Outgoing, Positions
+from hocket.client.many import Portion, arrow_portions, list_portions
+from hocket.client.options import seconds_us
+from hocket.client.producer_core import ProducerCore
+from hocket.client.publish_core import PublishCore
+from hocket.client.pusher import ProducerOptions
+from hocket.client.records import RECORD_BYTES, checked
+from hocket.client.session import again, closed
+from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, Reply, check_timeout
+from hocket.errors import Closed, HocketError, NoConnection, Timeout
+from hocket.model import Position, check_name
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import pyarrow  # type: ignore[import-untyped]
+    from typing_extensions import Buffer
+
+    from hocket.client.records import Headers, Record
+    from hocket.client.sync import Client
+
+T = TypeVar("T")
+
+
+class Producer:
+    """A stream of messages to one topic, from any number of threads; made by `client.producer`.
+
+    Messages of one thread with the same key, or to the same partition, are stored in the order they
+    were sent, each once. `close`, or the end of the `with` block, delivers what was sent.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        engine: Engine,
+        topic: str,
+        options: ProducerOptions,
+        on_delivery: Callable[[Outcome], None] | None,
+        send_timeout: float | None,
+    ) -> None:
+        self._client = client
+        self._engine = engine
+        self._on_delivery = on_delivery
+        self._send_timeout = send_timeout
+        self._core = ProducerCore(engine.session, topic, options, self._settle)
+
+    @property
+    def topic(self) -> str:
+        return self._core.topic
+
+    def __repr__(self) -> str:
+        return f"<Producer of {self.topic!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        try:
+            self.close()
+        except HocketError:
+            if kind is None:  # else the block's own error is the one to be seen
+                raise
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def send(
+        self,
+        value: Buffer,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a message to be delivered soon; waits only while the window is full.
+
+        Raises what is wrong with this message (WrongType, MessageTooLarge, UnknownPartition) at
+        once, Timeout after `send_timeout`, and Closed; then the message was not taken. A message
+        that is taken and cannot be delivered is reported by `flush`, `close` and `on_delivery`.
+        """
+        # The usual cases take no lock: see `lane` for why that is safe.
+        if headers is None and timestamp is partition is None and type(value) is bytes:
+            if key is None:
+                lane = self._core.sticky
+                room = lane.room - len(value) - RECORD_BYTES
+                if room >= 0:
+                    lane.room = room
+                    lane.append(value)
+                    if not lane.awake:
+                        self._wake(lane, value)
+                    return
+            elif type(key) is bytes:
+                lanes = self._core.lanes
+                lane = lanes[xxh3_64_intdigest(key) % len(lanes)]
+                room = lane.room - len(value) - len(key) - 2 * RECORD_BYTES
+                if room >= 0:
+                    lane.room = room
+                    record = (value, key, None, None, None)
+                    lane.append(record)
+                    if not lane.awake:
+                        self._wake(lane, record)
+                    return
+        self._send(value, key, headers, timestamp, partition, None)
+
+    def send_future(
+        self,
+        value: Buffer,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> Future[Position]:
+        """`send`, with a future of the message's position. It costs more than the message."""
+        future: Future[Position] = Future()
+        future.set_running_or_notify_cancel()  # it cannot be cancelled: the message may be away
+        self._send(value, key, headers, timestamp, partition, future)
+        return future
+
+    def send_many(
+        self,
+        values: Sequence[Buffer],
+        keys: Sequence[Buffer | None] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+    ) -> None:
+        """Many messages at once, at a fraction of the cost of `send`.
+
+        They are checked first: if one is wrong, it is named and none is taken. A Timeout says in
+        `written` how many were taken.
+        """
+        self._send_portions(list_portions(self._core, values, keys, headers))
+
+    def send_arrow(self, record_batch: pyarrow.RecordBatch) -> None:
+        """The rows of an Arrow batch: `value`, and if there are any `key`, `timestamp`, `headers`.
+
+        Without keys all of it goes to one partition.
+        """
+        self._send_portions(arrow_portions(self._core, record_batch))
+
+    def _send_portions(self, portions: Sequence[Portion]) -> None:
+        deadline = Deadline(self._send_timeout)
+        taken = 0
+        for portion in portions:
+            start = 0
+            while start < portion.count:
+                offer = partial(portion.offer, self._core, start)
+                start = self._when_taken(offer, deadline.left(), taken + start)
+            taken += portion.count
+
+    def _send(
+        self,
+        value: Buffer,
+        key: Buffer | None,
+        headers: Headers | None,
+        timestamp: int | None,
+        partition: int | None,
+        future: Future[Position] | None,
+    ) -> None:
+        record, size = checked(value, key, headers, timestamp, future)
+        core = self._core
+        core.check_usable()
+        lane = core.lane_of(record[1], partition)
+        self._when_taken(lambda: core.offer(lane, record, size) or None, self._send_timeout)
+
+    def _when_taken(
+        self, offer: Callable[[], T | None], timeout: float | None, taken: int = 0
+    ) -> T:
+        def too_slow() -> HocketError:
+            error = Timeout(
+                f"the window of {self._core.options.window_bytes} bytes was full for "
+                f"{self._send_timeout} s; the broker does not keep up, or is away"
+            )
+            error.written = taken
+            return error
+
+        return self._engine.wait_for(offer, self._core.settled, timeout, too_slow)
+
+    def _wake(self, lane: Lane, record: bytes | Record) -> None:
+        with self._engine:
+            self._core.wake_for(lane, record)
+
+    # --- delivering ------------------------------------------------------------------------------
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when all that was sent so far is delivered.
+
+        Raises the first error there was since the last time, even if it was of an earlier message;
+        the others go to `on_delivery` and to futures.
+        """
+        core = self._core
+        with self._engine:
+            serial = core.cut_all()
+        self._engine.wait_for(
+            lambda: core.is_settled(serial) or None,
+            core.settled,
+            check_timeout(timeout),
+            lambda: self._undelivered(timeout),
+        )
+        with self._engine:
+            error, core.first_error = core.first_error, None
+        if error is not None:
+            raise again(error)
+
+    def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Deliver what was sent, and let go; raises like `flush`."""
+        core = self._core
+        with self._engine:
+            if isinstance(core.failure, Closed):
+                return
+            core.stop_taking()
+        try:
+            self.flush(timeout)
+        finally:
+            with self._engine:
+                core.end(closed("the producer"))
+            self._client._forget(self)
+
+    def _undelivered(self, timeout: float | None) -> HocketError:
+        session = self._engine.session
+        error = Timeout(
+            f"{self._core.unacked_bytes} bytes for topic {self.topic!r} were not acknowledged "
+            f"within {timeout} s; "
+            + ("they are still being sent" if session.link else f"{session.last_error}")
+        )
+        error.may_have_happened = True
+        return error
+
+    def _open(self, timeout: float | None) -> None:
+        core = self._core
+        with self._engine:
+            core.open()
+
+        def opened() -> bool | None:
+            if core.failure is not None:
+                raise again(core.failure)
+            return core.is_open or None
+
+        try:
+            self._engine.wait_for(
+                opened, core.changed, timeout, lambda: not_opened(self._engine, "producer", timeout)
+            )
+        except BaseException:
+            with self._engine:
+                core.end(closed("the producer"))
+            raise
+
+    def _settle(self, batch: Outgoing, outcome: Outcome) -> None:
+        if batch.waiters or self._on_delivery is not None:
+            self._engine.defer(lambda: self._tell(batch, outcome))
+
+    def _tell(self, batch: Outgoing, outcome: Outcome) -> None:
+        for number, future in batch.waiters:
+            if isinstance(outcome, Positions):
+                future.set_result(outcome.position(number))
+            else:
+                future.set_exception(outcome)
+        if self._on_delivery is not None:
+            self._on_delivery(outcome)
+
+
+def not_opened(engine: Engine, what: str, timeout: float | None) -> HocketError:
+    session = engine.session
+    if session.link is None:
+        return NoConnection(
+            f"the {what} could not be opened within {timeout} s: there is no connection to "
+            f"{session.target} ({session.last_error})"
+        )
+    return Timeout(f"the broker did not open the {what} within {timeout} s")
+
+
+class Publication(Reply[Position | HocketError]):
+    """A one-off publish that a thread waits for."""
+
+    __slots__ = ("expires_us",)
+
+    def __init__(self, expires_us: int) -> None:
+        super().__init__()
+        self.expires_us = expires_us
+
+
+class Publisher:
+    """The one-off publishes of a client: a hidden producer for each topic."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._cores: dict[str, PublishCore] = {}
+
+    def publish(
+        self,
+        topic: str,
+        value: Buffer,
+        key: Buffer | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp: int | None,
+        timeout: float | None,
+    ) -> Position:
+        engine = self._engine
+        deadline = Deadline(timeout)
+        expires = engine.session.clock.ticks_us() + seconds_us(timeout, "timeout")
+        publication = Publication(expires)
+        record, size = checked(value, key, headers, timestamp, publication)
+        with engine:
+            core = self._core(check_name(topic))
+        self._wait_until_open(core, deadline.left(), timeout)
+        with engine:
+            core.offer(core.lane_of(record[1], partition), record, size)
+        try:
+            outcome: Position | HocketError = engine.wait_for(
+                publication.get,
+                publication.waiters,
+                deadline.left(),
+                lambda: unpublished(core, record, timeout),
+            )
+        except BaseException:
+            with engine:
+                core.withdraw(record)
+            raise
+        if isinstance(outcome, HocketError):
+            raise outcome
+        return outcome
+
+    def _core(self, topic: str) -> PublishCore:
+        core = self._cores.get(topic)
+        if core is None or core.failure is not None:
+            core = PublishCore(self._engine.session, topic, publish_options(), settle_publications)
+            core.open()
+            self._cores[topic] = core
+        return core
+
+    def _wait_until_open(
+        self, core: PublishCore, left: float | None, timeout: float | None
+    ) -> None:
+        def opened() -> bool | None:
+            core.check_usable()
+            return core.is_open or None
+
+        self._engine.wait_for(
+            opened, core.changed, left, lambda: not_opened(self._engine, "topic", timeout)
+        )
+
+
+def publish_options() -> ProducerOptions:
+    """No linger, and no window: whoever publishes waits for its own message."""
+    return ProducerOptions(linger_us=0, window_bytes=1 << 62)
+
+
+def settle_publications(batch: Outgoing, outcome: Outcome) -> None:
+    for number, publication in batch.waiters:
+        if isinstance(outcome, Positions):
+            publication.put(outcome.position(number))
+        else:
+            publication.put(again(outcome))
+
+
+def unpublished(core: PublishCore, record: Record, timeout: float | None) -> HocketError:
+    """It took too long; whether it may have happened depends on how far it has come."""
+    if core.withdraw(record):
+        error = core.session.last_error if core.session.link is None else None
+        why = f": there is no connection ({error})" if error else ", behind others"
+        return Timeout(f"the message was not sent within {timeout} s{why}")
+    late = Timeout(f"the message was not acknowledged within {timeout} s; it may be stored")
+    late.may_have_happened = True
+    return late

@@ -1,0 +1,49 @@
+"""One-off publishes of a client to one topic, as a producer of its own.
+
+One batch for each partition is in flight at a time; what is published meanwhile gathers, and leaves
+together when the answer has come. So a lone publish waits for nothing, and ten thousand at once
+cost a few frames. Each batch carries the producer's id and its sequence, so that one whose answer
+was lost is sent again and stored once.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from hocket import frames
+from hocket.client.lane import Lane, Outgoing, Stamp
+from hocket.client.producer_core import ProducerCore
+from hocket.errors import HocketError, ProtocolError, ReplyLost
+from hocket.frames import Frame
+
+
+class PublishCore(ProducerCore):
+    @property
+    def in_flight_max(self) -> int:
+        return 1
+
+    def _push(self, lane: Lane, batch: Outgoing) -> None:
+        self.session.request(
+            frames.Publish(0, self.topic, lane.partition),
+            partial(self._answered, lane, batch.stamp),
+            payload=[batch.entry],
+        )
+
+    def _outgoing(
+        self, lane: Lane, entry: bytes, count: int, stamp: Stamp, waiters: list[tuple[int, Any]]
+    ) -> Outgoing:
+        """It is tried for as long as somebody waits for one of its records."""
+        batch = super()._outgoing(lane, entry, count, stamp, waiters)
+        batch.expires_us = max(waiter.expires_us for _, waiter in waiters)
+        return batch
+
+    def _answered(self, lane: Lane, stamp: Stamp, answer: Frame | HocketError) -> None:
+        if isinstance(answer, ReplyLost) or not lane.queue or lane.queue[0].stamp != stamp:
+            return  # it is pushed again when there is a link, or it was given up
+        if isinstance(answer, frames.Published):
+            self._acked(lane, stamp.sequence, [answer.offset])
+        elif isinstance(answer, HocketError):
+            self._refused(lane, stamp.sequence, answer)
+        else:
+            raise ProtocolError(f"{type(answer).__name__} came in answer to Publish")

@@ -1,0 +1,224 @@
+"""Subscriptions for threads: messages one by one, or batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from hocket.client.engine import Engine
+from hocket.client.message import Message, MessageBatch
+from hocket.client.options import check_offset
+from hocket.client.place import Place
+from hocket.client.producer import not_opened
+from hocket.client.session import again, closed
+from hocket.client.subscription_core import SubscriptionCore, SubscriptionOptions
+from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, Reply, check_timeout
+from hocket.errors import Closed, HocketError, Timeout, WouldBlock
+from hocket.frames import Frame
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from hocket.client.sync import Client
+
+
+class Subscription:
+    """Messages of one topic; made by `client.subscribe`.
+
+    Iterate it, or call `receive`, from any number of threads: each message goes to one of them, and
+    those of a partition in order. Partitions take turns.
+    """
+
+    def __init__(
+        self, client: Client, engine: Engine, topic: str, options: SubscriptionOptions
+    ) -> None:
+        self._client = client
+        self._engine = engine
+        self._core = SubscriptionCore(
+            engine.session,
+            topic,
+            options,
+            message=Message,
+            batch=MessageBatch,
+            arouse=self._arouse,
+        )
+
+    @property
+    def topic(self) -> str:
+        return self._core.topic
+
+    @property
+    def index(self) -> str | None:
+        return self._core.options.index or None
+
+    def __repr__(self) -> str:
+        return f"<Subscription to {self.topic!r}, index {self.index!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        try:
+            self.close()
+        except HocketError:
+            if kind is None:  # else the block's own error is the one to be seen
+                raise
+
+    # --- messages --------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Message]:
+        """Waits for each next message; ends when the subscription is closed."""
+        core = self._core
+        while True:
+            yield from core.ready  # what is not drawn stays there for the next who asks
+            try:
+                yield self.receive()
+            except Closed:
+                return
+
+    def receive(self, timeout: float | None = None) -> Message:
+        """The next message. Raises Timeout if there is none in time, Closed, and what ended it."""
+        message = next(self._core.ready, None)
+        if message is not None:
+            return message
+        timeout = check_timeout(timeout)
+        return self._engine.wait_for(
+            self._next,
+            self._core.deliveries,
+            timeout,
+            lambda: Timeout(f"no message of topic {self.topic!r} came within {timeout} s"),
+        )
+
+    def receive_nowait(self) -> Message:
+        """The next message if it is here already, else WouldBlock."""
+        with self._engine:
+            message = self._next()
+        if message is None:
+            raise WouldBlock(f"no message of topic {self.topic!r} is here yet")
+        return message
+
+    def batches(self) -> Iterator[MessageBatch]:
+        """The messages as they are stored together; waits, and ends when it is closed."""
+        while True:
+            try:
+                yield self.receive_batch()
+            except Closed:
+                return
+
+    def receive_batch(self, timeout: float | None = None) -> MessageBatch:
+        timeout = check_timeout(timeout)
+        return self._engine.wait_for(
+            self._core.take_batch,
+            self._core.deliveries,
+            timeout,
+            lambda: Timeout(f"no batch of topic {self.topic!r} came within {timeout} s"),
+        )
+
+    def _next(self) -> Message | None:
+        message = next(self._core.ready, None)
+        if message is None and self._core.refill():
+            message = next(self._core.ready, None)
+        return message
+
+    # --- places ----------------------------------------------------------------------------------
+
+    def commit(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Return when every ack so far is durable at the broker."""
+        timeout = check_timeout(timeout)
+        core = self._core
+        core.check_has_index()
+        with self._engine:
+            acked = core.acked_so_far()
+        self._engine.wait_for(
+            lambda: core.are_committed(acked) or None,
+            core.commits,
+            timeout,
+            lambda: Timeout(f"acks of topic {self.topic!r} were not confirmed within {timeout} s"),
+        )
+
+    def seek(self, partition: int, offset: int, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Go on with this message of the partition; an index is moved there, durably."""
+        timeout = check_timeout(timeout)
+        reply: Reply[Frame | HocketError] = Reply()
+        with self._engine:
+            self._core.seek(partition, check_offset(offset), reply.put)
+        answer = self._engine.wait_for(
+            reply.get,
+            reply.waiters,
+            timeout,
+            lambda: Timeout(f"the seek was not confirmed within {timeout} s; it may yet happen"),
+        )
+        if isinstance(answer, HocketError):
+            raise again(answer)
+
+    def position(self, partition: int) -> int:
+        """The offset of the next message of the partition that will be handed out."""
+        with self._engine:
+            return self._core.position(partition)
+
+    @property
+    def partitions(self) -> list[int]:
+        with self._engine:
+            return sorted(self._core.places)
+
+    @property
+    def lag(self) -> int:
+        """Messages not handed out yet, as far as the last deliveries tell."""
+        with self._engine:
+            return self._core.lag
+
+    @property
+    def lost(self) -> int:
+        """Messages that retention removed before they were read."""
+        return self._core.lost
+
+    def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Commit the acks, and let go. Those who wait for messages are told Closed."""
+        timeout = check_timeout(timeout)
+        core = self._core
+        if core.failure is not None:
+            self._client._forget(self)
+            return
+        deadline = Deadline(timeout)
+        try:
+            if core.options.index:
+                self.commit(deadline.left())
+        finally:
+            self._let_go(deadline)
+
+    def _let_go(self, deadline: Deadline) -> None:
+        reply: Reply[Frame | HocketError] = Reply()
+        with self._engine:
+            self._core.close(reply.put)
+        self._client._forget(self)
+        self._engine.wait_for(
+            reply.get,
+            reply.waiters,
+            deadline.left(),
+            lambda: Timeout("the broker did not confirm that the subscription is closed"),
+        )
+
+    def _open(self, timeout: float | None) -> None:
+        core = self._core
+        with self._engine:
+            core.open()
+
+        def opened() -> bool | None:
+            core.check_usable()
+            return core.is_open or None
+
+        try:
+            self._engine.wait_for(
+                opened,
+                core.changed,
+                timeout,
+                lambda: not_opened(self._engine, "subscription", timeout),
+            )
+        except BaseException:
+            with self._engine:
+                core.end(closed("the subscription"))
+            raise
+
+    def _arouse(self, place: Place) -> None:
+        with self._engine:
+            self._core.arouse(place)

@@ -1,0 +1,522 @@
+"""A subscription without threads and sockets: deliveries in, messages out, credits and acks back.
+
+Rule 1: within a partition every message is handed out once, in order, by one subscription, whatever
+happens to its links: it opens itself anew behind the last message it holds.
+Rule 2: credit is exact. The bytes of a batch go back when its last message is handed out, or when
+it is dropped unread; a subscription that opens anew asks for its credit less what it still holds.
+Rule 3: acks are cumulative, sent together at most every TIDY_US, and without waiting. What was
+acknowledged and not confirmed when a link broke is sent again on the next.
+
+Messages are made in chunks, of one partition at a time, and partitions take turns. A chunk is a
+list iterator (`ready`) that any number of threads may draw from; what is left in it when the
+partition moves elsewhere is drained away.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from operator import length_hint
+from typing import NoReturn
+
+from hocket import frames
+from hocket.client.backoff import Backoff
+from hocket.client.message import Message, MessageBatch, messages_of
+from hocket.client.place import Place, Stored
+from hocket.client.session import Answer, Session, again, closed
+from hocket.client.timers import Timer
+from hocket.client.waiters import Waiters
+from hocket.errors import (
+    BusyResource,
+    CorruptData,
+    HocketError,
+    ProtocolError,
+    ReplyLost,
+    UnknownPartition,
+    WrongKind,
+    from_code,
+)
+from hocket.frames import Frame, packed, unpacked
+from hocket.model import Mode, Start
+from hocket.wire.batch import Batch, iterate_entries
+from hocket.wire.entry import Kind
+
+log = logging.getLogger("hocket")
+
+CHUNK = 512  # messages made at a time
+TIDY_US = 50_000
+RETRYABLE = frozenset({"busy", "shuttingDown"})
+
+
+@dataclass(slots=True)
+class SubscriptionOptions:
+    index: str = ""
+    mode: Mode = "own"
+    start: Start = Start()  # noqa: RUF009 - it cannot be changed
+    partitions: tuple[int, ...] = ()
+    positions: tuple[tuple[int, int], ...] = ()
+    hold_retention: bool = False
+    credit_bytes: int = 8 << 20
+
+
+@dataclass(slots=True)
+class Seek:
+    """Under way, with what is needed to undo it."""
+
+    partition: int
+    former: int
+    answer: Answer
+
+
+class SubscriptionCore:
+    def __init__(
+        self,
+        session: Session,
+        topic: str,
+        options: SubscriptionOptions,
+        *,
+        message: type[Message],
+        batch: type[MessageBatch],
+        arouse: Callable[[Place], None],
+    ) -> None:
+        self.session = session
+        self.topic = topic
+        self.options = options
+        self.places: dict[int, Place] = {}
+        self.failure: HocketError | None = None
+        self.lost = 0  # records that retention removed before they were read
+        self.changed = Waiters()  # woken when it is opened, ended, or confirmed to be elsewhere
+        self.deliveries = Waiters()  # when there is something to hand out, or never will be
+        self.commits = Waiters()  # when acks became durable, or could not
+        self.ready: Iterator[Message] = iter(())
+        self._ready_place: Place | None = None
+        self._ready_batch: Batch | None = None
+        self._ready_end = 0  # the offset behind the last message of `ready`
+        self._message = message
+        self._batch = batch
+        self._arouse = arouse
+        self._handle: int | None = None
+        self._was_open = False
+        self._opens = 0  # attempts to open; only the answer to the last one counts
+        self._seek: Seek | None = None
+        self._turns: deque[Place] = deque()  # the places that have something in their queue
+        self._held_bytes = 0  # delivered and not handed out
+        self._owed_bytes = 0  # handed out and not given back as credit
+        self._tidy_timer: Timer | None = None
+        self._commit_error: HocketError | None = None
+        self._backoff = Backoff(session.random)
+
+    # --- opening and ending ----------------------------------------------------------------------
+
+    def open(self) -> None:
+        self.session.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        return self._handle is not None
+
+    def check_usable(self) -> None:
+        if self.failure is not None:
+            raise again(self.failure)
+
+    def link_up(self) -> None:
+        options = self.options
+        positions = options.positions
+        if self._was_open:
+            positions = tuple((place.partition, place.expected) for place in self.places.values())
+        frame = frames.OpenSubscription(
+            0,
+            self.topic,
+            options.index,
+            options.mode,
+            options.start,
+            packed(number for pair in positions for number in pair),
+            packed(options.partitions),
+            options.hold_retention,
+            max(0, options.credit_bytes - self._held_bytes),
+        )
+        self._owed_bytes = 0
+        self._opens += 1
+        self.session.request(frame, partial(self._open_answered, self._opens))
+
+    def link_down(self) -> None:
+        self._handle = None
+        for place in self.places.values():
+            place.requested = place.committed
+
+    def end(self, error: HocketError) -> None:
+        if self.failure is None:
+            self.failure = error
+            self._let_go()
+        self._turns.clear()
+        drain(self.ready)
+
+    def close(self, answer: Answer) -> None:
+        """Let go of it at the broker; `answer` is called when that is done."""
+        handle, self._handle = self._handle, None
+        self.end(closed("the subscription"))
+        if handle is not None:
+            self.session.close_handle(handle, answer)
+        else:
+            answer(closed("the subscription"))
+
+    def _let_go(self) -> None:
+        if self._handle is not None and self._handle in self.session.handles:
+            self.session.close_handle(self._handle)
+        self._handle = None
+        self.session.remove(self)
+        for waiters in (self.changed, self.deliveries, self.commits):
+            waiters.wake_all()
+
+    def _open_answered(self, attempt: int, answer: Frame | HocketError) -> None:
+        if isinstance(answer, ReplyLost):
+            return  # the next link opens it
+        if isinstance(answer, frames.SubscriptionOpened):
+            if self.failure is None and attempt == self._opens:
+                self._opened(answer)
+            else:
+                self.session.close_handle(answer.handle)
+        elif isinstance(answer, HocketError):
+            if attempt == self._opens:
+                self._ended_by_broker(answer)
+        else:
+            raise ProtocolError(f"{type(answer).__name__} came in answer to OpenSubscription")
+
+    def _opened(self, frame: frames.SubscriptionOpened) -> None:
+        self._handle = frame.handle
+        self.session.handles[frame.handle] = self
+        self._backoff.reset()
+        self._was_open = True
+        for partition, offset in _pairs(frame.positions):
+            place = self.places.get(partition)
+            if place is None:
+                self._add_place(partition, offset, offset)
+            elif offset != place.expected:
+                raise ProtocolError(
+                    f"partition {partition} was opened at {offset}, not {place.expected}"
+                )
+            else:
+                place.sought = False
+        if self._seek is not None and not self.options.index:
+            seek, self._seek = self._seek, None
+            seek.answer(frame)
+        self.tidy_soon()
+        self.changed.wake_all()
+
+    def _add_place(self, partition: int, offset: int, end: int) -> Place:
+        place = Place(partition, offset, end, self._arouse)
+        if not self.options.index:
+            place.note = _no_index
+        self.places[partition] = place
+        return place
+
+    def _ended_by_broker(self, error: HocketError) -> None:
+        self.link_down()
+        if error.code in RETRYABLE:
+            self.session.timers.after(self._backoff.next_us(), self._open_again)
+        elif self._seek is not None and not self.options.index:
+            self._undo_seek(error)
+        elif isinstance(error, CorruptData) and self._turns:
+            self.failure = error  # what came before the damage is good: it is handed out first
+            self._let_go()
+        else:
+            self.end(error)
+
+    def _open_again(self) -> None:
+        if self.session.state == "ready" and self._handle is None and self.failure is None:
+            self.link_up()
+
+    # --- seeking ---------------------------------------------------------------------------------
+
+    def seek(self, partition: int, offset: int, answer: Answer) -> None:
+        """Go on at `offset`. What is held of the partition is dropped at once."""
+        self.check_usable()
+        place = self.place(partition)
+        if self._seek is not None:
+            raise BusyResource("another seek of this subscription is under way; await it first")
+        self._seek = Seek(partition, self.position(partition), answer)
+        new = self._replace(place, offset)
+        if self.options.index:
+            # The broker moves the index, durably, and says Moved; until then all is stale.
+            new.sought = True
+            start = Start("offset", offset)
+            self.session.request(
+                frames.SeekIndex(0, self.topic, self.options.index, start, partition),
+                self._seek_answered,
+                repeatable=True,
+            )
+        else:
+            self._reopen()
+
+    def _seek_answered(self, answer: Frame | HocketError) -> None:
+        assert self._seek is not None
+        if isinstance(answer, HocketError):
+            self._undo_seek(answer)
+        else:
+            seek, self._seek = self._seek, None
+            seek.answer(answer)
+
+    def _undo_seek(self, error: HocketError) -> None:
+        assert self._seek is not None
+        seek, self._seek = self._seek, None
+        if self.failure is None:
+            self._replace(self.places[seek.partition], seek.former)
+            self._reopen()
+        seek.answer(error)
+
+    def _reopen(self) -> None:
+        if self._handle is not None:
+            self.session.close_handle(self._handle)
+        self.link_down()
+        self._open_again()
+
+    # --- deliveries ------------------------------------------------------------------------------
+
+    def received(self, frame: Frame, payload: memoryview) -> None:
+        if isinstance(frame, frames.Deliver):
+            self._delivered(frame, payload)
+        elif isinstance(frame, frames.Moved):
+            self._moved(frame)
+        elif isinstance(frame, frames.HandleEnded):
+            self._ended_by_broker(from_code(frame.code, frame.message))
+        elif not isinstance(frame, frames.PartitionsChanged):
+            raise ProtocolError(f"{type(frame).__name__} came for a subscription")
+
+    def _delivered(self, frame: frames.Deliver, payload: memoryview) -> None:
+        place = self.places.get(frame.partition)
+        if place is None:  # the topic has grown
+            place = self._add_place(frame.partition, frame.offset, frame.end)
+        if place.sought:
+            self._give_back(len(payload))
+            return
+        if frame.offset > place.expected:
+            raise ProtocolError(
+                f"partition {frame.partition} went on at {frame.offset}, not {place.expected}"
+            )
+        was_empty = not place.queue
+        place.end = max(place.end, frame.end)
+        try:
+            self._keep(place, payload)
+        except CorruptData as error:
+            raise ProtocolError(f"a delivery cannot be read: {error}") from error
+        if was_empty and place.queue:
+            self._turns.append(place)
+            self.deliveries.wake_all()
+
+    def _keep(self, place: Place, payload: memoryview) -> None:
+        for position, header in iterate_entries(payload):
+            if header.kind != Kind.BATCH or header.end_offset <= place.expected:
+                self._give_back(header.size)
+                continue
+            if header.base_offset > place.expected:
+                raise ProtocolError(
+                    f"partition {place.partition} has {header.base_offset} behind {place.expected}"
+                )
+            place.queue.append(Stored(payload, position, header))
+            place.expected = header.end_offset
+            self._held_bytes += header.size
+
+    def _moved(self, frame: frames.Moved) -> None:
+        place = self.places.get(frame.partition)
+        if place is None:
+            raise ProtocolError(f"partition {frame.partition} was moved, but is not subscribed to")
+        if frame.lost:
+            self.lost += frame.lost
+            log.warning(
+                "topic %r, partition %d: %d messages before offset %d were removed by retention "
+                "before they were read", self.topic, frame.partition, frame.lost, frame.offset,
+            )  # fmt: skip
+        if frame.lost and not place.sought and frame.offset >= place.expected:
+            place.skip_to(frame.offset)  # what was delivered before the gap is still good
+        else:
+            self._replace(place, frame.offset)
+            self.changed.wake_all()
+
+    def _replace(self, place: Place, offset: int) -> Place:
+        """Go on elsewhere: what was delivered from the old place is dropped."""
+        if self._ready_place is place:
+            drain(self.ready)
+        if place.queue:
+            self._turns.remove(place)
+        while place.queue:
+            self._drop_head(place)
+        place.void()
+        return self._add_place(place.partition, offset, place.end)
+
+    def _drop_head(self, place: Place) -> None:
+        size = place.pop()
+        self._held_bytes -= size
+        self._give_back(size)
+
+    # --- handing out -----------------------------------------------------------------------------
+
+    def place(self, partition: object) -> Place:
+        place = self.places.get(partition) if isinstance(partition, int) else None
+        if place is None:
+            raise UnknownPartition(
+                f"this subscription has the partitions {sorted(self.places)}, and no {partition!r}"
+            )
+        return place
+
+    def position(self, partition: int) -> int:
+        """The offset of the next message to be handed out."""
+        place = self.place(partition)
+        left = length_hint(self.ready)
+        return self._ready_end - left if left and self._ready_place is place else place.next
+
+    @property
+    def lag(self) -> int:
+        return sum(
+            max(0, place.end - self.position(partition)) for partition, place in self.places.items()
+        )
+
+    def refill(self) -> bool:
+        """Put messages into `ready`, which is empty. False: there are none now."""
+        place = self._next_place()
+        if place is None:
+            return False
+        batch = self._head(place)
+        start = max(0, place.next - batch.base_offset)
+        end = min(batch.count, start + CHUNK)
+        self.ready = iter(messages_of(self._message, batch, start, end, self.topic, place))
+        self._ready_place, self._ready_batch = place, batch
+        self._ready_end = batch.base_offset + end
+        self._handed_out(place, self._ready_end, batch)
+        return True
+
+    def take_batch(self) -> MessageBatch | None:
+        """What is left of the messages in `ready`, or of the next batch; None: nothing now."""
+        left = len(list(self.ready))
+        if left:
+            assert self._ready_place is not None
+            assert self._ready_batch is not None
+            place, batch, end = self._ready_place, self._ready_batch, self._ready_end
+            start = end - left
+        else:
+            next_place = self._next_place()
+            if next_place is None:
+                return None
+            place = next_place
+            batch = self._head(place)
+            start, end = max(place.next, batch.base_offset), batch.end_offset
+            self._handed_out(place, end, batch)
+        return self._batch(self._message, batch, start, end, self.topic, place)
+
+    def _next_place(self) -> Place | None:
+        if not self._turns:
+            self.check_usable()
+            return None
+        return self._turns[0]
+
+    def _head(self, place: Place) -> Batch:
+        try:
+            return place.head()
+        except CorruptData as error:
+            self.end(error)
+            raise
+
+    def _handed_out(self, place: Place, end: int, batch: Batch) -> None:
+        place.next = end
+        self._turns.rotate(-1)
+        if end == batch.end_offset:
+            self._drop_head(place)
+            if not place.queue:
+                place.next = place.expected  # further on, if retention has left a gap
+                self._turns.remove(place)
+
+    # --- credit and acks -------------------------------------------------------------------------
+
+    def _give_back(self, size: int) -> None:
+        self._owed_bytes += size
+        if 2 * self._owed_bytes >= self.options.credit_bytes:
+            self._send_credit()
+        else:
+            self.tidy_soon()
+
+    def _send_credit(self) -> None:
+        if self._owed_bytes and self._handle is not None:
+            self.session.send(frames.Credit(0, self._handle, self._owed_bytes))
+            self._owed_bytes = 0
+
+    def tidy_soon(self) -> None:
+        if self._tidy_timer is None and self.failure is None:
+            self._tidy_timer = self.session.timers.after(TIDY_US, self._tidy)
+
+    def _tidy(self) -> None:
+        self._tidy_timer = None
+        if self.failure is None:
+            self._send_credit()
+            self.send_acks()
+
+    def arouse(self, place: Place) -> None:
+        """There are acks, and nobody is going to look."""
+        place.awake = True
+        self.tidy_soon()
+
+    def send_acks(self) -> None:
+        moves = []
+        for place in self.places.values():
+            place.gather_acks()
+            if place.acked > place.requested and self._handle is not None:
+                place.requested = place.acked
+                moves.append((place, place.acked))
+        if moves:
+            assert self._handle is not None
+            pairs = packed(n for place, offset in moves for n in (place.partition, offset))
+            self.session.request(
+                frames.Commit(0, self._handle, pairs), partial(self._committed, moves)
+            )
+
+    def _committed(self, moves: list[tuple[Place, int]], answer: Frame | HocketError) -> None:
+        if isinstance(answer, HocketError):
+            for place, _ in moves:
+                place.requested = place.committed
+            if answer.code in RETRYABLE:
+                self.tidy_soon()
+            elif not isinstance(answer, ReplyLost) and self.failure is None:
+                self._commit_error = answer
+                log.warning("acks of topic %r were refused: %s", self.topic, answer)
+        else:
+            for place, offset in moves:
+                place.committed = max(place.committed, offset)
+        self.commits.wake_all()
+
+    def check_has_index(self) -> None:
+        if not self.options.index:
+            _no_index(0)
+
+    def acked_so_far(self) -> list[tuple[Place, int]]:
+        """What a commit has to wait for; the acks are on their way."""
+        self.check_usable()
+        self._commit_error = None
+        self.send_acks()
+        return [(place, place.acked) for place in self.places.values()]
+
+    def are_committed(self, acked: list[tuple[Place, int]]) -> bool:
+        """A place that was replaced by a seek has nothing to wait for."""
+        if all(p.committed >= offset for p, offset in acked if self.places[p.partition] is p):
+            return True
+        self.check_usable()
+        if self._commit_error is not None:
+            raise again(self._commit_error)
+        return False
+
+
+def drain(messages: Iterator[Message]) -> None:
+    """Whoever draws from it finds it empty."""
+    deque(messages, maxlen=0)
+
+
+def _pairs(positions: bytes) -> Iterator[tuple[int, int]]:
+    numbers = unpacked(positions)
+    return zip(numbers[::2], numbers[1::2], strict=True)
+
+
+def _no_index(_offset: int) -> NoReturn:
+    raise WrongKind(
+        "this subscription has no index at the broker, so there is nothing to acknowledge: "
+        "subscribe with index='a name', or keep m.offset yourself"
+    )

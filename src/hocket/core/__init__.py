@@ -1,0 +1,1 @@
+"""Pure rules: no I/O, clock, thread, random or logging; events in, effects out."""

@@ -1,0 +1,74 @@
+"""How far each own index has come in one partition, and who may move it.
+
+Rule 1: a change takes effect when its log entry is committed, and survives with it.
+Rule 2: every attach and every seek raises the epoch; a commit with an older epoch is fenced.
+
+`leading` is the state with everything appended, by which new requests are judged; `applied` is the
+state with everything committed, which is what others are shown and what a snapshot holds. Changes
+are whole new values, so the newest one per index says it all: a turn's changes make one entry.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Cursor(NamedTuple):
+    position: int  # the next offset to be consumed
+    epoch: int
+    hold_retention: bool
+    mode: str = "own"
+
+
+Changes = dict[str, Cursor | None]  # None: the index is deleted
+
+
+class Cursors:
+    __slots__ = ("applied", "leading")
+
+    def __init__(self) -> None:
+        self.leading: dict[str, Cursor] = {}
+        self.applied: dict[str, Cursor] = {}
+
+    def attach(self, name: str, start: int, *, hold_retention: bool) -> Cursor:
+        """The cursor as it will be; `start` counts only if the index is new here."""
+        known = self.leading.get(name)
+        if known is None:
+            return self._lead(name, Cursor(start, 1, hold_retention))
+        return self._lead(name, Cursor(known.position, known.epoch + 1, hold_retention, known.mode))
+
+    def commit(self, name: str, epoch: int, position: int) -> Cursor | None:
+        """None: fenced, or there is no such index any more."""
+        known = self.leading.get(name)
+        if known is None or known.epoch != epoch:
+            return None
+        # Acks are cumulative, so an older one that comes late must not take the index back.
+        return self._lead(name, known._replace(position=max(position, known.position)))
+
+    def seek(self, name: str, position: int) -> Cursor:
+        known = self.leading.get(name, Cursor(0, 0, False))
+        return self._lead(name, known._replace(position=position, epoch=known.epoch + 1))
+
+    def delete(self, name: str) -> bool:
+        return self.leading.pop(name, None) is not None
+
+    def apply(self, changes: Changes) -> None:
+        for name, cursor in changes.items():
+            if cursor is None:
+                self.applied.pop(name, None)
+            else:
+                self.applied[name] = cursor
+
+    def replay(self, changes: Changes) -> None:
+        """A committed entry read back from the log."""
+        self.apply(changes)
+        self.leading = dict(self.applied)
+
+    def held_from(self) -> int | None:
+        """The oldest offset that an index holds back from retention."""
+        return min((each.position for each in self.applied.values() if each.hold_retention),
+                   default=None)  # fmt: skip
+
+    def _lead(self, name: str, cursor: Cursor) -> Cursor:
+        self.leading[name] = cursor
+        return cursor

@@ -1,0 +1,147 @@
+"""Which batches of which producers are in a partition's log already, so that a retry is harmless.
+
+Rule 1: no (producer, epoch, sequence) stands twice in one log.
+Rule 2: sequences of one producer and epoch have no gaps: 0, 1, 2, … in log order.
+
+A batch is judged against everything appended, committed or not. Each remembered batch carries the
+index of its entry, so that a snapshot can leave out what is not committed yet, and a leader that
+steps down can forget what it had not committed (`rewind`).
+
+Only the newest batches of a producer are remembered one by one. That is enough: a producer has at
+most so many in flight, and a retry is of one in flight. An older sequence is known to be a
+duplicate all the same; only where it stands is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+REMEMBERED = 32  # batches per producer; not less than Limits.in_flight_max
+NO_PRODUCER = bytes(16)  # a batch of nobody: stored as it comes, never a duplicate
+UNKNOWN_OFFSET = 2**64 - 1  # of a duplicate so old that its place is forgotten
+
+
+class Remembered(NamedTuple):
+    sequence: int
+    base_offset: int
+    entry: int  # the index of its entry in the log
+
+
+@dataclass(slots=True)
+class ProducerState:
+    epoch: int
+    next_sequence: int
+    last_used_us: int
+    recent: deque[Remembered] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+
+@dataclass(slots=True)
+class New:
+    pass
+
+
+@dataclass(slots=True)
+class Duplicate:
+    base_offset: int
+    entry: int  # it may be acknowledged once this entry is committed; 0: it long was
+
+
+@dataclass(slots=True)
+class Gap:
+    expected: int
+
+
+@dataclass(slots=True)
+class Stale:
+    epoch: int  # the one that has taken over
+
+
+@dataclass(slots=True)
+class Forgotten:
+    """The producer goes on where it left off, but nothing is known of it here."""
+
+
+Verdict = New | Duplicate | Gap | Stale | Forgotten
+NEW = New()
+
+
+class Dedupe:
+    """The producers of one partition."""
+
+    __slots__ = ("producers",)
+
+    def __init__(self) -> None:
+        self.producers: dict[bytes, ProducerState] = {}
+
+    def judge(self, producer_id: bytes, epoch: int, sequence: int) -> Verdict:
+        if producer_id == NO_PRODUCER:
+            return NEW
+        state = self.producers.get(producer_id)
+        if state is None:
+            return NEW if sequence == 0 else Forgotten()
+        if epoch < state.epoch:
+            return Stale(state.epoch)
+        expected = state.next_sequence if epoch == state.epoch else 0
+        if sequence == expected:
+            return NEW
+        if sequence > expected:
+            return Gap(expected)
+        for batch in state.recent:
+            if batch.sequence == sequence:
+                return Duplicate(batch.base_offset, batch.entry)
+        return Duplicate(UNKNOWN_OFFSET, 0)
+
+    def appended(self, producer_id: bytes, epoch: int, batch: Remembered, now_us: int) -> None:
+        if producer_id == NO_PRODUCER:
+            return
+        state = self.producers.get(producer_id)
+        if state is None or state.epoch != epoch:
+            state = self.producers[producer_id] = ProducerState(epoch, 0, now_us)
+        state.next_sequence = batch.sequence + 1
+        state.last_used_us = max(state.last_used_us, now_us)
+        state.recent.append(batch)
+
+    def next_sequence(self, producer_id: bytes, epoch: int) -> int:
+        state = self.producers.get(producer_id)
+        return 0 if state is None or state.epoch != epoch else state.next_sequence
+
+    def epoch_of(self, producer_id: bytes) -> int:
+        state = self.producers.get(producer_id)
+        return 0 if state is None else state.epoch
+
+    def has_idle(self, before_us: int) -> bool:
+        return any(state.last_used_us < before_us for state in self.producers.values())
+
+    def forget_idle(self, before_us: int) -> None:
+        """Forget the producers not heard of since."""
+        for producer_id, state in list(self.producers.items()):
+            if state.last_used_us < before_us:
+                del self.producers[producer_id]
+
+    def rewind(self, entry: int) -> None:
+        """Forget every batch that stands behind this entry: it was never committed."""
+        for producer_id, state in list(self.producers.items()):
+            while state.recent and state.recent[-1].entry > entry:
+                state.next_sequence = state.recent.pop().sequence
+            if state.next_sequence == 0:
+                del self.producers[producer_id]
+
+    def snapshot(self, entry: int) -> dict[str, list[object]]:
+        """What is known of the entries up to this one."""
+        taken: dict[str, list[object]] = {}
+        for producer_id, state in self.producers.items():
+            recent = [list(batch) for batch in state.recent if batch.entry <= entry]
+            behind = len(state.recent) - len(recent)
+            next_sequence = state.next_sequence - behind
+            if next_sequence:
+                used = state.last_used_us
+                taken[producer_id.hex()] = [state.epoch, next_sequence, used, recent]
+        return taken
+
+    def restore(self, taken: dict[str, list[object]]) -> None:
+        for producer_id, (epoch, next_sequence, last_used_us, recent) in taken.items():
+            state = ProducerState(int(epoch), int(next_sequence), int(last_used_us))  # type: ignore[call-overload]
+            state.recent.extend(Remembered(*batch) for batch in recent)  # type: ignore[attr-defined]
+            self.producers[bytes.fromhex(producer_id)] = state

@@ -1,0 +1,425 @@
+"""One partition: it gives records their offsets, and decides what is committed and who hears it.
+
+Rule 1: offsets are dense; entry i+1 begins where entry i ends.
+Rule 2: nothing is acknowledged or shown to a consumer before its entry is committed.
+Rule 3: what is answered to a request follows from log and request alone.
+
+With one replica an entry is committed once it is durable here (`LogDurable`); with `durability`
+"memory" as soon as it is appended. Everything that changes the partition is an entry of its log,
+cursors and the log start included, so that the state at any entry can be had again by replay.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from hocket.core.cursors import Changes, Cursor, Cursors
+from hocket.core.dedupe import Dedupe, Duplicate, Forgotten, Gap, Remembered, Stale
+from hocket.model import DAY_US
+
+PRODUCER_IDLE_US = 7 * DAY_US  # after this long without a batch a producer may be forgotten
+
+BATCH, CURSOR, CONTROL = 1, 2, 4  # entry kinds, as in wire.entry
+
+
+class Origin(NamedTuple):
+    """Who asked, and so who is answered."""
+
+    connection: int
+    handle: int  # of the producer or subscription; 0 for a one-off request
+    request: int  # 0 for a pushed batch
+
+
+@dataclass(slots=True)
+class Batch:
+    """What the partition needs to know of a batch; the bytes are the driver's business."""
+
+    producer_id: bytes
+    epoch: int
+    sequence: int
+    count: int
+    max_timestamp: int
+    body: Any  # the driver's own handle on the bytes, passed through to Append
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Produce:
+    origin: Origin
+    batch: Batch
+    now_us: int
+
+
+@dataclass(slots=True)
+class LogDurable:
+    """Everything up to this entry is durable."""
+
+    index: int
+
+
+@dataclass(slots=True)
+class AttachIndex:
+    origin: Origin
+    name: str
+    start: int
+    hold_retention: bool
+
+
+@dataclass(slots=True)
+class CommitIndex:
+    origin: Origin
+    name: str
+    epoch: int
+    position: int
+
+
+@dataclass(slots=True)
+class SeekIndex:
+    origin: Origin
+    name: str
+    position: int
+
+
+@dataclass(slots=True)
+class DeleteIndex:
+    origin: Origin
+    name: str
+
+
+@dataclass(slots=True)
+class MoveLogStart:
+    offset: int
+
+
+@dataclass(slots=True)
+class ExpireProducers:
+    """Forget producers that were not heard of since then."""
+
+    before_us: int
+
+
+@dataclass(slots=True)
+class TurnEnded:
+    """The driver has no more events for now: what was gathered is to be appended."""
+
+
+@dataclass(slots=True)
+class Replayed:
+    """A committed entry, read back when the log is opened."""
+
+    kind: int
+    index: int
+    end_offset: int
+    batch: Batch | None
+    body: bytes
+    base_offset: int
+
+
+Event = (
+    Produce | LogDurable | AttachIndex | CommitIndex | SeekIndex | DeleteIndex | MoveLogStart
+    | ExpireProducers | TurnEnded | Replayed
+)  # fmt: skip
+
+
+# --- effects -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Append:
+    """Put an entry behind the log. The driver persists it before it sends what depends on it."""
+
+    kind: int
+    index: int
+    base_offset: int
+    batch: Batch | None = None
+    body: bytes = b""
+
+
+@dataclass(slots=True)
+class Acked:
+    """These batches of one origin are committed; `offsets` are their base offsets in order."""
+
+    origin: Origin
+    sequence: int  # of the last of them
+    offsets: list[int]
+
+
+@dataclass(slots=True)
+class Refused:
+    origin: Origin
+    sequence: int
+    code: str
+    message: str
+
+
+@dataclass(slots=True)
+class IndexMoved:
+    """An index is, durably, where this cursor says; None: it is gone."""
+
+    origin: Origin
+    name: str
+    cursor: Cursor | None
+    by: str  # "attach", "commit", "seek" or "delete"
+
+
+@dataclass(slots=True)
+class IndexFenced:
+    origin: Origin
+    name: str
+
+
+@dataclass(slots=True)
+class EndMoved:
+    """There is more for consumers to read."""
+
+    end: int
+
+
+@dataclass(slots=True)
+class LogStartMoved:
+    offset: int
+
+
+Effect = Append | Acked | Refused | IndexMoved | IndexFenced | EndMoved | LogStartMoved
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An entry that is appended and not yet committed, and what its commit brings about."""
+
+    index: int
+    end_offset: int
+    acks: list[tuple[Origin, int, int]] = field(default_factory=list)  # origin, sequence, offset
+    changes: Changes | None = None
+    moves: list[IndexMoved] = field(default_factory=list)
+    control: dict[str, int] | None = None
+
+
+class Partition:
+    """State and rules of one partition. `start <= high_watermark <= end`."""
+
+    def __init__(self, topic: str, number: int, *, durability: str = "quorum") -> None:
+        self.topic = topic
+        self.number = number
+        self.durability = durability
+        self.start = 0  # the oldest offset that may be read
+        self.high_watermark = 0  # the end of what is committed: what consumers may see
+        self.end = 0  # the end of what is appended
+        self.last_index = 0
+        self.applied_index = 0
+        self.dedupe = Dedupe()
+        self.cursors = Cursors()
+        self._pending: deque[_Pending] = deque()
+        self._changes: Changes = {}
+        self._moves: list[IndexMoved] = []
+
+    def step(self, event: Event) -> list[Effect]:
+        return self._handlers[type(event)](self, event)
+
+    # --- producing ---------------------------------------------------------------------------
+
+    def _produce(self, event: Produce) -> list[Effect]:
+        batch, origin = event.batch, event.origin
+        verdict = self.dedupe.judge(batch.producer_id, batch.epoch, batch.sequence)
+        if isinstance(verdict, Duplicate):
+            return self._again(origin, batch.sequence, verdict)
+        if isinstance(verdict, Gap):
+            return [Refused(origin, batch.sequence, "sequenceGap",
+                            f"batch {batch.sequence} came where {verdict.expected} was expected; "
+                            "resend from that one")]  # fmt: skip
+        if isinstance(verdict, Stale):
+            return [Refused(origin, batch.sequence, "fenced",
+                            f"epoch {verdict.epoch} of this producer has taken over from "
+                            f"{batch.epoch}")]  # fmt: skip
+        if isinstance(verdict, Forgotten):
+            return [Refused(origin, batch.sequence, "unknownProducer",
+                            f"nothing is known here of this producer, which is at batch "
+                            f"{batch.sequence}; open a new one")]  # fmt: skip
+        index, base = self._next_entry(batch.count)
+        self.dedupe.appended(
+            batch.producer_id, batch.epoch, Remembered(batch.sequence, base, index), event.now_us
+        )
+        pending = _Pending(index, self.end, [(origin, batch.sequence, base)])
+        return self._appended(pending, Append(BATCH, index, base, batch))
+
+    def _again(self, origin: Origin, sequence: int, known: Duplicate) -> list[Effect]:
+        for pending in self._pending:
+            if pending.index == known.entry:
+                pending.acks.append((origin, sequence, known.base_offset))
+                return []
+        return [Acked(origin, sequence, [known.base_offset])]
+
+    # --- indexes -----------------------------------------------------------------------------
+
+    def _attach(self, event: AttachIndex) -> list[Effect]:
+        cursor = self.cursors.attach(event.name, event.start, hold_retention=event.hold_retention)
+        return self._gather(event.origin, event.name, cursor, "attach")
+
+    def _commit(self, event: CommitIndex) -> list[Effect]:
+        if event.position > self.high_watermark:
+            return [Refused(event.origin, 0, "outOfRange",
+                            f"index {event.name!r} cannot be put at {event.position}: partition "
+                            f"{self.number} ends at {self.high_watermark}")]  # fmt: skip
+        cursor = self.cursors.commit(event.name, event.epoch, event.position)
+        if cursor is None:
+            return [IndexFenced(event.origin, event.name)]
+        return self._gather(event.origin, event.name, cursor, "commit")
+
+    def _seek(self, event: SeekIndex) -> list[Effect]:
+        cursor = self.cursors.seek(event.name, event.position)
+        return self._gather(event.origin, event.name, cursor, "seek")
+
+    def _delete_index(self, event: DeleteIndex) -> list[Effect]:
+        if not self.cursors.delete(event.name):
+            return [IndexMoved(event.origin, event.name, None, "delete")]
+        return self._gather(event.origin, event.name, None, "delete")
+
+    def _gather(self, origin: Origin, name: str, cursor: Cursor | None, by: str) -> list[Effect]:
+        self._changes[name] = cursor
+        self._moves.append(IndexMoved(origin, name, cursor, by))
+        return []
+
+    def _turn_ended(self, _event: TurnEnded) -> list[Effect]:
+        if not self._moves:
+            return []
+        index, base = self._next_entry(0)
+        changes, self._changes = self._changes, {}
+        moves, self._moves = self._moves, []
+        pending = _Pending(index, self.end, changes=changes, moves=moves)
+        return self._appended(pending, Append(CURSOR, index, base, body=_encoded(changes)))
+
+    # --- the log -----------------------------------------------------------------------------
+
+    def _move_log_start(self, event: MoveLogStart) -> list[Effect]:
+        if event.offset <= self.start:
+            return []
+        assert event.offset <= self.high_watermark
+        return self._control({"log_start": event.offset})
+
+    def _expire_producers(self, event: ExpireProducers) -> list[Effect]:
+        return self._control({"forget_before_us": event.before_us})
+
+    def _control(self, control: dict[str, int]) -> list[Effect]:
+        index, base = self._next_entry(0)
+        pending = _Pending(index, self.end, control=control)
+        body = json.dumps(control).encode()
+        return self._appended(pending, Append(CONTROL, index, base, body=body))
+
+    def _apply_control(self, control: dict[str, int]) -> list[Effect]:
+        if "forget_before_us" in control:
+            self.dedupe.forget_idle(control["forget_before_us"])
+        if control.get("log_start", 0) <= self.start:
+            return []
+        self.start = control["log_start"]
+        return [LogStartMoved(self.start)]
+
+    def _next_entry(self, count: int) -> tuple[int, int]:
+        base = self.end
+        self.last_index += 1
+        self.end += count
+        return self.last_index, base
+
+    def _appended(self, pending: _Pending, append: Append) -> list[Effect]:
+        self._pending.append(pending)
+        effects: list[Effect] = [append]
+        if self.durability == "memory":
+            effects += self._advance(pending.index)
+        return effects
+
+    def _log_durable(self, event: LogDurable) -> list[Effect]:
+        return self._advance(event.index)
+
+    def _advance(self, index: int) -> list[Effect]:
+        """Everything up to `index` is committed: apply it and let those know who wait."""
+        effects: list[Effect] = []
+        acked: dict[Origin, Acked] = {}
+        end = self.high_watermark
+        while self._pending and self._pending[0].index <= index:
+            entry = self._pending.popleft()
+            self.applied_index = entry.index
+            self.high_watermark = entry.end_offset
+            for origin, sequence, offset in entry.acks:
+                known = acked.get(origin)
+                if known is not None and known.sequence + 1 == sequence:
+                    known.sequence = sequence
+                    known.offsets.append(offset)
+                else:
+                    acked[origin] = answer = Acked(origin, sequence, [offset])
+                    effects.append(answer)
+            if entry.changes is not None:
+                self.cursors.apply(entry.changes)
+                effects += entry.moves
+            if entry.control is not None:
+                effects += self._apply_control(entry.control)
+        if self.high_watermark != end:
+            effects.append(EndMoved(self.high_watermark))
+        return effects
+
+    # --- recovery ----------------------------------------------------------------------------
+
+    def _replayed(self, event: Replayed) -> list[Effect]:
+        assert event.index > self.last_index, (event.index, self.last_index)  # gaps: damaged logs
+        self.last_index = self.applied_index = event.index
+        self.end = self.high_watermark = event.end_offset
+        if event.batch is not None:
+            batch = event.batch
+            self.dedupe.appended(
+                batch.producer_id,
+                batch.epoch,
+                Remembered(batch.sequence, event.base_offset, event.index),
+                batch.max_timestamp,
+            )
+        elif event.kind == CURSOR:
+            self.cursors.replay(_decoded(event.body))
+        elif event.kind == CONTROL:
+            self._apply_control(json.loads(event.body))
+        return []
+
+    def snapshot(self) -> tuple[int, bytes]:
+        """The applied index and all state up to it that is not records."""
+        state = {
+            "start": self.start,
+            "end": self.high_watermark,
+            "producers": self.dedupe.snapshot(self.applied_index),
+            "cursors": {name: list(each) for name, each in self.cursors.applied.items()},
+        }
+        return self.applied_index, json.dumps(state).encode()
+
+    def restore(self, index: int, snapshot: bytes) -> None:
+        """To be followed by a Replayed for every entry behind `index`."""
+        self.last_index = self.applied_index = index
+        if not snapshot:
+            return
+        state = json.loads(snapshot)
+        self.start = state["start"]
+        self.end = self.high_watermark = state["end"]
+        self.dedupe.restore(state["producers"])
+        self.cursors.replay({name: Cursor(*each) for name, each in state["cursors"].items()})
+
+    _handlers: ClassVar[dict[type, Callable[..., list[Effect]]]] = {
+        Produce: _produce,
+        LogDurable: _log_durable,
+        AttachIndex: _attach,
+        CommitIndex: _commit,
+        SeekIndex: _seek,
+        DeleteIndex: _delete_index,
+        MoveLogStart: _move_log_start,
+        ExpireProducers: _expire_producers,
+        TurnEnded: _turn_ended,
+        Replayed: _replayed,
+    }
+
+
+def _encoded(changes: Changes) -> bytes:
+    return json.dumps(changes, separators=(",", ":")).encode()
+
+
+def _decoded(body: bytes) -> Changes:
+    return {name: None if each is None else Cursor(*each)
+            for name, each in json.loads(body).items()}  # fmt: skip

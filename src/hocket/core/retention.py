@@ -1,0 +1,41 @@
+"""How much of a partition's log may go. A plan from plain numbers; who carries it out is the node.
+
+Whole segments go, oldest first. One stays as long as any of its records is young enough, within
+the byte limit, or held back by an index that asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Segment(Protocol):
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+
+
+def plan_log_start(
+    segments: Sequence[Segment],
+    *,
+    log_start: int,
+    now_us: int,
+    retention_us: int | None,
+    bytes_max: int | None,
+    held_from: int | None,
+) -> int:
+    """The log start as it should be: never less than `log_start`."""
+    excess = sum(segment.bytes for segment in segments) - (bytes_max or 0)
+    for segment in segments:
+        expired = retention_us is not None and segment.max_timestamp < now_us - retention_us
+        too_much = bytes_max is not None and excess > 0
+        held = held_from is not None and segment.end_offset > held_from
+        if held or not (expired or too_much):
+            break
+        log_start = max(log_start, segment.end_offset)
+        excess -= segment.bytes
+    return log_start

@@ -1,0 +1,265 @@
+"""One connection as the broker sees it: who it is, what it has open, and what it may do next.
+
+Rule 1: nothing but Hello is listened to before Hello.
+Rule 2: a handle is the permission to use what it stands for; it dies with the connection.
+Rule 3: a request that cannot be carried out is answered by a Failure and changes nothing.
+
+The session checks a frame against what it knows (its handles, the catalogue, the limits) and hands
+it on as a demand with everything resolved: topics and partitions instead of names and numbers.
+Every front door (framed TCP, in-process, and whatever else may come) drives this one class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hocket import frames
+from hocket.core.catalogue import Catalogue, Topic
+from hocket.errors import (
+    HocketError,
+    LimitExceeded,
+    OutOfRange,
+    ProtocolError,
+    UnknownHandle,
+    UnknownPartition,
+    WrongVersion,
+)
+from hocket.frames import Frame, unpacked
+from hocket.model import Limits, Start, check_name
+
+
+@dataclass(slots=True)
+class OpenedProducer:
+    topic: str
+    producer_id: bytes
+    epoch: int
+
+
+@dataclass(slots=True)
+class OpenedSubscription:
+    topic: str
+    index: str
+    partitions: list[int]
+    epochs: dict[int, int]  # of the index, per partition; empty when the client keeps its place
+    whole_topic: bool  # partitions that are added later belong to it
+    hold_retention: bool = False
+
+
+Opened = OpenedProducer | OpenedSubscription
+
+
+# --- what a session asks of its node --------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Reply:
+    frame: Frame
+
+
+@dataclass(slots=True)
+class Hangup:
+    """Close, after this last word if there is one."""
+
+    frame: Frame | None = None
+
+
+@dataclass(slots=True)
+class Demand:
+    """A frame that passed every check, with what it refers to."""
+
+    frame: Frame
+    topic: Topic | None = None
+    opened: Opened | None = None
+    partitions: tuple[int, ...] = ()
+
+
+Effect = Reply | Hangup | Demand
+
+
+class Session:
+    """See the head of the file. `step` never raises: what is wrong becomes a Failure."""
+
+    def __init__(self, catalogue: Catalogue, *, node: str, software: str, limits: Limits) -> None:
+        self.client = ""
+        self.greeted = False
+        self.handles: dict[int, Opened] = {}
+        self._catalogue = catalogue
+        self._node = node
+        self._software = software
+        self._limits = limits
+        self._last_handle = 0
+
+    def step(self, frame: Frame) -> list[Effect]:
+        try:
+            if self.greeted:
+                handler = self._handlers.get(type(frame), Session._unexpected)
+            else:
+                handler = Session._hello
+            return [handler(self, frame)]
+        except (ProtocolError, WrongVersion) as error:
+            return [Hangup(failure(frame.request, error))]
+        except HocketError as error:
+            return [Reply(failure(frame.request, error))]
+
+    def open(self, opened: Opened) -> int:
+        """A new handle. Numbers are never reused within a connection."""
+        self._last_handle += 1
+        self.handles[self._last_handle] = opened
+        return self._last_handle
+
+    # --- frames ------------------------------------------------------------------------------
+
+    def _hello(self, frame: Frame) -> Effect:
+        if not isinstance(frame, frames.Hello):
+            raise ProtocolError(f"the first frame must be Hello, not {type(frame).__name__}")
+        version = frames.PROTOCOL_VERSION
+        if not frame.version_min <= version <= frame.version_max:
+            raise WrongVersion(
+                f"this broker speaks version {version} of the protocol, the client "
+                f"{frame.version_min} to {frame.version_max}; upgrade the older of the two"
+            )
+        self.greeted = True
+        self.client = frame.client
+        return Reply(
+            frames.Welcome(frame.request, version, self._node, self._software, (), self._limits)
+        )
+
+    def _unexpected(self, frame: Frame) -> Effect:
+        raise ProtocolError(f"{type(frame).__name__} is not for a client to send here")
+
+    def _ping(self, frame: frames.Ping) -> Effect:
+        return Reply(frames.Done(frame.request))
+
+    def _goodbye(self, _frame: frames.Goodbye) -> Effect:
+        return Hangup()
+
+    def _plain(self, frame: Frame) -> Effect:
+        return Demand(frame)
+
+    def _of_topic(self, frame: _OfTopic) -> Effect:
+        return Demand(frame, self._catalogue.topic(frame.topic))
+
+    def _open_producer(self, frame: frames.OpenProducer) -> Effect:
+        self._check_handles()
+        if len(frame.producer_id) not in (0, 16):
+            raise OutOfRange(f"a producer id has 16 bytes, not {len(frame.producer_id)}")
+        return self._of_topic(frame)
+
+    def _push(self, frame: frames.Push) -> Effect:
+        opened = self.handles.get(frame.handle)
+        if not isinstance(opened, OpenedProducer):
+            raise UnknownHandle(f"no producer {frame.handle} is open on this connection")
+        topic = self._catalogue.topic(opened.topic)
+        self._check_partition(topic, frame.partition)
+        return Demand(frame, topic, opened, (frame.partition,))
+
+    def _publish(self, frame: frames.Publish) -> Effect:
+        topic = self._catalogue.topic(frame.topic)
+        if frame.partition != -1:
+            self._check_partition(topic, frame.partition)
+        return Demand(frame, topic, None, (frame.partition,))
+
+    def _open_subscription(self, frame: frames.OpenSubscription) -> Effect:
+        self._check_handles()
+        topic = self._catalogue.topic(frame.topic)
+        if frame.index:
+            check_name(frame.index, "an index's name")
+        if frame.mode != "own":
+            raise OutOfRange(f"this broker has no indexes of mode {frame.mode!r}; use 'own'")
+        if not 0 <= frame.credit_bytes <= self._limits.credit_bytes_max:
+            raise LimitExceeded(
+                f"a credit of {frame.credit_bytes} bytes is more than the "
+                f"{self._limits.credit_bytes_max} allowed"
+            )
+        partitions = unpacked(frame.partitions) or list(range(len(topic.groups)))
+        for partition in (*partitions, *unpacked(frame.positions)[::2]):
+            self._check_partition(topic, partition)
+        if len(set(partitions)) != len(partitions):
+            raise OutOfRange(f"a partition is named twice: {partitions}")
+        return Demand(frame, topic, None, tuple(partitions))
+
+    def _of_subscription(self, frame: frames.Credit | frames.Commit) -> Effect:
+        opened = self.handles.get(frame.handle)
+        if not isinstance(opened, OpenedSubscription):
+            raise UnknownHandle(f"no subscription {frame.handle} is open on this connection")
+        if isinstance(frame, frames.Commit):
+            if not opened.index:
+                raise OutOfRange("this subscription has no index at the broker to commit to")
+            for partition in unpacked(frame.positions)[::2]:
+                if partition not in opened.epochs:
+                    raise UnknownPartition(f"this subscription has no partition {partition}")
+        return Demand(frame, None, opened)
+
+    def _close_handle(self, frame: frames.CloseHandle) -> Effect:
+        opened = self.handles.pop(frame.handle, None)
+        if opened is None:
+            raise UnknownHandle(f"nothing with handle {frame.handle} is open on this connection")
+        return Demand(frame, None, opened)
+
+    def _of_index(self, frame: frames.SeekIndex | frames.DeleteIndex) -> Effect:
+        topic = self._catalogue.topic(frame.topic)
+        check_name(frame.index, "an index's name")
+        partitions = tuple(range(len(topic.groups)))
+        if isinstance(frame, frames.SeekIndex) and frame.partition != -1:
+            self._check_partition(topic, frame.partition)
+            partitions = (frame.partition,)
+        return Demand(frame, topic, None, partitions)
+
+    # --- checks ------------------------------------------------------------------------------
+
+    def _check_handles(self) -> None:
+        if len(self.handles) >= self._limits.handles_max:
+            raise LimitExceeded(
+                f"{len(self.handles)} producers and subscriptions are open on this connection, "
+                "which is the most allowed; close some or use another connection"
+            )
+
+    def _check_partition(self, topic: Topic, partition: int) -> None:
+        if not 0 <= partition < len(topic.groups):
+            raise UnknownPartition(
+                f"topic {topic.name!r} has partitions 0 to {len(topic.groups) - 1}, "
+                f"and no {partition}"
+            )
+
+    _handlers: ClassVar[dict[type, Callable[..., Effect]]] = {
+        frames.Ping: _ping,
+        frames.Goodbye: _goodbye,
+        frames.CreateTopic: _plain,
+        frames.AlterTopic: _plain,
+        frames.DeleteTopic: _plain,
+        frames.ListTopics: _plain,
+        frames.DescribeTopic: _of_topic,
+        frames.FindOffsets: _of_topic,
+        frames.ListIndexes: _of_topic,
+        frames.OpenProducer: _open_producer,
+        frames.Push: _push,
+        frames.Publish: _publish,
+        frames.CloseHandle: _close_handle,
+        frames.OpenSubscription: _open_subscription,
+        frames.Credit: _of_subscription,
+        frames.Commit: _of_subscription,
+        frames.SeekIndex: _of_index,
+        frames.DeleteIndex: _of_index,
+    }
+
+
+_OfTopic = frames.DescribeTopic | frames.FindOffsets | frames.ListIndexes | frames.OpenProducer
+
+
+def failure(request: int, error: HocketError) -> frames.Failure:
+    return frames.Failure(request, error.code, str(error), error.may_have_happened)
+
+
+def offset_of(start: Start, *, log_start: int, end: int) -> int | None:
+    """The offset that a start stands for in a partition; None: the log must be asked (a time)."""
+    if start.kind == "earliest":
+        return log_start
+    if start.kind == "latest":
+        return end
+    if start.kind == "time":
+        return None
+    if start.value > end:
+        raise OutOfRange(f"offset {start.value} lies beyond the partition's end at {end}")
+    return max(start.value, log_start)

@@ -1,0 +1,354 @@
+"""Every frame of the protocol, as plain values: what clients and brokers say to each other.
+
+The contract is `schema/hocket.capnp`; these classes are its Python face. `wire` turns one into the
+other; the cores, the client and the broker in one's own process know only these. Errors are values
+(`Failure`), and a payload (record batches) travels beside its frame, never inside it.
+
+`request` is chosen by the side that asks, and its answer carries the same number; 0 where no
+answer is expected. Lists of numbers are packed: little-endian u64, one after the other, as bytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hocket.model import IndexDescription, Limits, Mode, Start, TopicConfig, TopicDescription
+
+PROTOCOL_VERSION = 1
+
+
+def packed(numbers: Iterable[int]) -> bytes:
+    return array("Q", numbers).tobytes()
+
+
+def unpacked(data: bytes) -> list[int]:
+    return array("Q", data).tolist()
+
+
+# --- the connection ----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Hello:
+    """The client's first frame."""
+
+    request: int
+    version_min: int = PROTOCOL_VERSION
+    version_max: int = PROTOCOL_VERSION
+    client: str = ""  # who it is, for people who look at the broker
+    features: tuple[str, ...] = ()
+    token: str = field(default="", repr=False)
+
+
+@dataclass(slots=True)
+class Welcome:
+    """The broker's answer to Hello; anything else but a Failure breaks the protocol."""
+
+    request: int
+    version: int
+    node: str
+    software: str
+    features: tuple[str, ...]
+    limits: Limits
+
+
+@dataclass(slots=True)
+class Goodbye:
+    """The sender is about to close the connection, for this reason."""
+
+    request: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Ping:
+    request: int
+
+
+@dataclass(slots=True)
+class Done:
+    """The request was carried out, durably; also the answer to Ping."""
+
+    request: int
+
+
+@dataclass(slots=True)
+class Failure:
+    """The request was not carried out (or may have been, if it says so)."""
+
+    request: int
+    code: str  # see hocket.errors: every error's `code`
+    message: str
+    may_have_happened: bool = False
+
+
+# --- topics ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class CreateTopic:
+    request: int
+    topic: str
+    config: TopicConfig
+
+
+@dataclass(slots=True)
+class AlterTopic:
+    """The whole new configuration; partitions may only grow."""
+
+    request: int
+    topic: str
+    config: TopicConfig
+
+
+@dataclass(slots=True)
+class DeleteTopic:
+    request: int
+    topic: str
+
+
+@dataclass(slots=True)
+class ListTopics:
+    request: int
+
+
+@dataclass(slots=True)
+class DescribeTopic:
+    request: int
+    topic: str
+
+
+@dataclass(slots=True)
+class Topics:
+    """Answer to ListTopics (without their partitions) and DescribeTopic (one, with them)."""
+
+    request: int
+    topics: tuple[TopicDescription, ...]
+
+
+@dataclass(slots=True)
+class FindOffsets:
+    """Where `start` is, in every partition of the topic."""
+
+    request: int
+    topic: str
+    start: Start
+
+
+@dataclass(slots=True)
+class Offsets:
+    request: int
+    offsets: bytes  # packed, one per partition in order
+
+
+# --- producing -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class OpenProducer:
+    """`producer_id`: 16 bytes of one opened before, to go on as it; empty for a new one."""
+
+    request: int
+    topic: str
+    producer_id: bytes = b""
+    epoch: int = 0
+
+
+@dataclass(slots=True)
+class ProducerOpened:
+    request: int
+    handle: int
+    producer_id: bytes
+    epoch: int
+    partitions: int
+    sequences: bytes  # packed: the sequence that the next new batch must have, per partition
+
+
+@dataclass(slots=True)
+class Push:
+    """Payload: one or more whole batches for one partition, their sequences consecutive."""
+
+    request: int  # 0: the answers are PushAcked and PushRefused
+    handle: int
+    partition: int
+
+
+@dataclass(slots=True)
+class PushAcked:
+    """Every batch up to `sequence` is as durable as its topic demands. Cumulative."""
+
+    request: int
+    handle: int
+    partition: int
+    sequence: int
+    offsets: bytes  # packed: the base offsets of the newly acknowledged batches, the last one last
+
+
+@dataclass(slots=True)
+class PushRefused:
+    """The batch `sequence`, and whatever followed it in this partition, was not stored."""
+
+    request: int
+    handle: int
+    partition: int
+    sequence: int
+    code: str
+    message: str
+
+
+@dataclass(slots=True)
+class Publish:
+    """One-off: the payload is one batch. `partition` -1: by the hash of its first key."""
+
+    request: int
+    topic: str
+    partition: int = -1
+
+
+@dataclass(slots=True)
+class Published:
+    request: int
+    partition: int
+    offset: int  # of the batch's first record
+
+
+@dataclass(slots=True)
+class CloseHandle:
+    """Of a producer or a subscription; answered by Done once all it did is durable."""
+
+    request: int
+    handle: int
+
+
+# --- consuming -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class OpenSubscription:
+    """`index` empty: the client keeps its place itself and begins at `start` or `positions`."""
+
+    request: int
+    topic: str
+    index: str = ""
+    mode: Mode = "own"
+    start: Start = field(default_factory=Start)
+    positions: bytes = b""  # packed pairs (partition, offset); overrides `start` where given
+    partitions: bytes = b""  # packed: the ones wanted; empty for all
+    hold_retention: bool = False
+    credit_bytes: int = 0
+
+
+@dataclass(slots=True)
+class SubscriptionOpened:
+    request: int
+    handle: int
+    positions: bytes  # packed pairs (partition, next offset)
+
+
+@dataclass(slots=True)
+class Deliver:
+    """Payload: whole batches of one partition in order. The first may begin before `offset`."""
+
+    request: int  # 0
+    handle: int
+    partition: int
+    offset: int  # of the first record meant; what the batch holds before it is to be skipped
+    end: int  # the partition's end as the broker knows it now, for the lag
+
+
+@dataclass(slots=True)
+class Credit:
+    """The broker may send so many more bytes of payload."""
+
+    request: int  # 0
+    handle: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Commit:
+    """Move the index to these places. Answered by Done when durable."""
+
+    request: int
+    handle: int
+    positions: bytes  # packed pairs (partition, next offset)
+
+
+@dataclass(slots=True)
+class Moved:
+    """The subscription goes on elsewhere in this partition; what was delivered before is stale.
+
+    After a seek `lost` is 0; where retention had removed records not yet read, their number.
+    """
+
+    request: int  # 0
+    handle: int
+    partition: int
+    offset: int
+    lost: int
+
+
+@dataclass(slots=True)
+class HandleEnded:
+    """A producer or subscription was ended by the broker: fenced, topic deleted, corrupt data."""
+
+    request: int  # 0
+    handle: int
+    code: str
+    message: str
+
+
+@dataclass(slots=True)
+class PartitionsChanged:
+    """The topic of this producer or subscription has more partitions now."""
+
+    request: int  # 0
+    handle: int
+    partitions: int
+
+
+# --- indexes -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ListIndexes:
+    request: int
+    topic: str
+
+
+@dataclass(slots=True)
+class Indexes:
+    request: int
+    indexes: tuple[IndexDescription, ...]
+
+
+@dataclass(slots=True)
+class SeekIndex:
+    """Put an index elsewhere, whether a consumer is attached or not. Answered by Offsets."""
+
+    request: int
+    topic: str
+    index: str
+    start: Start
+    partition: int = -1  # all of them
+
+
+@dataclass(slots=True)
+class DeleteIndex:
+    request: int
+    topic: str
+    index: str
+
+
+Frame = (
+    Hello | Welcome | Goodbye | Ping | Done | Failure
+    | CreateTopic | AlterTopic | DeleteTopic | ListTopics | DescribeTopic | Topics
+    | FindOffsets | Offsets
+    | OpenProducer | ProducerOpened | Push | PushAcked | PushRefused | Publish | Published
+    | CloseHandle
+    | OpenSubscription | SubscriptionOpened | Deliver | Credit | Commit | Moved | HandleEnded
+    | PartitionsChanged
+    | ListIndexes | Indexes | SeekIndex | DeleteIndex
+)  # fmt: skip

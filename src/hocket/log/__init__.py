@@ -1,0 +1,1 @@
+"""The log of a node: WAL, segments, memory tier, recovery."""

@@ -1,0 +1,192 @@
+"""The checkpoint: one file that says what the segments hold and where the WAL goes on from there.
+
+It is written whole, under another name, synced, and renamed; so there is always one. The same
+image stands in it twice, each with its CRC: a bad spot in one leaves the other.
+
+    magic 8 | format version 4 | CRC of the body 4 | length of the body 8 | body | zeros to 512
+
+Everything the checkpoint says about a group is in its `GroupRecord`; what an unchanged group's
+record looks like as bytes is remembered, so a checkpoint costs little for groups that rest.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from crc32c import crc32c
+
+from hocket.errors import CorruptData, NewerFormat
+from hocket.log.model import Damage, LogEnd
+from hocket.log.segment import SegmentRecord
+from hocket.ports import Disk
+
+PATH = "checkpoint"
+_NEW_PATH = "checkpoint.new"
+VERSION = 1
+
+_HEAD = struct.Struct("<8sIIQ")
+_MAGIC = b"HKTCKPT1"
+_BODY = struct.Struct("<QQQII")  # lsn, durable through, generation, groups, deleted groups
+_DELETED = struct.Struct("<QQ")  # group, last LSN
+_GROUP = struct.Struct("<QQQQQIQIII")
+_SEGMENT = struct.Struct("<QQQQQQ")
+_DAMAGE = struct.Struct("<QQBH")  # start, end, flags, length of the words
+_NO_END = (1 << 64) - 1
+_IMAGE_ALIGNMENT = 512
+
+
+@dataclass(frozen=True)
+class GroupRecord:
+    """A group as its segments and its snapshot have it."""
+
+    group: int
+    end: LogEnd = field(default_factory=LogEnd)  # of what is in its segments
+    snapshot_index: int = 0
+    snapshot: bytes = b""
+    log_start: int = 0
+    segments: tuple[SegmentRecord, ...] = ()
+    damage: tuple[Damage, ...] = ()
+
+    @cached_property
+    def encoded(self) -> bytes:
+        parts = [
+            _GROUP.pack(
+                self.group, self.end.next_index, self.end.next_offset, self.end.term,
+                self.snapshot_index, self.end.last_crc, self.log_start,
+                len(self.segments), len(self.damage), len(self.snapshot),
+            )
+        ]  # fmt: skip
+        parts += (_SEGMENT.pack(*segment) for segment in self.segments)
+        for damage in self.damage:
+            words = damage.what.encode()[:500]
+            end = _NO_END if damage.end is None else damage.end
+            parts.append(_DAMAGE.pack(damage.start, end, damage.accepted, len(words)) + words)
+        parts.append(self.snapshot)
+        return b"".join(parts)
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    lsn: int = 1  # the WAL is needed from here on
+    durable_through: int = 0  # so far the WAL was durable when this was written
+    generation: int = 0  # files of the WAL with lower numbers are not needed
+    groups: dict[int, GroupRecord] = field(default_factory=dict)
+    deleted: dict[int, int] = field(default_factory=dict)  # group -> the last LSN that mentions it
+
+
+class _Reader:
+    """Takes structs and bytes off the front of a buffer."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._position = 0
+
+    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
+        values = layout.unpack_from(self._data, self._position)
+        self._position += layout.size
+        return values
+
+    def bytes(self, length: int) -> bytes:
+        start, self._position = self._position, self._position + length
+        return bytes(self._data[start : self._position])
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    body = b"".join(_body_parts(checkpoint))
+    head = _HEAD.pack(_MAGIC, VERSION, crc32c(body), len(body))
+    size = _HEAD.size + len(body)
+    image = head + body + bytes(-size % _IMAGE_ALIGNMENT)
+    return image + image
+
+
+def _body_parts(checkpoint: Checkpoint) -> Iterable[bytes]:
+    yield _BODY.pack(
+        checkpoint.lsn, checkpoint.durable_through, checkpoint.generation,
+        len(checkpoint.groups), len(checkpoint.deleted),
+    )  # fmt: skip
+    for group, lsn in checkpoint.deleted.items():
+        yield _DELETED.pack(group, lsn)
+    for record in checkpoint.groups.values():
+        yield record.encoded
+
+
+def decode(data: bytes) -> Checkpoint:
+    """Raises CorruptData if neither image is whole, NewerFormat if it is from a later version."""
+    start = 0
+    while start >= 0:
+        body = _image_at(data, start)
+        if body is not None:
+            return _decode_body(body)
+        start = data.find(_MAGIC, start + 1)
+    raise CorruptData(
+        f"{PATH} does not match its checksum, in neither of its two copies; put back a copy of the "
+        "data directory, or start with an empty one"
+    )
+
+
+def _image_at(data: bytes, start: int) -> memoryview | None:
+    if len(data) - start < _HEAD.size:
+        return None
+    magic, version, crc, length = _HEAD.unpack_from(data, start)
+    body = memoryview(data)[start + _HEAD.size : start + _HEAD.size + length]
+    if magic != _MAGIC or len(body) != length or crc32c(body) != crc:
+        return None
+    if version > VERSION:
+        raise NewerFormat(f"{PATH} has format {version}; this version of Hocket reads {VERSION}")
+    return body
+
+
+def _decode_body(body: memoryview) -> Checkpoint:
+    reader = _Reader(body)
+    lsn, durable_through, generation, groups, deleted = reader.unpack(_BODY)
+    checkpoint = Checkpoint(lsn, durable_through, generation)
+    for _ in range(deleted):
+        group, last_lsn = reader.unpack(_DELETED)
+        checkpoint.deleted[group] = last_lsn
+    for _ in range(groups):
+        record = _decode_group(reader)
+        checkpoint.groups[record.group] = record
+    return checkpoint
+
+
+def _decode_group(reader: _Reader) -> GroupRecord:
+    (
+        group, next_index, next_offset, term, snapshot_index, last_crc, log_start,
+        segment_count, damage_count, snapshot_bytes,
+    ) = reader.unpack(_GROUP)  # fmt: skip
+    segments = tuple(SegmentRecord._make(reader.unpack(_SEGMENT)) for _ in range(segment_count))
+    damage = tuple(_decode_damage(reader) for _ in range(damage_count))
+    return GroupRecord(
+        group, LogEnd(next_index, next_offset, last_crc, term), snapshot_index,
+        reader.bytes(snapshot_bytes), log_start, segments, damage,
+    )  # fmt: skip
+
+
+def _decode_damage(reader: _Reader) -> Damage:
+    start, end, accepted, length = reader.unpack(_DAMAGE)
+    words = reader.bytes(length).decode("utf-8", "replace")
+    return Damage(start, None if end == _NO_END else end, words, bool(accepted))
+
+
+def read(disk: Disk) -> Checkpoint:
+    file = disk.open(PATH)
+    try:
+        return decode(file.read(file.size(), 0))
+    finally:
+        file.close()
+
+
+def publish(disk: Disk, image: bytes) -> None:
+    """Make `image` the checkpoint, durably; after an error the old one still is it."""
+    file = disk.open(_NEW_PATH, create=True)
+    try:
+        file.truncate(0)
+        file.write([image], 0)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(_NEW_PATH, PATH)
+    disk.sync_directory("")

@@ -1,0 +1,410 @@
+"""The checkpoint procedure: memory to segment files, then one file that says so.
+
+1. Every group with new entries gives its snapshot (applied index A), and views of what its
+   segments lack: the durable entries up to A, never more. So what is behind the segments' end is in
+   the WAL, and what is behind the snapshot too.
+2. A job writes the views and syncs the files.
+3. When the WAL is durable through every A (a snapshot must not know of entries that a crash may
+   take back), a job writes the checkpoint.
+4. Then WAL files below it are free, and segments below the log's start are removed.
+
+A full disk ends a checkpoint without harm; it is tried again. If segments wait to be removed, a
+small checkpoint that changes nothing but the starts of logs makes that possible, in space kept
+aside for it. Any other error stops the store: after a failed fsync nobody knows what the disk has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from hocket.errors import HocketError, StorageFull, StoreStopped
+from hocket.log import checkpoint
+from hocket.log.checkpoint import Checkpoint, GroupRecord
+from hocket.log.directory import RESERVE
+from hocket.log.group import GroupLog, SlabWrite
+from hocket.log.model import LogEnd
+from hocket.log.segment import Segment, group_directory, index_path
+from hocket.log.settings import LogSettings
+from hocket.log.wal import NO_SPACE, Wal
+from hocket.ports import Disk, Executor
+
+Done = Callable[[HocketError | None], None]
+LANE = "checkpoint"
+
+
+@dataclass(slots=True)
+class FileWrite:
+    """Views of slabs that go to one segment file, back to back."""
+
+    path: str
+    position: int
+    views: list[memoryview]
+    cut: bool  # whatever stands behind `position` is not ours
+    index: bytes | None = None  # the sparse index, if the segment is full with this
+
+
+@dataclass(slots=True)
+class GroupWork:
+    """What one group brings into a checkpoint."""
+
+    log: GroupLog
+    snapshot_index: int
+    snapshot: bytes
+    end: LogEnd
+    writes: list[SlabWrite]
+    files: list[FileWrite] = field(default_factory=list)
+    indexed: list[Segment] = field(default_factory=list)  # whose sparse index is written as well
+    names: frozenset[str] | None = None  # files that belong there; others are removed. None: skip
+
+
+class Checkpointer:
+    """`written(bytes)` and `published()` are told on the node's thread; so is `failed(error)`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        executor: Executor,
+        settings: LogSettings,
+        groups: dict[int, GroupLog],
+        wal: Wal,
+        last: Checkpoint,
+        *,
+        snapshot: Callable[[int], tuple[int, bytes]],
+        written: Callable[[int], None],
+        published: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._settings = settings
+        self._groups = groups
+        self._wal = wal
+        self._last = last
+        self._snapshot = snapshot
+        self._tell_written = written
+        self._tell_published = published
+        self._tell_failed = failed
+        self._work: list[GroupWork] | None = None  # of the checkpoint under way
+        self._next: Checkpoint | None = None  # being published
+        self._waits_for_wal = False
+        self._doomed: list[Segment] = []  # below the log's start in `_next`
+        self._doomed_groups: list[int] = []
+        self._deleted: dict[int, int] = dict(last.deleted)
+        self._waiting: list[Done] = []  # for the checkpoint under way
+        self._waiting_next: list[Done] = []  # for one that begins from now on
+        self._reserve_is_gone = True  # until it is made, after the first checkpoint
+        self._is_small = False  # what is being published only moves the starts of logs
+        self.changed = False  # something but entries is to be recorded: a start, a deletion
+        self.full = False  # the last attempt met a full disk
+        self.stopped = False
+
+    @property
+    def running(self) -> bool:
+        return self._work is not None or self._next is not None
+
+    @property
+    def wanted(self) -> bool:
+        """Somebody waits for a checkpoint that has not begun."""
+        return bool(self._waiting_next)
+
+    def when_done(self, done: Done) -> None:
+        """Call `done` after a whole checkpoint that begins from now on."""
+        self._waiting_next.append(done)
+
+    def delete(self, log: GroupLog) -> None:
+        self._deleted[log.id] = self._wal.next_lsn
+        self._doomed_groups.append(log.id)
+        self.changed = True
+
+    # --- 1 and 2: segments -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self.running or self.stopped:
+            return
+        self._waiting, self._waiting_next = self._waiting_next, []
+        self.changed = False
+        self._work = [
+            self._work_of(log) for log in self._groups.values() if log.end != log.record.end
+        ]
+        job = partial(_write_segments, self._disk, [work for work in self._work if work.files])
+        self._executor.submit(LANE, job, self._segments_done)
+
+    def _work_of(self, log: GroupLog) -> GroupWork:
+        index, state = self._snapshot(log.id)
+        writes, end = log.slab_writes(min(index, log.durable.next_index - 1))
+        work = GroupWork(log, index, state, end, writes)
+        for write in writes:
+            _add_write(work, write)
+        _add_indexes(work)
+        if work.files and not log.has_directory:
+            paths = [segment.path for segment in log.segments]
+            paths += [index_path(path) for path in paths]
+            work.names = frozenset(path.rpartition("/")[2] for path in paths)
+        return work
+
+    def _segments_done(self, result: BaseException | None) -> None:
+        assert self._work is not None
+        if isinstance(result, BaseException):
+            self._gave_up(result)
+            return
+        total = 0
+        for work in self._work:
+            if work.log.deleted:
+                continue
+            total += work.log.were_written(work.writes, work.end)
+            work.log.has_directory |= bool(work.files)
+            for segment in work.indexed:
+                segment.index_is_written = True
+        self._tell_written(total)
+        self._waits_for_wal = True
+        self.wal_is_durable()
+
+    # --- 3: the file -----------------------------------------------------------------------------
+
+    def wal_is_durable(self) -> None:
+        """The WAL has become durable a bit further; go on if that was waited for."""
+        if not self._waits_for_wal or self.stopped:
+            return
+        assert self._work is not None
+        if any(
+            work.snapshot_index >= work.log.durable.next_index
+            for work in self._work
+            if not work.log.deleted
+        ):
+            return
+        self._waits_for_wal = False
+        for work in self._work:
+            work.log.record = self._record(work)
+        self._publish(self._checkpoint())
+
+    def _record(self, work: GroupWork) -> GroupRecord:
+        log = work.log
+        while log.commits and log.commits[0][1] < work.end.next_index:
+            log.commits.popleft()
+        return GroupRecord(
+            log.id, work.end, work.snapshot_index, work.snapshot, log.log_start,
+            log.segment_records(), tuple(each for each in log.damage if each.is_lasting),
+        )  # fmt: skip
+
+    def _checkpoint(self) -> Checkpoint:
+        """All groups by their records, with the starts of their logs as they are now."""
+        lsn = min(
+            (log.commits[0][0] for log in self._groups.values() if log.commits),
+            default=self._wal.durable_lsn + 1,
+        )
+        records = {number: self._trimmed(log) for number, log in self._groups.items()}
+        self._deleted = {group: at for group, at in self._deleted.items() if at >= lsn}
+        return Checkpoint(
+            lsn, self._wal.durable_lsn, self._wal.first_number_needed(lsn), records,
+            dict(self._deleted),
+        )  # fmt: skip
+
+    def _trimmed(self, log: GroupLog) -> GroupRecord:
+        """The group's record without the segments that lie below its start."""
+        doomed = [segment for segment in log.segments if self._may_go(segment, log)]
+        if doomed:
+            gone = {segment.first_index for segment in doomed}
+            log.segments = [each for each in log.segments if each.first_index not in gone]
+            kept = tuple(each for each in log.record.segments if each.first_index not in gone)
+            log.record = replace(log.record, segments=kept)
+            self._doomed += doomed
+        if log.record.log_start != log.log_start:
+            log.record = replace(log.record, log_start=log.log_start)
+        return log.record
+
+    @staticmethod
+    def _may_go(segment: Segment, log: GroupLog) -> bool:
+        """Whether nobody may read it any more, and the state that follows from it is recorded."""
+        is_below = segment.written == segment.size and segment.end_offset <= log.log_start
+        is_recorded = segment.end_index <= log.record.end.next_index
+        is_applied = segment.end_index - 1 <= log.record.snapshot_index
+        return is_below and is_recorded and is_applied
+
+    def _publish(self, following: Checkpoint) -> None:
+        self._work = None
+        self._next = following
+        job = partial(_publish, self._disk, following)
+        self._executor.submit(LANE, job, self._published)
+
+    def _published(self, result: BaseException | None) -> None:
+        following = self._next
+        assert following is not None
+        if isinstance(result, BaseException):
+            self._gave_up(result)
+            return
+        self._next = None
+        self._last = following
+        self.full = self._is_small  # the rest is still to be done
+        self._is_small = False
+        self._wal.checkpointed(following.lsn)
+        self._remove_doomed()
+        self._tell_published()
+        self._tell(None)
+
+    # --- 4: what is not needed any more ------------------------------------------------------
+
+    def _remove_doomed(self) -> None:
+        paths = [segment.path for segment in self._doomed]
+        groups = [group for group in self._doomed_groups if group not in self._last.groups]
+        self._doomed.clear()
+        self._doomed_groups = [group for group in self._doomed_groups if group in self._last.groups]
+        reserve = self._settings.reserve_bytes if self._reserve_is_gone else 0
+        if paths or groups or reserve:
+            self._reserve_is_gone = False
+            job = partial(_tidy, self._disk, paths, groups, reserve)
+            self._executor.submit(LANE, job, self._tidied)
+
+    def _tidied(self, result: BaseException | None) -> None:
+        if isinstance(result, OSError) and result.errno in NO_SPACE:
+            self._reserve_is_gone = True
+        elif isinstance(result, BaseException):
+            self._stop(result)
+
+    def remove_strangers(self) -> None:
+        """Directories of groups that no checkpoint and no WAL knows are left from a deletion."""
+        names = self._disk.list("groups")
+        strangers = [int(n) for n in names if n.isdecimal() and int(n) not in self._groups]
+        if strangers:
+            job = partial(_tidy, self._disk, [], strangers, 0)
+            self._executor.submit(LANE, job, self._tidied)
+
+    # --- failure -----------------------------------------------------------------------------
+
+    def _gave_up(self, error: BaseException) -> None:
+        self._work = self._next = None
+        if not isinstance(error, OSError) or error.errno not in NO_SPACE:
+            self._stop(error)
+            return
+        self.full = self.changed = True
+        self._tell(StorageFull(f"no room for a checkpoint in {self._settings.where}: {error}"))
+        if self._is_small:
+            self._is_small = False
+        elif self._has_segments_to_remove():
+            self._publish_starts()
+
+    def _has_segments_to_remove(self) -> bool:
+        return bool(self._doomed) or any(
+            self._may_go(segment, log) for log in self._groups.values() for segment in log.segments
+        )
+
+    def _publish_starts(self) -> None:
+        """A checkpoint that only moves the starts of logs, in the space kept for it."""
+        self._is_small = self._reserve_is_gone = True
+        self._next = self._checkpoint()
+        job = partial(_publish_in_reserve, self._disk, self._next)
+        self._executor.submit(LANE, job, self._published)
+
+    def _stop(self, error: BaseException) -> None:
+        self.stopped = True
+        self._tell_failed(error)
+        self._tell(StoreStopped(f"the checkpoint failed: {error}"))
+
+    def _tell(self, error: HocketError | None) -> None:
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(error)
+
+
+def _add_write(work: GroupWork, write: SlabWrite) -> None:
+    segment = write.slab.segment
+    path = segment.path
+    if work.files and work.files[-1].path == path:
+        work.files[-1].views.append(write.view)
+        return
+    position = write.slab.start + write.slab.written
+    work.files.append(FileWrite(path, position, [write.view], cut=not segment.file_is_clean))
+
+
+def _add_indexes(work: GroupWork) -> None:
+    """The sparse indexes of segments that are full, and written with this if not before."""
+    for segment in reversed(work.log.segments):
+        if segment.index_is_written:
+            break  # so are all before it
+        if not segment.full or segment.end_index > work.end.next_index:
+            continue
+        work.indexed.append(segment)
+        if segment.points is None:
+            continue  # it will be rebuilt by whoever needs it
+        index = segment.points.encode()
+        for file in work.files:
+            if file.path == segment.path:
+                file.index = index
+                break
+        else:
+            work.files.append(FileWrite(segment.path, segment.size, [], cut=False, index=index))
+
+
+# --- jobs: no state but what they are given ------------------------------------------------------
+
+
+def _write_segments(disk: Disk, groups: list[GroupWork]) -> None:
+    for work in groups:
+        directory = group_directory(work.log.id)
+        if work.names is not None:
+            disk.make_directory(directory)
+            for name in disk.list(directory):
+                if name not in work.names:
+                    disk.remove(f"{directory}/{name}")
+        for write in work.files:
+            _write_file(disk, write)
+        disk.sync_directory(directory)
+
+
+def _write_file(disk: Disk, write: FileWrite) -> None:
+    if write.views:
+        file = disk.open(write.path, create=True)
+        try:
+            if write.cut:
+                file.truncate(write.position)
+            file.write(write.views, write.position)
+            file.sync()
+            file.drop_cache(write.position, sum(map(len, write.views)))
+        finally:
+            file.close()
+    if write.index is not None:
+        # Not synced: it has a checksum, and is rebuilt from the segment if it does not match.
+        beside = disk.open(index_path(write.path), create=True)
+        try:
+            beside.truncate(0)
+            beside.write([write.index], 0)
+        finally:
+            beside.close()
+
+
+def _publish(disk: Disk, following: Checkpoint) -> None:
+    checkpoint.publish(disk, checkpoint.encode(following))
+
+
+def _publish_in_reserve(disk: Disk, following: Checkpoint) -> None:
+    try:
+        _publish(disk, following)
+    except OSError as error:
+        if error.errno not in NO_SPACE or not disk.exists(RESERVE):
+            raise
+        disk.remove(RESERVE)
+        disk.sync_directory("")
+        _publish(disk, following)
+
+
+def _tidy(disk: Disk, paths: list[str], groups: list[int], reserve_bytes: int) -> None:
+    """Remove segments and whole groups; then set space aside again."""
+    for path in paths:
+        for each in (path, index_path(path)):
+            if disk.exists(each):
+                disk.remove(each)
+    for group in groups:
+        disk.remove_tree(group_directory(group))
+    if reserve_bytes:
+        _make_reserve(disk, reserve_bytes)
+
+
+def _make_reserve(disk: Disk, size: int) -> None:
+    file = disk.open(RESERVE, create=True)
+    try:
+        if file.size() < size:
+            file.write([bytes(size)], 0)
+            file.sync()
+    finally:
+        file.close()

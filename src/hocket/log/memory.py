@@ -1,0 +1,97 @@
+"""The memory tier of one group: its newest entries, in slabs.
+
+What is in memory is always the end of the log, without a gap: reads at or behind `start_offset`
+are answered here, all others from segment files. Only what is in a segment file may leave.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from hocket.log.model import ReadResult
+from hocket.log.slab import Slab
+from hocket.wire.entry import Kind
+
+_BATCH = int(Kind.BATCH)
+
+
+class MemoryTier:
+    __slots__ = ("bytes", "slabs")
+
+    def __init__(self) -> None:
+        self.slabs: list[Slab] = []
+        self.bytes = 0  # of the entries that have not left
+
+    @property
+    def start_offset(self) -> int | None:
+        """None when it is empty."""
+        if not self.slabs:
+            return None
+        slab = self.slabs[0]
+        return slab.bases[slab.live]
+
+    @property
+    def oldest_us(self) -> int | None:
+        """When the oldest entry was appended; None when there is none."""
+        if not self.slabs:
+            return None
+        slab = self.slabs[0]
+        return slab.times[slab.live]
+
+    def capacity_for(self, size: int, *, least: int, most: int) -> int:
+        """Of the next slab: as much as is there now, so a group holds at most twice its need."""
+        capacity = min(max(self.bytes, least), most)
+        return max(size, capacity)
+
+    def read(self, offset: int, *, bytes_max: int, end_offset: int) -> ReadResult:
+        """From the batch that holds `offset`, which must be in memory."""
+        place = bisect_right(self.slabs, offset, key=_base_of) - 1
+        number = bisect_right(self.slabs[place].bases, offset) - 1
+        start = self.slabs[place].bases[number]
+        slices: list[memoryview] = []
+        total, end, goes_on = 0, offset, True
+        while goes_on and place < len(self.slabs):
+            size, behind, goes_on = self.slabs[place].gather(
+                slices, number, end_offset=end_offset, bytes_max=bytes_max - total
+            )
+            total += size
+            end = behind or end
+            place += 1
+            number = 0
+        return ReadResult(slices, start, end, total)
+
+    def offset_at_time(self, timestamp_us: int, *, from_offset: int) -> int | None:
+        """The first offset from `from_offset` on whose batch reaches this time."""
+        for slab in self.slabs:
+            if slab.end_offset <= from_offset:
+                continue
+            for number in range(slab.live, len(slab)):
+                header = slab.header(number)
+                if header.kind != _BATCH or header.end_offset <= from_offset:
+                    continue
+                if header.max_timestamp >= timestamp_us:
+                    return max(header.base_offset, from_offset)
+        return None
+
+    def evict(self, *, appended_until_us: int, bytes_max: int) -> bool:
+        """Let go what is too old or too much. True: more would have to go, but is not written."""
+        while self.slabs:
+            slab = self.slabs[0]
+            due = bisect_right(slab.times, appended_until_us, slab.live)
+            if self.bytes > bytes_max:
+                surplus = slab.position_of(slab.live) + self.bytes - bytes_max
+                due = max(due, slab.number_at(surplus))
+            if due <= slab.live:
+                return False
+            may_go = min(due, slab.number_at(slab.written))
+            if may_go > slab.live:
+                self.bytes -= slab.position_of(may_go) - slab.position_of(slab.live)
+                slab.live = may_go
+            if slab.live < len(slab):
+                return may_go < due
+            del self.slabs[0]
+        return False
+
+
+def _base_of(slab: Slab) -> int:
+    return slab.bases[0]

@@ -1,0 +1,157 @@
+"""The nouns of the log that its users see.
+
+A group is one log, by number; 0 is the catalogue's. Its first entry has index 1 and offset 0.
+Numbers of groups are never used again, not even after `delete_group`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from hocket.errors import HocketError, StoreStopped
+from hocket.wire.entry import Header
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+FIRST_INDEX = 1
+
+
+class LogEnd(NamedTuple):
+    """Where a group's log ends, and all that the next entry needs to know of the last one."""
+
+    next_index: int = FIRST_INDEX
+    next_offset: int = 0
+    last_crc: int = 0
+    term: int = 0
+
+
+@dataclass(slots=True)
+class NewEntry:
+    """An entry to append. The store adds the previous CRC and the header's own."""
+
+    kind: int
+    codec: int
+    flags: int
+    count: int  # of records: at least 1 in a batch, 0 in everything else
+    term: int
+    index: int
+    base_offset: int
+    body_crc: int
+    max_timestamp: int
+    body: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Records that are gone, or do not match their checksum: [start, end)."""
+
+    start: int
+    end: int | None  # None: whatever came after `start`, if anything did, is not known
+    what: str = ""  # in words, for people
+    accepted: bool = False  # the operator knows: they are skipped, not reported any more
+    is_lasting: bool = True  # False: bytes in a segment file, which may be read again some day
+
+    def covers(self, other: Damage) -> bool:
+        if self.end is None or other.end is None:
+            return (self.start, self.end) == (other.start, other.end)
+        return self.start <= other.start and other.end <= self.end
+
+    def __str__(self) -> str:
+        if self.end is None:
+            return f"what followed offset {self.start} ({self.what})"
+        if self.end == self.start:
+            return f"entries without records at offset {self.start} ({self.what})"
+        return f"offsets {self.start} to {self.end - 1} ({self.what})"
+
+
+@dataclass(slots=True)
+class RecoveredGroup:
+    """One group as `open` found it. `entries` are those after the snapshot, in order.
+
+    Where there is damage the entries may have a gap; then their indexes say so.
+    """
+
+    snapshot: bytes = b""
+    snapshot_index: int = 0  # the snapshot holds everything up to here; 0: there is none
+    entries: list[tuple[Header, memoryview]] = field(default_factory=list)
+    log_start: int = 0
+    next_index: int = FIRST_INDEX
+    next_offset: int = 0
+    last_crc: int = 0
+    term: int = 0
+    damage: tuple[Damage, ...] = ()
+
+
+@dataclass(slots=True)
+class ReadResult:
+    """Whole batch entries, header and padding included, in order, as they stand in the log.
+
+    The first batch may begin before the offset asked for. `start_offset` lies behind it only where
+    an accepted loss was skipped.
+    """
+
+    slices: list[memoryview]
+    start_offset: int  # of the first record; the offset asked for if there is nothing
+    end_offset: int  # the next offset to read
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    base_offset: int
+    end_offset: int
+    bytes: int
+    max_timestamp: int
+
+
+@dataclass(slots=True)
+class GroupStats:
+    start: int
+    memory_start: int  # from here on reads come from memory; the end if it is empty
+    memory_bytes: int
+    disk_bytes: int
+    memory_reads: int
+    disk_reads: int
+    problem: str  # in words; empty when all is well
+
+
+@dataclass(slots=True)
+class Report:
+    """What a scrub or an offline check found."""
+
+    store_id: str = ""
+    groups: int = 0
+    entries: int = 0
+    bytes: int = 0
+    damage: list[tuple[int, Damage]] = field(default_factory=list)  # (group, what is damaged)
+    remarks: list[str] = field(default_factory=list)  # what is odd but harmless
+
+    @property
+    def ok(self) -> bool:
+        return all(damage.accepted for _, damage in self.damage)
+
+
+ReadDone = Callable[[ReadResult | HocketError], None]
+OffsetDone = Callable[[int | HocketError], None]
+
+
+class LogObserver(Protocol):
+    """Who uses the store, and is told about it: the node. Called on the node's thread only."""
+
+    def log_durable(self, through: dict[int, int]) -> None:
+        """group -> index of its last durable entry, for the groups where it has changed."""
+
+    def log_stopped(self, error: StoreStopped) -> None:
+        """The disk failed: nothing more will become durable. Called once."""
+
+    def log_room(self) -> None:
+        """The store is not congested any more, or its disk has room again."""
+
+    def snapshot(self, group: int) -> tuple[int, bytes]:
+        """(applied index, state) of a group, for a checkpoint. The bytes are opaque here.
+
+        The state must follow from the entries up to that index alone.
+        """

@@ -1,0 +1,130 @@
+"""Rebuilding the groups from a checkpoint and what the WAL holds behind it.
+
+What was lost is known from three sources: the table of the next envelope (exactly), the next entry
+of the same group (exactly), or not at all; then the group's end is unknown, and it takes no more
+entries until the operator has accepted the loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crc32c import crc32c
+
+from hocket.log.checkpoint import Checkpoint
+from hocket.log.group import GroupLog
+from hocket.log.model import Damage, LogEnd, RecoveredGroup
+from hocket.log.settings import LogSettings
+from hocket.log.wal_scan import WalEntry
+from hocket.wire.entry import Header
+
+_LOST = "lost to damage in the write-ahead log"
+_BODY = "does not match its checksum, in the write-ahead log"
+
+
+class Replay:
+    """The `wal_scan.ScanTarget` that fills groups."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        settings: LogSettings,
+        now_us: int,
+        accepted: dict[int, list[Damage]],
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._settings = settings
+        self._now_us = now_us
+        self._accepted = accepted
+        self._seen: dict[int, int] = {}  # group -> the LSN up to which its end is known
+        self._unknown_from = 0  # from this LSN on, something unknown is missing; 0: nothing is
+        self.groups: dict[int, GroupLog] = {}
+        self.recovered: dict[int, RecoveredGroup] = {}
+        for number, record in checkpoint.groups.items():
+            log = self._add(GroupLog(number, settings, record))
+            log.damage = [self._judged(log, damage) for damage in log.damage]
+            for damage in accepted.get(number, ()):
+                if damage.end is not None:
+                    log.note(damage)
+
+    def _add(self, log: GroupLog) -> GroupLog:
+        self.groups[log.id] = log
+        self.recovered[log.id] = RecoveredGroup(
+            log.record.snapshot, log.record.snapshot_index, log_start=log.log_start
+        )
+        return log
+
+    def _group(self, number: int) -> GroupLog | None:
+        if number in self._checkpoint.deleted:
+            return None
+        return self.groups.get(number) or self._add(GroupLog(number, self._settings))
+
+    # --- what the scan finds ---------------------------------------------------------------------
+
+    def table(self, rows: list[tuple[int, LogEnd]], lsn: int, *, complete: bool) -> None:
+        for number, end in rows:
+            log = self._group(number)
+            if log is None:
+                continue
+            self._seen[number] = lsn
+            if log.end.next_index < end.next_index:
+                self._skip(log, end, _LOST)
+        if complete or self._unknown_from == lsn:
+            self._unknown_from = 0
+
+    def entry(self, entry: WalEntry, lsn: int) -> None:
+        header = entry.header
+        log = self._follower(header) if entry.group is None else self._group(entry.group)
+        if log is None or header.index < log.end.next_index:
+            return
+        follows = header.index == log.end.next_index and header.previous_crc == log.end.last_crc
+        if not follows:
+            before = LogEnd(header.index, header.base_offset, header.previous_crc, header.term)
+            self._skip(log, before, _LOST)
+        self._seen[log.id] = lsn
+        log.commits.append((lsn, header.index))
+        if crc32c(entry.body) != header.body_crc:
+            behind = LogEnd(header.index + 1, header.end_offset, header.crc, header.term)
+            self._skip(log, behind, _BODY)
+            return
+        body = log.replay(header, entry.packed, entry.body, self._now_us)
+        recovered = self.recovered[log.id]
+        if header.index > recovered.snapshot_index:
+            recovered.entries.append((header, body))
+
+    def _follower(self, header: Header) -> GroupLog | None:
+        """The group whose next entry this is, by the chain of CRCs."""
+        found = [
+            log
+            for log in self.groups.values()
+            if log.end.next_index == header.index and log.end.last_crc == header.previous_crc
+        ]
+        return found[0] if len(found) == 1 and header.previous_crc else None
+
+    def lost(self, first_lsn: int) -> None:
+        self._unknown_from = self._unknown_from or first_lsn
+
+    def finish(self) -> None:
+        """The scan is over: what is in the groups now is what there is."""
+        if self._unknown_from:
+            for log in self.groups.values():
+                if self._seen.get(log.id, 0) < self._unknown_from:
+                    log.note(self._judged(log, Damage(log.end.next_offset, None, _LOST)))
+        for number, log in self.groups.items():
+            log.durable = log.end
+            recovered = self.recovered[number]
+            recovered.next_index, recovered.next_offset = log.end.next_index, log.end.next_offset
+            recovered.last_crc, recovered.term = log.end.last_crc, log.end.term
+            recovered.damage = tuple(log.damage)
+
+    # --- damage ------------------------------------------------------------------------------
+
+    def _skip(self, log: GroupLog, end: LogEnd, what: str) -> None:
+        log.skip_to(end, self._judged(log, Damage(log.end.next_offset, end.next_offset, what)))
+
+    def _judged(self, log: GroupLog, damage: Damage) -> Damage:
+        """With the operator's word on it, if there is one."""
+        for accepted in self._accepted.get(log.id, ()):
+            if accepted.covers(damage):
+                return replace(damage, accepted=True)
+        return damage

@@ -1,0 +1,119 @@
+"""The scrub: reads what lies in segment files and checks it, a piece at a time.
+
+Damage is better found while there is still a copy elsewhere than on the day it is needed. A pass
+takes the segments as they are when it comes to them; what retention removes meanwhile is passed
+over. Between two pieces the reading lane is free for readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from hocket.log.group import GroupLog
+from hocket.log.model import Damage, Report
+from hocket.log.segment import Place, Segment
+from hocket.log.segment_reader import SegmentView, verify_segment
+from hocket.log.settings import LogSettings
+from hocket.ports import Disk, Executor
+
+ReportDone = Callable[[Report], None]
+_Outcome = tuple[Place | None, int, list[Damage]]
+
+
+class Scrub:
+    def __init__(
+        self, disk: Disk, executor: Executor, settings: LogSettings, groups: dict[int, GroupLog]
+    ) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._settings = settings
+        self._groups = groups
+        self._report: Report | None = None  # of the pass under way
+        self._left: list[tuple[GroupLog, Segment]] = []  # the next one last
+        self._place: Place | None = None  # in the segment that is next; None: its beginning
+        self._busy = False
+        self._waiting: list[ReportDone] = []
+        self.ended_us = 0  # when the last pass ended
+
+    def hurry(self, done: ReportDone) -> None:
+        """Make a whole pass without pauses, from the beginning, and tell what it found."""
+        self._waiting.append(done)
+        self._begin()
+        self._next()
+
+    def step(self, now_us: int) -> None:
+        """One piece, if a pass is under way or due. Called by the tick."""
+        if self._report is None:
+            interval = self._settings.scrub_interval_us
+            self.ended_us = self.ended_us or now_us
+            if not interval or now_us - self.ended_us < interval:
+                return
+            self._begin()
+        self.ended_us = now_us
+        if not self._busy:
+            self._next()
+
+    def _begin(self) -> None:
+        self._report = Report(groups=len(self._groups))
+        self._place = None
+        self._left = [(log, segment) for log in self._groups.values() for segment in log.segments][
+            ::-1
+        ]
+
+    def _next(self) -> None:
+        while self._left:
+            log, segment = self._left[-1]
+            if segment.written and not log.deleted and segment in log.segments:
+                break
+            self._left.pop()
+            self._place = None
+        if self._busy:
+            return
+        if not self._left:
+            self._end()
+            return
+        record = log.segment_record(segment)
+        view = SegmentView(log.id, record, self._settings.index_interval_bytes)
+        place = self._place or view.start
+        self._busy = True
+        job = partial(verify_segment, self._disk, view, place, self._settings.scrub_step_bytes)
+        self._executor.submit("read", job, partial(self._checked, log, segment, place))
+
+    def _checked(
+        self, log: GroupLog, segment: Segment, place: Place, result: _Outcome | BaseException
+    ) -> None:
+        self._busy = False
+        report = self._report
+        if report is None or not self._left or self._left[-1] != (log, segment):
+            self._next()  # a new pass has begun meanwhile
+            return
+        if isinstance(result, BaseException):
+            if not isinstance(result, OSError):
+                raise result
+            result = (None, 0, self._unreadable(log, segment, result))
+        behind, count, damage = result
+        report.entries += count
+        report.bytes += (behind.position if behind else segment.written) - place.position
+        for each in damage:
+            log.note(each)
+            report.damage.append((log.id, each))
+        self._place = behind
+        if behind is None:
+            self._left.pop()
+        if self._waiting or not self._left:
+            self._next()
+
+    @staticmethod
+    def _unreadable(log: GroupLog, segment: Segment, error: OSError) -> list[Damage]:
+        if log.deleted or segment not in log.segments:
+            return []
+        end = log.segment_record(segment).end_offset
+        return [Damage(segment.base_offset, end, str(error), is_lasting=False)]
+
+    def _end(self) -> None:
+        report, self._report = self._report, None
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            assert report is not None
+            done(report)

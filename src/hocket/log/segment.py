@@ -1,0 +1,157 @@
+"""A segment: a stretch of one group's log in one file, and its sparse index.
+
+The file holds entries back to back and nothing else. It is named by the offset and the index of
+its first entry, so the names alone are the map of the log. The sparse index has a point about
+every 64 KiB; it is kept in memory while the segment grows, written beside it (`.index`) when the
+segment is full, and rebuilt by a scan if that file is missing or does not match its checksum.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+_HEAD = struct.Struct("<8sII")  # magic, CRC of what follows, number of points
+_MAGIC = b"HKTINDX1"
+_COLUMNS = 3
+
+
+class Place(NamedTuple):
+    """Where an entry begins in a segment, and its base offset."""
+
+    position: int
+    offset: int
+
+
+class Points:
+    """A sparse index: places in a segment where an entry begins, in order.
+
+    `stamps[i]` is the latest timestamp of all batches before point i; so the first batch that
+    reaches a time t lies between the last point whose stamp is below t and the next one.
+    """
+
+    __slots__ = ("offsets", "positions", "stamps")
+
+    def __init__(self) -> None:
+        self.offsets = array("Q")
+        self.positions = array("Q")
+        self.stamps = array("Q")
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def add(self, offset: int, position: int, stamp: int) -> None:
+        self.offsets.append(offset)
+        self.positions.append(position)
+        self.stamps.append(stamp)
+
+    def before_offset(self, offset: int) -> Place | None:
+        """Where to read from in order to meet the batch that holds `offset`."""
+        return self._place(bisect_right(self.offsets, offset) - 1)
+
+    def before_time(self, timestamp_us: int) -> Place | None:
+        """Where to read from in order to meet the first batch that reaches this time."""
+        return self._place(bisect_left(self.stamps, timestamp_us) - 1)
+
+    def _place(self, number: int) -> Place | None:
+        """None: the beginning of the segment."""
+        if number < 0:
+            return None
+        return Place(self.positions[number], self.offsets[number])
+
+    def encode(self) -> bytes:
+        columns = self.offsets.tobytes() + self.positions.tobytes() + self.stamps.tobytes()
+        count = len(self).to_bytes(4, "little")
+        return _HEAD.pack(_MAGIC, crc32c(count + columns), len(self)) + columns
+
+    @staticmethod
+    def decode(data: bytes) -> Points | None:
+        """None if this is not a whole index."""
+        if len(data) < _HEAD.size:
+            return None
+        magic, crc, count = _HEAD.unpack_from(data)
+        columns = data[_HEAD.size :]
+        if magic != _MAGIC or len(columns) != _COLUMNS * 8 * count:
+            return None
+        if crc != crc32c(count.to_bytes(4, "little") + columns):
+            return None
+        points = Points()
+        for number, column in enumerate((points.offsets, points.positions, points.stamps)):
+            column.frombytes(columns[number * 8 * count : (number + 1) * 8 * count])
+        return points
+
+
+class SegmentRecord(NamedTuple):
+    """A segment as a checkpoint knows it."""
+
+    base_offset: int
+    first_index: int
+    end_offset: int
+    end_index: int  # behind its last entry
+    size: int
+    max_timestamp: int
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """A segment of a live store. Invariant: written <= size; the file is not shorter than that."""
+
+    group: int
+    base_offset: int
+    first_index: int
+    end_offset: int
+    end_index: int
+    size: int = 0  # with what is still only in memory
+    written: int = 0  # bytes in the file, synced
+    max_timestamp: int = 0
+    points: Points | None = None  # None: not known here (it was opened again, or is long full)
+    full: bool = False  # nothing will be added
+    file_is_clean: bool = False  # this run has cut off, or never made, bytes behind `written`
+    index_is_written: bool = False
+
+    @staticmethod
+    def of(group: int, record: SegmentRecord) -> Segment:
+        return Segment(
+            group, record.base_offset, record.first_index, record.end_offset, record.end_index,
+            record.size, record.size, record.max_timestamp,
+        )  # fmt: skip
+
+    @property
+    def path(self) -> str:
+        return segment_path(self.group, self.base_offset, self.first_index)
+
+    @property
+    def index_path(self) -> str:
+        return index_path(self.path)
+
+    def added(
+        self, size: int, *, base_offset: int, end_offset: int, timestamp: int, interval: int
+    ) -> None:
+        """An entry of `size` bytes was appended; keep the sparse index up."""
+        points = self.points
+        if points is not None and (
+            not points.positions or self.size - points.positions[-1] >= interval
+        ):
+            points.add(base_offset, self.size, self.max_timestamp)
+        self.size += size
+        self.end_offset = end_offset
+        self.end_index += 1
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+
+
+def group_directory(group: int) -> str:
+    return f"groups/{group}"
+
+
+def segment_path(group: int, base_offset: int, first_index: int) -> str:
+    return f"groups/{group}/{base_offset:020}-{first_index:020}.log"
+
+
+def index_path(path: str) -> str:
+    return path.removesuffix(".log") + ".index"

@@ -1,0 +1,303 @@
+"""Reading segment files: jobs for the reading lane, with no state but what they are given.
+
+Nothing leaves here unverified: header and body of every entry are checked. Where they do not
+match, the offsets are named, and what stands behind the bad spot is found again, because entries
+lie at multiples of 8 and their headers have a checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from hocket.errors import CorruptData
+from hocket.log.model import Damage, ReadResult
+from hocket.log.segment import Place, Points, SegmentRecord, index_path, segment_path
+from hocket.ports import Disk, File
+from hocket.wire.entry import HEADER_BYTES, Header, Kind, unpack_header
+
+CHUNK_BYTES = 256 << 10  # of a scan
+READ_BYTES_MAX = 16 << 20  # of one look at the disk; one entry may need more
+_BATCH = int(Kind.BATCH)
+_HEADER_WORDS = "the header does not match its checksum, in {}"
+_BODY_WORDS = "does not match its checksum, in {}"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentView:
+    """What a job needs to know of a segment."""
+
+    group: int
+    record: SegmentRecord  # as far as it is written
+    interval: int  # between two points of a sparse index
+
+    @property
+    def path(self) -> str:
+        return segment_path(self.group, self.record.base_offset, self.record.first_index)
+
+    @property
+    def start(self) -> Place:
+        return Place(0, self.record.base_offset)
+
+
+class Met(NamedTuple):
+    """An entry of a segment, or a bad spot."""
+
+    position: int
+    header: Header | None  # None: a bad spot
+    data: memoryview  # the part of the file that holds it,
+    start: int  # and where it begins there
+    damage: Damage | None  # also with a header, if its body is not whole
+
+
+@dataclass(slots=True)
+class SegmentRead:
+    """What a reading job brings back."""
+
+    result: ReadResult | None = None
+    offset: int | None = None  # of a search by time
+    damage: list[Damage] = field(default_factory=list)
+    points: Points | None = None  # if they had to be fetched
+
+
+class _Window:
+    """A part of the file in memory, moved along; at least as much as is asked for."""
+
+    def __init__(self, file: File, size: int, chunk: int) -> None:
+        self._file = file
+        self.size = min(size, file.size())  # less only if somebody cut the file
+        self._chunk = max(chunk, HEADER_BYTES)
+        self.data = memoryview(b"")
+        self.start = 0  # in the file
+
+    def at(self, position: int, length: int) -> memoryview:
+        """`length` bytes from `position`, fewer at the end of the segment."""
+        length = min(length, self.size - position)
+        within = position - self.start
+        if within < 0 or within + length > len(self.data):
+            wanted = min(max(length, self._chunk), self.size - position)
+            self.data = memoryview(self._file.read(wanted, position))
+            self.start = position
+            within = 0
+        return self.data[within : within + length]
+
+    def drop_cache(self, position: int) -> None:
+        self._file.drop_cache(position, self.start + len(self.data) - position)
+
+
+def walk(
+    view: SegmentView, window: _Window, place: Place, *, bodies_from: int = 0
+) -> Iterator[Met]:
+    """The entries from `place` on; bodies are checked of what ends at `bodies_from` or later."""
+    size = view.record.size
+    position, expected = place
+    while position < size:
+        header = _header_at(window, position, view)
+        if header is None:
+            after, found = _behind(window, position + 8, view)
+            end = found.base_offset if found else view.record.end_offset
+            words = _HEADER_WORDS.format(view.path)
+            damage = Damage(expected, end, words, is_lasting=False)
+            yield Met(position, None, window.data, 0, damage)
+            position, expected = after, end
+            continue
+        bad = header.end_offset >= bodies_from and not _body_is_whole(window, position, header)
+        damage_or_none = None
+        if bad:
+            words = _BODY_WORDS.format(view.path)
+            damage_or_none = Damage(header.base_offset, header.end_offset, words, is_lasting=False)
+        yield Met(position, header, window.data, position - window.start, damage_or_none)
+        position += header.size
+        expected = header.end_offset
+
+
+def _body_is_whole(window: _Window, position: int, header: Header) -> bool:
+    entry = window.at(position, header.size)
+    return crc32c(entry[HEADER_BYTES : HEADER_BYTES + header.length]) == header.body_crc
+
+
+def _header_at(window: _Window, position: int, view: SegmentView) -> Header | None:
+    if position + HEADER_BYTES > window.size:
+        return None
+    try:
+        header = unpack_header(window.at(position, HEADER_BYTES))
+    except CorruptData:
+        return None
+    record = view.record
+    belongs = record.first_index <= header.index < record.end_index
+    return header if belongs and position + header.size <= window.size else None
+
+
+def _behind(window: _Window, position: int, view: SegmentView) -> tuple[int, Header | None]:
+    """The next entry behind a bad spot; the end of the segment if there is none."""
+    while position + HEADER_BYTES <= window.size:
+        header = _header_at(window, position, view)
+        if header is not None:
+            return position, header
+        position += 8
+    return view.record.size, None
+
+
+# --- the jobs --------------------------------------------------------------------------------
+
+
+def read_batches(
+    disk: Disk,
+    view: SegmentView,
+    place: Place | None,
+    offset: int,
+    *,
+    bytes_max: int,
+    end_offset: int,
+) -> SegmentRead:
+    """Batches from the one that holds `offset`, as many as fit, at least one, up to damage.
+
+    `place` is where to begin; None: the sparse index has to be fetched first.
+    """
+    read = SegmentRead()
+    file = disk.open(view.path)
+    try:
+        if place is None:
+            place = _fetch_points(disk, view, file, read).before_offset(offset) or view.start
+        chunk = min(max(bytes_max, 0) + view.interval, READ_BYTES_MAX)
+        window = _Window(file, view.record.size, chunk)
+        entries = walk(view, window, place, bodies_from=offset + 1)
+        _collect(read, entries, offset, bytes_max, end_offset)
+        window.drop_cache(place.position)
+    finally:
+        file.close()
+    return read
+
+
+def _collect(
+    read: SegmentRead, entries: Iterator[Met], offset: int, bytes_max: int, end_offset: int
+) -> None:
+    pieces = _Pieces()
+    start = end = offset
+    for met in entries:
+        if met.damage is not None and (met.damage.end or 0) > offset:
+            read.damage.append(met.damage)
+            break
+        header = met.header
+        if header is None or header.kind != _BATCH or header.end_offset <= offset:
+            continue
+        too_much = pieces.bytes > 0 and pieces.bytes + header.size > bytes_max
+        if header.base_offset >= end_offset or too_much:
+            break
+        if not pieces.bytes:
+            start = header.base_offset
+        pieces.add(met.data, met.start, met.start + header.size)
+        end = header.end_offset
+    if pieces.bytes or not read.damage:
+        read.result = ReadResult(pieces.slices(), start, end, pieces.bytes)
+
+
+class _Pieces:
+    """Gathers entries into as few slices as possible."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[memoryview, int, int]] = []
+        self.bytes = 0
+
+    def add(self, data: memoryview, start: int, end: int) -> None:
+        self.bytes += end - start
+        if self._runs:
+            last, run_start, run_end = self._runs[-1]
+            if last is data and run_end == start:
+                self._runs[-1] = (data, run_start, end)
+                return
+        self._runs.append((data, start, end))
+
+    def slices(self) -> list[memoryview]:
+        return [data[start:end] for data, start, end in self._runs]
+
+
+def find_time(
+    disk: Disk, view: SegmentView, place: Place | None, timestamp_us: int, *, from_offset: int
+) -> SegmentRead:
+    """The first offset from `from_offset` on whose batch reaches this time; None if none does."""
+    read = SegmentRead()
+    file = disk.open(view.path)
+    try:
+        if place is None:
+            place = _fetch_points(disk, view, file, read).before_time(timestamp_us) or view.start
+        window = _Window(file, view.record.size, view.interval)
+        for met in walk(view, window, place, bodies_from=view.record.end_offset + 1):
+            header = met.header
+            if header is None or header.kind != _BATCH or header.end_offset <= from_offset:
+                continue
+            if header.max_timestamp >= timestamp_us:
+                read.offset = max(header.base_offset, from_offset)
+                break
+        window.drop_cache(place.position)
+    finally:
+        file.close()
+    return read
+
+
+def verify_segment(
+    disk: Disk, view: SegmentView, place: Place, bytes_max: int
+) -> tuple[Place | None, int, list[Damage]]:
+    """Check entries from `place` on, about `bytes_max` of them.
+
+    Returns (where to go on, or None at the end; how many entries; what is damaged).
+    """
+    damage: list[Damage] = []
+    count = 0
+    behind: Place | None = None
+    offset = place.offset
+    file = disk.open(view.path)
+    try:
+        window = _Window(file, view.record.size, CHUNK_BYTES)
+        for met in walk(view, window, place):
+            if met.position >= place.position + bytes_max:
+                behind = Place(met.position, offset)
+                break
+            count += met.header is not None
+            if met.damage is not None:
+                damage.append(met.damage)
+            offset = met.header.end_offset if met.header else (met.damage and met.damage.end) or 0
+        window.drop_cache(place.position)
+    finally:
+        file.close()
+    return behind, count, damage
+
+
+def walk_segment(disk: Disk, view: SegmentView) -> Iterator[Met]:
+    """Everything in a segment, checked."""
+    file = disk.open(view.path)
+    try:
+        yield from walk(view, _Window(file, view.record.size, CHUNK_BYTES), view.start)
+    finally:
+        file.close()
+
+
+def _fetch_points(disk: Disk, view: SegmentView, file: File, read: SegmentRead) -> Points:
+    """From beside the segment, or by a scan of it."""
+    points: Points | None = None
+    if disk.exists(index_path(view.path)):
+        sidecar = disk.open(index_path(view.path))
+        try:
+            points = Points.decode(sidecar.read(sidecar.size(), 0))
+        finally:
+            sidecar.close()
+    read.points = points or _scan_points(view, file)
+    return read.points
+
+
+def _scan_points(view: SegmentView, file: File) -> Points:
+    points = Points()
+    latest = 0
+    window = _Window(file, view.record.size, CHUNK_BYTES)
+    for met in walk(view, window, view.start, bodies_from=view.record.end_offset + 1):
+        header = met.header
+        if header is None:
+            continue
+        if not len(points) or met.position - points.positions[-1] >= view.interval:
+            points.add(header.base_offset, met.position, latest)
+        if header.kind == _BATCH:
+            latest = max(latest, header.max_timestamp)
+    return points

@@ -1,0 +1,38 @@
+"""What can be set: for the whole store, and for one group. The defaults suit a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hocket.model import DAY_US, MINUTE_US, SECOND_US
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    memory_retention_us: int = 10 * MINUTE_US
+    memory_bytes_max: int = 256 << 20  # wins over the time
+    segment_bytes_max: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Limits of a store. Tests make them tiny, so that every edge is met often."""
+
+    where: str = "the data directory"  # for messages
+    new_store_id: str = ""  # of a store that is created; by chance if empty
+    wal_file_bytes: int = 64 << 20  # files grow up to this, from the least by doubling
+    wal_file_bytes_min: int = 1 << 20  # so that a small broker starts at once
+    wal_files_ready: int = 1  # written ahead of use
+    commit_bytes_max: int = 16 << 20  # of one group commit (a larger entry goes alone)
+    undurable_bytes_max: int = 64 << 20  # staged and not yet durable: beyond it `congested`
+    unwritten_bytes_max: int = 256 << 20  # not yet in a segment: beyond it `congested`
+    checkpoint_bytes: int = 32 << 20  # so much WAL since the last checkpoint makes the next due
+    checkpoint_interval_us: int = 5 * SECOND_US  # ... or so much time, if anything was appended
+    mark_after_us: int = 200_000  # a log idle for so long says in the WAL what is durable
+    retry_us: int = SECOND_US  # a full disk is tried again after this
+    slab_bytes: int = 1 << 20
+    slab_bytes_min: int = 4 << 10
+    index_interval_bytes: int = 64 << 10
+    reserve_bytes: int = 1 << 20  # kept aside so that a full disk can still be tidied
+    scrub_interval_us: int = DAY_US  # a pass over all segments; 0: never by itself
+    scrub_step_bytes: int = 1 << 20  # of one step, which is one tick

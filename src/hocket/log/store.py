@@ -1,0 +1,454 @@
+"""The log store: every group's log on one WAL, in memory and in segment files.
+
+Rule 1: all state here and below is touched by the node's thread only. Slow work is a job with
+        plain values and views of bytes that never change; its outcome comes back as a call.
+Rule 2: an entry is acknowledged (`log_durable`) only when its envelope is synced, and leaves
+        memory only when its segment file is.
+Rule 3: nothing is cut off or skipped in silence. What does not match its checksum is named.
+
+An append puts the entry into the memory tier, where it can be read at once; `flush` starts a group
+commit; a checkpoint, now and then, moves what is durable into segment files and frees the WAL.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from hocket.errors import CorruptData, HocketError, OutOfRange, StorageFull, StoreStopped
+from hocket.log.checkpointer import Checkpointer
+from hocket.log.directory import open_directory, salt_of
+from hocket.log.group import GroupLog
+from hocket.log.model import (
+    FIRST_INDEX,
+    Damage,
+    GroupStats,
+    LogEnd,
+    LogObserver,
+    NewEntry,
+    OffsetDone,
+    ReadDone,
+    ReadResult,
+    RecoveredGroup,
+    Report,
+    SegmentInfo,
+)
+from hocket.log.recovery import recover
+from hocket.log.scrub import Scrub
+from hocket.log.segment import Segment, SegmentRecord
+from hocket.log.segment_reader import SegmentRead, SegmentView, find_time, read_batches
+from hocket.log.settings import GroupSettings, LogSettings
+from hocket.log.wal import Wal
+from hocket.ports import Clock, Disk, Executor
+from hocket.wire.entry import HEADER_BYTES, padded
+
+__all__ = [
+    "FIRST_INDEX", "Damage", "GroupSettings", "GroupStats", "LogObserver", "LogSettings",
+    "LogStore", "NewEntry", "ReadResult", "RecoveredGroup", "Report", "SegmentInfo",
+]  # fmt: skip
+
+INDEXES_MAX = 256  # sparse indexes of full segments that are kept in memory
+READ_LANE = "read"
+
+
+class LogStore:
+    """See the module. `recovered` may be cleared once its content has been taken over.
+
+    A group is known after `configure`, or if `open` recovered it. What is recovered and not wanted
+    must be deleted again: a deletion that no checkpoint has seen is forgotten by a crash.
+    """
+
+    def __init__(
+        self, disk: Disk, executor: Executor, clock: Clock, settings: LogSettings,
+        observer: LogObserver,
+    ) -> None:  # fmt: skip
+        """Use `open`."""
+        self._disk = disk
+        self._executor = executor
+        self._clock = clock
+        self._settings = settings
+        self._observer = observer
+        self.store_id = open_directory(disk, settings.where, settings.new_store_id)
+        try:
+            found = recover(disk, self.store_id, settings, clock.now_us())
+        except BaseException:
+            disk.unlock()
+            raise
+        self._groups = found.groups
+        self.recovered = found.recovered
+        self._wal = Wal(
+            disk, executor, settings, salt_of(self.store_id),
+            durable=self._durable, failed=self._failed, room=self._check_room,
+        )  # fmt: skip
+        self._checkpointer = Checkpointer(
+            disk, executor, settings, self._groups, self._wal, found.checkpoint,
+            snapshot=observer.snapshot, written=self._written, published=self._published,
+            failed=self._failed,
+        )  # fmt: skip
+        self._scrub = Scrub(disk, executor, settings, self._groups)
+        self._indexed: deque[Segment] = deque()  # full segments whose sparse index is in memory
+        self._unwritten = sum(log.unwritten_bytes for log in self._groups.values())
+        self._memory_is_due = False  # something has to leave memory, and is not yet written
+        self._owes_room = False  # somebody was told to wait
+        self._stopped: StoreStopped | None = None
+        self._closed = False
+        now_us = clock.now_us()
+        self._appended_us = self._checkpointed_us = self._retried_us = now_us
+        self._wal.start(found.wal, [log for log in self._groups.values() if log.commits])
+        self._checkpointer.remove_strangers()
+
+    @classmethod
+    def open(
+        cls, disk: Disk, executor: Executor, clock: Clock, settings: LogSettings,
+        observer: LogObserver,
+    ) -> LogStore:  # fmt: skip
+        """Lock the directory, recover what is there, or begin. Waits for the disk.
+
+        Raises NotADataDirectory, NewerFormat, DataDirectoryInUse; CorruptData if the checkpoint
+        itself cannot be read. Damage elsewhere is in `recovered`.
+        """
+        return cls(disk, executor, clock, settings, observer)
+
+    # --- groups ----------------------------------------------------------------------------------
+
+    def configure(self, group: int, settings: GroupSettings) -> None:
+        """Create the group if it is new, and set its limits. May be called again."""
+        log = self._groups.get(group)
+        if log is None:
+            log = self._groups[group] = GroupLog(group, self._settings)
+        log.settings = settings
+
+    def delete_group(self, group: int) -> None:
+        log = self._groups.pop(group)
+        log.deleted = True
+        self._unwritten -= log.unwritten_bytes
+        self._wal.forget(log)
+        self._checkpointer.delete(log)
+
+    def set_log_start(self, group: int, offset: int) -> None:
+        """Retention: records before `offset` cannot be read any more.
+
+        Segments that lie wholly before it are removed when the next checkpoint has recorded that.
+        """
+        log = self._groups[group]
+        if offset > log.end.next_offset:
+            raise OutOfRange(
+                f"the log of group {group} cannot start at {offset}: it ends at "
+                f"{log.end.next_offset}"
+            )
+        if offset > log.log_start:
+            log.log_start = offset
+            self._checkpointer.changed = True
+
+    def segments(self, group: int) -> list[SegmentInfo]:
+        """Oldest first, with what is still only in memory."""
+        return [
+            SegmentInfo(each.base_offset, each.end_offset, each.size, each.max_timestamp)
+            for each in self._groups[group].segments
+        ]
+
+    def stats(self, group: int) -> GroupStats:
+        log = self._groups[group]
+        memory_start = log.memory.start_offset
+        return GroupStats(
+            start=log.log_start,
+            memory_start=max(
+                log.end.next_offset if memory_start is None else memory_start, log.log_start
+            ),
+            memory_bytes=log.memory.bytes,
+            disk_bytes=sum(segment.written for segment in log.segments),
+            memory_reads=log.memory_reads,
+            disk_reads=log.disk_reads,
+            problem=log.problem,
+        )
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def admit(self, group: int, size: int) -> None:
+        """Whether an entry of so many bytes could be made durable; nothing is changed by it.
+
+        Raises StoreStopped, StorageFull, or CorruptData if the group's end is damaged.
+        """
+        log = self._groups[group]
+        if self._stopped is not None:
+            raise self._stopped
+        if log.damage and log.tail_damage is not None:
+            raise CorruptData(
+                f"nothing can be added to group {group}: {log.tail_damage}; put the data directory "
+                "back from a copy, or accept the loss"
+            )
+        try:
+            self._wal.admit(size)
+        except StorageFull:
+            self._owes_room = True
+            raise
+
+    def append(self, group: int, entry: NewEntry, *, admitted: bool = False) -> None:
+        """Stage an entry: readable at once, durable when `log_durable` says so.
+
+        Raises what `admit` does, and then nothing has changed. With `admitted` the caller has asked
+        before it changed anything itself, and the entry is staged in any case: should the disk be
+        full by now it becomes durable when there is room, and on a stopped store never.
+        """
+        log = self._groups[group]
+        size = HEADER_BYTES + padded(memoryview(entry.body).nbytes)
+        if not admitted:
+            self.admit(group, size)
+        self._appended_us = now_us = self._clock.now_us()
+        log.append(entry, now_us)
+        self._wal.stage(log, size)
+        self._unwritten += size
+        if log.memory.bytes > log.settings.memory_bytes_max:
+            self._evict(log, now_us)
+
+    def flush(self) -> None:
+        """The end of the driver's turn: start a group commit, unless one is under way."""
+        self._wal.flush()
+        self._checkpoint_if_due(self._clock.now_us())
+
+    @property
+    def congested(self) -> bool:
+        """Too much is not yet durable, or not yet in segments: wait for `log_room`."""
+        congested = (
+            self._wal.staged_bytes > self._settings.undurable_bytes_max
+            or self._unwritten > self._settings.unwritten_bytes_max
+        )
+        self._owes_room |= congested
+        return congested
+
+    def _durable(self, ends: list[tuple[GroupLog, LogEnd]]) -> None:
+        through = {log.id: end.next_index - 1 for log, end in ends if not log.deleted}
+        if through:
+            self._observer.log_durable(through)
+        self._checkpointer.wal_is_durable()
+        self._check_room()
+
+    def _check_room(self) -> None:
+        if self._owes_room and not self._wal.full and not self.congested:
+            self._owes_room = False
+            self._observer.log_room()
+
+    def _failed(self, error: BaseException) -> None:
+        self._wal.stopped = self._checkpointer.stopped = True
+        if self._stopped is None:
+            self._stopped = StoreStopped(
+                f"the disk of {self._settings.where} failed ({error}); nothing more is written; "
+                "see to the disk, then start the broker again"
+            )
+            self._observer.log_stopped(self._stopped)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def read(
+        self, group: int, offset: int, *, bytes_max: int, end_offset: int, done: ReadDone
+    ) -> ReadResult | None:
+        """Batches from the one that holds `offset`, below `end_offset`; at least one, if there is.
+
+        From memory at once. Otherwise None, and `done` is called later, with the result or a
+        CorruptData, OutOfRange. Raises OutOfRange for an offset outside the log, and CorruptData
+        for one in a damaged range.
+        """
+        log = self._groups[group]
+        if not log.log_start <= offset <= log.end.next_offset:
+            raise OutOfRange(
+                f"offset {offset} is outside the log of group {group}, which holds "
+                f"{log.log_start} to {log.end.next_offset}"
+            )
+        if log.damage:
+            offset = log.readable_from(offset)
+            end_offset = log.readable_until(offset, end_offset)
+        end_offset = min(end_offset, log.end.next_offset)
+        if offset >= end_offset:
+            return ReadResult([], offset, offset, 0)
+        memory_start = log.memory.start_offset
+        if memory_start is not None and offset >= memory_start:
+            log.memory_reads += 1
+            return log.memory.read(offset, bytes_max=bytes_max, end_offset=end_offset)
+        log.disk_reads += 1
+        segment = log.segment_of(offset)
+        view = self._view(log, segment)
+        place = None
+        if segment.points is not None:
+            place = segment.points.before_offset(offset) or view.start
+        job = partial(
+            read_batches, self._disk, view, place, offset,
+            bytes_max=bytes_max, end_offset=end_offset,
+        )  # fmt: skip
+        self._executor.submit(READ_LANE, job, partial(self._read_done, log, segment, offset, done))
+        return None
+
+    def _read_done(
+        self, log: GroupLog, segment: Segment, offset: int, done: ReadDone,
+        read: SegmentRead | BaseException,
+    ) -> None:  # fmt: skip
+        if isinstance(read, BaseException):
+            done(self._read_error(log, segment, offset, read))
+            return
+        self._learn(log, segment, read)
+        if read.result is not None:
+            done(read.result)
+        else:
+            done(CorruptData(f"group {log.id}: {read.damage[0]} cannot be read"))
+
+    def _learn(self, log: GroupLog, segment: Segment, read: SegmentRead) -> None:
+        for damage in read.damage:
+            log.note(damage)
+        if read.points is None or segment.points is not None:
+            return
+        segment.points = read.points
+        if segment.full:
+            self._indexed.append(segment)
+            if len(self._indexed) > INDEXES_MAX:
+                self._indexed.popleft().points = None
+
+    def _read_error(
+        self, log: GroupLog, segment: Segment, offset: int, error: BaseException
+    ) -> HocketError:
+        if not isinstance(error, OSError):
+            raise error
+        if log.deleted or offset < log.log_start:
+            return OutOfRange(
+                f"offset {offset} of group {log.id} was removed while it was being read"
+            )
+        return CorruptData(
+            f"group {log.id}: offsets {offset} to {segment.end_offset - 1} cannot be read: {error}"
+        )
+
+    def offset_at_time(self, group: int, timestamp_us: int, done: OffsetDone) -> int | None:
+        """The first offset whose batch's latest timestamp is not before this; the end if none is.
+
+        At once if memory can tell; otherwise None, and `done` is called later.
+        """
+        log = self._groups[group]
+        return self._search(log, timestamp_us, log.log_start, done)
+
+    def _search(
+        self, log: GroupLog, timestamp_us: int, from_offset: int, done: OffsetDone
+    ) -> int | None:
+        memory_start = log.memory.start_offset
+        for segment in log.segments:
+            if segment.end_offset <= from_offset or segment.max_timestamp < timestamp_us:
+                continue
+            start = max(from_offset, segment.base_offset)
+            if memory_start is not None and start >= memory_start:
+                found = log.memory.offset_at_time(timestamp_us, from_offset=start)
+                return log.end.next_offset if found is None else found
+            view = self._view(log, segment)
+            place = None
+            if segment.points is not None:
+                place = segment.points.before_time(timestamp_us) or view.start
+            job = partial(find_time, self._disk, view, place, timestamp_us, from_offset=start)
+            outcome = partial(self._searched, log, segment, view.record, timestamp_us, done)
+            self._executor.submit(READ_LANE, job, outcome)
+            return None
+        return log.end.next_offset
+
+    def _searched(
+        self, log: GroupLog, segment: Segment, record: SegmentRecord, timestamp_us: int,
+        done: OffsetDone, read: SegmentRead | BaseException,
+    ) -> None:  # fmt: skip
+        if isinstance(read, BaseException):
+            done(self._read_error(log, segment, record.base_offset, read))
+            return
+        self._learn(log, segment, read)
+        found = read.offset
+        if found is None:
+            found = self._search(log, timestamp_us, record.end_offset, done)
+        if found is not None:
+            done(found)
+
+    def _view(self, log: GroupLog, segment: Segment) -> SegmentView:
+        return SegmentView(log.id, log.segment_record(segment), self._settings.index_interval_bytes)
+
+    # --- time passes -------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """To be called about every 100 ms: eviction, the idle mark, checkpoints, the scrub."""
+        now_us = self._clock.now_us()
+        for log in self._groups.values():
+            if log.memory.slabs:
+                self._evict(log, now_us)
+        if self._stopped is None:
+            if now_us - self._retried_us >= self._settings.retry_us:
+                self._retried_us = now_us
+                self._wal.retry()
+            if self._wal.needs_mark and now_us - self._appended_us >= self._settings.mark_after_us:
+                self._wal.mark()
+            self._checkpoint_if_due(now_us)
+        self._scrub.step(now_us)
+
+    def checkpoint_now(self, done: Callable[[HocketError | None], None] | None = None) -> None:
+        """Make a checkpoint of all that is durable now; `done(None)` when it is published."""
+        if self._stopped is not None:
+            if done:
+                done(self._stopped)
+            return
+        self._checkpointer.when_done(done or (lambda _: None))
+        self._start_checkpoint()
+
+    def scrub(self, done: Callable[[Report], None]) -> None:
+        """Read and check everything in segment files; `done` gets what was found."""
+        self._scrub.hurry(done)
+
+    def close(self) -> None:
+        """Make everything durable, checkpoint it, and unlock. Waits for the disk.
+
+        After an error of the disk, or with a full one, what is in the WAL stays there for the next
+        `open`; what could not be made durable was never acknowledged.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._wal.flush()
+            self._executor.drain()
+            if self._stopped is None:
+                self._start_checkpoint()
+                self._executor.drain()
+        finally:
+            self._wal.close()
+            self._disk.unlock()
+
+    def _evict(self, log: GroupLog, now_us: int) -> None:
+        settings = log.settings
+        if log.memory.evict(
+            appended_until_us=max(now_us - settings.memory_retention_us, 0),
+            bytes_max=settings.memory_bytes_max,
+        ):
+            self._memory_is_due = True
+
+    def _checkpoint_if_due(self, now_us: int) -> None:
+        if self._checkpointer.running or not (self._unwritten or self._checkpointer.changed):
+            return
+        since_us = now_us - self._checkpointed_us
+        if self._checkpointer.full or self._wal.full:
+            due = since_us >= self._settings.retry_us
+        else:
+            due = (
+                self._wal.bytes_since_checkpoint >= self._settings.checkpoint_bytes
+                or since_us >= self._settings.checkpoint_interval_us
+                or self._memory_is_due
+            )
+        if due:
+            self._checkpointed_us = now_us
+            self._start_checkpoint()
+
+    def _start_checkpoint(self) -> None:
+        if not self._checkpointer.running:
+            self._memory_is_due = False
+            self._wal.bytes_since_checkpoint = 0
+            self._checkpointer.start()
+
+    def _written(self, size: int) -> None:
+        self._unwritten -= size
+        now_us = self._clock.now_us()
+        for log in self._groups.values():
+            if log.memory.slabs:
+                self._evict(log, now_us)
+        self._check_room()
+
+    def _published(self) -> None:
+        self._check_room()
+        if self._checkpointer.wanted:
+            self._start_checkpoint()

@@ -1,0 +1,115 @@
+"""Looking into a data directory while no broker runs on it: for the command line.
+
+`verify` changes nothing. `accept_loss` writes down that the operator knows what is lost; from the
+next start on readers skip it, and a group whose end was in doubt takes entries again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hocket.log.directory import ACCEPTED, lock_existing, write_json
+from hocket.log.model import Damage, Report
+from hocket.log.recovery import Recovery, read_accepted, recover
+from hocket.log.segment import SegmentRecord
+from hocket.log.segment_reader import SegmentView, walk_segment
+from hocket.log.settings import LogSettings
+from hocket.ports import Disk
+
+
+def verify(disk: Disk, where: str = "the data directory") -> Report:
+    """Read everything: the checkpoint, the WAL, every segment. Takes the lock meanwhile."""
+    settings = LogSettings(where=where)
+    store_id = lock_existing(disk, where)
+    try:
+        found = recover(disk, store_id, settings, now_us=0)
+        for file in (*found.wal.used, *found.wal.spare):
+            file.file.close()
+        report = Report(store_id, groups=len(found.groups))
+        for group in sorted(found.groups):
+            _verify_group(disk, found, group, report)
+        for file in found.wal.used:
+            if file.damaged:
+                report.remarks.append(f"WAL file {file.number} has damage in it")
+    finally:
+        disk.unlock()
+    return report
+
+
+def accept_loss(disk: Disk, group: int, where: str = "the data directory") -> list[Damage]:
+    """Accept everything that is damaged in a group. Returns what was accepted now."""
+    report = verify(disk, where)
+    lock_existing(disk, where)
+    try:
+        accepted = read_accepted(disk)
+        news = [
+            replace(damage, accepted=True)
+            for number, damage in report.damage
+            if number == group and not damage.accepted
+        ]
+        accepted.setdefault(group, []).extend(news)
+        rows = [
+            {"group": number, "start": damage.start, "end": damage.end, "what": damage.what}
+            for number, losses in sorted(accepted.items())
+            for damage in losses
+        ]
+        write_json(disk, ACCEPTED, rows)
+    finally:
+        disk.unlock()
+    return news
+
+
+def _verify_group(disk: Disk, found: Recovery, group: int, report: Report) -> None:
+    log = found.groups[group]
+    damages = list(log.damage)
+    last_crc: int | None = None  # None: not known
+    next_index = 0
+    for record in log.record.segments:
+        if record.first_index != next_index:
+            last_crc = None
+        for damage, crc in _verify_segment(disk, group, record, last_crc, report):
+            last_crc = crc
+            if damage is not None:
+                damages.append(damage)
+        next_index = record.end_index
+    report.entries += len(found.recovered[group].entries)
+    report.bytes += log.unwritten_bytes
+    is_chained = next_index == log.record.end.next_index and last_crc is not None
+    if is_chained and last_crc != log.record.end.last_crc:
+        end = log.record.end.next_offset
+        damages.append(Damage(end, end, "the segments do not end with the entry recorded"))
+    known = [damage for damage in damages if damage.accepted]
+    for damage in damages:
+        is_known = damage.accepted or any(each.covers(damage) for each in known)
+        report.damage.append((group, replace(damage, accepted=is_known)))
+
+
+def _verify_segment(
+    disk: Disk, group: int, record: SegmentRecord, last_crc: int | None, report: Report
+) -> list[tuple[Damage | None, int | None]]:
+    """(damage or None, CRC of the last entry if it is known), for every step that matters."""
+    view = SegmentView(group, record, interval=0)
+    steps: list[tuple[Damage | None, int | None]] = []
+    report.bytes += record.size
+    try:
+        for met in walk_segment(disk, view):
+            damage = met.damage
+            header = met.header
+            if header is None:
+                last_crc = None
+            else:
+                report.entries += 1
+                if damage is None and last_crc not in (None, header.previous_crc):
+                    damage = Damage(
+                        header.base_offset, header.end_offset,
+                        f"does not follow the entry before it, in {view.path}", is_lasting=False,
+                    )  # fmt: skip
+                last_crc = header.crc
+            if damage is not None:
+                steps.append((damage, last_crc))
+    except OSError as error:
+        words = f"{view.path} cannot be read: {error}"
+        steps.append((Damage(record.base_offset, record.end_offset, words, is_lasting=False), None))
+        last_crc = None
+    steps.append((None, last_crc))
+    return steps

@@ -1,0 +1,446 @@
+"""The write-ahead log: one for all groups of a data directory.
+
+Theory: appended entries wait in their slabs until a commit takes them; a commit is one envelope,
+written and synced by one call. The next commit starts when the last one has ended, and takes
+whatever has come meanwhile: nobody lingers, and the busier it is the larger the commits.
+
+Files are written full of zeros before they are used, so that a commit changes no metadata and
+needs no space. Their numbers only grow. A file that is not needed any more is renamed to the next
+number and used again; every envelope names the number of its file, so what an older life left
+behind is never taken for new. A store that is opened goes on in a file that no run before it has
+written to under that number: what a torn write left behind stays where it is, and is never read.
+
+Rule: a rename or a new name is synced before anything is committed under it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from hocket.errors import StorageFull
+from hocket.log import envelope
+from hocket.log.directory import DAMAGED, WAL
+from hocket.log.envelope import ALIGNMENT, SECTION_BYTES, Draft, aligned, envelope_bytes
+from hocket.log.group import GroupLog
+from hocket.log.model import LogEnd
+from hocket.log.settings import LogSettings
+from hocket.ports import Disk, Executor, File
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NEW_PATH = f"{WAL}/new"
+_ZEROS = bytes(1 << 20)
+_ADMISSION_MARGIN = 4096  # headers, table and padding of the commit that an entry goes into
+
+
+def wal_path(number: int) -> str:
+    return f"{WAL}/{number:012}.wal"
+
+
+def number_of(name: str) -> int | None:
+    stem, _, suffix = name.partition(".")
+    return int(stem) if suffix == "wal" and stem.isdecimal() else None
+
+
+@dataclass(slots=True, eq=False)
+class WalFile:
+    number: int
+    file: File
+    size: int
+    position: int = 0  # where the next envelope goes
+    last_lsn: int = 0
+    damaged: bool = False
+
+    @property
+    def room(self) -> int:
+        return self.size - self.position
+
+
+@dataclass(slots=True)
+class Commit:
+    """An envelope on its way to the disk."""
+
+    draft: Draft
+    file: WalFile
+    position: int
+    ends: list[tuple[GroupLog, LogEnd]]
+    bytes: int  # of entries
+
+
+@dataclass(slots=True)
+class WalStart:
+    """What recovery hands over."""
+
+    next_lsn: int = 1
+    next_number: int = 1
+    used: list[WalFile] = field(default_factory=list)  # still needed, oldest first
+    spare: list[WalFile] = field(default_factory=list)  # not needed; to be used again
+
+
+class Wal:
+    """Commits staged entries, and keeps files ready for them.
+
+    `durable(ends)`, `failed(error)` and `room()` are called on the node's thread: a commit is
+    durable; the disk failed and the WAL has stopped for good; there is room again after a
+    `StorageFull`.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        executor: Executor,
+        settings: LogSettings,
+        salt: int,
+        *,
+        durable: Callable[[list[tuple[GroupLog, LogEnd]]], None],
+        failed: Callable[[BaseException], None],
+        room: Callable[[], None],
+    ) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._settings = settings
+        self._salt = salt
+        self._tell_durable = durable
+        self._tell_failed = failed
+        self._tell_room = room
+        self._used: list[WalFile] = []
+        self._current: WalFile | None = None
+        self._ready: deque[WalFile] = deque()
+        self._next_number = 1
+        self._file_bytes = aligned(settings.wal_file_bytes_min)  # of the next new file
+        self._preparing = 0  # files being made or renamed
+        self._wanted_bytes = 0  # a file of this size is needed for an entry that waits
+        self._staged: dict[GroupLog, None] = {}
+        self._touched: list[GroupLog] = []  # by the last envelope
+        self._dirty: dict[GroupLog, None] = {}  # touched since the last checkpoint, and durable
+        self._commit: Commit | None = None
+        self._stalled = False  # the commit met a full disk and waits to be written again
+        self._was_stalled = False  # ... and is being written again
+        self._marked = True  # the last envelope was a bare mark
+        self.full = ""  # why no file can be made ready; empty when that is not so
+        self.stopped = False
+        self.next_lsn = 1
+        self.durable_lsn = 0
+        self.staged_bytes = 0  # not yet durable
+        self.bytes_since_checkpoint = 0
+
+    # --- opening and closing ---------------------------------------------------------------------
+
+    def start(self, start: WalStart, dirty: Iterable[GroupLog]) -> None:
+        """Go on after recovery. Synchronous; a full disk is not an error here."""
+        self.next_lsn = start.next_lsn
+        self.durable_lsn = start.next_lsn - 1
+        self._next_number = start.next_number
+        self._used = start.used
+        self._dirty = dict.fromkeys(dirty)
+        for spare in start.spare:
+            self._reuse_or_remove(spare)
+        if not self._preparing:
+            self._prepare()
+        self._executor.drain()
+
+    def close(self) -> None:
+        for file in (*self._used, *self._ready, self._current):
+            if file is not None:
+                file.file.close()
+        self._used.clear()
+        self._ready.clear()
+        self._current = None
+
+    # --- staging and committing --------------------------------------------------------------
+
+    def admit(self, size: int) -> None:
+        """Raise StorageFull if an entry of this size could not be made durable."""
+        needed = self.staged_bytes + size + _ADMISSION_MARGIN
+        room = self._current.room if self._current else 0
+        if needed <= room or needed <= room + sum(file.size for file in self._ready):
+            return
+        if not self._preparing:
+            free = self._disk.free_bytes()
+            if not self.full and free > size + self._file_bytes + self._settings.reserve_bytes:
+                self._prepare()
+                return
+            self.full = self.full or f"{free} bytes are free"
+        if self.full:
+            raise StorageFull(
+                f"the disk of {self._settings.where} is full ({self.full}); make room there, and "
+                "writing goes on by itself"
+            )
+
+    def stage(self, group: GroupLog, size: int) -> None:
+        self._staged[group] = None
+        self.staged_bytes += size
+
+    def forget(self, group: GroupLog) -> None:
+        """The group is deleted; what is staged of it is not written."""
+        self._dirty.pop(group, None)
+        if group in self._staged:
+            del self._staged[group]
+            self.staged_bytes -= sum(slab.used - slab.sent for slab in group.unsent)
+            group.unsent.clear()
+
+    @property
+    def idle(self) -> bool:
+        return self._commit is None and not self._staged
+
+    @property
+    def needs_mark(self) -> bool:
+        return self.idle and not self._marked
+
+    def flush(self) -> None:
+        """Start a commit of all that is staged, unless one is under way."""
+        if self._commit is None and self._staged and not self.stopped:
+            self._start_commit(mark=False)
+
+    def mark(self) -> None:
+        """Write an envelope without entries, which says that the last one is durable."""
+        if self.needs_mark and not self.stopped:
+            self._start_commit(mark=True)
+
+    def retry(self) -> None:
+        """Time has passed: try again what a full disk had stopped."""
+        if self._stalled and self._commit and not self.stopped:
+            self._stalled, self._was_stalled = False, True
+            self._submit(self._commit)
+        if self.full and not self._preparing and not self.stopped:
+            self._prepare()
+
+    def _start_commit(self, *, mark: bool) -> None:
+        first = 0 if mark else SECTION_BYTES + next(iter(self._staged)).first_unsent_bytes
+        place = self._place_for(first, complete=mark)
+        if place is None:
+            return  # a file is being made ready; its arrival starts the commit
+        file, rows, complete = place
+        bytes_max = min(self._settings.commit_bytes_max, file.room)
+        bytes_max -= envelope_bytes(len(rows), 0)
+        sections, ends, size = self._gather(max(bytes_max, first))
+        draft = Draft(file.number, self.next_lsn, self.durable_lsn, rows, complete, sections)
+        self._commit = Commit(draft, file, file.position, ends, size)
+        file.position += draft.size
+        file.last_lsn = self.next_lsn
+        self.bytes_since_checkpoint += draft.size
+        self.next_lsn += 1
+        self._submit(self._commit)
+
+    def _gather(
+        self, bytes_max: int
+    ) -> tuple[list[tuple[int, memoryview]], list[tuple[GroupLog, LogEnd]], int]:
+        """Sections of at most `bytes_max`, how their groups end with them, bytes of entries."""
+        sections: list[tuple[int, memoryview]] = []
+        ends: list[tuple[GroupLog, LogEnd]] = []
+        content = 0
+        for group in list(self._staged):
+            taken = group.take(bytes_max - content)
+            content += taken.content_bytes
+            sections += ((group.id, view) for view in taken.views)
+            if taken.end is not None:
+                ends.append((group, taken.end))
+                group.commits.append((self.next_lsn, taken.end.next_index - 1))
+            if not taken.all:
+                break
+            del self._staged[group]
+        return sections, ends, content - SECTION_BYTES * len(sections)
+
+    def _place_for(
+        self, first_bytes: int, *, complete: bool
+    ) -> tuple[WalFile, list[tuple[int, LogEnd]], bool] | None:
+        """A file with room for the first entry, and the table to go with it."""
+        while True:
+            file = self._current
+            if file is not None:
+                rows, is_complete = self._table(file, complete=complete or file.position == 0)
+                if envelope_bytes(len(rows), first_bytes) <= file.room:
+                    return file, rows, is_complete
+            if not self._ready:
+                rows_max = max(len(self._dirty), len(self._touched))
+                self._wanted_bytes = envelope_bytes(rows_max, first_bytes)
+                self._prepare()
+                return None
+            self._next_file()
+
+    def _table(self, file: WalFile, *, complete: bool) -> tuple[list[tuple[int, LogEnd]], bool]:
+        groups: Iterable[GroupLog] = self._touched
+        if complete and envelope_bytes(len(self._dirty), 0) <= file.size // 4:
+            groups = self._dirty
+        else:
+            complete = False
+        return [(group.id, group.durable) for group in groups if not group.deleted], complete
+
+    def _next_file(self) -> None:
+        file = self._current
+        if file is not None:
+            if file.position:
+                self._used.append(file)
+            else:
+                self._reuse_or_remove(file)  # too small for what comes next
+        self._current = self._ready.popleft()
+        if not self._ready:
+            self._prepare()
+
+    def _submit(self, commit: Commit) -> None:
+        job = partial(_write, commit.file.file, commit.position, commit.draft, self._salt)
+        self._executor.submit("wal", job, self._committed)
+
+    def _committed(self, result: BaseException | None) -> None:
+        commit = self._commit
+        assert commit is not None
+        if isinstance(result, OSError) and result.errno in NO_SPACE:
+            # Only where writing over old blocks needs new ones. The same bytes go there again.
+            self._stalled = True
+            self.full = self.full or str(result)
+            return
+        if isinstance(result, BaseException):
+            self.stopped = True
+            self._tell_failed(result)
+            return
+        self._commit = None
+        self.durable_lsn = commit.draft.lsn
+        self.staged_bytes -= commit.bytes
+        self._marked = not commit.ends
+        self._touched = [group for group, _ in commit.ends]
+        for group, end in commit.ends:
+            group.durable = end
+            if not group.deleted:
+                self._dirty[group] = None
+        self.flush()  # first, so that the disk works while the acknowledgements go out
+        self._tell_durable(commit.ends)
+        if self._was_stalled:
+            self._was_stalled, self.full = False, ""
+            self._tell_room()
+
+    # --- files -------------------------------------------------------------------------------
+
+    @property
+    def first_number(self) -> int:
+        """Files with lower numbers are not needed."""
+        if self._used:
+            return self._used[0].number
+        return self._current.number if self._current else self._next_number
+
+    def checkpointed(self, lsn: int) -> None:
+        """Everything below `lsn` is in segments, durably: its files are free."""
+        while self._used and self._used[0].last_lsn < lsn:
+            file = self._used.pop(0)
+            if file.damaged:
+                self._background(partial(_keep_damaged, self._disk, file))
+            else:
+                self._reuse_or_remove(file)
+        for group in [group for group in self._dirty if not group.commits]:
+            del self._dirty[group]
+
+    def first_number_needed(self, lsn: int) -> int:
+        """What `first_number` will be after `checkpointed(lsn)`."""
+        for file in self._used:
+            if file.last_lsn >= lsn:
+                return file.number
+        return self._current.number if self._current else self._next_number
+
+    def _reuse_or_remove(self, file: WalFile) -> None:
+        wanted = self._settings.wal_files_ready + (self._current is None)
+        enough = len(self._ready) + self._preparing >= wanted
+        least = max(min(self._file_bytes, self._settings.wal_file_bytes), self._wanted_bytes)
+        if enough or file.size < least:
+            self._background(partial(_remove, self._disk, file))
+            return
+        number = self._take_number()
+        self._preparing += 1
+        self._executor.submit("files", partial(_reuse, self._disk, file, number), self._prepared)
+
+    def _prepare(self) -> None:
+        """Have a new file made, if none is on its way."""
+        if self._preparing or self.stopped:
+            return
+        if len(self._ready) >= self._settings.wal_files_ready and not self._wanted_bytes:
+            return
+        size = max(self._file_bytes, self._wanted_bytes)
+        self._preparing += 1
+        job = partial(_create, self._disk, self._take_number(), aligned(size))
+        self._executor.submit("files", job, self._prepared)
+
+    def _take_number(self) -> int:
+        self._next_number += 1
+        return self._next_number - 1
+
+    def _prepared(self, result: WalFile | BaseException) -> None:
+        self._preparing -= 1
+        if isinstance(result, BaseException):
+            if not isinstance(result, OSError) or result.errno not in NO_SPACE:
+                self.stopped = True
+                self._tell_failed(result)
+            elif not self.full:
+                self.full = str(result)
+            return
+        self._ready.append(result)
+        self._file_bytes = min(self._file_bytes * 2, aligned(self._settings.wal_file_bytes))
+        if result.size >= self._wanted_bytes:
+            self._wanted_bytes = 0
+        was_full, self.full = self.full, ""
+        if self._current is None:
+            self._current = self._ready.popleft()
+        self._prepare()
+        self.flush()
+        if was_full:
+            self._tell_room()
+
+    def _background(self, job: Callable[[], None]) -> None:
+        self._executor.submit("files", job, self._tidied)
+
+    def _tidied(self, result: BaseException | None) -> None:
+        if isinstance(result, BaseException):
+            self.stopped = True
+            self._tell_failed(result)
+
+
+# --- jobs: no state but what they are given ------------------------------------------------------
+
+
+def _write(file: File, position: int, draft: Draft, salt: int) -> None:
+    file.write(envelope.encode(draft, salt), position, sync=True)
+
+
+def _create(disk: Disk, number: int, size: int) -> WalFile:
+    assert size % ALIGNMENT == 0
+    disk.make_directory(WAL)
+    file = disk.open(_NEW_PATH, create=True)
+    try:
+        file.truncate(0)
+        for position in range(0, size, len(_ZEROS)):
+            file.write([_ZEROS[: size - position]], position)
+        file.sync()
+        disk.rename(_NEW_PATH, wal_path(number))
+        disk.sync_directory(WAL)
+    except BaseException:
+        file.close()
+        _remove_quietly(disk, _NEW_PATH)
+        raise
+    return WalFile(number, file, size)
+
+
+def _reuse(disk: Disk, file: WalFile, number: int) -> WalFile:
+    disk.rename(wal_path(file.number), wal_path(number))
+    disk.sync_directory(WAL)
+    return WalFile(number, file.file, file.size)
+
+
+def _remove(disk: Disk, file: WalFile) -> None:
+    file.file.close()
+    disk.remove(wal_path(file.number))
+    disk.sync_directory(WAL)
+
+
+def _keep_damaged(disk: Disk, file: WalFile) -> None:
+    file.file.close()
+    disk.make_directory(DAMAGED)
+    disk.rename(wal_path(file.number), f"{DAMAGED}/{file.number:012}.wal")
+    disk.sync_directory(DAMAGED)
+    disk.sync_directory(WAL)
+
+
+def _remove_quietly(disk: Disk, path: str) -> None:
+    try:
+        disk.remove(path)
+    except OSError:
+        return  # it was the failed write that matters

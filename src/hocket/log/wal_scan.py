@@ -1,0 +1,188 @@
+"""Reading a WAL back: which of its envelopes are whole, which were torn, which are damaged.
+
+Every envelope proves that the one before it was durable, for it was written only afterwards. So:
+
+- an envelope that is not whole, and that nothing proves to have been durable, is a torn write: the
+  end of the log;
+- one that is not whole or not there although a later one proves it durable, is damage.
+
+After a torn write the next run goes on with the same LSN in a new file. So an LSN that is not
+whole at the end of one file, and comes again at the beginning of the next, was torn, not damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from hocket.errors import CorruptData
+from hocket.log.envelope import (
+    ALIGNMENT,
+    SECTION_BYTES,
+    EnvelopeHeader,
+    content_of,
+    decode_header,
+    decode_section,
+    decode_table,
+    next_header,
+)
+from hocket.log.model import LogEnd
+from hocket.wire.entry import HEADER_BYTES, Header, unpack_header
+
+
+class Found(NamedTuple):
+    """An envelope with a whole header."""
+
+    number: int  # of its file
+    position: int
+    header: EnvelopeHeader
+    data: memoryview  # all of it
+    content: memoryview | None  # None if it does not match its CRC
+
+    @property
+    def lsn(self) -> int:
+        return self.header.lsn
+
+
+class WalEntry(NamedTuple):
+    group: int | None  # None: the head of its section is damaged
+    header: Header
+    packed: memoryview  # the header as it stands there
+    body: memoryview
+
+
+class ScanTarget(Protocol):
+    """Who rebuilds the groups from what the scan finds, in the order of the log."""
+
+    def table(self, rows: list[tuple[int, LogEnd]], lsn: int, *, complete: bool) -> None:
+        """So the groups ended when everything up to `lsn` was durable."""
+
+    def entry(self, entry: WalEntry, lsn: int) -> None: ...
+
+    def lost(self, first_lsn: int) -> None:
+        """From here on envelopes that were durable are not there, or not whole."""
+
+
+def envelopes(data: bytes, number: int, salt: int) -> Iterator[Found]:
+    """The envelopes of one file in order, also those behind a bad spot."""
+    view = memoryview(data)
+    position = 0
+    while position >= 0:
+        header = decode_header(view, position, generation=number, salt=salt)
+        if header is None:
+            position = next_header(data, position + ALIGNMENT, generation=number, salt=salt)
+            continue
+        envelope = view[position : position + header.size]
+        yield Found(number, position, header, envelope, content_of(envelope, header))
+        position += header.size
+
+
+@dataclass(slots=True)
+class WalScan:
+    """Feeds envelopes to a target, in order; decides what is torn and what is damaged."""
+
+    target: ScanTarget
+    next_lsn: int
+    damaged: set[int]  # numbers of files with damage in them
+    _held: Found | None = None  # not whole; what follows will tell whether it was torn
+    _last: int = 0  # number of the file of the last envelope
+
+    def feed(self, found: Found) -> None:
+        held, self._held = self._held, None
+        if held is not None and self._proves(found, held):
+            self._salvage(held)
+        if found.lsn < self.next_lsn:
+            self._last = found.number
+            return
+        if found.lsn > self.next_lsn:
+            self._lost(found.lsn - 1, found.number)
+        rows = decode_table(found.data, found.header)
+        if rows is not None:
+            self.target.table(
+                rows, found.header.durable_through, complete=found.header.table_is_complete
+            )
+        self._last = found.number
+        if found.content is None:
+            self._held = found
+            return
+        for entry in entries(found.content):
+            self.target.entry(entry, found.lsn)
+        self.next_lsn = found.lsn + 1
+
+    def end(self, durable_through: int) -> None:
+        """There are no more envelopes. The checkpoint knows that so much was durable."""
+        if self.next_lsn <= durable_through:
+            self._lost(durable_through, self._last)
+        self._held = None
+
+    def _proves(self, found: Found, held: Found) -> bool:
+        """Whether `held` was durable, and is not what an older run had cut off."""
+        same_run = found.number == held.number or found.position == 0
+        return found.lsn > held.lsn and same_run and self.next_lsn == held.lsn
+
+    def _salvage(self, held: Found) -> None:
+        """Take from a damaged envelope what is whole in it."""
+        self.damaged.add(held.number)
+        self.target.lost(held.lsn)
+        content = held.data[held.header.content_start :][: held.header.content_bytes]
+        for entry in salvaged(content):
+            self.target.entry(entry, held.lsn)
+        self.next_lsn = held.lsn + 1
+
+    def _lost(self, last_lsn: int, number: int) -> None:
+        self.damaged.update((self._last or number, number))
+        self.target.lost(self.next_lsn)
+        self.next_lsn = last_lsn + 1
+
+
+def entries(content: memoryview) -> Iterator[WalEntry]:
+    """The entries of a whole envelope."""
+    position = 0
+    while position < len(content):
+        section = decode_section(content, position)
+        assert section is not None, f"a section at {position} of a whole envelope"
+        group, length = section
+        position += SECTION_BYTES
+        section_end = position + length
+        while position < section_end:
+            header = unpack_header(content, position)
+            yield _entry(group, header, content, position)
+            position += header.size
+
+
+def salvaged(content: memoryview) -> Iterator[WalEntry]:
+    """The entries of a damaged envelope whose headers are whole; their bodies need not be.
+
+    Everything in it lies at multiples of 8, so behind a bad spot that is how we look for more.
+    """
+    position = section_end = 0
+    group: int | None = None
+    while position + SECTION_BYTES <= len(content):
+        if position >= section_end:
+            group = None
+        section = decode_section(content, position)
+        if section is not None:
+            group, length = section
+            position += SECTION_BYTES
+            section_end = position + length
+            continue
+        header = _header_at(content, position)
+        if header is None:
+            position += 8
+            continue
+        yield _entry(group, header, content, position)
+        position += header.size
+
+
+def _header_at(content: memoryview, position: int) -> Header | None:
+    try:
+        header = unpack_header(content, position)
+    except CorruptData:
+        return None
+    return header if position + header.size <= len(content) else None
+
+
+def _entry(group: int | None, header: Header, content: memoryview, position: int) -> WalEntry:
+    start = position + HEADER_BYTES
+    return WalEntry(group, header, content[position:start], content[start : start + header.length])

@@ -1,0 +1,218 @@
+"""The nouns that every part of the topic broker shares: topics, partitions, positions, indexes.
+
+Plain values only; no I/O, no clock. Time is whole microseconds since the epoch, UTC, everywhere;
+durations are whole microseconds. Ranges are half-open, `start` and `end`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+import xxhash
+
+from hocket.errors import BadName, OutOfRange, WrongType
+
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+HOUR_US = 60 * MINUTE_US
+DAY_US = 24 * HOUR_US
+
+PARTITIONS_MAX = 4096
+NAME_BYTES_MAX = 255
+MESSAGE_BYTES_MAX = 64 << 20  # of one message, key and headers included
+BATCH_BYTES_MAX = 128 << 20  # of one batch as it is stored
+
+Durability = Literal["quorum", "memory"]
+Mode = Literal["own", "shared", "key_shared"]
+
+
+class Position(NamedTuple):
+    """Where a record stands: what `publish` returns."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """What is set per topic. None means: the broker's default, or without limit."""
+
+    partitions: int = 1
+    replication: int | None = None
+    memory_retention_us: int = 10 * MINUTE_US
+    memory_bytes_max: int = 256 << 20  # per partition; wins over the time
+    disk_retention_us: int | None = 7 * DAY_US
+    disk_bytes_max: int | None = None  # per partition
+    durability: Durability = "quorum"
+    segment_bytes_max: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    partition: int
+    start: int  # the oldest offset that can be read
+    end: int  # the offset that the next record will get
+    memory_start: int  # from here on the memory tier answers; `end` if it is empty
+    memory_bytes: int
+    disk_bytes: int
+    memory_reads: int  # reads answered from memory since the broker started
+    disk_reads: int  # reads that went to the disk
+    leader: str
+    replicas: tuple[str, ...]
+    problem: str = ""  # what is damaged, in words; empty when all is well
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    name: str
+    config: TopicConfig
+    partitions: tuple[PartitionDescription, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPartition:
+    """How far an index has come in one partition."""
+
+    partition: int
+    position: int  # the next offset to be consumed
+    end: int
+    attached: bool  # a consumer is connected
+
+    @property
+    def lag(self) -> int:
+        return self.end - self.position
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDescription:
+    name: str
+    mode: Mode
+    hold_retention: bool
+    partitions: tuple[IndexPartition, ...]
+
+    @property
+    def lag(self) -> int:
+        return sum(each.lag for each in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a new index begins, or an old one is put by `seek`."""
+
+    kind: Literal["earliest", "latest", "offset", "time"] = "earliest"
+    value: int = 0  # the offset, or the time in microseconds
+
+    @staticmethod
+    def of(start: Start | str | int | datetime) -> Start:
+        """From what users write: "earliest", "latest", an offset, a datetime, or either as text."""
+        if isinstance(start, Start):
+            return start
+        if isinstance(start, bool) or not isinstance(start, int | str | datetime):
+            raise WrongType(f"start must be a str, an offset or a datetime, not {start!r}")
+        if isinstance(start, datetime):
+            return Start("time", timestamp_us(start))
+        if isinstance(start, int):
+            if start < 0:
+                raise OutOfRange(f"start must be an offset of 0 or more, not {start}")
+            return Start("offset", start)
+        if start in ("earliest", "latest"):
+            return Start(start)  # type: ignore[arg-type]
+        if start.isdecimal():
+            return Start("offset", int(start))
+        try:
+            return Start("time", timestamp_us(datetime.fromisoformat(start)))
+        except ValueError:
+            raise OutOfRange(
+                f"start must be 'earliest', 'latest', an offset or an ISO time, not {start!r}"
+            ) from None
+
+
+def timestamp_us(moment: datetime) -> int:
+    """A datetime without a zone is taken as local time, as Python does."""
+    since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * SECOND_US + since.microseconds
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition of a key. Part of the protocol: every client in every language agrees."""
+    return xxhash.xxh3_64_intdigest(key) % partitions
+
+
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
+
+
+def check_name(name: object, what: str = "a topic's name") -> str:
+    if not isinstance(name, str):
+        raise WrongType(f"{what} must be a str, not {type(name).__name__}")
+    if not _TOPIC_NAME.match(name) or len(name) > NAME_BYTES_MAX:
+        raise BadName(
+            f"{what} must be 1 to {NAME_BYTES_MAX} letters, digits, '.', '_' or '-', and not begin "
+            f"with '.' or '-'; got {name[:80]!r}"
+        )
+    return name
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)\Z")
+_UNITS_US = {"us": 1, "ms": 1000, "s": SECOND_US, "m": MINUTE_US, "h": HOUR_US, "d": DAY_US}
+_DURATION_US_MAX = 100 * 366 * DAY_US
+
+
+def duration_us(duration: str | int | float, what: str = "a duration") -> int:
+    """Microseconds of "500ms", "10m", "7d", or of a number of seconds."""
+    if isinstance(duration, str):
+        match = _DURATION.match(duration.strip())
+        if not match:
+            raise OutOfRange(f"{what} must look like 500ms, 30s, 10m, 12h or 7d, not {duration!r}")
+        microseconds = float(match[1]) * _UNITS_US[match[2]]
+    elif isinstance(duration, bool) or not isinstance(duration, int | float):
+        raise WrongType(f"{what} must be a str like '10m' or seconds, not {duration!r}")
+    else:
+        microseconds = duration * SECOND_US
+    if not 0 <= microseconds <= _DURATION_US_MAX:
+        raise OutOfRange(f"{what} must lie between 0 and 100 years, not {duration!r}")
+    return round(microseconds)
+
+
+def format_duration(microseconds: int) -> str:
+    for unit in ("d", "h", "m", "s", "ms"):
+        if microseconds and microseconds % _UNITS_US[unit] == 0:
+            return f"{microseconds // _UNITS_US[unit]}{unit}"
+    return f"{microseconds}us" if microseconds else "0s"
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?\Z")
+_SIZE_UNITS = {
+    None: 1, "B": 1,
+    "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+    "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+}  # fmt: skip
+
+
+def size_bytes(size: str | int, what: str = "a size") -> int:
+    """Bytes of "64MiB", "1GB", or of a number of bytes."""
+    if isinstance(size, bool) or not isinstance(size, int | str):
+        raise WrongType(f"{what} must be a str like '64MiB' or a number of bytes, not {size!r}")
+    if isinstance(size, str):
+        match = _SIZE.match(size.strip())
+        if not match:
+            raise OutOfRange(f"{what} must look like 512KiB, 64MiB or 1GB, not {size!r}")
+        size = round(float(match[1]) * _SIZE_UNITS[match[2]])
+    if size < 0:
+        raise OutOfRange(f"{what} must be 0 bytes or more, not {size}")
+    return size
+
+
+@dataclass(slots=True)
+class Limits:
+    """What a broker allows its connections. Sent in `Welcome`, so that a client need not guess."""
+
+    frame_bytes_max: int = 160 << 20
+    batch_bytes_max: int = BATCH_BYTES_MAX
+    in_flight_max: int = 32  # batches of one producer and partition not yet acknowledged
+    handles_max: int = 10_000  # producers and subscriptions of one connection
+    connections_max: int = 10_000
+    credit_bytes_max: int = 1 << 30

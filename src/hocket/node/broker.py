@@ -1,0 +1,213 @@
+"""A broker: a node with a real clock, disk and network, on a thread of its own or on yours."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from hocket.adapters.clock import SystemClock
+from hocket.adapters.disk import DirectoryDisk
+from hocket.adapters.executor import ThreadExecutor
+from hocket.adapters.loop import READ, Loop
+from hocket.errors import Closed, HocketError, NoConnection, ShuttingDown
+from hocket.frames import Frame
+from hocket.node.connections import Connections, LocalPeer, TcpPeer
+from hocket.node.node import Node
+from hocket.node.settings import TICK_US, NodeSettings
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+log = logging.getLogger("hocket.node")
+NOTHING = memoryview(b"")
+OPEN_SECONDS = 10.0
+GOODBYE_SECONDS = 2.0  # for clients to take their last answers when the broker goes down
+
+
+class Broker:
+    """Opens the data directory when made; serves while `run` is on, in whichever thread."""
+
+    def __init__(self, path: Path, settings: NodeSettings | None = None) -> None:
+        self._settings = settings or NodeSettings()
+        self._loop = Loop()
+        self._connections = Connections(self._loop, self._settings.limits)
+        self._executor = ThreadExecutor(self._loop.post)
+        self._listeners: list[socket.socket] = []
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        try:
+            self.node = Node(
+                self._settings,
+                disk=DirectoryDisk(path),
+                executor=self._executor,
+                clock=SystemClock(),
+                network=self._connections,
+            )
+        except BaseException:
+            self._executor.close()
+            self._loop.close()
+            raise
+        self._connections.node = self.node
+        self._loop.every(TICK_US / 1e6, self.node.tick)
+        self._loop.after_turn(self._end_turn)
+
+    # --- listening -------------------------------------------------------------------------------
+
+    def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Accept TCP connections here; the address, with the port that was picked for port 0."""
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listener = socket.socket(family, kind, protocol)
+        except OSError as error:
+            raise NoConnection(f"cannot listen on {host}:{port}: {error}") from error
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(1024)
+        except OSError as error:
+            listener.close()
+            raise NoConnection(
+                f"cannot listen on {host}:{port}: {error.strerror}. Is another broker running "
+                "there? Choose another with --listen HOST:PORT (port 0 picks a free one)"
+            ) from error
+        listener.setblocking(False)
+        self._listeners.append(listener)
+        self._loop.register(listener, READ, lambda _events: self._accept(listener))
+        bound = listener.getsockname()
+        return bound[0], bound[1]
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # out of file descriptors, say; those we have go on
+                log.warning("cannot accept a connection: %s", error)
+                return
+            if len(self._connections) >= self._settings.limits.connections_max:
+                log.warning("refused a connection: %d are open", len(self._connections))
+                sock.close()
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._add(sock)
+
+    def _add(self, sock: socket.socket) -> None:
+        self._connections.add(lambda number: TcpPeer(number, sock, self._connections))
+
+    # --- clients in this process -----------------------------------------------------------------
+
+    def open_link(
+        self,
+        received: Callable[[Frame, memoryview], None],
+        lost: Callable[[HocketError], None],
+    ) -> LocalLink:
+        """A connection without a socket. The callbacks come on the broker's thread."""
+        number: Future[int] = Future()
+
+        def add() -> None:
+            try:
+                number.set_result(
+                    self._connections.add(
+                        lambda number: LocalPeer(number, self._connections, received, lost)
+                    )
+                )
+            except BaseException as error:  # noqa: BLE001 - handed to the caller
+                number.set_exception(error)
+
+        self.post(add)
+        try:
+            return LocalLink(self, number.result(OPEN_SECONDS))
+        except TimeoutError:  # it stopped in that very moment, and nobody runs what is posted
+            raise Closed("the broker is closed") from None
+
+    def forget(self, number: int) -> None:
+        self._connections.remove(number)
+
+    def post(self, task: Callable[[], None]) -> None:
+        if self._closed:
+            raise Closed("the broker is closed")
+        self._loop.post(task)
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def _end_turn(self) -> None:
+        self.node.end_turn()
+        self._connections.flush()
+
+    def run(self) -> None:
+        """Serve until `stop`, then drain: last answers out, everything durable, directory free."""
+        try:
+            self._loop.run()
+        finally:
+            self._shut_down()
+
+    def start(self) -> None:
+        """Serve on a thread of its own."""
+        self._thread = threading.Thread(target=self.run, name="hocket-broker", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """From any thread, or a signal handler."""
+        if not self._closed:
+            self._loop.stop()
+
+    def close(self) -> None:
+        """Stop, and return when all is durable and the data directory is free."""
+        self.stop()
+        if self._thread is None:
+            if not self._closed:
+                self._shut_down()
+        else:
+            self._thread.join()
+
+    def _shut_down(self) -> None:
+        """What was received is made durable and answered; what was not is for the next broker."""
+        for listener in self._listeners:
+            self._loop.unregister(listener)
+            listener.close()
+        self._connections.pause()
+        try:
+            self.node.end_turn()
+            self._executor.drain()
+            self.node.say_goodbye(f"{ShuttingDown.code}: the broker is going down")
+            self._closed = True
+            deadline = monotonic() + GOODBYE_SECONDS
+            while len(self._connections) and monotonic() < deadline:
+                self._loop.turn(0.05)
+            self.node.close()
+        finally:
+            self._closed = True
+            self._executor.close()
+            self._loop.close()
+
+
+class LocalLink:
+    """A client's end of a connection within the process."""
+
+    def __init__(self, broker: Broker, number: int) -> None:
+        self._broker = broker
+        self._number = number
+
+    def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        """Never waits; the payload must not be changed any more."""
+        view = NOTHING
+        if payload:
+            view = memoryview(payload[0] if len(payload) == 1 else b"".join(payload))
+        node = self._broker.node
+        self._broker.post(lambda: node.received(self._number, frame, view))
+
+    def close(self) -> None:
+        try:
+            self._broker.post(lambda: self._broker.forget(self._number))
+        except Closed:
+            return

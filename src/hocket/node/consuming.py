@@ -1,0 +1,333 @@
+"""Subscriptions and indexes on request: opened, moved, committed, listed, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from hocket import frames
+from hocket.core import partition as events
+from hocket.core.catalogue import Topic
+from hocket.core.cursors import Cursor
+from hocket.core.partition import Origin
+from hocket.core.session import Demand, OpenedSubscription, Session, failure
+from hocket.errors import HocketError, OutOfRange, UnknownIndex
+from hocket.frames import Frame, packed, unpacked
+from hocket.model import IndexDescription, IndexPartition
+from hocket.node.partitions import Hosted
+from hocket.node.parts import Parts, Servant
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """A request about indexes, which is done when every partition it concerns has done its part."""
+
+    connection: int
+    waiting: int  # for so many partitions
+    finish: Callable[[Operation], None]
+    cursors: dict[int, Cursor | None] = field(default_factory=dict)
+    error: HocketError | None = None
+
+
+class Consuming:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._operations: dict[int, Operation] = {}
+        self._last_operation = 0
+
+    def servants(self) -> dict[type, Servant]:
+        return {
+            frames.OpenSubscription: self._open_subscription,
+            frames.Credit: self._credit,
+            frames.Commit: self._commit,
+            frames.CloseHandle: self._close_handle,
+            frames.ListIndexes: self._list_indexes,
+            frames.SeekIndex: self._seek_index,
+            frames.DeleteIndex: self._delete_index,
+        }
+
+    def _open_subscription(
+        self, connection: int, session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame, topic = demand.frame, demand.topic
+        assert isinstance(frame, frames.OpenSubscription)
+        assert topic is not None
+        hosted = {
+            number: self._parts.partitions[topic.groups[number]] for number in demand.partitions
+        }
+        numbers = unpacked(frame.positions)
+        given = dict(zip(numbers[::2], numbers[1::2], strict=True))
+        for number, offset in given.items():
+            end = hosted[number].core.high_watermark if number in hosted else 0
+            if offset > end:
+                raise OutOfRange(f"offset {offset} lies beyond partition {number}'s end at {end}")
+        unknown = {
+            number: each
+            for number, each in hosted.items()
+            if frame.index not in each.core.cursors.leading and number not in given
+        }
+
+        def resolved(starts: dict[int, int]) -> None:
+            if (
+                connection not in self._parts.sessions
+                or topic.name not in self._parts.catalogue.topics
+            ):
+                return
+            starts |= given
+            if frame.index:
+                self._attach(connection, session, frame, topic, hosted, starts)
+            else:
+                self._opened(connection, session, frame, topic, hosted, starts, {})
+
+        self._parts.resolve(connection, frame.request, unknown, frame.start, resolved)
+
+    def _attach(
+        self,
+        connection: int,
+        session: Session,
+        frame: frames.OpenSubscription,
+        topic: Topic,
+        hosted: dict[int, Hosted],
+        starts: dict[int, int],
+    ) -> None:
+        for each in hosted.values():
+            self._parts.partitions.admit(each.group)
+
+        def attached(operation: Operation) -> None:
+            if (
+                connection not in self._parts.sessions
+                or topic.name not in self._parts.catalogue.topics
+            ):
+                return
+            cursors = {n: c for n, c in operation.cursors.items() if c is not None}
+            places = {number: cursor.position for number, cursor in cursors.items()}
+            numbers = unpacked(frame.positions)
+            places |= dict(zip(numbers[::2], numbers[1::2], strict=True))
+            epochs = {number: cursor.epoch for number, cursor in cursors.items()}
+            self._opened(connection, session, frame, topic, hosted, places, epochs)
+
+        operation = self._begin_operation(connection, len(hosted), attached)
+        for number, each in hosted.items():
+            self._parts.partitions.step(
+                each,
+                events.AttachIndex(
+                    Origin(connection, 0, operation),
+                    frame.index,
+                    starts.get(number, 0),
+                    frame.hold_retention,
+                ),
+            )
+
+    def _opened(
+        self,
+        connection: int,
+        session: Session,
+        frame: frames.OpenSubscription,
+        topic: Topic,
+        hosted: dict[int, Hosted],
+        places: dict[int, int],
+        epochs: dict[int, int],
+    ) -> None:
+        opened = OpenedSubscription(
+            topic.name,
+            frame.index,
+            list(hosted),
+            epochs,
+            whole_topic=not frame.partitions,
+            hold_retention=frame.hold_retention,
+        )
+        handle = session.open(opened)
+        self._parts.deliveries.open(
+            (connection, handle), topic.name, frame.index, hosted, places, frame.credit_bytes
+        )
+        pairs = packed(n for number in hosted for n in (number, places[number]))
+        self._parts.network.send(
+            connection, frames.SubscriptionOpened(frame.request, handle, pairs)
+        )
+        self._parts.deliveries.begin((connection, handle))
+
+    def _credit(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame = demand.frame
+        assert isinstance(frame, frames.Credit)
+        self._parts.deliveries.give_credit((connection, frame.handle), frame.bytes)
+
+    def _commit(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame, opened = demand.frame, demand.opened
+        assert isinstance(frame, frames.Commit)
+        assert isinstance(opened, OpenedSubscription)
+        topic = self._parts.catalogue.topic(opened.topic)
+        numbers = unpacked(frame.positions)
+        pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+        for number, position in pairs:
+            hosted = self._parts.partitions[topic.groups[number]]
+            if position > hosted.core.high_watermark:
+                raise OutOfRange(
+                    f"index {opened.index!r} cannot be put at {position}: partition {number} "
+                    f"ends at {hosted.core.high_watermark}"
+                )
+            self._parts.partitions.admit(hosted.group)
+        operation = self._begin_operation(
+            connection, len(pairs), partial(self._answer_done, frame.request)
+        )
+        for number, position in pairs:
+            hosted = self._parts.partitions[topic.groups[number]]
+            self._parts.partitions.step(
+                hosted,
+                events.CommitIndex(
+                    Origin(connection, frame.handle, operation),
+                    opened.index,
+                    opened.epochs[number],
+                    position,
+                ),
+            )
+
+    def _close_handle(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame = demand.frame
+        assert isinstance(frame, frames.CloseHandle)
+        self._parts.deliveries.close((connection, frame.handle))
+        # A client closes a producer when all is acknowledged, and a subscription after its last
+        # commit was answered; there is nothing left to wait for.
+        self._parts.network.send(connection, frames.Done(frame.request))
+
+    def _list_indexes(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        topic = demand.topic
+        assert topic is not None
+        hosted = [self._parts.partitions[group] for group in topic.groups]
+        names = sorted({name for each in hosted for name in each.core.cursors.applied})
+        indexes = tuple(self._index_described(name, hosted) for name in names)
+        self._parts.network.send(connection, frames.Indexes(demand.frame.request, indexes))
+
+    def _index_described(self, name: str, hosted: list[Hosted]) -> IndexDescription:
+        cursors = {
+            each: each.core.cursors.applied[name]
+            for each in hosted
+            if name in each.core.cursors.applied
+        }
+        partitions = tuple(
+            IndexPartition(
+                each.core.number,
+                max(cursor.position, each.core.start),
+                each.core.high_watermark,
+                self._parts.deliveries.is_attached(each, name),
+            )
+            for each, cursor in cursors.items()
+        )
+        held = any(cursor.hold_retention for cursor in cursors.values())
+        return IndexDescription(name, "own", held, partitions)
+
+    def _seek_index(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame, topic = demand.frame, demand.topic
+        assert isinstance(frame, frames.SeekIndex)
+        assert topic is not None
+        hosted = {
+            number: self._parts.partitions[topic.groups[number]] for number in demand.partitions
+        }
+        self._check_index(topic, frame.index)
+
+        def resolved(offsets: dict[int, int]) -> None:
+            def sought(_operation: Operation) -> None:
+                in_order = [offsets[number] for number in sorted(offsets)]
+                self._parts.network.send(
+                    connection, frames.Offsets(frame.request, packed(in_order))
+                )
+
+            operation = self._begin_operation(connection, len(hosted), sought)
+            for number, each in hosted.items():
+                seek = events.SeekIndex(
+                    Origin(connection, 0, operation), frame.index, offsets[number]
+                )
+                self._parts.partitions.step(each, seek)
+
+        for each in hosted.values():
+            self._parts.partitions.admit(each.group)
+        self._parts.resolve(connection, frame.request, hosted, frame.start, resolved)
+
+    def _delete_index(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame, topic = demand.frame, demand.topic
+        assert isinstance(frame, frames.DeleteIndex)
+        assert topic is not None
+        self._check_index(topic, frame.index)
+        hosted = [self._parts.partitions[group] for group in topic.groups]
+        for each in hosted:
+            self._parts.partitions.admit(each.group)
+        operation = self._begin_operation(
+            connection, len(hosted), partial(self._answer_done, frame.request)
+        )
+        for each in hosted:
+            self._parts.partitions.step(
+                each, events.DeleteIndex(Origin(connection, 0, operation), frame.index)
+            )
+
+    def _check_index(self, topic: Topic, index: str) -> None:
+        if not any(
+            index in self._parts.partitions[group].core.cursors.leading for group in topic.groups
+        ):
+            raise UnknownIndex(f"topic {topic.name!r} has no index {index!r}")
+
+    def _begin_operation(
+        self, connection: int, waiting: int, finish: Callable[[Operation], None]
+    ) -> int:
+        self._last_operation += 1
+        operation = Operation(connection, waiting, finish)
+        self._operations[self._last_operation] = operation
+        if not waiting:
+            del self._operations[self._last_operation]
+            finish(operation)
+        return self._last_operation
+
+    def _operation_part(self, origin: Origin, number: int, outcome: Any) -> None:
+        operation = self._operations.get(origin.request)
+        if operation is None:
+            return
+        operation.waiting -= 1
+        if isinstance(outcome, HocketError):
+            operation.error = operation.error or outcome
+        else:
+            operation.cursors[number] = outcome
+        if not operation.waiting:
+            del self._operations[origin.request]
+            operation.finish(operation)
+
+    def failed(self, origin: Origin, hosted: Hosted, error: HocketError) -> None:
+        self._operation_part(origin, hosted.core.number, error)
+
+    def _answer_done(self, request: int, operation: Operation) -> None:
+        answer: Frame = frames.Done(request)
+        if operation.error is not None:
+            answer = failure(request, operation.error)
+        self._parts.network.send(operation.connection, answer)
+
+    def index_moved(self, hosted: Hosted, effect: events.IndexMoved) -> None:
+        if effect.by == "seek":
+            assert effect.cursor is not None
+            self._follow_seek(hosted, effect.name, effect.cursor)
+        elif effect.by == "delete":
+            self._parts.deliveries.end_owner(
+                hosted, effect.name, UnknownIndex.code, f"index {effect.name!r} was deleted"
+            )
+        self._operation_part(effect.origin, hosted.core.number, effect.cursor)
+
+    def _follow_seek(self, hosted: Hosted, index: str, cursor: Cursor) -> None:
+        """The consumer of the index goes on at the new place, as its owner still."""
+        owner = self._parts.deliveries.owner(hosted, index)
+        if owner is None:
+            return
+        connection, handle = owner
+        opened = self._parts.sessions[connection].handles[handle]
+        assert isinstance(opened, OpenedSubscription)
+        opened.epochs[hosted.core.number] = cursor.epoch
+        self._parts.deliveries.sought(hosted, index, cursor.position)

@@ -1,0 +1,213 @@
+"""Runs the partitions of a node against its log: the one place where effects become durable.
+
+Rule: an Append reaches the log before anything that depends on it is sent. The cores see to it
+(what depends on an entry is an effect of its commit); this file must keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from hocket.core.partition import (
+    Append,
+    Batch,
+    Effect,
+    Event,
+    LogDurable,
+    LogStartMoved,
+    Partition,
+    Replayed,
+    TurnEnded,
+)
+from hocket.core.retention import plan_log_start
+from hocket.log.model import NewEntry, RecoveredGroup
+from hocket.log.settings import GroupSettings
+from hocket.log.store import LogStore
+from hocket.model import TopicConfig
+from hocket.wire.batch import PRELUDE, BatchInfo
+from hocket.wire.entry import HEADER_BYTES, Kind, padded
+
+if TYPE_CHECKING:
+    from hocket.core.subscription import Subscription
+
+LARGEST_CONTROL_BYTES = 1 << 20  # room that every entry which is not a batch is sure to fit into
+
+
+@dataclass(slots=True, eq=False)
+class Hosted:
+    """A partition that this node holds."""
+
+    group: int
+    core: Partition
+    term: int
+    settings: TopicConfig
+    subscribers: dict[tuple[int, int], Subscription] = field(default_factory=dict)
+    changed: bool = False  # this turn: the core may have gathered something to append
+
+
+class Partitions:
+    def __init__(self, log: LogStore, hear: Callable[[Hosted, Effect], None]) -> None:
+        self._log = log
+        self._hear = hear
+        self._hosted: dict[int, Hosted] = {}
+        self._changed: list[Hosted] = []
+
+    def __getitem__(self, group: int) -> Hosted:
+        return self._hosted[group]
+
+    def __iter__(self) -> Iterator[Hosted]:
+        return iter(self._hosted.values())
+
+    def get(self, group: int) -> Hosted | None:
+        return self._hosted.get(group)
+
+    def host(
+        self,
+        topic: str,
+        number: int,
+        group: int,
+        config: TopicConfig,
+        recovered: RecoveredGroup | None = None,
+    ) -> Hosted:
+        core = Partition(topic, number, durability=config.durability)
+        term = 1
+        if recovered is not None:
+            term = recovered.term + 1  # the only voter leads again, in a term of its own
+            replay(core, recovered)
+        hosted = self._hosted[group] = Hosted(group, core, term, config)
+        self.configure(hosted, config)
+        return hosted
+
+    def configure(self, hosted: Hosted, config: TopicConfig) -> None:
+        hosted.settings = config
+        hosted.core.durability = config.durability
+        self._log.configure(
+            hosted.group,
+            GroupSettings(
+                memory_retention_us=config.memory_retention_us,
+                memory_bytes_max=config.memory_bytes_max,
+                segment_bytes_max=config.segment_bytes_max,
+            ),
+        )
+
+    def drop(self, group: int) -> Hosted:
+        hosted = self._hosted.pop(group)
+        self._log.delete_group(group)
+        return hosted
+
+    def admit(self, group: int, body_bytes: int = LARGEST_CONTROL_BYTES) -> None:
+        """Raises what the log has against another entry of this size; nothing has changed then."""
+        self._log.admit(group, HEADER_BYTES + padded(body_bytes))
+
+    def step(self, hosted: Hosted, event: Event) -> None:
+        if not hosted.changed:
+            hosted.changed = True
+            self._changed.append(hosted)
+        self._carry_out(hosted, hosted.core.step(event))
+
+    def durable(self, group: int, index: int) -> None:
+        hosted = self._hosted.get(group)
+        if hosted is not None:  # else deleted meanwhile
+            self._carry_out(hosted, hosted.core.step(LogDurable(index)))
+
+    def end_turn(self) -> None:
+        changed, self._changed = self._changed, []
+        for hosted in changed:
+            hosted.changed = False
+            self._carry_out(hosted, hosted.core.step(TurnEnded()))
+
+    def planned_log_start(self, hosted: Hosted, now_us: int) -> int:
+        core, settings = hosted.core, hosted.settings
+        return min(
+            core.high_watermark,
+            plan_log_start(
+                self._log.segments(hosted.group),
+                log_start=core.start,
+                now_us=now_us,
+                retention_us=settings.disk_retention_us,
+                bytes_max=settings.disk_bytes_max,
+                held_from=core.cursors.held_from(),
+            ),
+        )
+
+    def _carry_out(self, hosted: Hosted, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Append):
+                self._append(hosted, effect)
+            else:
+                if isinstance(effect, LogStartMoved):
+                    self._log.set_log_start(hosted.group, effect.offset)
+                self._hear(hosted, effect)
+
+    def _append(self, hosted: Hosted, effect: Append) -> None:
+        batch = effect.batch
+        if batch is None:
+            entry = plain_entry(
+                effect.kind, hosted.term, effect.index, effect.base_offset, effect.body
+            )
+        else:
+            body, header = batch.body
+            entry = NewEntry(
+                kind=effect.kind,
+                codec=header.codec,
+                flags=header.flags,
+                count=batch.count,
+                term=hosted.term,
+                index=effect.index,
+                base_offset=effect.base_offset,
+                body_crc=header.body_crc,
+                max_timestamp=batch.max_timestamp,
+                body=body,
+            )
+        self._log.append(hosted.group, entry, admitted=True)
+
+
+def plain_entry(kind: int, term: int, index: int, base_offset: int, body: bytes) -> NewEntry:
+    """An entry that holds no records."""
+    return NewEntry(
+        kind=kind,
+        codec=0,
+        flags=0,
+        count=0,
+        term=term,
+        index=index,
+        base_offset=base_offset,
+        body_crc=crc32c(body),
+        max_timestamp=0,
+        body=body,
+    )
+
+
+def batch_of(info: BatchInfo, entries: memoryview) -> Batch:
+    """A checked batch as the partition's core takes it; the body stays where it is."""
+    header = info.header
+    start = info.position + HEADER_BYTES
+    body = entries[start : start + header.length]
+    return Batch(
+        info.producer_id, info.epoch, info.sequence, header.count, header.max_timestamp,
+        (body, header),
+    )  # fmt: skip
+
+
+def replay(core: Partition, recovered: RecoveredGroup) -> None:
+    """Bring a new core to the state that the log was left in."""
+    core.restore(recovered.snapshot_index, recovered.snapshot)
+    for header, body in recovered.entries:
+        batch = None
+        if header.kind == Kind.BATCH:
+            producer_id, epoch, _, sequence, _ = PRELUDE.unpack_from(body)
+            batch = Batch(producer_id, epoch, sequence, header.count, header.max_timestamp, None)
+        core.step(
+            Replayed(
+                kind=header.kind,
+                index=header.index,
+                base_offset=header.base_offset,
+                end_offset=header.end_offset,
+                batch=batch,
+                body=b"" if batch else bytes(body),
+            )
+        )

@@ -1,0 +1,22 @@
+"""A pytest fixture for those who test programs that use Hocket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hocket.client.sync import Client
+
+
+@pytest.fixture
+def hocket_broker(tmp_path: Path) -> Iterator[Client]:
+    """A client of a broker of its own, in this process, that is gone after the test."""
+    from hocket.client.embedded import embedded  # only tests that use it pay for loading it
+
+    with embedded(tmp_path / "hocket") as client:
+        yield client

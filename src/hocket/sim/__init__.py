@@ -1,0 +1,1 @@
+"""A simulated world for the broker: clock, network and disk, all from one seed."""

@@ -1,0 +1,89 @@
+"""Slow jobs in virtual time: one at a time per lane, in order, each taking a while.
+
+A job does its work at some moment, and its `done` is called at a later one; `crash` between the two
+leaves work done that nobody was told about, as in life.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from hocket.sim.scheduler import Scheduler, Timer
+
+T = TypeVar("T")
+
+_Work = tuple[Callable[[], Any], Callable[[Any], None]]
+
+
+class SimExecutor:
+    """The simulated `ports.Executor`. Errors of jobs go to `done`, but not a BaseException that is
+    no Exception: that is the simulation's own, such as `sim.disk.PowerLoss`, and ends the run."""
+
+    def __init__(
+        self, scheduler: Scheduler, *, stream: str = "executor", delay_us_max: int = 2000
+    ) -> None:
+        self._scheduler = scheduler
+        self._random = scheduler.random(stream)
+        self._delay_us_max = delay_us_max
+        self._lanes: dict[str, deque[_Work]] = {}
+        self._timers: dict[str, Timer] = {}  # of the lanes at work
+        self._finished: dict[str, tuple[Callable[[Any], None], Any]] = {}  # `done` still to come
+        self.dead = False
+
+    def submit(
+        self, lane: str, job: Callable[[], T], done: Callable[[T | BaseException], None]
+    ) -> None:
+        if self.dead:
+            return
+        self._lanes.setdefault(lane, deque()).append((job, done))
+        if lane not in self._timers:
+            self._schedule(lane)
+
+    def drain(self) -> None:
+        """At once: virtual time does not pass."""
+        while self._timers:
+            lane = next(iter(self._timers))
+            self._timers[lane].cancel()
+            if lane in self._finished:
+                self._tell(lane)
+            else:
+                self._run(lane)
+
+    def crash(self) -> None:
+        """Drop everything that has not happened, for good."""
+        self.dead = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._lanes.clear()
+        self._finished.clear()
+
+    @property
+    def idle(self) -> bool:
+        return not self._timers
+
+    def _schedule(self, lane: str) -> None:
+        action = partial(self._tell if lane in self._finished else self._run, lane)
+        delay_us = self._random.randint(0, self._delay_us_max)
+        self._timers[lane] = self._scheduler.after(delay_us, action)
+
+    def _run(self, lane: str) -> None:
+        job, done = self._lanes[lane].popleft()
+        result: Any
+        try:
+            result = job()
+        except Exception as error:  # noqa: BLE001  # the owner gets it, whatever it is
+            result = error
+        self._finished[lane] = (done, result)
+        self._schedule(lane)
+
+    def _tell(self, lane: str) -> None:
+        done, result = self._finished.pop(lane)
+        if self._lanes[lane]:
+            self._schedule(lane)
+        else:
+            del self._timers[lane]
+        done(result)

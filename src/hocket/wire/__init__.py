@@ -1,0 +1,1 @@
+"""The protocol without a network: frames, entries and record batches as bytes."""

@@ -1,0 +1,354 @@
+"""The record batch: the body of an entry of kind BATCH, made once and never changed.
+
+A producer encodes a batch as a whole entry; the broker checks its checksum and its prelude, stamps
+the entry's header, and stores and forwards the same bytes; a consumer opens it. The byte layout
+is in docs/internals/log_format.md. In short, behind the entry's header:
+
+    prelude, 40 bytes    who sent it and which one of theirs it is, so that a repetition is known
+    key hashes           a u64 for each record, where there are keys; never compressed
+    columns              timestamps, values, keys, headers (see `wire.columns`), as one unit
+                         compressed by the header's codec
+
+`check_entries` is the broker's view (a few microseconds a batch, no work per record), `parse` the
+consumer's. Both take the bytes for a stranger's, and raise CorruptData for whatever is wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from crc32c import crc32c
+
+from hocket.errors import CorruptData, MessageTooLarge, OutOfRange
+from hocket.model import BATCH_BYTES_MAX
+from hocket.wire import codec as codecs
+from hocket.wire import columns as _columns
+from hocket.wire.columns import FLAG_KEY_HASHES, FLAGS_VALID, TIMESTAMP_MAX, Columns
+from hocket.wire.entry import HEADER_BYTES, Header, Kind, pack_header, padded, unpack_header
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
+    from typing_extensions import Buffer
+
+    from hocket.wire.columns import ColumnsView, Headers
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+PRELUDE = struct.Struct("<16sIIQQ")
+PRELUDE_BYTES = PRELUDE.size
+assert PRELUDE_BYTES == 40
+
+PRODUCER_ID_BYTES = 16
+NO_PRODUCER = bytes(PRODUCER_ID_BYTES)
+_OFFSET_MAX = 2**63 - 1  # offsets are int64 wherever columns are used
+
+# Of the columns before compression. Writer, broker and reader share it: what one lets in, the
+# next must be able to open.
+RAW_BYTES_MAX = BATCH_BYTES_MAX
+
+
+class BatchInfo(NamedTuple):
+    """What the broker needs to know of a batch."""
+
+    header: Header
+    producer_id: bytes
+    epoch: int
+    sequence: int
+    position: int  # of the entry in the buffer that was checked
+    size: int  # of the entry, padding included
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+def encode(
+    values: Sequence[Buffer],
+    *,
+    timestamps: int | Sequence[int],
+    keys: Sequence[Buffer | None] | None = None,
+    headers: Sequence[Headers] | None = None,
+    codec: str = "none",
+    producer_id: bytes = NO_PRODUCER,
+    epoch: int = 0,
+    sequence: int = 0,
+    raw_bytes_max: int = RAW_BYTES_MAX,
+) -> bytes:
+    """A whole entry, ready to be pushed; term, index, base offset and previous CRC are 0.
+
+    One int as `timestamps` is for all records. Keys that are all None are the same as no keys,
+    and empty headers the same as none. Raises WrongType naming the record, OutOfRange if the
+    numbers of items differ or a number does not fit, MessageTooLarge beyond `raw_bytes_max`.
+    """
+    columns = _columns.encode_columns(values, timestamps, keys, headers, bytes_max=raw_bytes_max)
+    return assemble(
+        columns,
+        codec=codec,
+        producer_id=producer_id,
+        epoch=epoch,
+        sequence=sequence,
+        raw_bytes_max=raw_bytes_max,
+    )
+
+
+def assemble(
+    columns: Columns,
+    *,
+    codec: str,
+    producer_id: bytes,
+    epoch: int,
+    sequence: int,
+    raw_bytes_max: int = RAW_BYTES_MAX,
+) -> bytes:
+    """The entry around columns that are already there."""
+    buffers = columns.buffers
+    raw_length = sum(map(len, buffers))
+    if raw_length > raw_bytes_max:
+        raise MessageTooLarge(
+            f"the columns of this batch are {raw_length} bytes, more than {raw_bytes_max}; "
+            "send fewer records at once"
+        )
+    number = codecs.NONE
+    if (compressor := codecs.by_name(codec)) is not None:
+        raw = b"".join(buffers)
+        packed = compressor.compress(raw)
+        if len(packed) < len(raw):  # what does not shrink is stored as it is: it opens for nothing
+            number, buffers = compressor.number, [packed]
+    body = [_prelude(producer_id, epoch, raw_length, sequence), columns.key_hashes, *buffers]
+    body_crc = 0
+    for buffer in body:
+        body_crc = crc32c(buffer, body_crc)
+    length = sum(map(len, body))
+    header = pack_header(
+        length=length,
+        kind=Kind.BATCH,
+        codec=number,
+        flags=columns.flags,
+        count=columns.records,
+        body_crc=body_crc,
+        max_timestamp=columns.max_timestamp,
+    )
+    return b"".join([header, *body, bytes(padded(length) - length)])
+
+
+def _prelude(producer_id: bytes, epoch: int, raw_length: int, sequence: int) -> bytes:
+    if len(producer_id) != PRODUCER_ID_BYTES:
+        raise OutOfRange(
+            f"a producer id has {PRODUCER_ID_BYTES} bytes, not {len(producer_id)}: {producer_id!r}"
+        )
+    try:
+        return PRELUDE.pack(producer_id, epoch, raw_length, sequence, 0)
+    except struct.error:
+        raise OutOfRange(
+            "a producer's epoch must be from 0 to 2**32 - 1 and its sequence from 0 to 2**64 - 1, "
+            f"not {epoch!r} and {sequence!r}"
+        ) from None
+
+
+# --- looking at entries ------------------------------------------------------------------------
+
+
+def iterate_entries(buffer: Buffer) -> Iterator[tuple[int, Header]]:
+    """Position and header of each of the entries, of any kind, that fill the buffer.
+
+    Raises CorruptData at a header that does not match its CRC, or an entry that is cut short.
+    """
+    view = memoryview(buffer)
+    position, end = 0, len(view)
+    while position < end:
+        header = unpack_header(view, position)
+        size = header.size
+        if position + size > end:
+            raise CorruptData(
+                f"an entry of {size} bytes at {position} is cut short: {end - position} are there"
+            )
+        yield position, header
+        position += size
+
+
+def check_entries(
+    buffer: Buffer, *, verify: bool = True, raw_bytes_max: int = RAW_BYTES_MAX
+) -> list[BatchInfo]:
+    """The batches that fill the buffer, each checked as far as can be without opening its columns.
+
+    With `verify`, against its body's CRC too. Raises CorruptData for the first that is wrong.
+    """
+    view = _bytes_of(buffer)
+    return [
+        _check_batch(view, position, header, verify=verify, raw_bytes_max=raw_bytes_max)[0]
+        for position, header in iterate_entries(view)
+    ]
+
+
+def first_key_hash(buffer: Buffer, info: BatchInfo) -> int | None:
+    """The hash of the key of the batch's first record; None if it has no key."""
+    if not info.header.flags & FLAG_KEY_HASHES:
+        return None
+    start = info.position + HEADER_BYTES + PRELUDE_BYTES
+    return int.from_bytes(memoryview(buffer)[start : start + 8], "little") or None
+
+
+def _bytes_of(buffer: Buffer) -> memoryview:
+    view = memoryview(buffer)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def _check_batch(
+    view: memoryview, position: int, header: Header, *, verify: bool, raw_bytes_max: int
+) -> tuple[BatchInfo, int]:
+    """What the prelude says, and the raw length. The entry is known to lie within the view."""
+    count, flags = header.count, header.flags
+    start = position + HEADER_BYTES
+    fixed = PRELUDE_BYTES + (8 * count if flags & FLAG_KEY_HASHES else 0)
+    if header.kind != Kind.BATCH:
+        raise _wrong(position, header, f"it is of kind {header.kind}, not a batch")
+    if header.codec not in codecs.NUMBERS or flags not in FLAGS_VALID:
+        raise _wrong(position, header, f"codec {header.codec} or flags {flags:#x} are not known")
+    if not count or header.max_timestamp > TIMESTAMP_MAX or header.end_offset > _OFFSET_MAX:
+        raise _wrong(position, header, f"{count} records, latest at {header.max_timestamp} us")
+    if header.length < fixed:
+        raise _wrong(position, header, f"{header.length} bytes cannot hold {count} records")
+    producer_id, epoch, raw_length, sequence, reserved = PRELUDE.unpack_from(view, start)
+    stored_length = header.length - fixed
+    if raw_length > raw_bytes_max:
+        raise _wrong(position, header, f"columns of {raw_length} bytes, over {raw_bytes_max}")
+    if (
+        reserved
+        or raw_length < _columns.raw_length_min(count, flags)
+        or (header.codec == codecs.NONE and raw_length != stored_length)
+    ):
+        raise _wrong(position, header, f"columns of {raw_length} bytes for {count} records")
+    if verify and crc32c(view[start : start + header.length]) != header.body_crc:
+        raise _wrong(position, header, "its body does not match its checksum")
+    return BatchInfo(header, producer_id, epoch, sequence, position, header.size), raw_length
+
+
+def _wrong(position: int, header: Header, what: str) -> CorruptData:
+    return CorruptData(
+        f"the batch at byte {position}, offsets {header.base_offset} to {header.end_offset}: {what}"
+    )
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def parse(
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    verify: bool = True,
+    raw_bytes_max: int = RAW_BYTES_MAX,
+) -> Batch:
+    """The batch whose entry begins at `position`; it keeps a view of the buffer.
+
+    With `verify`, the body is compared with its CRC. Compressed columns are opened when one is
+    first read, so reading one may raise CorruptData too, as it may for a producer's own nonsense
+    that its CRC faithfully covers.
+    """
+    view = _bytes_of(buffer)
+    header = unpack_header(view, position)
+    if position + header.size > len(view):
+        raise _wrong(position, header, f"cut short: {len(view) - position} of {header.size} bytes")
+    info, raw_length = _check_batch(
+        view, position, header, verify=verify, raw_bytes_max=raw_bytes_max
+    )
+    return Batch(view, info, raw_length)
+
+
+class Batch:
+    """One batch, opened for reading. Ranges of records are counted within it, from 0 to `count`."""
+
+    __slots__ = (
+        "_opened", "_raw_length", "_stored",
+        "base_offset", "count", "end_offset", "epoch", "header", "key_hashes", "producer_id",
+        "sequence",
+    )  # fmt: skip
+
+    def __init__(self, view: memoryview, info: BatchInfo, raw_length: int) -> None:
+        """For `parse`, which has checked what is passed here."""
+        header = self.header = info.header
+        self.producer_id = info.producer_id
+        self.epoch = info.epoch
+        self.sequence = info.sequence
+        self.base_offset = header.base_offset
+        self.count = header.count
+        self.end_offset = header.end_offset
+        start = info.position + HEADER_BYTES + PRELUDE_BYTES
+        end = info.position + HEADER_BYTES + header.length
+        self.key_hashes: memoryview | None = None  # of u64, 0 for a record without a key
+        if header.flags & FLAG_KEY_HASHES:
+            hashes_end = start + 8 * self.count
+            self.key_hashes = view[start:hashes_end].cast("Q")
+            start = hashes_end
+        self._stored = view[start:end]
+        self._raw_length = raw_length
+        self._opened: ColumnsView | None = None
+        if header.codec == codecs.NONE:
+            self.columns()
+
+    def __repr__(self) -> str:
+        return f"<Batch of offsets {self.base_offset} to {self.end_offset}>"
+
+    def values(self, start: int = 0, end: int | None = None) -> list[bytes]:
+        return self._read(_columns.read_values, self.columns().values, start, end)
+
+    def keys(self, start: int = 0, end: int | None = None) -> list[bytes | None]:
+        column = self.columns().keys
+        if column is None:
+            return [None] * (self._end(start, end) - start)
+        return self._read(_columns.read_nullable, column, start, end)
+
+    def timestamps(self, start: int = 0, end: int | None = None) -> list[int]:
+        """Microseconds since the epoch."""
+        return self.columns().timestamps[start : self._end(start, end)].tolist()
+
+    def headers(self, start: int = 0, end: int | None = None) -> list[dict[str, bytes | None]]:
+        """Of a name given twice, the last. Records without headers share one empty dict."""
+        column = self.columns().headers
+        if column is None:
+            return [{}] * (self._end(start, end) - start)
+        return self._read(_columns.read_headers, column, start, end)
+
+    def to_arrow(
+        self, topic: str, partition: int, *, skip: int = 0, headers: bool = False
+    ) -> pyarrow.RecordBatch:
+        """The columns of Spark's Kafka source, without the first `skip` records.
+
+        Values, keys and timestamps are not copied unless they were compressed (or do not lie on a
+        multiple of 8 bytes): the result keeps the buffer in use, which must not change under it.
+        """
+        from hocket.wire import arrow
+
+        return arrow.to_arrow(self, topic, partition, skip=self._end(0, skip), headers=headers)
+
+    def columns(self) -> ColumnsView:
+        """The buffers where they lie, their layout checked, decompressed if need be."""
+        if self._opened is None:
+            try:
+                raw = self._stored
+                if self.header.codec != codecs.NONE:
+                    raw = memoryview(codecs.decompress(self.header.codec, raw, self._raw_length))
+                self._opened = _columns.open_columns(raw, self.count, self.header.flags)
+            except CorruptData as error:
+                raise self._named(error) from error
+        return self._opened
+
+    def _read(
+        self, read: Callable[[V, int, int], list[T]], column: V, start: int, end: int | None
+    ) -> list[T]:
+        try:
+            return read(column, start, self._end(start, end))
+        except CorruptData as error:
+            raise self._named(error) from error
+
+    def _named(self, error: CorruptData) -> CorruptData:
+        return CorruptData(f"offsets {self.base_offset} to {self.end_offset}: {error}")
+
+    def _end(self, start: int, end: int | None) -> int:
+        if end is None:
+            end = self.count
+        if not 0 <= start <= end <= self.count:
+            raise OutOfRange(f"records {start} to {end} of a batch of {self.count}")
+        return end

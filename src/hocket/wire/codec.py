@@ -1,0 +1,78 @@
+"""The codecs that a batch's columns may be compressed with.
+
+Rule 1: the number stands in stored entries for ever; a codec is added, never renumbered.
+Rule 2: the length a sender claims is checked by the caller before it gets here, and nothing here
+allocates more than that length, whatever the compressed bytes say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import lz4.block  # type: ignore[import-untyped]
+import zstandard
+
+from hocket.errors import CorruptData, OutOfRange
+
+
+class Codec(NamedTuple):
+    name: str
+    number: int
+    compress: Callable[[bytes], bytes]
+    decompress: Callable[[memoryview, int], bytes]  # with the length that must come out
+
+
+def _lz4_compress(raw: bytes) -> bytes:
+    return bytes(lz4.block.compress(raw, store_size=False))
+
+
+def _lz4_decompress(packed: memoryview, length: int) -> bytes:
+    return bytes(lz4.block.decompress(packed, uncompressed_size=length))
+
+
+def _zstd_compress(raw: bytes) -> bytes:
+    # A context per call: contexts are not thread-safe, and one costs some 10 us, once per batch.
+    return zstandard.ZstdCompressor().compress(raw)
+
+
+def _zstd_decompress(packed: memoryview, length: int) -> bytes:
+    # The library allocates what the frame itself declares, so that is compared first.
+    declared = zstandard.frame_content_size(packed)
+    if declared != length:
+        raise CorruptData(f"a zstd frame declares {declared} bytes, its batch says {length}")
+    return zstandard.ZstdDecompressor().decompress(
+        packed, max_output_size=length, allow_extra_data=False
+    )
+
+
+NONE = 0  # the number of columns that are stored as they are
+
+_CODECS = (
+    Codec("lz4", 1, _lz4_compress, _lz4_decompress),  # the block format, without a stored size
+    Codec("zstd", 2, _zstd_compress, _zstd_decompress),
+)
+_BY_NAME: dict[str, Codec | None] = {"none": None, **{codec.name: codec for codec in _CODECS}}
+_BY_NUMBER = {codec.number: codec for codec in _CODECS}
+NUMBERS = frozenset({NONE, *_BY_NUMBER})
+
+
+def by_name(name: str) -> Codec | None:
+    """None for "none"."""
+    if name not in _BY_NAME:
+        raise OutOfRange(f"codec must be one of {', '.join(_BY_NAME)}, not {name!r}")
+    return _BY_NAME[name]
+
+
+def decompress(number: int, packed: memoryview, length: int) -> bytes:
+    """Exactly `length` bytes, or CorruptData."""
+    codec = _BY_NUMBER[number]
+    try:
+        raw = codec.decompress(packed, length)
+    except (lz4.block.LZ4BlockError, zstandard.ZstdError) as error:
+        raise CorruptData(f"a batch's {codec.name} columns do not decompress: {error}") from error
+    if len(raw) != length:
+        raise CorruptData(
+            f"a batch's {codec.name} columns are {len(raw)} bytes, its prelude says {length}"
+        )
+    return raw

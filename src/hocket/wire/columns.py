@@ -1,0 +1,408 @@
+"""The columns of a record batch: lists of Python values to Arrow-shaped buffers, and back.
+
+Plain functions over lists and buffers; no entry, no checksum, no codec. All work that is done per
+record happens here (and in `wire.arrow`), so this is the one place to speed up.
+
+A binary column is n+1 offsets (int32, the first 0) and the data they cut up; a validity bitmap
+(bit i, least significant first, is 1 where there is a value) stands before them where values may
+be null. Every buffer is padded with zeros to 8 bytes: all of them stay aligned, and Arrow can use
+them in place.
+
+Rule: what is read was written by a stranger. Every number is checked before it is used, where it
+is used: the layout when the columns are opened, the offsets of a column when it is read.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, islice, pairwise, repeat
+from operator import is_
+from typing import TYPE_CHECKING, NamedTuple, SupportsIndex, TypeAlias
+
+from xxhash import xxh3_64_intdigest
+
+from hocket.errors import BadName, CorruptData, MessageTooLarge, OutOfRange, WrongType
+from hocket.wire.entry import padded
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    Headers: TypeAlias = Mapping[str, Buffer | None] | Sequence[tuple[str, Buffer | None]] | None
+
+FLAG_KEYS = 1
+FLAG_KEY_NULLS = 2
+FLAG_KEY_HASHES = 4  # set exactly when FLAG_KEYS is
+FLAG_HEADERS = 8
+FLAG_HEADER_NULLS = 16
+FLAGS_VALID = frozenset(
+    keys | headers
+    for keys in (0, FLAG_KEYS | FLAG_KEY_HASHES, FLAG_KEYS | FLAG_KEY_HASHES | FLAG_KEY_NULLS)
+    for headers in (0, FLAG_HEADERS, FLAG_HEADERS | FLAG_HEADER_NULLS)
+)
+
+OFFSET_MAX = 2**31 - 1  # of an int32 offset, so of the bytes in one column
+TIMESTAMP_MAX = 2**63 - 1
+
+_PADDING = tuple(bytes(-length % 8) for length in range(8))
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+class Columns(NamedTuple):
+    """What was made of the records: their uncompressed columns, in the order of the format."""
+
+    records: int
+    flags: int
+    buffers: list[bytes]  # padding included
+    key_hashes: bytes  # a u64 for each record; empty without keys
+    max_timestamp: int
+
+
+def encode_columns(
+    values: Sequence[Buffer],
+    timestamps: int | Sequence[int],
+    keys: Sequence[Buffer | None] | None = None,
+    headers: Sequence[Headers] | None = None,
+    *,
+    bytes_max: int = OFFSET_MAX,
+) -> Columns:
+    """`bytes_max` is what a column's data may be; it is looked at before the data is copied."""
+    bytes_max = min(bytes_max, OFFSET_MAX)
+    records = _length(values, "values")
+    if not records:
+        raise OutOfRange("a batch needs at least one value; there is none")
+    stamps, max_timestamp = timestamp_column(timestamps, records)
+    buffers = [stamps, *_binary_column(values, "values", bytes_max)]
+    flags, key_hashes = 0, b""
+    if keys is not None:
+        _check_length(keys, records, "keys")
+        if _null_count(keys) < records:
+            flags, key_hashes, key_buffers = _key_columns(keys, bytes_max)
+            buffers += key_buffers
+    if headers is not None:
+        _check_length(headers, records, "headers")
+        if any(headers):
+            header_flags, header_buffers = _header_columns(headers, bytes_max)
+            flags |= header_flags
+            buffers += header_buffers
+    return Columns(records, flags, buffers, key_hashes, max_timestamp)
+
+
+def pad(buffer: bytes) -> list[bytes]:
+    padding = _PADDING[len(buffer) % 8]
+    return [buffer, padding] if padding else [buffer]
+
+
+def pack_int32(numbers: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}i", *numbers)
+
+
+def hash_keys(keys: Sequence[Buffer | None]) -> bytes:
+    hashes = [0 if key is None else xxh3_64_intdigest(key) for key in keys]
+    return struct.pack(f"<{len(hashes)}Q", *hashes)
+
+
+def _binary_column(
+    items: Sequence[Buffer],
+    what: str,
+    bytes_max: int,
+    name_of: Callable[[int], str] | None = None,
+) -> list[bytes]:
+    """Offsets and data: one pass for the lengths, one join. Types are looked at only on failure."""
+    try:
+        ends = _ends(items)
+        _check_total(ends[-1], what, bytes_max)
+        data = b"".join(items)
+    except MessageTooLarge:
+        raise
+    except (TypeError, ValueError, BufferError):
+        data = None
+    if data is None or len(data) != ends[-1]:  # the latter: views of items wider than a byte
+        items = [_as_bytes(item, what, at, name_of) for at, item in enumerate(items)]
+        ends = _ends(items)
+        _check_total(ends[-1], what, bytes_max)
+        data = b"".join(items)
+    return [*pad(pack_int32(ends)), *pad(data)]
+
+
+def _ends(items: Sequence[Buffer]) -> list[int]:
+    return list(accumulate(map(len, items), initial=0))  # type: ignore[arg-type]
+
+
+def _check_total(size: int, what: str, bytes_max: int) -> None:
+    if size > bytes_max:
+        raise MessageTooLarge(
+            f"the {what} of this batch are {size} bytes, more than the {bytes_max} that a batch "
+            "may hold; send fewer records at once"
+        )
+
+
+def _as_bytes(item: object, what: str, at: int, name_of: Callable[[int], str] | None) -> bytes:
+    if type(item) is bytes:
+        return item
+    try:
+        return memoryview(item).tobytes()  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError) as error:
+        name = name_of(at) if name_of else f"{what}[{at}]"
+        hint = "; encode it first, as in text.encode()" if isinstance(item, str) else ""
+        raise WrongType(f"{name} must be bytes-like, not {type(item).__name__}{hint}") from error
+
+
+def _length(items: object, what: str) -> int:
+    if isinstance(items, str | bytes | bytearray | memoryview) or not hasattr(items, "__len__"):
+        raise WrongType(
+            f"{what} must be a sequence with one item for each record, not {type(items).__name__}"
+        )
+    return len(items)
+
+
+def _check_length(items: object, records: int, what: str) -> None:
+    length = _length(items, what)
+    if length != records:
+        raise OutOfRange(f"there are {length} {what} for {records} values; pass one for each")
+
+
+def _null_count(items: Sequence[object]) -> int:
+    return sum(map(is_, items, repeat(None)))
+
+
+def timestamp_column(timestamps: int | Sequence[int], records: int) -> tuple[bytes, int]:
+    """The column, and the latest of them. One int stands for all records."""
+    alike = isinstance(timestamps, int)
+    stamps: Sequence[int] = (timestamps,) if isinstance(timestamps, int) else timestamps
+    if not alike:
+        _check_length(stamps, records, "timestamps")
+    try:
+        column = struct.pack(f"<{len(stamps)}q", *stamps)
+    except struct.error:
+        raise _timestamp_error(stamps) from None
+    if min(stamps) < 0:
+        raise _timestamp_error(stamps)
+    return column * records if alike else column, int(max(stamps))
+
+
+def _timestamp_error(stamps: Sequence[object]) -> WrongType | OutOfRange:
+    for at, stamp in enumerate(stamps):
+        if not isinstance(stamp, SupportsIndex):
+            return WrongType(
+                f"timestamps[{at}] must be an int, microseconds since the epoch, "
+                f"not {type(stamp).__name__}"
+            )
+        if not 0 <= stamp.__index__() <= TIMESTAMP_MAX:
+            return OutOfRange(
+                f"timestamps[{at}] must be microseconds since the epoch, from 0 to 2**63 - 1, "
+                f"not {stamp}"
+            )
+    raise AssertionError("called for timestamps that are in order")
+
+
+def _key_columns(keys: Sequence[Buffer | None], bytes_max: int) -> tuple[int, bytes, list[bytes]]:
+    validity, present = _without_nulls(keys)
+    flags = FLAG_KEYS | FLAG_KEY_HASHES | (FLAG_KEY_NULLS if validity else 0)
+    buffers = _binary_column(present, "keys", bytes_max)  # so now all are known to be bytes-like
+    try:
+        hashes = hash_keys(keys)
+    except (TypeError, BufferError, ValueError):  # a view that is not contiguous
+        hashes = hash_keys([None if key is None else memoryview(key).tobytes() for key in keys])
+    return flags, hashes, [*validity, *buffers]
+
+
+def _without_nulls(items: Sequence[Buffer | None]) -> tuple[list[bytes], Sequence[Buffer]]:
+    """The validity bitmap, if there are nulls, and the items with nothing in place of nulls."""
+    if not _null_count(items):
+        return [], items  # type: ignore[return-value]
+    # In base 2 Python turns digits into an int in linear time, whatever their number.
+    digits = "".join(["0" if item is None else "1" for item in reversed(items)])
+    bitmap = int(digits, 2).to_bytes((len(items) + 7) // 8, "little")
+    return pad(bitmap), [b"" if item is None else item for item in items]
+
+
+def _header_columns(headers: Sequence[Headers], bytes_max: int) -> tuple[int, list[bytes]]:
+    names: list[str] = []
+    values: list[Buffer | None] = []
+    ends = [0]
+    for at, each in enumerate(headers):
+        if each:
+            try:
+                for name, value in each.items() if isinstance(each, Mapping) else each:
+                    names.append(name)
+                    values.append(value)
+            except (TypeError, ValueError) as error:
+                raise WrongType(
+                    f"headers[{at}] must be a mapping or (name, value) pairs, not {each!r:.80}"
+                ) from error
+        ends.append(len(names))
+
+    def name_of(at: int) -> str:
+        return f"header {names[at]!r:.80} of record {bisect_right(ends, at) - 1}"
+
+    encoded = _encoded_names(names, name_of)
+    validity, present = _without_nulls(values)
+    flags = FLAG_HEADERS | (FLAG_HEADER_NULLS if validity else 0)
+    return flags, [
+        *pad(pack_int32(ends)),
+        *_binary_column(encoded, "header names", bytes_max),
+        *validity,
+        *_binary_column(present, "header values", bytes_max, name_of),
+    ]
+
+
+def _encoded_names(names: list[str], name_of: Callable[[int], str]) -> list[bytes]:
+    try:
+        encoded = {name: name.encode() for name in set(names)}  # they repeat in every record
+        return [encoded[name] for name in names]
+    except (AttributeError, TypeError, UnicodeEncodeError):
+        return [_encoded_name(name, at, name_of) for at, name in enumerate(names)]
+
+
+def _encoded_name(name: object, at: int, name_of: Callable[[int], str]) -> bytes:
+    if not isinstance(name, str):
+        raise WrongType(f"the name of {name_of(at)} must be a str, not {type(name).__name__}")
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        raise BadName(f"the name of {name_of(at)} cannot be written as UTF-8: {error}") from error
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+class BinaryView(NamedTuple):
+    """One binary column where it lies."""
+
+    validity: memoryview | None
+    offsets: memoryview  # of int32
+    data: memoryview
+
+
+class HeadersView(NamedTuple):
+    lists: memoryview  # of int32: record i has the headers lists[i] to lists[i + 1]
+    names: BinaryView
+    values: BinaryView
+
+
+class ColumnsView(NamedTuple):
+    """The columns of a batch where they lie in `raw`."""
+
+    raw: memoryview
+    timestamps: memoryview  # of int64
+    values: BinaryView
+    keys: BinaryView | None
+    headers: HeadersView | None
+
+
+def raw_length_min(records: int, flags: int) -> int:
+    """No columns of so many records are shorter; a length below it is refused unread."""
+    offsets = padded(4 * (records + 1))
+    optional = bool(flags & FLAG_KEYS) + bool(flags & FLAG_HEADERS)
+    return 8 * records + offsets * (1 + optional)
+
+
+def open_columns(raw: memoryview, records: int, flags: int) -> ColumnsView:
+    """Find the buffers. Looks at the ends of offsets only, so it costs the same for any batch."""
+    cut = _Cutter(raw)
+    timestamps = cut.take(8 * records, "timestamps").cast("q")
+    values = cut.binary(records, nullable=False, what="value")
+    keys = headers = None
+    if flags & FLAG_KEYS:
+        keys = cut.binary(records, nullable=bool(flags & FLAG_KEY_NULLS), what="key")
+    if flags & FLAG_HEADERS:
+        lists = cut.offsets(records, "header list")
+        total = lists[records]
+        names = cut.binary(total, nullable=False, what="header name")
+        nullable = bool(flags & FLAG_HEADER_NULLS)
+        header_values = cut.binary(total, nullable=nullable, what="header value")
+        headers = HeadersView(lists, names, header_values)
+    cut.finish()
+    return ColumnsView(raw, timestamps, values, keys, headers)
+
+
+class _Cutter:
+    """Takes one padded buffer after the other from the columns."""
+
+    def __init__(self, raw: memoryview) -> None:
+        self.raw = raw
+        self.position = 0
+
+    def take(self, size: int, what: str) -> memoryview:
+        start = self.position
+        end = start + padded(size)
+        if end > len(self.raw):
+            raise CorruptData(
+                f"the {what} of a batch end at byte {end} of columns of {len(self.raw)} bytes"
+            )
+        self.position = end
+        return self.raw[start : start + size]
+
+    def offsets(self, items: int, what: str) -> memoryview:
+        offsets = self.take(4 * (items + 1), f"{what} offsets").cast("i")
+        if offsets[0] != 0 or offsets[items] < 0:
+            raise CorruptData(
+                f"the {what} offsets of a batch go from {offsets[0]} to {offsets[items]}; "
+                "they must begin at 0 and not fall"
+            )
+        return offsets
+
+    def binary(self, items: int, *, nullable: bool, what: str) -> BinaryView:
+        validity = self.take((items + 7) // 8, f"{what} validity bits") if nullable else None
+        offsets = self.offsets(items, what)
+        return BinaryView(validity, offsets, self.take(offsets[items], f"{what} data"))
+
+    def finish(self) -> None:
+        if self.position != len(self.raw):
+            raise CorruptData(f"a batch's columns end at byte {self.position} of {len(self.raw)}")
+
+
+def read_values(column: BinaryView, start: int, end: int) -> list[bytes]:
+    """The items from `start` to `end`, as copies; nothing in place of nulls."""
+    offsets = _checked_offsets(column.offsets, start, end)
+    first = offsets[0]
+    data = bytes(column.data[first : offsets[-1]])
+    if first:
+        offsets = [offset - first for offset in offsets]
+    return [data[begin:finish] for begin, finish in pairwise(offsets)]
+
+
+def read_nullable(column: BinaryView, start: int, end: int) -> list[bytes | None]:
+    values = read_values(column, start, end)
+    if column.validity is None:
+        return values  # type: ignore[return-value]
+    bits = int.from_bytes(column.validity[start // 8 : (end + 7) // 8], "little") >> start % 8
+    # The bit above the last one keeps its leading zeros; the string runs from the last record on.
+    valid = bin(bits & (1 << end - start) - 1 | 1 << end - start)[:2:-1]
+    return [value if bit == "1" else None for value, bit in zip(values, valid, strict=True)]
+
+
+def read_headers(view: HeadersView, start: int, end: int) -> list[dict[str, bytes | None]]:
+    """A record without headers gets an empty dict, the same one for all; do not change it."""
+    lists = _checked_offsets(view.lists, start, end)
+    names = _read_names(view.names, lists[0], lists[-1])
+    values = read_nullable(view.values, lists[0], lists[-1])
+    pairs = zip(names, values, strict=True)
+    none: dict[str, bytes | None] = {}
+    lengths = (finish - begin for begin, finish in pairwise(lists))
+    return [dict(islice(pairs, length)) if length else none for length in lengths]
+
+
+def _read_names(column: BinaryView, start: int, end: int) -> list[str]:
+    names = read_values(column, start, end)
+    try:
+        # Names repeat from record to record: each is decoded once, and kept in memory once.
+        decoded = {name: name.decode() for name in set(names)}
+    except UnicodeDecodeError as error:
+        raise CorruptData(f"a header name of a batch is not UTF-8: {error}") from error
+    return [decoded[name] for name in names]
+
+
+def _checked_offsets(offsets: memoryview, start: int, end: int) -> list[int]:
+    """They must not fall, and stay below the last of all, which is known to be in range."""
+    part = offsets[start : end + 1].tolist()
+    # Sorting what is in order takes one comparison an item: the quickest check there is.
+    if part != sorted(part) or part[0] < 0 or part[-1] > offsets[-1]:
+        raise CorruptData(
+            f"the offsets of items {start} to {end} of a batch's column are not in order"
+        )
+    return part

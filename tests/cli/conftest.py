@@ -1,0 +1,41 @@
+"""One broker process for all tests of the command line; each test has topics of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+import hocket.client.sync
+from tests.cli.support import Hocket, serving
+
+_NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("broker") / "data") as broker:
+        yield broker.url
+        assert broker.stop() == 0
+
+
+@pytest.fixture
+def hocket(server: str) -> Hocket:
+    return Hocket(server)
+
+
+@pytest.fixture
+def topic(hocket: Hocket) -> str:
+    """A topic with one partition."""
+    name = f"topic-{next(_NUMBERS)}"
+    assert hocket("topic", "create", name).code == 0
+    return name
+
+
+@pytest.fixture
+def topic_of_four(hocket: Hocket) -> str:
+    """A topic with four partitions."""
+    name = f"four-{next(_NUMBERS)}"
+    assert hocket("topic", "create", name, "--partitions", "4").code == 0
+    return name

@@ -1,0 +1,193 @@
+"""`hocket consume`: a value per line, and an index that moves past what was written."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.cli.support import HOCKET, Hocket, environment, fails, json_lines
+from tests.support import PATIENCE, until
+
+
+def publish(hocket: Hocket, topic: str, *values: str, partition: int = 0) -> None:
+    for value in values:
+        hocket("publish", topic, value, "--partition", f"{partition}").text()
+
+
+def position(hocket: Hocket, topic: str, index: str) -> Any:
+    (found,) = hocket("index", "lag", topic, index, "--json").json()
+    return found["partitions"][0]["position"]
+
+
+def test_it_prints_what_is_there_and_ends(hocket: Hocket, topic: str):
+    assert hocket("consume", topic).text() == ""
+    publish(hocket, topic, "one", "", "three")
+    assert hocket("consume", topic).text() == "one\n\nthree\n"
+    assert hocket("consume", topic).text() == "one\n\nthree\n"  # without an index, again
+
+
+@pytest.mark.parametrize(
+    ("start", "values"),
+    [
+        ("earliest", "a\nb\nc\n"),
+        ("latest", ""),
+        ("1", "b\nc\n"),
+        ("3", ""),
+        ("2020-01-01T00:00:00", "a\nb\nc\n"),
+        ("2999-01-01", ""),
+    ],
+)
+def test_it_begins_where_it_is_told(hocket: Hocket, topic: str, start: str, values: str):
+    publish(hocket, topic, "a", "b", "c")
+    assert hocket("consume", topic, "--start", start).text() == values
+
+
+def test_max_ends_it_early(hocket: Hocket, topic: str):
+    publish(hocket, topic, "a", "b", "c")
+    assert hocket("consume", topic, "--max", "2").text() == "a\nb\n"
+    assert hocket("consume", topic, "--max", "9").text() == "a\nb\nc\n"
+
+
+def test_partitions_can_be_chosen(hocket: Hocket, topic_of_four: str):
+    for partition in range(4):
+        publish(hocket, topic_of_four, f"p{partition}", partition=partition)
+    everything = hocket("consume", topic_of_four).text().split()
+    assert sorted(everything) == ["p0", "p1", "p2", "p3"]
+    some = hocket("consume", topic_of_four, "--partition", "1", "--partition", "3").text().split()
+    assert sorted(some) == ["p1", "p3"]
+    fails(hocket("consume", topic_of_four, "--partition", "9"), 3, "9")
+
+
+def test_json_has_everything_and_bytes_that_are_no_text(hocket: Hocket, topic: str):
+    hocket("publish", topic, "--header", "h=v", stdin=b"\xff\n").text()
+    hocket("publish", topic, "text", "--key", "k").text()
+    first, second = json_lines(hocket("consume", topic, "--json").stdout)
+    assert first.keys() == {
+        "topic", "partition", "offset", "timestamp", "key", "value", "headers",
+    }  # fmt: skip
+    assert (first["value"], first["key"], first["headers"]) == (
+        {"base64": "/wo="},
+        None,
+        {"h": "v"},
+    )
+    assert (second["value"], second["key"], second["offset"]) == ("text", "k", 1)
+
+
+# --- with an index -------------------------------------------------------------------------------
+
+
+def test_an_index_goes_on_where_it_was(hocket: Hocket, topic: str):
+    publish(hocket, topic, "a", "b", "c")
+    assert hocket("consume", topic, "--index", "i", "--max", "1").text() == "a\n"
+    assert hocket("consume", topic, "--index", "i", "--start", "earliest").text() == "b\nc\n"
+    assert hocket("consume", topic, "--index", "i").text() == ""
+    assert hocket("consume", topic, "--index", "other").text() == "a\nb\nc\n"
+
+
+def test_a_batch_is_acknowledged_as_far_as_it_was_printed(hocket: Hocket, topic: str):
+    hocket.run("produce", topic, stdin=b"".join(b"%d\n" % n for n in range(1000)))
+    assert len(hocket("consume", topic, "--index", "i", "--max", "10").text().split()) == 10
+    assert position(hocket, topic, "i") == 10
+    assert hocket("consume", topic, "--index", "i", "--max", "1").text() == "10\n"
+
+
+def test_without_acks_the_index_stays(hocket: Hocket, topic: str):
+    publish(hocket, topic, "a", "b")
+    assert hocket("consume", topic, "--index", "i", "--no-ack").text() == "a\nb\n"
+    assert position(hocket, topic, "i") == 0
+
+
+def test_a_reader_that_leaves_ends_it_quietly_and_only_what_was_written_is_acknowledged(
+    hocket: Hocket, topic: str
+):
+    data = b"".join(b"%099d\n" % count for count in range(20_000))  # far more than a pipe holds
+    hocket.run("produce", topic, stdin=data)
+    with hocket.process("consume", topic, "--index", "i") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"%099d\n" % 0
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 0
+        assert process.stderr.read() == b""
+    reached = position(hocket, topic, "i")
+    assert 1 <= reached <= 10_000
+    rest = hocket("consume", topic, "--index", "i").stdout
+    assert rest == data[reached * 100 :]
+
+
+def test_tables_for_a_reader_that_leaves_end_quietly_too(hocket: Hocket, topic: str):
+    script = '"$@" | true; echo "${PIPESTATUS[0]}"'
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", *HOCKET, "topic", "list"],
+        capture_output=True,
+        env=environment(HOCKET_SERVER=hocket.url),
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == (b"0\n", b"")
+
+
+# --- following -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_follow_waits_for_more_until_it_is_interrupted(
+    hocket: Hocket, topic: str, number: int, code: int
+):
+    publish(hocket, topic, "before")
+    with hocket.process("consume", topic, "--index", "i", "--follow") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"before\n"
+        publish(hocket, topic, "after")
+        assert process.stdout.readline() == b"after\n"
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stdout) == (code, b"")
+    assert stderr == b"hocket: interrupted\n"
+    assert position(hocket, topic, "i") == 2
+
+
+def test_follow_from_the_end_prints_only_what_is_new(hocket: Hocket, topic: str):
+    publish(hocket, topic, "old")
+    args = ("consume", topic, "--index", "i", "--start", "latest", "--follow", "--max", "1")
+    with hocket.process(*args) as process:
+        until(lambda: hocket("index", "list", topic, "--json").json())
+        publish(hocket, topic, "new")
+        stdout, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stdout) == (0, b"new\n")
+
+
+def test_without_follow_it_ends_although_more_keeps_coming(hocket: Hocket, topic: str):
+    publish(hocket, topic, "a")
+    with hocket.process("produce", topic) as producer:
+        assert producer.stdin is not None
+        for _ in range(3):
+            producer.stdin.write(b"more\n" * 1000)
+            producer.stdin.flush()
+            lines = hocket("consume", topic).text().splitlines()
+            assert lines[0] == "a"
+        producer.communicate(timeout=PATIENCE)
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+
+def test_an_unknown_topic(hocket: Hocket):
+    fails(hocket("consume", "nowhere"), 3, "nowhere")
+    fails(hocket("consume", "nowhere", "--follow"), 3, "nowhere")
+    fails(hocket("consume", "nowhere", "--index", "i"), 3, "nowhere")
+
+
+def test_a_topic_that_is_deleted_while_it_is_followed(hocket: Hocket, topic: str):
+    publish(hocket, topic, "a")
+    with hocket.process("consume", topic, "--follow") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"a\n"
+        hocket("topic", "delete", topic, "--yes").text()
+        _, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 3
+    assert topic.encode() in stderr
+    assert b"Traceback" not in stderr

@@ -1,0 +1,165 @@
+"""Command lines that are wrong, or ask for help: no broker is needed to tell."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+import hocket
+from hocket.cli.program import program
+
+
+def run(*args: str, **kwargs: object) -> Result:
+    return CliRunner().invoke(program, list(args), **kwargs)  # type: ignore[arg-type]
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+EVERY_COMMAND = sorted(commands(program))
+
+
+def test_the_commands_are_those_of_the_design():
+    assert {" ".join(path) for path in EVERY_COMMAND} >= {
+        "serve", "topic create", "topic list", "topic describe", "topic alter", "topic delete",
+        "publish", "produce", "consume", "index list", "index reset", "index lag", "index delete",
+        "completion",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", EVERY_COMMAND, ids=" ".join)
+def test_every_command_has_help_with_examples_that_name_it(path: tuple[str, ...]):
+    result = run(*path, "--help")
+    assert result.exit_code == 0
+    usage, _, examples = result.output.partition("Examples:")
+    assert f"Usage: hocket {' '.join(path)}" in usage
+    assert f"hocket {' '.join(path)}" in examples
+    assert max(map(len, result.output.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("path", [("topic", "list"), ("consume",)], ids=" ".join)
+def test_client_commands_explain_how_to_reach_the_broker(path: tuple[str, ...]):
+    connection = run(*path, "--help").output.partition("Connection:")[2]
+    for word in ("--server", "HOCKET_SERVER", "--token-file", "HOCKET_TOKEN", "--tls-ca"):
+        assert word in connection
+
+
+def test_the_version():
+    result = run("--version")
+    assert (result.exit_code, result.output) == (0, f"hocket {hocket.__version__}\n")
+
+
+def test_without_arguments_there_is_help_and_the_code_of_a_usage_error():
+    result = run()
+    assert result.exit_code == 2
+    assert "Usage: hocket" in result.stderr
+    assert result.stdout == ""
+
+
+WRONG = {
+    "no such command": (["topci"], "'topci'"),
+    "no such subcommand": (["topic", "make"], "'make'"),
+    "no such option": (["topic", "create", "t", "--partition", "3"], "--partitions"),
+    "a value is missing": (["topic", "create"], "NAME"),
+    "a bad topic name": (["topic", "create", "a b"], "'a b'"),
+    "a bad topic name in publish": (["publish", "a/b", "x"], "'a/b'"),
+    "a bad index name": (["consume", "t", "--index", "a b"], "'a b'"),
+    "partitions that are no number": (["topic", "create", "t", "--partitions", "x"], "'x'"),
+    "no partitions": (["topic", "create", "t", "--partitions", "0"], "0"),
+    "too many partitions": (["topic", "create", "t", "--partitions", "5000"], "4096"),
+    "a bad duration": (["topic", "create", "t", "--memory-retention", "10x"], "10m"),
+    "memory for ever": (["topic", "create", "t", "--memory-retention", "forever"], "10m"),
+    "a negative duration": (["topic", "create", "t", "--disk-retention=-5"], "100 years"),
+    "a bad size": (["topic", "create", "t", "--memory-bytes", "lots"], "64MiB"),
+    "memory without limit": (["topic", "create", "t", "--memory-bytes", "unlimited"], "64MiB"),
+    "a bad durability": (["topic", "create", "t", "--durability", "hope"], "quorum"),
+    "nothing to alter": (["topic", "alter", "t"], "at least one option"),
+    "a delete without --yes": (["topic", "delete", "t"], "--yes"),
+    "an index delete without --yes": (["index", "delete", "t", "i"], "--yes"),
+    "a header without value": (["publish", "t", "v", "--header", "kind"], "NAME=VALUE"),
+    "a header twice": (["publish", "t", "v", "--header", "a=1", "--header", "a=2"], "twice"),
+    "a negative partition": (["publish", "t", "v", "--partition", "-1"], "-1"),
+    "a bad start": (["consume", "t", "--start", "soon"], "earliest"),
+    "a bad mode": (["consume", "t", "--mode", "mine"], "key_shared"),
+    "max of nothing": (["consume", "t", "--max", "0"], "0"),
+    "no acks without an index": (["consume", "t", "--no-ack"], "--index"),
+    "a shared mode without an index": (["consume", "t", "--mode", "shared"], "--index"),
+    "reset without a place": (["index", "reset", "t", "i"], "--to"),
+    "a bad place": (["index", "reset", "t", "i", "--to", "-3"], "earliest"),
+    "a file that is not there": (["produce", "t", "--file", "/nonexistent/f"], "/nonexistent/f"),
+    "a directory as file": (["produce", "t", "--file", "/"], "'/'"),
+    "an empty delimiter": (["produce", "t", "--delimiter", ""], "empty"),
+    "an empty separator": (["produce", "t", "--key-separator", ""], "empty"),
+    "an unknown codec": (["produce", "t", "--codec", "gzip"], "zstd"),
+    "a bad linger": (["produce", "t", "--linger", "soon"], "500ms"),
+    "a server that is no URL": (["topic", "list", "--server", "localhost"], "hocket://"),
+    "a server with a bad port": (["topic", "list", "--server", "hocket://h:99999"], "65535"),
+    "a certificate that is not there": (["topic", "list", "--tls-ca", "/nonexistent"], "--tls-ca"),
+    "a bad timeout": (["topic", "list", "--timeout", "never"], "500ms"),
+    "an address without port": (["serve", "--listen", "localhost"], "HOST:PORT"),
+    "an address without host": (["serve", "--listen", ":4150"], "HOST:PORT"),
+    "IPv6 without brackets": (["serve", "--listen", "::1:4150"], "[::1]"),
+    "a port out of range": (["serve", "--listen", "127.0.0.1:65536"], "65535"),
+    "a port that is no number": (["serve", "--listen", "127.0.0.1:http"], "'http'"),
+    "a bad log level": (["serve", "--log-level", "loud"], "debug"),
+    "a shell we do not know": (["completion", "cmd"], "fish"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_command_line_is_one_line_that_says_what_is_wrong(name: str):
+    args, words = WRONG[name]
+    result = run(*args)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("hocket: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+
+
+def test_debug_adds_the_traceback():
+    result = run("--debug", "topic", "list", "--server", "localhost")
+    assert result.exit_code == 2
+    assert "Traceback" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("hocket: ")
+    assert "Traceback" in run("topic", "list", "--debug", "--server", "localhost").stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_that_says_how_to_install_it(shell: str):
+    result = run("completion", shell)
+    assert result.exit_code == 0
+    assert "_HOCKET_COMPLETE" in result.stdout
+    install = result.stdout.splitlines()[-1]
+    assert install.startswith("# To install it: ")
+    assert f"hocket completion {shell} > " in install
+
+
+def test_the_zsh_script_begins_as_zsh_demands():
+    assert run("completion", "zsh").stdout.startswith("#compdef hocket\n")
+
+
+def test_nothing_heavy_is_loaded_before_it_is_needed():
+    code = (
+        "import sys; from hocket.cli.program import program\n"
+        "try: program.main(['--version'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'capnp', 'lz4', 'zstandard', 'tqdm', 'pyarrow', 'asyncio', 'ssl',"
+        " 'hocket.node.node', 'hocket.client.sync'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.splitlines()[1:] == ["[]"], done.stderr
