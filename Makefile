@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format bench bench-local clean
+.PHONY: help demo test test-long test-kill check format bench bench-local bench-broker clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,7 +18,7 @@ test: $(VENV)/dev.stamp  ## all tests, the documentation's snippets, and branch 
 	@echo "==> tests (every snippet of README and docs among them), with branch coverage"
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
-	@$(BIN)/coverage report --include='src/hocket/local/*' --fail-under=100
+	@$(BIN)/coverage report --include='src/hocket/local/*,src/hocket/core/*' --fail-under=100
 
 test-long: $(VENV)/dev.stamp  ## the stress suites at full length, and the queue contract 20 times over
 	@echo "==> stress at full length"
@@ -28,6 +28,9 @@ test-long: $(VENV)/dev.stamp  ## the stress suites at full length, and the queue
 	  $(BIN)/python -m pytest -q tests/contract || exit 1; \
 	done
 
+test-kill: $(VENV)/dev.stamp  ## kill -9 of the broker under load, 50 rounds
+	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/e2e/test_kill.py
+
 check: $(VENV)/dev.stamp  ## ruff, mypy --strict, import-linter
 	@echo "==> ruff";          $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "==> mypy --strict"; $(BIN)/mypy
@@ -36,10 +39,13 @@ check: $(VENV)/dev.stamp  ## ruff, mypy --strict, import-linter
 format: $(VENV)/dev.stamp  ## let ruff lay the code out
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-bench: bench-local  ## every benchmark
+bench: bench-local bench-broker  ## every benchmark
 
 bench-local: $(VENV)/bench.stamp  ## channels, pump and queues against their peers
 	@$(BIN)/python -m benchmarks.local $(BENCH_ARGS)
+
+bench-broker: $(VENV)/bench.stamp  ## the broker on one node, against the least a broker could do
+	@$(BIN)/python -m benchmarks.broker $(BENCH_ARGS)
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Hocket needs Python 3.11 or newer: install it (Debian: apt-get install python3 python3-venv)"; exit 1; }

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import hocket
+import hocket.wire.schema  # Cap'n Proto keeps the schema's files open from here on
 
 PATIENCE = 30.0  # seconds until a wait counts as a hang; far more than any healthy wait takes
 LONG = os.environ.get("HOCKET_STRESS") == "long"

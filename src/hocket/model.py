@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Literal, NamedTuple
 
 import xxhash
@@ -121,19 +122,21 @@ class Start:
             return Start("offset", start)
         if start in ("earliest", "latest"):
             return Start(start)  # type: ignore[arg-type]
-        if start.isdecimal():
-            return Start("offset", int(start))
         try:
+            if start.isdecimal():
+                return Start("offset", int(start))  # Python reads no more than 4,300 digits
             return Start("time", timestamp_us(datetime.fromisoformat(start)))
-        except ValueError:
+        except (ValueError, OverflowError):
             raise OutOfRange(
-                f"start must be 'earliest', 'latest', an offset or an ISO time, not {start!r}"
+                f"start must be 'earliest', 'latest', an offset or an ISO time, not {start[:80]!r}"
             ) from None
 
 
 def timestamp_us(moment: datetime) -> int:
     """A datetime without a zone is taken as local time, as Python does."""
-    since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    if moment.tzinfo is None:
+        moment = moment.astimezone()
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)  # in UTC itself, year 1 can overflow
     return (since.days * 86_400 + since.seconds) * SECOND_US + since.microseconds
 
 
@@ -192,6 +195,9 @@ _SIZE_UNITS = {
 }  # fmt: skip
 
 
+_SIZE_BYTES_MAX = 2**63 - 1
+
+
 def size_bytes(size: str | int, what: str = "a size") -> int:
     """Bytes of "64MiB", "1GB", or of a number of bytes."""
     if isinstance(size, bool) or not isinstance(size, int | str):
@@ -200,10 +206,12 @@ def size_bytes(size: str | int, what: str = "a size") -> int:
         match = _SIZE.match(size.strip())
         if not match:
             raise OutOfRange(f"{what} must look like 512KiB, 64MiB or 1GB, not {size!r}")
-        size = round(float(match[1]) * _SIZE_UNITS[match[2]])
-    if size < 0:
-        raise OutOfRange(f"{what} must be 0 bytes or more, not {size}")
-    return size
+        exact = round(Decimal(match[1]) * _SIZE_UNITS[match[2]])  # a float has 53 bits only
+    else:
+        exact = size
+    if not 0 <= exact <= _SIZE_BYTES_MAX:
+        raise OutOfRange(f"{what} must be 0 to {_SIZE_BYTES_MAX} bytes, not {size}")
+    return exact
 
 
 @dataclass(slots=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,15 +91,14 @@ class Hocket:
         result = CliRunner(env={"HOCKET_SERVER": self.url}).invoke(program, args, input=stdin)
         return Outcome(result.exit_code, result.stdout_bytes, result.stderr)
 
-    def process(self, *args: str, **more: Any) -> subprocess.Popen[bytes]:
+    def process(self, *args: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
         """In a process of its own, with pipes."""
         return subprocess.Popen(
             [*HOCKET, *args],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             env=environment(HOCKET_SERVER=self.url),
-            **more,
         )
 
     def run(self, *args: str, stdin: bytes = b"") -> Outcome:
@@ -117,3 +119,8 @@ def fails(outcome: Outcome, code: int, *words: str) -> None:
 
 def json_lines(data: bytes) -> Sequence[Any]:
     return [json.loads(line) for line in data.splitlines()]
+
+
+def unread(pipe: Any) -> int:
+    """How many bytes wait in a pipe."""
+    return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"))[0])

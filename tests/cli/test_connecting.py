@@ -131,7 +131,7 @@ def test_names_complete_by_asking_the_broker(hocket: Hocket, topic: str):
         }
         result = CliRunner(env=env).invoke(program, [])
         assert result.stderr == ""
-        return [line.partition(",")[2] for line in result.stdout.splitlines()]
+        return [line.partition(",")[2] for line in result.stdout.split()]
 
     assert complete("hocket to") == ["topic"]
     assert topic in complete("hocket consume to")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import subprocess
 from typing import Any
@@ -148,6 +150,23 @@ def test_follow_waits_for_more_until_it_is_interrupted(
     assert (process.returncode, stdout) == (code, b"")
     assert stderr == b"hocket: interrupted\n"
     assert position(hocket, topic, "i") == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_nobody_reads_acknowledges_exactly_what_was_written(
+    hocket: Hocket, topic: str, number: int
+):
+    hocket.run("produce", topic, stdin=b"".join(b"%099d\n" % count for count in range(5_000)))
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as printed:
+        with hocket.process("consume", topic, "--index", "i", stdout=writer) as process:
+            until(lambda: not select.select([], [writer], [], 0)[1], what="the pipe is full")
+            os.close(writer)
+            process.send_signal(number)
+            assert process.wait(PATIENCE) == 128 + number
+        count = len(printed.read()) // 100
+    assert count > 300
+    assert position(hocket, topic, "i") == count
 
 
 def test_follow_from_the_end_prints_only_what_is_new(hocket: Hocket, topic: str):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
+import threading
 
 import pytest
 
+from hocket.cli.exits import Interrupted
 from hocket.cli.line_writer import LineWriter
-from tests.support import Running
+from hocket.cli.stop_signals import StopSignals
+from tests.support import Running, wait_parked
 
 LINES = [b"one\n", b"two\n", b"three\n"]
 
@@ -45,7 +49,7 @@ class Stdout:
 def test_only_whole_lines_count_as_written(monkeypatch, room, whole, at_once, error):
     stdout = Narrow(room, at_once, error)
     monkeypatch.setattr(sys, "stdout", Stdout(stdout))
-    writer = LineWriter()
+    writer = LineWriter(StopSignals())
     with pytest.raises(type(error)):
         writer.write(LINES)
     assert writer.written == whole
@@ -55,7 +59,7 @@ def test_only_whole_lines_count_as_written(monkeypatch, room, whole, at_once, er
 def test_everything_is_written_in_small_steps(monkeypatch):
     stdout = Narrow(1000, 2, BrokenPipeError())
     monkeypatch.setattr(sys, "stdout", Stdout(stdout))
-    writer = LineWriter()
+    writer = LineWriter(StopSignals())
     writer.write(LINES)
     assert writer.written == 3
     assert stdout.taken == b"one\ntwo\nthree\n"
@@ -69,6 +73,25 @@ def test_a_pipe_that_does_not_block_is_waited_for(monkeypatch):
     lines = [b"x" * 99 + b"\n"] * 10_000  # far more than a pipe holds
     with os.fdopen(reader, "rb") as source, os.fdopen(writer, "wb") as stdout:
         monkeypatch.setattr(sys, "stdout", Stdout(stdout))
-        with Running(source.read, 1_000_000) as reading:
-            LineWriter().write(lines)
+        with Running(source.read, 1_000_000) as reading, StopSignals() as stop:
+            LineWriter(stop).write(lines)
             assert reading.result() == b"".join(lines)
+
+
+def test_a_signal_ends_the_wait_for_a_reader_who_does_not_read(monkeypatch):
+    reader, writer = os.pipe()
+    main = threading.current_thread()
+
+    def interrupt() -> None:
+        wait_parked(main)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with os.fdopen(reader, "rb") as source, os.fdopen(writer, "wb") as stdout:
+        monkeypatch.setattr(sys, "stdout", Stdout(stdout))
+        with Running(interrupt), StopSignals() as stop:
+            lines = LineWriter(stop)
+            with pytest.raises(Interrupted):
+                lines.write([b"x" * 98 + b"\n"] * 10_000)
+        stdout.close()
+        assert lines.written == len(source.read()) // 99
+        assert lines.written > 0

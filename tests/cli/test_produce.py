@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import signal
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hocket.cli.progress import Progress
 from hocket.model import partition_of
-from tests.cli.support import Hocket, fails, json_lines
+from tests.cli.support import Hocket, fails, json_lines, unread
 from tests.support import PATIENCE, noise, until
 
 LINES = b"one\n\nthree\n\xff\x00\r\nlast without end"
@@ -40,7 +37,7 @@ def in_file(tmp_path: Path, data: bytes) -> str:
 def test_every_line_of_stdin_is_a_message(hocket: Hocket, topic: str):
     outcome = hocket.run("produce", topic, stdin=LINES)
     assert (outcome.code, outcome.stdout) == (0, b"")
-    assert outcome.stderr.startswith(f"hocket: produced 5 messages (34 B) to {topic} in ")
+    assert outcome.stderr.startswith(f"hocket: produced 5 messages (31 B) to {topic} in ")
     assert outcome.stderr.count("\n") == 1  # no bar where there is no terminal
     assert hocket("consume", topic).stdout == b"".join(value + b"\n" for value in VALUES)
 
@@ -115,6 +112,19 @@ def test_an_unknown_topic_is_told_before_anything_is_read(hocket: Hocket):
         assert b"nowhere" in process.stderr.read()  # type: ignore[union-attr]
 
 
+def test_a_topic_that_is_deleted_meanwhile_ends_it_with_an_account(hocket: Hocket, topic: str):
+    with hocket.process("produce", topic) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        until(lambda: stored(hocket, topic) == 2)
+        hocket("topic", "delete", topic, "--yes").text()
+        _, stderr = process.communicate(b"three\n", timeout=PATIENCE)
+    assert process.returncode == 3
+    assert topic.encode() in stderr
+    assert b"at least 2 are stored" in stderr
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_what_was_read_before_an_interrupt_is_sent(
     hocket: Hocket, topic: str, number: int, code: int
@@ -124,19 +134,11 @@ def test_what_was_read_before_an_interrupt_is_sent(
         process.stdin.write(b"one\ntwo\nhalf a li")
         process.stdin.flush()
         # With such a linger nothing is stored yet; that the lines were read shows in its pipe.
-        until(lambda: _unread(process.stdin) == 0)
+        until(lambda: unread(process.stdin) == 0)
         ended, stderr = interrupt(process, number)
     assert ended == code
-    assert stderr == "hocket: interrupted; the 3 messages read are sent\n"
+    assert stderr == "hocket: interrupted; all that was read, 3 messages, is sent\n"
     assert hocket("consume", topic).stdout == b"one\ntwo\nhalf a li\n"
-
-
-def _unread(pipe: Any) -> int:
-    import fcntl
-    import struct
-    import termios
-
-    return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"))[0])
 
 
 def test_lines_are_sent_as_they_come(hocket: Hocket, topic: str):
@@ -157,25 +159,20 @@ def test_a_bar_shows_bytes_messages_and_rate(hocket: Hocket, topic: str, tmp_pat
     path = in_file(tmp_path, noise(3 << 20).replace(b"\n", b"x") + b"\n")
     outcome = hocket("produce", topic, "--file", path, "--progress")
     bar, summary = outcome.stderr.rstrip("\n").rsplit("\n", 1)
-    assert summary.startswith("hocket: produced 1 messages (3.0 MiB)")
+    assert summary.startswith("hocket: produced 1 message (3.0 MiB)")
     assert "100%" in bar
     assert "3.00M/3.00M" in bar
-    assert "1 messages" in bar
+    assert "1 message," in bar
     assert "B/s" in bar
-
-
-def shown(monkeypatch: pytest.MonkeyPatch, steps: Iterable[tuple[int, int]]) -> Progress:
-    monkeypatch.setattr("sys.stderr", io.StringIO())
-    progress = Progress(shown=False, total_bytes=None)
-    for messages, size in steps:
-        progress.add(messages, size)
-    return progress
 
 
 def test_the_summary_counts(monkeypatch: pytest.MonkeyPatch):
     clock = iter([100.0, 102.0])
     monkeypatch.setattr("hocket.cli.progress.time.monotonic", lambda: next(clock))
-    progress = shown(monkeypatch, [(1000, 2048), (500, 2048)])
+    progress = Progress(shown=False, total_bytes=None)
+    for messages in (1000, 500):
+        progress.add_messages(messages)
+        progress.add_bytes(2048)
     assert progress.summary("orders") == (
         "produced 1,500 messages (4.0 KiB) to orders in 2.0 s: 750 messages/s, 2.0 KiB/s"
     )

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from hocket.cli.exits import Interrupted
 from hocket.cli.stop_signals import SIGNALS, StopSignals
 from tests.support import Running, until, wait_parked
 
@@ -44,6 +45,14 @@ def test_a_signal_ends_the_wait_and_nothing_is_read_any_more(pipe, number):
         assert not stop.wait_readable(reader)
 
 
+def test_where_it_is_interruptible_a_signal_raises():
+    with StopSignals() as stop:
+        with pytest.raises(Interrupted), stop.interruptible():
+            os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted), stop.interruptible():
+            raise AssertionError("it came before, and is not forgotten")
+
+
 def test_the_second_signal_has_its_usual_effect():
     former = signal.getsignal(signal.SIGINT)
     with StopSignals() as stop:
@@ -51,7 +60,6 @@ def test_the_second_signal_has_its_usual_effect():
         until(lambda: stop.requested)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
-            until(lambda: False)
     assert signal.getsignal(signal.SIGINT) is former
 
 

@@ -23,6 +23,7 @@ from hocket.errors import (
 )
 from hocket.model import PARTITIONS_MAX, TopicConfig
 from tests.core.logged import origin
+from tests.support import LONG
 
 CONFIG = TopicConfig(partitions=2)
 STORED = replace(CONFIG, replication=1)
@@ -212,6 +213,23 @@ def test_an_empty_snapshot_is_an_empty_catalogue():
     assert (catalogue.topics, catalogue.last_index) == ({}, 0)
 
 
+def test_a_snapshot_without_a_topic_still_knows_which_groups_it_had():
+    catalogue = with_topic()
+    catalogue.durable(catalogue.delete(origin(2), "orders").index)
+    restored = Catalogue()
+    restored.restore(*catalogue.snapshot())
+    (changed,) = restored.durable(restored.create(origin(3), "orders", CONFIG).index)
+    assert changed.groups == (3, 4)
+
+
+def test_a_snapshot_holds_topics_as_they_are():
+    catalogue = with_topic(config=TopicConfig(partitions=2, durability="memory", disk_bytes_max=7))
+    restored = Catalogue()
+    restored.restore(*catalogue.snapshot())
+    assert restored.topics == catalogue.topics
+    assert restored.applied_index == restored.last_index == 1
+
+
 def test_a_hole_in_the_catalogue_is_never_replayed():
     body = Catalogue().create(origin(1), "orders", CONFIG).body
     with pytest.raises(AssertionError):
@@ -324,5 +342,5 @@ class CatalogueAgainstDictionary(RuleBasedStateMachine):
 
 TestCatalogueAgainstDictionary = CatalogueAgainstDictionary.TestCase
 TestCatalogueAgainstDictionary.settings = settings(
-    max_examples=80, stateful_step_count=30, report_multiple_bugs=False
+    max_examples=1_000 if LONG else 80, stateful_step_count=30, report_multiple_bugs=False
 )

@@ -21,6 +21,7 @@ from hocket.core.dedupe import (
     Stale,
     Verdict,
 )
+from tests.support import LONG
 
 WINDOW = 3  # batches a producer has in flight, and Dedupe remembers; few, so that it often forgets
 PRODUCERS = [bytes([number]) * 16 for number in (1, 2, 3)]
@@ -162,5 +163,5 @@ class DedupeAgainstLog(RuleBasedStateMachine):
 
 TestDedupeAgainstLog = DedupeAgainstLog.TestCase
 TestDedupeAgainstLog.settings = settings(
-    max_examples=150, stateful_step_count=40, report_multiple_bugs=False
+    max_examples=2_000 if LONG else 150, stateful_step_count=40, report_multiple_bugs=False
 )

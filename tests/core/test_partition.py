@@ -348,6 +348,18 @@ def test_a_producer_that_comes_back_while_it_is_being_forgotten_is_the_same_afte
     assert state_of(recovered(logged.log)) == state_of(logged.partition)
 
 
+def test_a_producer_that_comes_back_too_late_is_forgotten_whatever_the_snapshot():
+    logged = pushed(1)
+    logged.durable()
+    logged.step(ExpireProducers(before_us=50))
+    logged.now_us = 100
+    logged.produce(batch(sequence=1, timestamp=100), PUSH)
+    logged.durable(2)
+    assert state_of(recovered(logged.log[:2], logged.snapshot())) == state_of(
+        recovered(logged.log[:2])
+    )
+
+
 # --- recovery ------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,7 @@ from hocket.core.partition import (
     TurnEnded,
 )
 from tests.core.logged import Logged, Snapshot, batch, origin, recovered, state_of
+from tests.support import LONG
 
 PRODUCERS = [bytes([number]) * 16 for number in (1, 2)]
 IDLE_US = 50
@@ -346,5 +347,5 @@ class PartitionAgainstLog(RuleBasedStateMachine):
 
 TestPartitionAgainstLog = PartitionAgainstLog.TestCase
 TestPartitionAgainstLog.settings = settings(
-    max_examples=150, stateful_step_count=40, report_multiple_bugs=False
+    max_examples=2_000 if LONG else 150, stateful_step_count=40, report_multiple_bugs=False
 )

@@ -19,6 +19,7 @@ from hocket.core.subscription import (
     Subscription,
     TellMoved,
 )
+from tests.support import LONG
 
 BATCH = 3  # records; a read ends where a batch does
 BATCH_BYTES = 40
@@ -173,5 +174,5 @@ class SubscriptionAgainstStory(RuleBasedStateMachine):
 
 TestSubscriptionAgainstStory = SubscriptionAgainstStory.TestCase
 TestSubscriptionAgainstStory.settings = settings(
-    max_examples=150, stateful_step_count=40, report_multiple_bugs=False
+    max_examples=2_000 if LONG else 150, stateful_step_count=40, report_multiple_bugs=False
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hocket.log import checkpoint, recovery, wal
+from hocket.log import checkpoint, recovery, store, wal
 from hocket.log.checkpointer import Checkpointer
 from hocket.log.group import GroupLog
 from hocket.log.memory import MemoryTier
@@ -104,6 +104,18 @@ def take_what_recovery_found_for_durable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "_scan_files", lazy)
 
 
+def trust_a_checkpoint_whose_name_is_not_durable(patch: pytest.MonkeyPatch) -> None:
+    """After a kill in the middle of publishing: its rename may be in the page cache only."""
+    recover = recovery.recover
+
+    def lazy(disk: SimDisk, *args: Any) -> Any:
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(SimDisk, "sync_directory", lambda disk, path: None)
+            return recover(disk, *args)
+
+    patch.setattr(store, "recover", lazy)
+
+
 def go_on_in_a_file_that_was_torn(patch: pytest.MonkeyPatch) -> None:
     """Files keep their numbers, so what an older life left in them looks new."""
 
@@ -156,6 +168,7 @@ MUTANTS: list[Plant] = [
     publish_a_snapshot_before_its_entries_are_durable,
     write_what_is_not_durable_to_segments,
     take_what_recovery_found_for_durable,
+    trust_a_checkpoint_whose_name_is_not_durable,
     go_on_in_a_file_that_was_torn,
     let_go_what_is_not_written,
     scan_the_wal_from_too_late,

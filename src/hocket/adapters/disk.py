@@ -34,7 +34,7 @@ class DirectoryFile:
 
     def write(self, buffers: Sequence[Buffer], position: int, *, sync: bool = False) -> None:
         views = [view for view in map(_as_bytes, buffers) if len(view)]
-        at_once = sync and self._knows_dsync and len(views) <= BUFFERS_MAX
+        at_once = sync and self._knows_dsync and 0 < len(views) <= BUFFERS_MAX
         if at_once:
             try:
                 whole = self._write_some(views, position, os.RWF_DSYNC)

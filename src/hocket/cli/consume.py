@@ -6,28 +6,25 @@ disk behind stdout), the lines that got out whole are acknowledged, and no other
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from hocket.cli import exits
 from hocket.cli.command import Command
 from hocket.cli.line_writer import LineWriter
 from hocket.cli.names import INDEX, TOPIC
 from hocket.cli.output import message_json
 from hocket.cli.parameters import START
 from hocket.cli.server_options import Server, pass_server, server_options
+from hocket.cli.stop_signals import StopSignals
 from hocket.errors import Timeout
 from hocket.model import Mode, Start, TopicDescription
 
 if TYPE_CHECKING:
     from hocket.client.message import MessageBatch
-    from hocket.client.sync import Subscription
+    from hocket.client.subscription import Subscription
 
 
 @click.command(
@@ -85,20 +82,32 @@ def consume(
     """
     if index is None and (no_ack or mode != "own"):
         raise click.UsageError("--no-ack and shared modes are about an index: add --index NAME.")
-    with server.connect() as client, ended_by_sigterm():
+    with server.connect() as client:
         described = client.describe(topic, timeout=server.timeout)
-        with client.subscribe(
+        subscription = client.subscribe(
             topic,
             index=index,
             mode=mode,
             start=start,
             partitions=list(partitions) or None,
             timeout=server.timeout,
-        ) as subscription:
-            printing = Printing(acking=index is not None and not no_ack, as_json=as_json)
-            ends = None if follow else ends_of(described, partitions)
-            for batch, count in portions(subscription, ends, count_max, server.timeout):
-                printing.print(batch, count)
+        )
+        with subscription, StopSignals() as stop:
+            reading = Reading(
+                subscription,
+                ends=None if follow else ends_of(described, partitions),
+                count_max=count_max,
+                timeout=server.timeout,
+            )
+            printing = Printing(
+                LineWriter(stop), acking=index is not None and not no_ack, as_json=as_json
+            )
+            while True:
+                with stop.interruptible():  # a batch that is lost here was not acknowledged
+                    portion = reading.next()
+                if portion is None:
+                    break
+                printing.print(*portion)
 
 
 def ends_of(described: TopicDescription, partitions: Sequence[int]) -> dict[int, int]:
@@ -110,44 +119,53 @@ def ends_of(described: TopicDescription, partitions: Sequence[int]) -> dict[int,
     }
 
 
-def portions(
-    subscription: Subscription,
-    ends: dict[int, int] | None,
-    count_max: int | None,
-    timeout: float,
-) -> Iterator[tuple[MessageBatch, int]]:
+class Reading:
     """Batches, each with how many of its messages are wanted: up to the ends, and to the most.
 
-    With `ends` something is known to be there, so it must come within `timeout`.
+    With `ends` it is known that something is there, so it must come within `timeout`.
     """
-    left = sys.maxsize if count_max is None else count_max
-    while left > 0 and not reached(subscription, ends):
-        try:
-            batch = subscription.receive_batch(None if ends is None else timeout)
-        except Timeout:
-            if reached(subscription, ends):  # retention has removed what we waited for
-                return
-            raise
-        count = min(batch.count, left)
-        if ends is not None:
-            end = ends.get(batch.partition, 0)  # 0: it has come into being since
-            count = min(count, end - batch.offset)
-        if count > 0:
-            yield batch, count
-            left -= count
 
+    def __init__(
+        self,
+        subscription: Subscription,
+        *,
+        ends: dict[int, int] | None,
+        count_max: int | None,
+        timeout: float,
+    ) -> None:
+        self._subscription = subscription
+        self._ends = ends
+        self._left = sys.maxsize if count_max is None else count_max
+        self._timeout = None if ends is None else timeout
 
-def reached(subscription: Subscription, ends: dict[int, int] | None) -> bool:
-    return ends is not None and all(
-        subscription.position(partition) >= end for partition, end in ends.items()
-    )
+    def next(self) -> tuple[MessageBatch, int] | None:
+        while self._left and not self._reached():
+            try:
+                batch = self._subscription.receive_batch(self._timeout)
+            except Timeout:
+                if self._reached():  # retention has removed what we waited for
+                    return None
+                raise
+            count = min(batch.count, self._left)
+            if self._ends is not None:
+                end = self._ends.get(batch.partition, 0)  # 0: it has come into being since
+                count = min(count, end - batch.offset)
+            if count > 0:
+                self._left -= count
+                return batch, count
+        return None
+
+    def _reached(self) -> bool:
+        return self._ends is not None and all(
+            self._subscription.position(partition) >= end for partition, end in self._ends.items()
+        )
 
 
 class Printing:
     """Messages to stdout, each acknowledged once it is written."""
 
-    def __init__(self, *, acking: bool, as_json: bool) -> None:
-        self._writer = LineWriter()
+    def __init__(self, writer: LineWriter, *, acking: bool, as_json: bool) -> None:
+        self._writer = writer
         self._acking = acking
         self._as_json = as_json
 
@@ -170,17 +188,3 @@ class Printing:
         else:
             for message in batch.messages()[:written]:
                 message.ack()
-
-
-@contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the block like Ctrl-C does, so that acks still leave."""
-
-    def terminate(number: int, _frame: FrameType | None) -> None:
-        raise exits.Interrupted(number, "interrupted")
-
-    former = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)

@@ -30,9 +30,9 @@ _CODES: list[tuple[tuple[type[BaseException], ...], int]] = [
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the command to end; what it had in hand is settled. `summary` says how."""
+    """A signal asked the command to end. `summary` is for the user."""
 
-    def __init__(self, signal_number: int, summary: str) -> None:
+    def __init__(self, signal_number: int, summary: str = "interrupted") -> None:
         super().__init__(summary)
         self.signal_number = signal_number
         self.summary = summary
@@ -70,7 +70,8 @@ def report(error: BaseException, *, debug: bool) -> int:
         say("interrupted")
         return INTERRUPTED + 2
     if isinstance(error, errors.HocketError | OSError):
-        say(str(error) or type(error).__name__)
+        notes: list[str] = getattr(error, "__notes__", [])
+        say(". ".join([str(error).rstrip(".") or type(error).__name__, *notes]))
     else:
         say(f"unexpected {type(error).__name__}: {error}; --debug shows where it happened")
     return code_of(error)

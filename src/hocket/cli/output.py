@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,6 +36,10 @@ def number(count: int) -> str:
     return f"{count:,}"
 
 
+def messages(count: int) -> str:
+    return f"{number(count)} message{'' if count == 1 else 's'}"
+
+
 def rate(count: float) -> str:
     """Of something per second: '1.2 M', '87.5 k', '12'."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -47,6 +52,7 @@ def seconds(duration: float) -> str:
     return f"{duration:.1f} s" if duration >= 1 else f"{duration * 1000:.0f} ms"
 
 
+@lru_cache(maxsize=1024)  # the messages of a batch mostly share theirs
 def moment(timestamp_us: int) -> str:
     """ISO 8601, UTC, to the microsecond; beyond the years Python knows, the bare number."""
     try:
@@ -71,8 +77,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | int]]) -> str:
     )
 
 
+_to_line = json.JSONEncoder(ensure_ascii=False).encode
+_to_lines = json.JSONEncoder(ensure_ascii=False, indent=2).encode
+
+
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """A list over lines, for people who look at it; one object as one line."""
+    click.echo(_to_lines(value) if isinstance(value, list) else _to_line(value))
 
 
 def text_or_base64(data: bytes | None) -> Any:
@@ -96,4 +107,4 @@ def message_json(message: Message) -> bytes:
         "value": text_or_base64(message.value),
         "headers": {name: text_or_base64(data) for name, data in message.headers.items()},
     }
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    return _to_line(fields).encode() + b"\n"

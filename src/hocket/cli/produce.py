@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,10 +26,12 @@ from hocket.cli.parameters import SECONDS
 from hocket.cli.progress import Progress
 from hocket.cli.server_options import Server, pass_server, server_options
 from hocket.cli.stop_signals import StopSignals
+from hocket.errors import HocketError
 from hocket.model import MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
-    from hocket.client.sync import Producer
+    from hocket.client.lane import Outcome
+    from hocket.client.producer import Producer
 
 READ_BYTES = 1 << 20
 STDIN = 0
@@ -86,11 +89,19 @@ def produce(
     An empty line is an empty message; a last line without its end counts. Nothing is decoded.
     Ctrl-C ends the input: what was read until then is sent. A second one gives up.
     """
+    stored: deque[int] = deque()  # how many, batch by batch; filled by the client's threads
+
+    def delivered(outcome: Outcome) -> None:
+        if not isinstance(outcome, HocketError):
+            stored.append(outcome.end - outcome.start)
+
     with (
-        StopSignals() as stop,
         _open(path) as descriptor,
         server.connect() as client,
-        client.producer(topic, codec=codec, linger=linger) as producer,
+        client.producer(
+            topic, codec=codec, linger=linger, on_delivery=delivered, timeout=server.timeout
+        ) as producer,
+        StopSignals() as stop,
     ):
         progress = Progress(
             shown=sys.stderr.isatty() if shown is None else shown,
@@ -98,13 +109,19 @@ def produce(
         )
         sending = Sending(producer, progress, key_separator)
         try:
-            sending.send_all(_chunks(descriptor, stop), LineSplitter(delimiter))
+            try:
+                sending.send_all(_chunks(descriptor, stop), LineSplitter(delimiter))
+            finally:
+                producer.flush()
+        except HocketError as error:
+            read = output.messages(progress.messages)
+            error.add_note(f"Of {read} read, at least {output.number(sum(stored))} are stored.")
+            raise
         finally:
-            producer.flush()
             progress.close()
     if stop.requested:
-        count = output.number(progress.messages)
-        raise exits.Interrupted(stop.requested, f"interrupted; the {count} messages read are sent")
+        read = output.messages(progress.messages)
+        raise exits.Interrupted(stop.requested, f"interrupted; all that was read, {read}, is sent")
     exits.say(progress.summary(topic))
 
 
@@ -118,23 +135,22 @@ class Sending:
 
     def send_all(self, chunks: Iterator[bytes], splitter: LineSplitter) -> None:
         for chunk in chunks:
-            lines = splitter.feed(chunk)
+            self._send(splitter.feed(chunk))
+            self._progress.add_bytes(len(chunk))
             if splitter.rest_bytes > MESSAGE_BYTES_MAX:
-                self._send(lines)
                 raise self._too_large()
-            self._send(lines)
         self._send(splitter.end())
 
     def _send(self, lines: list[bytes]) -> None:
         if not lines:
             return
-        if len(lines[0]) > MESSAGE_BYTES_MAX:  # later ones came in one read, which is smaller
+        if len(lines[0]) > MESSAGE_BYTES_MAX:  # the others came in one read, which is smaller
             raise self._too_large()
         keys, values = None, lines
         if self._separator is not None:
             keys, values = split_keys(lines, self._separator)
         self._producer.send_many(values, keys)
-        self._progress.add(len(values), sum(map(len, lines[: len(values)])) + len(values))
+        self._progress.add_messages(len(values))
         if len(values) < len(lines):
             raise self._failed(f"has no key separator {self._separator!r}")
 

@@ -11,7 +11,7 @@ from hocket.cli.server_options import server_options
 
 @click.group(
     cls=Program,
-    parts=["serve", "topic", "publish", "produce", "consume", "index", "completion"],
+    parts=["serve", "topic", "publish", "produce", "consume", "index", "log", "completion"],
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 not allowed, 5 no connection.",
     examples="""

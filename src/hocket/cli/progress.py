@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Any
@@ -18,15 +19,16 @@ class Progress:
         self._began = time.monotonic()
         self._bar = _bar(total_bytes) if shown else None
 
-    def add(self, messages: int, size: int) -> None:
-        self.messages += messages
-        self.bytes += size
+    def add_messages(self, count: int) -> None:
+        self.messages += count
+
+    def add_bytes(self, count: int) -> None:
+        """Of the input, which is what the bar measures."""
+        self.bytes += count
         if self._bar is not None:
             speed = output.rate(self.messages / self._seconds())
-            self._bar.set_postfix_str(
-                f"{output.number(self.messages)} messages, {speed}/s", refresh=False
-            )
-            self._bar.update(size)
+            self._bar.set_postfix_str(f"{output.messages(self.messages)}, {speed}/s", refresh=False)
+            self._bar.update(count)
 
     def _seconds(self) -> float:
         return max(time.monotonic() - self._began, 1e-6)
@@ -38,11 +40,19 @@ class Progress:
     def summary(self, topic: str) -> str:
         duration = self._seconds()
         return (
-            f"produced {output.number(self.messages)} messages ({output.size(self.bytes)}) to "
+            f"produced {output.messages(self.messages)} ({output.size(self.bytes)}) to "
             f"{topic} in {output.seconds(duration)}: "
             f"{output.rate(self.messages / duration)} messages/s, "
             f"{output.size(round(self.bytes / duration))}/s"
         )
+
+
+def _columns() -> int:
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:  # not a terminal
+        columns = 0
+    return columns or 80  # some terminals do not know either, and tqdm would draw nothing
 
 
 def _bar(total_bytes: int | None) -> Any:
@@ -55,5 +65,6 @@ def _bar(total_bytes: int | None) -> Any:
         unit_scale=True,
         unit_divisor=1024,
         file=sys.stderr,
-        dynamic_ncols=True,
+        ncols=_columns(),
+        nrows=24,  # of no use for one bar, but it must not be 0
     )

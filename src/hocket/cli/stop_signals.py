@@ -1,7 +1,9 @@
 """SIGINT and SIGTERM as a fact to look at, instead of an exception at any point.
 
-A command that must not lose what it has read asks `requested` between two steps, and waits with
-`wait_readable`. The second signal has its usual effect, so a step that hangs can still be ended.
+A command that must keep account of what it has read or written asks for the fact between two
+steps, and waits with `wait_readable` and `wait_writable`; only where losing track does no harm
+does it let itself be `interruptible`. The second signal has its usual effect, so a step that
+hangs can still be ended.
 """
 
 from __future__ import annotations
@@ -9,14 +11,19 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+from hocket.cli.exits import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
     requested = 0  # the number of the signal that came; 0: none
+    _raising = False
 
     def __enter__(self) -> StopSignals:
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -29,15 +36,33 @@ class StopSignals:
         self.requested = number
         self._restore()
         os.write(self._waker, b"!")
+        if self._raising:
+            raise Interrupted(number)
 
     def _restore(self) -> None:
         for each, handler in self._former.items():
             signal.signal(each, handler)
 
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Within the block a signal raises Interrupted; so does one that came before."""
+        self._raising = True
+        try:
+            if self.requested:
+                raise Interrupted(self.requested)
+            yield
+        finally:
+            self._raising = False
+
     def wait_readable(self, descriptor: int) -> bool:
         """True when there is something to read; False when a signal asked to stop."""
-        ready, _, _ = select.select([descriptor, self._woken], [], [])
-        return not self.requested and descriptor in ready
+        select.select([descriptor, self._woken], [], [])
+        return not self.requested
+
+    def wait_writable(self, descriptor: int) -> bool:
+        """True when there is room, PIPE_BUF bytes at least; False when a signal asked to stop."""
+        select.select([self._woken], [descriptor], [])
+        return not self.requested
 
     def __exit__(self, *_: object) -> None:
         self._restore()

@@ -208,10 +208,16 @@ def _partitions_table(description: TopicDescription) -> str:
         [
             (each.partition, each.start, each.end, each.memory_start,
              output.size(each.memory_bytes), output.size(each.disk_bytes),
-             each.memory_reads, each.disk_reads, each.leader, ",".join(each.replicas))
+             each.memory_reads, each.disk_reads, _short(each.leader),
+             ",".join(map(_short, each.replicas)))
             for each in description.partitions
         ],
     )  # fmt: skip
+
+
+def _short(node: str) -> str:
+    """Enough of a node's name to tell it from others; the JSON has all of it."""
+    return node if len(node) <= 12 else f"{node[:11]}…"
 
 
 @topic.command(

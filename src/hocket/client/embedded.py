@@ -101,7 +101,7 @@ class EmbeddedLink:
         return 0
 
     def received(self, frame: Frame, payload: memoryview) -> None:
-        self._listener.received_nowait(self, ((frame, payload),))
+        self._listener.received_outside(self, ((frame, payload),))
 
     def lost(self, error: HocketError) -> None:
-        self._listener.lost(self, error)
+        self._listener.lost_outside(self, error)

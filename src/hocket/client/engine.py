@@ -20,12 +20,13 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
+from hocket.client import late
 from hocket.client.admin import Call
 from hocket.client.link import Connector, Link
-from hocket.client.session import Request, Session, closed
+from hocket.client.session import Session, closed
 from hocket.client.timers import SystemClock, Timers
 from hocket.client.waiters import Reply, Waiters, check_timeout
-from hocket.errors import HocketError, NoConnection, Timeout
+from hocket.errors import HocketError
 from hocket.frames import Frame
 
 log = logging.getLogger("hocket")
@@ -74,7 +75,12 @@ class Engine:
         try:
             with self as session:
                 session.start()
-            self.wait_for(self._is_ready, self.session.changed, timeout, self._too_slow)
+            self.wait_for(
+                self._is_ready,
+                self.session.changed,
+                timeout,
+                lambda: late.not_connected(self.session),
+            )
         except BaseException:
             self.stop(closed("the client"))
             raise
@@ -82,14 +88,6 @@ class Engine:
     def _is_ready(self) -> bool | None:
         self.session.check_open()
         return self.session.state == "ready" or None
-
-    def _too_slow(self) -> HocketError:
-        last = self.session.last_error
-        return NoConnection(
-            f"no broker answered at {self.session.target} in time"
-            + (f" (last: {last})" if last else "")
-            + ". Is it running? Start one with: hocket serve"
-        )
 
     def stop(self, error: HocketError) -> None:
         """Close the session and end the threads."""
@@ -144,7 +142,7 @@ class Engine:
             for frame, payload in frames:
                 session.received(link, frame, payload)
 
-    def received_nowait(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
+    def received_outside(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
         """For a thread that must not wait for our lock: if it is taken, our own thread reads it."""
         self._inbox.append((link, frames))
         if self.lock.acquire(blocking=False):
@@ -159,6 +157,8 @@ class Engine:
         with self as session:
             self._read_inbox()
             session.link_lost(link, error)
+
+    lost_outside = lost
 
     def _read_inbox(self) -> None:
         while self._inbox:
@@ -203,6 +203,11 @@ class Engine:
                         return found
                     raise too_slow()
 
+    def wait_for_reply(
+        self, reply: Reply[T], timeout: float | None, too_slow: Callable[[], HocketError]
+    ) -> T:
+        return self.wait_for(reply.get, reply.waiters, timeout, too_slow)
+
     def call(self, call: Call[T], timeout: float | None) -> T:
         """Ask, and wait for the answer."""
         timeout = check_timeout(timeout)
@@ -210,11 +215,10 @@ class Engine:
         with self as session:
             request = session.request(call.frame, reply.put, repeatable=not call.changes)
         try:
-            answer: Frame | HocketError = self.wait_for(
-                reply.get,
-                reply.waiters,
+            answer = self.wait_for_reply(
+                reply,
                 timeout,
-                lambda: unanswered(self.session, request, call.changes, timeout),
+                lambda: late.unanswered(self.session, request, call.changes, timeout),
             )
         except BaseException:
             with self as session:
@@ -224,21 +228,3 @@ class Engine:
         if isinstance(outcome, HocketError):
             raise outcome
         return outcome
-
-
-def unanswered(
-    session: Session, request: Request, changes: bool, timeout: float | None
-) -> HocketError:
-    """Why there is no answer after all this time, and what that means."""
-    name = type(request.frame).__name__
-    if not request.left:
-        return NoConnection(
-            f"{name} could not be sent to {session.target} within {timeout} s: there is no "
-            f"connection ({session.last_error})"
-        )
-    error = Timeout(
-        f"{name} was not answered within {timeout} s"
-        + ("; it may have been carried out all the same" if changes else "")
-    )
-    error.may_have_happened = changes
-    return error

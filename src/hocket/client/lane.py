@@ -55,7 +55,8 @@ class Outgoing:
     """A batch that was cut and is not acknowledged yet."""
 
     __slots__ = (
-        "count", "entry", "expires_us", "exposed", "lane", "sequence", "serial", "stamp", "waiters",
+        "count", "doubtful", "entry", "expires_us", "exposed", "lane", "refusal", "sequence",
+        "serial", "stamp", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +78,12 @@ class Outgoing:
         self.waiters = waiters  # who wants to know of which record
         self.expires_us = expires_us
         self.exposed = False  # it was pushed, and may be stored for all we know
+        self.doubtful = False  # it was pushed on a link that broke
+        self.refusal: HocketError | None = None  # for good, if it turns out that it is not stored
+
+    @property
+    def may_be_stored(self) -> bool:
+        return self.exposed and (self.doubtful or self.refusal is None)
 
     def restamp(self, stamp: Stamp) -> None:
         if self.stamp != stamp:
@@ -100,13 +107,13 @@ class Lane:
         self.begun_us = 0
         self.queue: deque[Outgoing] = deque()  # sequences rise along it
         self.sent = 0  # of the queue, so many from its head are pushed on the handle of now
-        self.start = start  # the sequence of the next batch when the queue is empty
+        self.start = start  # every batch up to here is acknowledged, or in the queue
         self.paused = False  # refused for the moment
 
     @property
     def next_sequence(self) -> int:
         """Derived, so that a batch and its number cannot come apart whatever interrupts us."""
-        return self.queue[-1].sequence + 1 if self.queue else self.start
+        return max(self.start, self.queue[-1].sequence + 1) if self.queue else self.start
 
     def agrees(self, expected: int) -> bool:
         """Can the broker, which expects this sequence next, have seen what we think it has?"""

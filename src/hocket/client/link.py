@@ -31,17 +31,23 @@ class Link(Protocol):
 
 
 class Listener(Protocol):
-    """Who is told about links. May be called on any thread but never from within `open`."""
+    """Who is told about links, never from within `send`, `flush` or `close`.
+
+    What ends in `outside` may be called on a thread that belongs to somebody else.
+    """
 
     def opened(self, link: Link) -> None: ...
 
     def received(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None: ...
 
-    def received_nowait(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
-        """The same, for a thread that must not wait for the client's lock."""
+    def received_outside(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
+        """The same, on a thread that must not wait for the client."""
 
     def lost(self, link: Link | None, error: HocketError) -> None:
         """The link is gone; None: there was none, the attempt to open one has failed."""
+
+    def lost_outside(self, link: Link, error: HocketError) -> None:
+        """The same, on a thread that is not the client's."""
 
 
 class Connector(Protocol):

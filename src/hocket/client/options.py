@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from hocket.client.admin import StartLike
 from hocket.client.pusher import ProducerOptions
 from hocket.client.subscription_core import SubscriptionOptions
+from hocket.client.waiters import seconds_us
 from hocket.errors import BadName, OutOfRange, WrongType
-from hocket.model import MESSAGE_BYTES_MAX, PARTITIONS_MAX, SECOND_US, Start, check_name, size_bytes
+from hocket.model import MESSAGE_BYTES_MAX, PARTITIONS_MAX, Start, check_name, size_bytes
 from hocket.wire import codec as codecs
 
-_FOREVER_US = 100 * 366 * 24 * 3600 * SECOND_US
 _OFFSET_MAX = 2**63 - 1
 
 
@@ -80,17 +79,6 @@ def subscription_options(
 
 def check_offset(offset: object) -> int:
     return _number(offset, "an offset", _OFFSET_MAX)
-
-
-def seconds_us(seconds: Any, what: str) -> int:
-    """None, and infinity, stand for longer than anybody waits."""
-    if seconds is None:
-        return _FOREVER_US
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise WrongType(f"{what} must be a number of seconds, not {seconds!r}")
-    if not seconds >= 0:
-        raise OutOfRange(f"{what} must be 0 seconds or more, not {seconds!r}")
-    return round(min(seconds * SECOND_US, _FOREVER_US))
 
 
 def _number(number: object, what: str, most: int) -> int:

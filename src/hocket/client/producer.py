@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from xxhash import xxh3_64_intdigest
 
+from hocket.client import late
 from hocket.client.engine import Engine
 from hocket.client.lane import Lane, Outcome, Outgoing, Positions
 from hocket.client.many import Portion, arrow_portions, list_portions
-from hocket.client.options import seconds_us
 from hocket.client.producer_core import ProducerCore
-from hocket.client.publish_core import PublishCore
+from hocket.client.publish_core import Publications
 from hocket.client.pusher import ProducerOptions
 from hocket.client.records import RECORD_BYTES, checked
 from hocket.client.session import again, closed
-from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, Reply, check_timeout
-from hocket.errors import Closed, HocketError, NoConnection, Timeout
+from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
+from hocket.errors import Closed, HocketError
 from hocket.model import Position, check_name
 
 if TYPE_CHECKING:
@@ -175,15 +175,12 @@ class Producer:
     def _when_taken(
         self, offer: Callable[[], T | None], timeout: float | None, taken: int = 0
     ) -> T:
-        def too_slow() -> HocketError:
-            error = Timeout(
-                f"the window of {self._core.options.window_bytes} bytes was full for "
-                f"{self._send_timeout} s; the broker does not keep up, or is away"
-            )
-            error.written = taken
-            return error
-
-        return self._engine.wait_for(offer, self._core.settled, timeout, too_slow)
+        return self._engine.wait_for(
+            offer,
+            self._core.settled,
+            timeout,
+            lambda: late.window_full(self._core, self._send_timeout, taken),
+        )
 
     def _wake(self, lane: Lane, record: bytes | Record) -> None:
         with self._engine:
@@ -204,7 +201,7 @@ class Producer:
             lambda: core.is_settled(serial) or None,
             core.settled,
             check_timeout(timeout),
-            lambda: self._undelivered(timeout),
+            lambda: late.undelivered(core, timeout),
         )
         with self._engine:
             error, core.first_error = core.first_error, None
@@ -225,33 +222,14 @@ class Producer:
                 core.end(closed("the producer"))
             self._client._forget(self)
 
-    def _undelivered(self, timeout: float | None) -> HocketError:
-        session = self._engine.session
-        error = Timeout(
-            f"{self._core.unacked_bytes} bytes for topic {self.topic!r} were not acknowledged "
-            f"within {timeout} s; "
-            + ("they are still being sent" if session.link else f"{session.last_error}")
-        )
-        error.may_have_happened = True
-        return error
-
     def _open(self, timeout: float | None) -> None:
-        core = self._core
         with self._engine:
-            core.open()
-
-        def opened() -> bool | None:
-            if core.failure is not None:
-                raise again(core.failure)
-            return core.is_open or None
-
+            self._core.open()
         try:
-            self._engine.wait_for(
-                opened, core.changed, timeout, lambda: not_opened(self._engine, "producer", timeout)
-            )
+            wait_until_open(self._engine, self._core, "producer", timeout)
         except BaseException:
             with self._engine:
-                core.end(closed("the producer"))
+                self._core.end(closed("the producer"))
             raise
 
     def _settle(self, batch: Outgoing, outcome: Outcome) -> None:
@@ -268,32 +246,12 @@ class Producer:
             self._on_delivery(outcome)
 
 
-def not_opened(engine: Engine, what: str, timeout: float | None) -> HocketError:
-    session = engine.session
-    if session.link is None:
-        return NoConnection(
-            f"the {what} could not be opened within {timeout} s: there is no connection to "
-            f"{session.target} ({session.last_error})"
-        )
-    return Timeout(f"the broker did not open the {what} within {timeout} s")
-
-
-class Publication(Reply[Position | HocketError]):
-    """A one-off publish that a thread waits for."""
-
-    __slots__ = ("expires_us",)
-
-    def __init__(self, expires_us: int) -> None:
-        super().__init__()
-        self.expires_us = expires_us
-
-
 class Publisher:
-    """The one-off publishes of a client: a hidden producer for each topic."""
+    """The one-off publishes of a client."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._cores: dict[str, PublishCore] = {}
+        self._publications = Publications(engine.session)
 
     def publish(
         self,
@@ -307,20 +265,18 @@ class Publisher:
     ) -> Position:
         engine = self._engine
         deadline = Deadline(timeout)
-        expires = engine.session.clock.ticks_us() + seconds_us(timeout, "timeout")
-        publication = Publication(expires)
+        publication = self._publications.new(timeout)
         record, size = checked(value, key, headers, timestamp, publication)
         with engine:
-            core = self._core(check_name(topic))
-        self._wait_until_open(core, deadline.left(), timeout)
+            core = self._publications.core(check_name(topic))
+        wait_until_open(engine, core, "topic", deadline.left())
         with engine:
             core.offer(core.lane_of(record[1], partition), record, size)
         try:
-            outcome: Position | HocketError = engine.wait_for(
-                publication.get,
-                publication.waiters,
+            outcome = engine.wait_for_reply(
+                publication,
                 deadline.left(),
-                lambda: unpublished(core, record, timeout),
+                lambda: late.unpublished(core, core.withdraw(record), timeout),
             )
         except BaseException:
             with engine:
@@ -330,45 +286,12 @@ class Publisher:
             raise outcome
         return outcome
 
-    def _core(self, topic: str) -> PublishCore:
-        core = self._cores.get(topic)
-        if core is None or core.failure is not None:
-            core = PublishCore(self._engine.session, topic, publish_options(), settle_publications)
-            core.open()
-            self._cores[topic] = core
-        return core
 
-    def _wait_until_open(
-        self, core: PublishCore, left: float | None, timeout: float | None
-    ) -> None:
-        def opened() -> bool | None:
-            core.check_usable()
-            return core.is_open or None
+def wait_until_open(engine: Engine, core: ProducerCore, what: str, timeout: float | None) -> None:
+    def opened() -> bool | None:
+        core.check_usable()
+        return core.is_open or None
 
-        self._engine.wait_for(
-            opened, core.changed, left, lambda: not_opened(self._engine, "topic", timeout)
-        )
-
-
-def publish_options() -> ProducerOptions:
-    """No linger, and no window: whoever publishes waits for its own message."""
-    return ProducerOptions(linger_us=0, window_bytes=1 << 62)
-
-
-def settle_publications(batch: Outgoing, outcome: Outcome) -> None:
-    for number, publication in batch.waiters:
-        if isinstance(outcome, Positions):
-            publication.put(outcome.position(number))
-        else:
-            publication.put(again(outcome))
-
-
-def unpublished(core: PublishCore, record: Record, timeout: float | None) -> HocketError:
-    """It took too long; whether it may have happened depends on how far it has come."""
-    if core.withdraw(record):
-        error = core.session.last_error if core.session.link is None else None
-        why = f": there is no connection ({error})" if error else ", behind others"
-        return Timeout(f"the message was not sent within {timeout} s{why}")
-    late = Timeout(f"the message was not acknowledged within {timeout} s; it may be stored")
-    late.may_have_happened = True
-    return late
+    engine.wait_for(
+        opened, core.changed, timeout, lambda: late.not_opened(engine.session, what, timeout)
+    )

@@ -12,10 +12,14 @@ from functools import partial
 from typing import Any
 
 from hocket import frames
-from hocket.client.lane import Lane, Outgoing, Stamp
+from hocket.client.lane import Lane, Outcome, Outgoing, Positions, Stamp
 from hocket.client.producer_core import ProducerCore
+from hocket.client.pusher import ProducerOptions
+from hocket.client.session import Session, again
+from hocket.client.waiters import Reply, seconds_us
 from hocket.errors import HocketError, ProtocolError, ReplyLost
 from hocket.frames import Frame
+from hocket.model import Position
 
 
 class PublishCore(ProducerCore):
@@ -47,3 +51,42 @@ class PublishCore(ProducerCore):
             self._refused(lane, stamp.sequence, answer)
         else:
             raise ProtocolError(f"{type(answer).__name__} came in answer to Publish")
+
+
+class Publication(Reply[Position | HocketError]):
+    """One message that somebody waits for."""
+
+    __slots__ = ("expires_us",)
+
+    def __init__(self, expires_us: int) -> None:
+        super().__init__()
+        self.expires_us = expires_us
+
+
+class Publications:
+    """The one-off publishes of a client: a hidden producer for each topic."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._cores: dict[str, PublishCore] = {}
+        # Whoever publishes waits for its own message, so there is no linger and no window.
+        self._options = ProducerOptions(linger_us=0, window_bytes=1 << 62)
+
+    def new(self, timeout: float | None) -> Publication:
+        return Publication(self._session.clock.ticks_us() + seconds_us(timeout, "timeout"))
+
+    def core(self, topic: str) -> PublishCore:
+        core = self._cores.get(topic)
+        if core is None or core.failure is not None:
+            core = PublishCore(self._session, topic, self._options, _settle)
+            core.open()
+            self._cores[topic] = core
+        return core
+
+
+def _settle(batch: Outgoing, outcome: Outcome) -> None:
+    for number, publication in batch.waiters:
+        if isinstance(outcome, Positions):
+            publication.put(outcome.position(number))
+        else:
+            publication.put(again(outcome))

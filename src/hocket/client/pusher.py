@@ -3,10 +3,13 @@
 Rule 1: within a partition batches are pushed in the order of their sequence, without gaps, and one
 that is pushed again is the same bytes: the broker then knows it and stores it once.
 Rule 2: a batch is reported once, as delivered or as failed, and never both.
-Rule 3: a batch is given up only together with its producer id. What comes after it is stamped as a
+Rule 3: that a batch is stored is learned from its acknowledgement; that it is not, from what the
+broker says it expects next when the producer is opened. A refusal proves neither: it may be of an
+earlier attempt than the last, so it is only a reason to push again, or to ask.
+Rule 4: a batch is given up only together with its producer id. What comes after it is stamped as a
 new producer's, so that neither the gap nor a late copy of the lost batch can do harm.
 
-For rule 3 the producer drains: nothing new is pushed under the old id, and once the fate of every
+For rule 4 the producer drains: nothing new is pushed under the old id, and once the fate of every
 batch that the broker may hold is known, it asks for a new id and restamps the waiting batches.
 """
 
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count
 
 from hocket import frames
 from hocket.client.backoff import Backoff
@@ -27,6 +30,7 @@ from hocket.errors import (
     HocketError,
     ProtocolError,
     ReplyLost,
+    SequenceGap,
     Timeout,
     UnknownProducer,
     from_code,
@@ -103,6 +107,12 @@ class Pusher:
         )
 
     def link_down(self) -> None:
+        self._close_up()
+        for lane in self.lanes:
+            for batch in lane.queue:
+                batch.doubtful = batch.exposed
+
+    def _close_up(self) -> None:
         self._handle = None
         for lane in self.lanes:
             lane.sent = 0
@@ -153,22 +163,40 @@ class Pusher:
         self.session.handles[frame.handle] = self
         self._take_limits()
         self._grow(frame.partitions)
+        self._backoff.reset()
         is_new = (frame.producer_id, frame.epoch) != (self._producer_id, self._epoch)
         if is_new:
             self._give_up_exposed(UnknownProducer("the broker knows this producer no more"))
             self._producer_id, self._epoch = frame.producer_id, frame.epoch
             self._renewing = False
         for lane, expected in zip(self.lanes, sequences, strict=True):
+            lane.paused = False
             if is_new:
                 lane.renumber(expected)
-            elif not lane.agrees(expected):
-                # The broker has lost what it had acknowledged (its topic is kept in memory only,
-                # say), so what we still hold is not stored either, and cannot follow what is gone.
-                self._withhold(lane, 0)
-                self._renewing = True
+            else:
+                self._learn_fates(lane, expected)
+        for lane in self.lanes:
             self._pump(lane)
         self._renew_if_drained()
         self.changed.wake_all()
+
+    def _learn_fates(self, lane: Lane, expected: int) -> None:
+        """What lies before the sequence that the broker expects is stored, the rest is not."""
+        if not lane.agrees(expected):
+            # It has lost what it had acknowledged (its topic is kept in memory only, say), or what
+            # comes next in the queue was given up. What is left cannot follow under this id.
+            self._renewing = True
+        for batch in list(lane.queue):
+            if batch.sequence < expected:
+                batch.refusal = None
+            elif batch.refusal is None:
+                batch.exposed = False
+            else:
+                lane.queue.remove(batch)
+                self._fail(batch, batch.refusal)
+                self._renewing = True
+        if not lane.queue:
+            self._lane_is_idle(lane)
 
     def _take_limits(self) -> None:
         limits = self.session.limits
@@ -183,7 +211,7 @@ class Pusher:
 
     def _ended_by_broker(self, error: HocketError) -> None:
         """It is not open, or not any more; whether that can be mended depends on the reason."""
-        self.link_down()
+        self._close_up()
         if error.code in RETRYABLE:
             self.session.timers.after(self._backoff.next_us(), self._open_again)
         elif isinstance(error, Fenced | UnknownProducer) and self._producer_id:
@@ -261,18 +289,18 @@ class Pusher:
         return self.lanes[partition]
 
     def _acked(self, lane: Lane, sequence: int, offsets: list[int]) -> None:
-        """Every batch up to `sequence` is stored; the last of them stand at these offsets."""
-        done: list[Outgoing] = []
-        while lane.queue and lane.queue[0].sequence <= sequence:
-            batch = lane.queue[0]
-            lane.start = batch.sequence + 1
-            done.append(lane.queue.popleft())
-            lane.sent = max(0, lane.sent - 1)
-        if len(offsets) < len(done):
-            raise ProtocolError(f"{len(offsets)} offsets for {len(done)} acknowledged batches")
+        """The batches that end with `sequence` are stored, at these offsets.
+
+        So are all before them; but one that stands in the queue still was pushed again and then
+        refused, and where it is will be told when it is pushed once more.
+        """
+        first = sequence - len(offsets) + 1
         self._backoff.reset()
-        for batch, offset in zip(done, offsets[len(offsets) - len(done) :], strict=True):
-            self._delivered(lane, batch, offset)
+        for batch in [b for b in lane.queue if first <= b.sequence <= sequence]:
+            lane.sent -= lane.queue.index(batch) < lane.sent
+            lane.queue.remove(batch)
+            lane.start = max(lane.start, batch.sequence + 1)
+            self._delivered(lane, batch, offsets[batch.sequence - first])
         if not lane.queue:
             self._lane_is_idle(lane)
         self._pump(lane)
@@ -285,48 +313,40 @@ class Pusher:
         self._report(batch, outcome)
 
     def _refused(self, lane: Lane, sequence: int, error: HocketError) -> None:
-        """This batch, and what was pushed behind it, is not stored."""
+        """This batch, and what was pushed behind it, was not stored by this attempt."""
         found = (at for at, batch in enumerate(lane.queue) if batch.sequence == sequence)
         at = next(found, None)
         if at is None or at >= lane.sent:
             return  # it is about an attempt that was already taken back
-        self._withhold(lane, at)
         if error.code in RETRYABLE:
-            if error.code == "sequenceGap" and not self._renewing:
-                lane.sent = 0  # what came before it did not arrive either
+            # Behind a gap, what came before did not arrive either.
+            lane.sent = 0 if isinstance(error, SequenceGap) else at
             lane.paused = True
             self.session.timers.after(self._backoff.next_us(), lambda: self._resume(lane))
-        elif isinstance(error, UnknownProducer):
-            self._renewing = True  # forgotten, with all it ever stored: nothing of it is in doubt
         else:
-            batch = lane.queue[at]
-            del lane.queue[at]
-            self._fail(batch, error)
-            self._renewing = True
-        self._renew_if_drained()
+            if not isinstance(error, UnknownProducer):
+                lane.queue[at].refusal = error
+            self._ask()
 
     def _resume(self, lane: Lane) -> None:
         lane.paused = False
         self._pump(lane)
-
-    def _withhold(self, lane: Lane, at: int) -> None:
-        """The batches from `at` on are known not to be stored."""
-        lane.sent = min(lane.sent, at)
-        for batch in islice(lane.queue, at, None):
-            batch.exposed = False
 
     # --- giving up -------------------------------------------------------------------------------
 
     def _anything_exposed(self) -> bool:
         return any(batch.exposed for batch in self._unsettled.values())
 
-    def _renew_if_drained(self) -> None:
-        if self._renewing and self._handle is not None and not self._anything_exposed():
+    def _ask(self) -> None:
+        """Open it anew, and so learn what the broker has; or become another if nothing is open."""
+        if self._handle is not None:
             self.session.close_handle(self._handle)
-            self.link_down()
-            for lane in self.lanes:
-                lane.paused = False
+            self._close_up()
             self.link_up()
+
+    def _renew_if_drained(self) -> None:
+        if self._renewing and not self._anything_exposed():
+            self._ask()
 
     def _give_up_exposed(self, error: HocketError) -> None:
         for lane in self.lanes:
@@ -336,6 +356,8 @@ class Pusher:
             lane.queue.extend(kept)
             for batch in lost:
                 self._fail(batch, error)
+            if not kept:
+                self._lane_is_idle(lane)
 
     def _set_expiry_timer(self, due_us: int) -> None:
         delay = max(0, due_us - self.session.clock.ticks_us())
@@ -344,12 +366,13 @@ class Pusher:
     def _expire(self) -> None:
         """Give up what could not be delivered in its time."""
         self._expiry_timer = None
+        expired = False
         now = self.session.clock.ticks_us()
         for lane in self.lanes:
             while lane.queue and lane.queue[0].expires_us <= now:
                 batch = lane.queue.popleft()
                 lane.sent = max(0, lane.sent - 1)
-                self._renewing = True
+                self._renewing = expired = True
                 reason = self.session.last_error if self._handle is None else None
                 self._fail(
                     batch,
@@ -359,14 +382,17 @@ class Pusher:
                         + (f"; there is no connection: {reason}" if reason else "")
                     ),
                 )
+            if not lane.queue:
+                self._lane_is_idle(lane)
         first = min((batch.expires_us for batch in self._unsettled.values()), default=None)
         if first is not None:
             self._set_expiry_timer(first)
-        self._renew_if_drained()
+        if expired:
+            self._ask()
 
     def _fail(self, batch: Outgoing, error: HocketError) -> None:
         error = again(error)
-        error.may_have_happened = batch.exposed
+        error.may_have_happened = batch.may_be_stored
         if self.first_error is None:
             self.first_error = error
         self._report(batch, error)

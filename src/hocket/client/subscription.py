@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from hocket.client import late
 from hocket.client.engine import Engine
 from hocket.client.message import Message, MessageBatch
 from hocket.client.options import check_offset
 from hocket.client.place import Place
-from hocket.client.producer import not_opened
 from hocket.client.session import again, closed
 from hocket.client.subscription_core import SubscriptionCore, SubscriptionOptions
 from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, Reply, check_timeout
-from hocket.errors import Closed, HocketError, Timeout, WouldBlock
+from hocket.errors import Closed, HocketError, WouldBlock
 from hocket.frames import Frame
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Subscription:
         """Waits for each next message; ends when the subscription is closed."""
         core = self._core
         while True:
-            yield from core.ready  # what is not drawn stays there for the next who asks
+            yield from core.inbound.ready  # what is not drawn stays there for the next who asks
             try:
                 yield self.receive()
             except Closed:
@@ -78,21 +78,21 @@ class Subscription:
 
     def receive(self, timeout: float | None = None) -> Message:
         """The next message. Raises Timeout if there is none in time, Closed, and what ended it."""
-        message = next(self._core.ready, None)
+        message = next(self._core.inbound.ready, None)
         if message is not None:
             return message
         timeout = check_timeout(timeout)
         return self._engine.wait_for(
-            self._next,
+            self._core.next_message,
             self._core.deliveries,
             timeout,
-            lambda: Timeout(f"no message of topic {self.topic!r} came within {timeout} s"),
+            lambda: late.no_message(self.topic, timeout),
         )
 
     def receive_nowait(self) -> Message:
         """The next message if it is here already, else WouldBlock."""
         with self._engine:
-            message = self._next()
+            message = self._core.next_message()
         if message is None:
             raise WouldBlock(f"no message of topic {self.topic!r} is here yet")
         return message
@@ -108,17 +108,11 @@ class Subscription:
     def receive_batch(self, timeout: float | None = None) -> MessageBatch:
         timeout = check_timeout(timeout)
         return self._engine.wait_for(
-            self._core.take_batch,
+            self._core.next_batch,
             self._core.deliveries,
             timeout,
-            lambda: Timeout(f"no batch of topic {self.topic!r} came within {timeout} s"),
+            lambda: late.no_message(self.topic, timeout),
         )
-
-    def _next(self) -> Message | None:
-        message = next(self._core.ready, None)
-        if message is None and self._core.refill():
-            message = next(self._core.ready, None)
-        return message
 
     # --- places ----------------------------------------------------------------------------------
 
@@ -133,7 +127,7 @@ class Subscription:
             lambda: core.are_committed(acked) or None,
             core.commits,
             timeout,
-            lambda: Timeout(f"acks of topic {self.topic!r} were not confirmed within {timeout} s"),
+            lambda: late.not_committed(self.topic, timeout),
         )
 
     def seek(self, partition: int, offset: int, timeout: float | None = DEFAULT_TIMEOUT) -> None:
@@ -142,30 +136,25 @@ class Subscription:
         reply: Reply[Frame | HocketError] = Reply()
         with self._engine:
             self._core.seek(partition, check_offset(offset), reply.put)
-        answer = self._engine.wait_for(
-            reply.get,
-            reply.waiters,
-            timeout,
-            lambda: Timeout(f"the seek was not confirmed within {timeout} s; it may yet happen"),
-        )
+        answer = self._engine.wait_for_reply(reply, timeout, lambda: late.not_sought(timeout))
         if isinstance(answer, HocketError):
             raise again(answer)
 
     def position(self, partition: int) -> int:
         """The offset of the next message of the partition that will be handed out."""
         with self._engine:
-            return self._core.position(partition)
+            return self._core.inbound.position(partition)
 
     @property
     def partitions(self) -> list[int]:
         with self._engine:
-            return sorted(self._core.places)
+            return sorted(self._core.inbound.places)
 
     @property
     def lag(self) -> int:
         """Messages not handed out yet, as far as the last deliveries tell."""
         with self._engine:
-            return self._core.lag
+            return self._core.inbound.lag()
 
     @property
     def lost(self) -> int:
@@ -187,16 +176,12 @@ class Subscription:
             self._let_go(deadline)
 
     def _let_go(self, deadline: Deadline) -> None:
+        left = deadline.left()
         reply: Reply[Frame | HocketError] = Reply()
         with self._engine:
             self._core.close(reply.put)
         self._client._forget(self)
-        self._engine.wait_for(
-            reply.get,
-            reply.waiters,
-            deadline.left(),
-            lambda: Timeout("the broker did not confirm that the subscription is closed"),
-        )
+        self._engine.wait_for_reply(reply, left, lambda: late.not_closed(left))
 
     def _open(self, timeout: float | None) -> None:
         core = self._core
@@ -212,7 +197,7 @@ class Subscription:
                 opened,
                 core.changed,
                 timeout,
-                lambda: not_opened(self._engine, "subscription", timeout),
+                lambda: late.not_opened(self._engine.session, "subscription", timeout),
             )
         except BaseException:
             with self._engine:

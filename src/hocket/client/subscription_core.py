@@ -6,26 +6,21 @@ Rule 2: credit is exact. The bytes of a batch go back when its last message is h
 it is dropped unread; a subscription that opens anew asks for its credit less what it still holds.
 Rule 3: acks are cumulative, sent together at most every TIDY_US, and without waiting. What was
 acknowledged and not confirmed when a link broke is sent again on the next.
-
-Messages are made in chunks, of one partition at a time, and partitions take turns. A chunk is a
-list iterator (`ready`) that any number of threads may draw from; what is left in it when the
-partition moves elsewhere is drained away.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from operator import length_hint
 from typing import NoReturn
 
 from hocket import frames
 from hocket.client.backoff import Backoff
-from hocket.client.message import Message, MessageBatch, messages_of
-from hocket.client.place import Place, Stored
+from hocket.client.inbound import Inbound
+from hocket.client.message import Message, MessageBatch
+from hocket.client.place import Place
 from hocket.client.session import Answer, Session, again, closed
 from hocket.client.timers import Timer
 from hocket.client.waiters import Waiters
@@ -35,18 +30,14 @@ from hocket.errors import (
     HocketError,
     ProtocolError,
     ReplyLost,
-    UnknownPartition,
     WrongKind,
     from_code,
 )
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Mode, Start
-from hocket.wire.batch import Batch, iterate_entries
-from hocket.wire.entry import Kind
 
 log = logging.getLogger("hocket")
 
-CHUNK = 512  # messages made at a time
 TIDY_US = 50_000
 RETRYABLE = frozenset({"busy", "shuttingDown"})
 
@@ -85,29 +76,33 @@ class SubscriptionCore:
         self.session = session
         self.topic = topic
         self.options = options
-        self.places: dict[int, Place] = {}
         self.failure: HocketError | None = None
         self.lost = 0  # records that retention removed before they were read
-        self.changed = Waiters()  # woken when it is opened, ended, or confirmed to be elsewhere
+        self.changed = Waiters()  # woken when it is opened or ended
         self.deliveries = Waiters()  # when there is something to hand out, or never will be
         self.commits = Waiters()  # when acks became durable, or could not
-        self.ready: Iterator[Message] = iter(())
-        self._ready_place: Place | None = None
-        self._ready_batch: Batch | None = None
-        self._ready_end = 0  # the offset behind the last message of `ready`
-        self._message = message
-        self._batch = batch
+        self.inbound = Inbound(
+            topic,
+            message=message,
+            batch=batch,
+            new_place=self._new_place,
+            give_back=self._give_back,
+        )
         self._arouse = arouse
         self._handle: int | None = None
         self._was_open = False
         self._opens = 0  # attempts to open; only the answer to the last one counts
         self._seek: Seek | None = None
-        self._turns: deque[Place] = deque()  # the places that have something in their queue
-        self._held_bytes = 0  # delivered and not handed out
         self._owed_bytes = 0  # handed out and not given back as credit
         self._tidy_timer: Timer | None = None
         self._commit_error: HocketError | None = None
         self._backoff = Backoff(session.random)
+
+    def _new_place(self, partition: int, offset: int, end: int) -> Place:
+        place = Place(partition, offset, end, self._arouse)
+        if not self.options.index:
+            place.note = _no_index
+        return place
 
     # --- opening and ending ----------------------------------------------------------------------
 
@@ -126,7 +121,7 @@ class SubscriptionCore:
         options = self.options
         positions = options.positions
         if self._was_open:
-            positions = tuple((place.partition, place.expected) for place in self.places.values())
+            positions = tuple((place.partition, place.expected) for place in self._places())
         frame = frames.OpenSubscription(
             0,
             self.topic,
@@ -136,7 +131,7 @@ class SubscriptionCore:
             packed(number for pair in positions for number in pair),
             packed(options.partitions),
             options.hold_retention,
-            max(0, options.credit_bytes - self._held_bytes),
+            max(0, options.credit_bytes - self.inbound.held_bytes),
         )
         self._owed_bytes = 0
         self._opens += 1
@@ -144,15 +139,14 @@ class SubscriptionCore:
 
     def link_down(self) -> None:
         self._handle = None
-        for place in self.places.values():
+        for place in self._places():
             place.requested = place.committed
 
     def end(self, error: HocketError) -> None:
         if self.failure is None:
             self.failure = error
             self._let_go()
-        self._turns.clear()
-        drain(self.ready)
+        self.inbound.clear()
 
     def close(self, answer: Answer) -> None:
         """Let go of it at the broker; `answer` is called when that is done."""
@@ -163,11 +157,17 @@ class SubscriptionCore:
         else:
             answer(closed("the subscription"))
 
+    def _places(self) -> list[Place]:
+        return list(self.inbound.places.values())
+
     def _let_go(self) -> None:
         if self._handle is not None and self._handle in self.session.handles:
             self.session.close_handle(self._handle)
         self._handle = None
         self.session.remove(self)
+        if self._seek is not None:
+            seek, self._seek = self._seek, None
+            seek.answer(self.failure or closed("the subscription"))
         for waiters in (self.changed, self.deliveries, self.commits):
             waiters.wake_all()
 
@@ -191,9 +191,9 @@ class SubscriptionCore:
         self._backoff.reset()
         self._was_open = True
         for partition, offset in _pairs(frame.positions):
-            place = self.places.get(partition)
+            place = self.inbound.places.get(partition)
             if place is None:
-                self._add_place(partition, offset, offset)
+                self.inbound.add_place(partition, offset, offset)
             elif offset != place.expected:
                 raise ProtocolError(
                     f"partition {partition} was opened at {offset}, not {place.expected}"
@@ -206,20 +206,15 @@ class SubscriptionCore:
         self.tidy_soon()
         self.changed.wake_all()
 
-    def _add_place(self, partition: int, offset: int, end: int) -> Place:
-        place = Place(partition, offset, end, self._arouse)
-        if not self.options.index:
-            place.note = _no_index
-        self.places[partition] = place
-        return place
-
     def _ended_by_broker(self, error: HocketError) -> None:
+        if self.failure is not None:
+            return
         self.link_down()
         if error.code in RETRYABLE:
             self.session.timers.after(self._backoff.next_us(), self._open_again)
         elif self._seek is not None and not self.options.index:
             self._undo_seek(error)
-        elif isinstance(error, CorruptData) and self._turns:
+        elif isinstance(error, CorruptData) and self.inbound:
             self.failure = error  # what came before the damage is good: it is handed out first
             self._let_go()
         else:
@@ -234,11 +229,11 @@ class SubscriptionCore:
     def seek(self, partition: int, offset: int, answer: Answer) -> None:
         """Go on at `offset`. What is held of the partition is dropped at once."""
         self.check_usable()
-        place = self.place(partition)
+        place = self.inbound.place(partition)
         if self._seek is not None:
-            raise BusyResource("another seek of this subscription is under way; await it first")
-        self._seek = Seek(partition, self.position(partition), answer)
-        new = self._replace(place, offset)
+            raise BusyResource("another seek of this subscription is under way; wait for it first")
+        self._seek = Seek(partition, self.inbound.position(partition), answer)
+        new = self.inbound.replace(place, offset)
         if self.options.index:
             # The broker moves the index, durably, and says Moved; until then all is stale.
             new.sought = True
@@ -252,7 +247,8 @@ class SubscriptionCore:
             self._reopen()
 
     def _seek_answered(self, answer: Frame | HocketError) -> None:
-        assert self._seek is not None
+        if self._seek is None:  # the subscription has ended, and the seeker was told
+            return
         if isinstance(answer, HocketError):
             self._undo_seek(answer)
         else:
@@ -262,9 +258,8 @@ class SubscriptionCore:
     def _undo_seek(self, error: HocketError) -> None:
         assert self._seek is not None
         seek, self._seek = self._seek, None
-        if self.failure is None:
-            self._replace(self.places[seek.partition], seek.former)
-            self._reopen()
+        self.inbound.replace(self.inbound.places[seek.partition], seek.former)
+        self._reopen()
         seek.answer(error)
 
     def _reopen(self) -> None:
@@ -286,9 +281,9 @@ class SubscriptionCore:
             raise ProtocolError(f"{type(frame).__name__} came for a subscription")
 
     def _delivered(self, frame: frames.Deliver, payload: memoryview) -> None:
-        place = self.places.get(frame.partition)
+        place = self.inbound.places.get(frame.partition)
         if place is None:  # the topic has grown
-            place = self._add_place(frame.partition, frame.offset, frame.end)
+            place = self.inbound.add_place(frame.partition, frame.offset, frame.end)
         if place.sought:
             self._give_back(len(payload))
             return
@@ -296,31 +291,15 @@ class SubscriptionCore:
             raise ProtocolError(
                 f"partition {frame.partition} went on at {frame.offset}, not {place.expected}"
             )
-        was_empty = not place.queue
         place.end = max(place.end, frame.end)
         try:
-            self._keep(place, payload)
+            self.inbound.keep(place, payload)
         except CorruptData as error:
             raise ProtocolError(f"a delivery cannot be read: {error}") from error
-        if was_empty and place.queue:
-            self._turns.append(place)
-            self.deliveries.wake_all()
-
-    def _keep(self, place: Place, payload: memoryview) -> None:
-        for position, header in iterate_entries(payload):
-            if header.kind != Kind.BATCH or header.end_offset <= place.expected:
-                self._give_back(header.size)
-                continue
-            if header.base_offset > place.expected:
-                raise ProtocolError(
-                    f"partition {place.partition} has {header.base_offset} behind {place.expected}"
-                )
-            place.queue.append(Stored(payload, position, header))
-            place.expected = header.end_offset
-            self._held_bytes += header.size
+        self.deliveries.wake_all()
 
     def _moved(self, frame: frames.Moved) -> None:
-        place = self.places.get(frame.partition)
+        place = self.inbound.places.get(frame.partition)
         if place is None:
             raise ProtocolError(f"partition {frame.partition} was moved, but is not subscribed to")
         if frame.lost:
@@ -332,100 +311,29 @@ class SubscriptionCore:
         if frame.lost and not place.sought and frame.offset >= place.expected:
             place.skip_to(frame.offset)  # what was delivered before the gap is still good
         else:
-            self._replace(place, frame.offset)
-            self.changed.wake_all()
+            self.inbound.replace(place, frame.offset)
 
-    def _replace(self, place: Place, offset: int) -> Place:
-        """Go on elsewhere: what was delivered from the old place is dropped."""
-        if self._ready_place is place:
-            drain(self.ready)
-        if place.queue:
-            self._turns.remove(place)
-        while place.queue:
-            self._drop_head(place)
-        place.void()
-        return self._add_place(place.partition, offset, place.end)
-
-    def _drop_head(self, place: Place) -> None:
-        size = place.pop()
-        self._held_bytes -= size
-        self._give_back(size)
-
-    # --- handing out -----------------------------------------------------------------------------
-
-    def place(self, partition: object) -> Place:
-        place = self.places.get(partition) if isinstance(partition, int) else None
-        if place is None:
-            raise UnknownPartition(
-                f"this subscription has the partitions {sorted(self.places)}, and no {partition!r}"
-            )
-        return place
-
-    def position(self, partition: int) -> int:
-        """The offset of the next message to be handed out."""
-        place = self.place(partition)
-        left = length_hint(self.ready)
-        return self._ready_end - left if left and self._ready_place is place else place.next
-
-    @property
-    def lag(self) -> int:
-        return sum(
-            max(0, place.end - self.position(partition)) for partition, place in self.places.items()
-        )
-
-    def refill(self) -> bool:
-        """Put messages into `ready`, which is empty. False: there are none now."""
-        place = self._next_place()
-        if place is None:
-            return False
-        batch = self._head(place)
-        start = max(0, place.next - batch.base_offset)
-        end = min(batch.count, start + CHUNK)
-        self.ready = iter(messages_of(self._message, batch, start, end, self.topic, place))
-        self._ready_place, self._ready_batch = place, batch
-        self._ready_end = batch.base_offset + end
-        self._handed_out(place, self._ready_end, batch)
-        return True
-
-    def take_batch(self) -> MessageBatch | None:
-        """What is left of the messages in `ready`, or of the next batch; None: nothing now."""
-        left = len(list(self.ready))
-        if left:
-            assert self._ready_place is not None
-            assert self._ready_batch is not None
-            place, batch, end = self._ready_place, self._ready_batch, self._ready_end
-            start = end - left
-        else:
-            next_place = self._next_place()
-            if next_place is None:
-                return None
-            place = next_place
-            batch = self._head(place)
-            start, end = max(place.next, batch.base_offset), batch.end_offset
-            self._handed_out(place, end, batch)
-        return self._batch(self._message, batch, start, end, self.topic, place)
-
-    def _next_place(self) -> Place | None:
-        if not self._turns:
+    def next_message(self) -> Message | None:
+        """None: there is none now. Raises what has ended the subscription."""
+        message = next(self.inbound.ready, None)
+        if message is None:
+            try:
+                if self.inbound.refill():
+                    return next(self.inbound.ready)
+            except CorruptData as error:
+                self.end(error)
             self.check_usable()
-            return None
-        return self._turns[0]
+        return message
 
-    def _head(self, place: Place) -> Batch:
+    def next_batch(self) -> MessageBatch | None:
         try:
-            return place.head()
+            batch = self.inbound.take_batch()
         except CorruptData as error:
             self.end(error)
-            raise
-
-    def _handed_out(self, place: Place, end: int, batch: Batch) -> None:
-        place.next = end
-        self._turns.rotate(-1)
-        if end == batch.end_offset:
-            self._drop_head(place)
-            if not place.queue:
-                place.next = place.expected  # further on, if retention has left a gap
-                self._turns.remove(place)
+            batch = None
+        if batch is None:
+            self.check_usable()
+        return batch
 
     # --- credit and acks -------------------------------------------------------------------------
 
@@ -449,16 +357,16 @@ class SubscriptionCore:
         self._tidy_timer = None
         if self.failure is None:
             self._send_credit()
-            self.send_acks()
+            self._send_acks()
 
     def arouse(self, place: Place) -> None:
         """There are acks, and nobody is going to look."""
         place.awake = True
         self.tidy_soon()
 
-    def send_acks(self) -> None:
+    def _send_acks(self) -> None:
         moves = []
-        for place in self.places.values():
+        for place in self._places():
             place.gather_acks()
             if place.acked > place.requested and self._handle is not None:
                 place.requested = place.acked
@@ -492,22 +400,18 @@ class SubscriptionCore:
         """What a commit has to wait for; the acks are on their way."""
         self.check_usable()
         self._commit_error = None
-        self.send_acks()
-        return [(place, place.acked) for place in self.places.values()]
+        self._send_acks()
+        return [(place, place.acked) for place in self._places()]
 
     def are_committed(self, acked: list[tuple[Place, int]]) -> bool:
         """A place that was replaced by a seek has nothing to wait for."""
-        if all(p.committed >= offset for p, offset in acked if self.places[p.partition] is p):
+        places = self.inbound.places
+        if all(p.committed >= offset for p, offset in acked if places[p.partition] is p):
             return True
         self.check_usable()
         if self._commit_error is not None:
             raise again(self._commit_error)
         return False
-
-
-def drain(messages: Iterator[Message]) -> None:
-    """Whoever draws from it finds it empty."""
-    deque(messages, maxlen=0)
 
 
 def _pairs(positions: bytes) -> Iterator[tuple[int, int]]:

@@ -17,9 +17,9 @@ from hocket.client.producer import Producer, Publisher
 from hocket.client.session import closed
 from hocket.client.subscription import Subscription
 from hocket.client.tcp import TcpConnector
-from hocket.client.tls import Path, client_context
+from hocket.client.tls import Path, context_for
 from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
-from hocket.errors import BadName, HocketError
+from hocket.errors import HocketError
 from hocket.model import IndexDescription, Position, TopicConfig, TopicDescription, check_name
 
 if TYPE_CHECKING:
@@ -48,24 +48,10 @@ def connect(
     connection is lost. Raises NoConnection when none of them answers.
     """
     timeout = check_timeout(timeout)
-    connector = tcp_connector(url, tls_ca, tls_cert, tls_key, timeout)
-    return Client(connector, token=token, name=name, timeout=timeout)
-
-
-def tcp_connector(
-    url: str,
-    tls_ca: Path | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    timeout: float | None,
-) -> TcpConnector:
     target = parse_url(url)
-    context = None
-    if target.tls:
-        context = client_context(tls_ca, tls_cert, tls_key)
-    elif tls_ca is not None or tls_cert is not None or tls_key is not None:
-        raise BadName(f"{url} is without TLS, so tls_* mean nothing; write hockets://")
-    return TcpConnector(target, context, 10.0 if timeout is None else max(timeout, 0.1))
+    context = context_for(target, tls_ca, tls_cert, tls_key)
+    connector = TcpConnector(target, context, 10.0 if timeout is None else max(timeout, 0.1))
+    return Client(connector, token=token, name=name, timeout=timeout)
 
 
 class Client:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from hocket.client.address import Target
 from hocket.errors import BadName
 
 if TYPE_CHECKING:
@@ -38,6 +39,19 @@ def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.
     elif key is not None:
         raise BadName("tls_key is given without tls_cert, the certificate that it belongs to")
     return context
+
+
+def context_for(
+    target: Target, ca: Path | None, cert: Path | None, key: Path | None
+) -> ssl.SSLContext | None:
+    if target.tls:
+        return client_context(ca, cert, key)
+    if ca is not None or cert is not None or key is not None:
+        raise BadName(
+            f"{target} is without TLS, so tls_ca, tls_cert and tls_key mean nothing; "
+            "write hockets://"
+        )
+    return None
 
 
 class Tls:

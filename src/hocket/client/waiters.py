@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from hocket.errors import OutOfRange, WrongType
+from hocket.model import DAY_US, SECOND_US
 
 T = TypeVar("T")
 Wake = Callable[[], None]
 DEFAULT_TIMEOUT = 30.0
+_FOREVER_US = 100 * 366 * DAY_US
 
 
 class Waiters:
@@ -66,6 +68,17 @@ def check_timeout(timeout: object, what: str = "timeout") -> float | None:
     if not timeout >= 0:  # so that a NaN is refused too
         raise OutOfRange(f"{what} must be 0 seconds or more, not {timeout!r}")
     return None if math.isinf(timeout) else float(timeout)
+
+
+def seconds_us(seconds: object, what: str) -> int:
+    """None, and infinity, stand for longer than anybody waits."""
+    if seconds is None:
+        return _FOREVER_US
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise WrongType(f"{what} must be a number of seconds, not {seconds!r}")
+    if not seconds >= 0:
+        raise OutOfRange(f"{what} must be 0 seconds or more, not {seconds!r}")
+    return round(min(seconds * SECOND_US, _FOREVER_US))
 
 
 class Deadline:

@@ -94,7 +94,7 @@ class Catalogue:
         check_name(name)
         if name in self.topics or name in self._reserved:
             raise TopicExists(f"there is a topic {name!r} already")
-        if len(self.topics) >= TOPICS_MAX:
+        if len(self.topics) + len(self._pending) >= TOPICS_MAX:
             raise LimitExceeded(f"there are {TOPICS_MAX} topics already")
         config = self._checked(config)
         groups = self._new_groups(config.partitions)

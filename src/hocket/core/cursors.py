@@ -24,9 +24,11 @@ Changes = dict[str, Cursor | None]  # None: the index is deleted
 
 
 class Cursors:
-    __slots__ = ("applied", "leading")
+    __slots__ = ("applied", "leading", "retired_epoch")
 
     def __init__(self) -> None:
+        # Of deleted indexes the highest: who had one is fenced from a new one by the same name.
+        self.retired_epoch = 0
         self.leading: dict[str, Cursor] = {}
         self.applied: dict[str, Cursor] = {}
 
@@ -34,7 +36,7 @@ class Cursors:
         """The cursor as it will be; `start` counts only if the index is new here."""
         known = self.leading.get(name)
         if known is None:
-            return self._lead(name, Cursor(start, 1, hold_retention))
+            return self._lead(name, Cursor(start, self.retired_epoch + 1, hold_retention))
         return self._lead(name, Cursor(known.position, known.epoch + 1, hold_retention, known.mode))
 
     def commit(self, name: str, epoch: int, position: int) -> Cursor | None:
@@ -46,16 +48,18 @@ class Cursors:
         return self._lead(name, known._replace(position=max(position, known.position)))
 
     def seek(self, name: str, position: int) -> Cursor:
-        known = self.leading.get(name, Cursor(0, 0, False))
+        known = self.leading.get(name, Cursor(0, self.retired_epoch, False))
         return self._lead(name, known._replace(position=position, epoch=known.epoch + 1))
 
     def delete(self, name: str) -> bool:
-        return self.leading.pop(name, None) is not None
+        known = self.leading.pop(name, None)
+        self._retire(known)
+        return known is not None
 
     def apply(self, changes: Changes) -> None:
         for name, cursor in changes.items():
             if cursor is None:
-                self.applied.pop(name, None)
+                self._retire(self.applied.pop(name, None))
             else:
                 self.applied[name] = cursor
 
@@ -68,6 +72,10 @@ class Cursors:
         """The oldest offset that an index holds back from retention."""
         return min((each.position for each in self.applied.values() if each.hold_retention),
                    default=None)  # fmt: skip
+
+    def _retire(self, cursor: Cursor | None) -> None:
+        if cursor is not None:
+            self.retired_epoch = max(self.retired_epoch, cursor.epoch)
 
     def _lead(self, name: str, cursor: Cursor) -> Cursor:
         self.leading[name] = cursor

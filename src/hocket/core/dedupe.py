@@ -15,6 +15,7 @@ duplicate all the same; only where it stands is forgotten.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -35,6 +36,16 @@ class ProducerState:
     next_sequence: int
     last_used_us: int
     recent: deque[Remembered] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    first_sequence: int = 0  # that is known: not 0 if it came back while it was being forgotten
+    former: ProducerState | None = None  # of the epoch before, until one of this is committed
+
+    def up_to(self, entry: int) -> ProducerState | None:
+        """As it was when this entry was the newest; None if nothing was known of it."""
+        recent = deque((batch for batch in self.recent if batch.entry <= entry), REMEMBERED)
+        next_sequence = self.next_sequence - (len(self.recent) - len(recent))
+        if next_sequence == self.first_sequence:
+            return self.former and self.former.up_to(entry)
+        return ProducerState(self.epoch, next_sequence, self.last_used_us, recent)
 
 
 @dataclass(slots=True)
@@ -98,10 +109,19 @@ class Dedupe:
             return
         state = self.producers.get(producer_id)
         if state is None or state.epoch != epoch:
-            state = self.producers[producer_id] = ProducerState(epoch, 0, now_us)
+            state = self.producers[producer_id] = ProducerState(
+                epoch, 0, now_us, first_sequence=batch.sequence, former=state
+            )
         state.next_sequence = batch.sequence + 1
         state.last_used_us = max(state.last_used_us, now_us)
         state.recent.append(batch)
+
+    def is_full(self, producer_id: bytes, epoch: int, committed: int) -> bool:
+        """As many batches as are remembered are not committed: one more could not be rewound."""
+        state = self.producers.get(producer_id)
+        if state is None or state.epoch != epoch or len(state.recent) < REMEMBERED:
+            return False
+        return state.recent[0].entry > committed
 
     def next_sequence(self, producer_id: bytes, epoch: int) -> int:
         state = self.producers.get(producer_id)
@@ -112,32 +132,46 @@ class Dedupe:
         return 0 if state is None else state.epoch
 
     def has_idle(self, before_us: int) -> bool:
-        return any(state.last_used_us < before_us for state in self.producers.values())
+        return bool(self.idle(before_us))
 
-    def forget_idle(self, before_us: int) -> None:
-        """Forget the producers not heard of since."""
-        for producer_id, state in list(self.producers.items()):
-            if state.last_used_us < before_us:
+    def idle(self, before_us: int) -> list[bytes]:
+        """The producers not heard of since."""
+        return [each for each, state in self.producers.items() if state.last_used_us < before_us]
+
+    def forget(self, producer_ids: Iterable[bytes], entry: int) -> None:
+        """What stands behind this entry stays: they came back while they were being forgotten."""
+        for producer_id in producer_ids:
+            state = self.producers.get(producer_id)
+            if state is None:
+                continue
+            state.former = None
+            while state.recent and state.recent[0].entry <= entry:
+                state.recent.popleft()
+            if state.recent:
+                state.first_sequence = state.recent[0].sequence
+            else:
                 del self.producers[producer_id]
 
     def rewind(self, entry: int) -> None:
         """Forget every batch that stands behind this entry: it was never committed."""
         for producer_id, state in list(self.producers.items()):
-            while state.recent and state.recent[-1].entry > entry:
-                state.next_sequence = state.recent.pop().sequence
-            if state.next_sequence == 0:
+            known = state.up_to(entry)
+            if known is None:
                 del self.producers[producer_id]
+            else:
+                self.producers[producer_id] = known
 
     def snapshot(self, entry: int) -> dict[str, list[object]]:
-        """What is known of the entries up to this one."""
+        """What is known of the entries up to this one, which is committed."""
         taken: dict[str, list[object]] = {}
         for producer_id, state in self.producers.items():
-            recent = [list(batch) for batch in state.recent if batch.entry <= entry]
-            behind = len(state.recent) - len(recent)
-            next_sequence = state.next_sequence - behind
-            if next_sequence:
-                used = state.last_used_us
-                taken[producer_id.hex()] = [state.epoch, next_sequence, used, recent]
+            known = state.up_to(entry)
+            if known is not None:
+                recent = [list(batch) for batch in known.recent]
+                used = known.last_used_us
+                taken[producer_id.hex()] = [known.epoch, known.next_sequence, used, recent]
+                if known.epoch == state.epoch:
+                    state.former = None  # nobody will go back before this epoch
         return taken
 
     def restore(self, taken: dict[str, list[object]]) -> None:

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from hocket.core.cursors import Changes, Cursor, Cursors
-from hocket.core.dedupe import Dedupe, Duplicate, Forgotten, Gap, Remembered, Stale
+from hocket.core.dedupe import REMEMBERED, Dedupe, Duplicate, Forgotten, Gap, Remembered, Stale
 from hocket.model import DAY_US
 
+FORGOTTEN_AT_ONCE = 10_000  # producers, so that their names fit into a small entry
 PRODUCER_IDLE_US = 7 * DAY_US  # after this long without a batch a producer may be forgotten
 
 BATCH, CURSOR, CONTROL = 1, 2, 4  # entry kinds, as in wire.entry
@@ -198,7 +199,7 @@ class _Pending:
     acks: list[tuple[Origin, int, int]] = field(default_factory=list)  # origin, sequence, offset
     changes: Changes | None = None
     moves: list[IndexMoved] = field(default_factory=list)
-    control: dict[str, int] | None = None
+    control: dict[str, Any] | None = None
 
 
 class Partition:
@@ -241,6 +242,10 @@ class Partition:
             return [Refused(origin, batch.sequence, "unknownProducer",
                             f"nothing is known here of this producer, which is at batch "
                             f"{batch.sequence}; open a new one")]  # fmt: skip
+        if self.dedupe.is_full(batch.producer_id, batch.epoch, self.applied_index):
+            return [Refused(origin, batch.sequence, "busy",
+                            f"{REMEMBERED} batches of this producer wait to be acknowledged, and "
+                            f"no more may; resend {batch.sequence} later")]  # fmt: skip
         index, base = self._next_entry(batch.count)
         self.dedupe.appended(
             batch.producer_id, batch.epoch, Remembered(batch.sequence, base, index), event.now_us
@@ -276,8 +281,8 @@ class Partition:
         return self._gather(event.origin, event.name, cursor, "seek")
 
     def _delete_index(self, event: DeleteIndex) -> list[Effect]:
-        if not self.cursors.delete(event.name):
-            return [IndexMoved(event.origin, event.name, None, "delete")]
+        # Even if it is not there: that may be the doing of an entry not yet committed.
+        self.cursors.delete(event.name)
         return self._gather(event.origin, event.name, None, "delete")
 
     def _gather(self, origin: Origin, name: str, cursor: Cursor | None, by: str) -> list[Effect]:
@@ -303,17 +308,18 @@ class Partition:
         return self._control({"log_start": event.offset})
 
     def _expire_producers(self, event: ExpireProducers) -> list[Effect]:
-        return self._control({"forget_before_us": event.before_us})
+        # By name: replay does not know when a producer was last heard of here.
+        idle = self.dedupe.idle(event.before_us)[:FORGOTTEN_AT_ONCE]
+        return self._control({"forget": [producer_id.hex() for producer_id in idle]})
 
-    def _control(self, control: dict[str, int]) -> list[Effect]:
+    def _control(self, control: dict[str, Any]) -> list[Effect]:
         index, base = self._next_entry(0)
         pending = _Pending(index, self.end, control=control)
         body = json.dumps(control).encode()
         return self._appended(pending, Append(CONTROL, index, base, body=body))
 
-    def _apply_control(self, control: dict[str, int]) -> list[Effect]:
-        if "forget_before_us" in control:
-            self.dedupe.forget_idle(control["forget_before_us"])
+    def _apply_control(self, index: int, control: dict[str, Any]) -> list[Effect]:
+        self.dedupe.forget(map(bytes.fromhex, control.get("forget", ())), index)
         if control.get("log_start", 0) <= self.start:
             return []
         self.start = control["log_start"]
@@ -356,7 +362,7 @@ class Partition:
                 self.cursors.apply(entry.changes)
                 effects += entry.moves
             if entry.control is not None:
-                effects += self._apply_control(entry.control)
+                effects += self._apply_control(entry.index, entry.control)
         if self.high_watermark != end:
             effects.append(EndMoved(self.high_watermark))
         return effects
@@ -378,7 +384,7 @@ class Partition:
         elif event.kind == CURSOR:
             self.cursors.replay(_decoded(event.body))
         elif event.kind == CONTROL:
-            self._apply_control(json.loads(event.body))
+            self._apply_control(event.index, json.loads(event.body))
         return []
 
     def snapshot(self) -> tuple[int, bytes]:
@@ -388,6 +394,7 @@ class Partition:
             "end": self.high_watermark,
             "producers": self.dedupe.snapshot(self.applied_index),
             "cursors": {name: list(each) for name, each in self.cursors.applied.items()},
+            "retired_epoch": self.cursors.retired_epoch,
         }
         return self.applied_index, json.dumps(state).encode()
 
@@ -400,6 +407,7 @@ class Partition:
         self.start = state["start"]
         self.end = self.high_watermark = state["end"]
         self.dedupe.restore(state["producers"])
+        self.cursors.retired_epoch = state["retired_epoch"]
         self.cursors.replay({name: Cursor(*each) for name, each in state["cursors"].items()})
 
     _handlers: ClassVar[dict[type, Callable[..., list[Effect]]]] = {

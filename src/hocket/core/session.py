@@ -168,26 +168,28 @@ class Session:
             check_name(frame.index, "an index's name")
         if frame.mode != "own":
             raise OutOfRange(f"this broker has no indexes of mode {frame.mode!r}; use 'own'")
-        if not 0 <= frame.credit_bytes <= self._limits.credit_bytes_max:
-            raise LimitExceeded(
-                f"a credit of {frame.credit_bytes} bytes is more than the "
-                f"{self._limits.credit_bytes_max} allowed"
-            )
-        partitions = unpacked(frame.partitions) or list(range(len(topic.groups)))
-        for partition in (*partitions, *unpacked(frame.positions)[::2]):
+        self._check_credit(frame.credit_bytes)
+        partitions = _numbers(frame.partitions) or list(range(len(topic.groups)))
+        named: set[int] = set()
+        for partition in partitions:
             self._check_partition(topic, partition)
-        if len(set(partitions)) != len(partitions):
-            raise OutOfRange(f"a partition is named twice: {partitions}")
+            if partition in named:
+                raise OutOfRange(f"partition {partition} is named twice")
+            named.add(partition)
+        for partition in _partitions_of(frame.positions):
+            self._check_partition(topic, partition)
         return Demand(frame, topic, None, tuple(partitions))
 
     def _of_subscription(self, frame: frames.Credit | frames.Commit) -> Effect:
         opened = self.handles.get(frame.handle)
         if not isinstance(opened, OpenedSubscription):
             raise UnknownHandle(f"no subscription {frame.handle} is open on this connection")
-        if isinstance(frame, frames.Commit):
+        if isinstance(frame, frames.Credit):
+            self._check_credit(frame.bytes)
+        else:
             if not opened.index:
                 raise OutOfRange("this subscription has no index at the broker to commit to")
-            for partition in unpacked(frame.positions)[::2]:
+            for partition in _partitions_of(frame.positions):
                 if partition not in opened.epochs:
                     raise UnknownPartition(f"this subscription has no partition {partition}")
         return Demand(frame, None, opened)
@@ -214,6 +216,12 @@ class Session:
             raise LimitExceeded(
                 f"{len(self.handles)} producers and subscriptions are open on this connection, "
                 "which is the most allowed; close some or use another connection"
+            )
+
+    def _check_credit(self, credit_bytes: int) -> None:
+        if not 0 <= credit_bytes <= self._limits.credit_bytes_max:
+            raise LimitExceeded(
+                f"a credit is 0 to {self._limits.credit_bytes_max} bytes, not {credit_bytes}"
             )
 
     def _check_partition(self, topic: Topic, partition: int) -> None:
@@ -246,6 +254,20 @@ class Session:
 
 
 _OfTopic = frames.DescribeTopic | frames.FindOffsets | frames.ListIndexes | frames.OpenProducer
+
+
+def _numbers(data: bytes) -> list[int]:
+    if len(data) % 8:
+        raise ProtocolError(f"a packed list of numbers has {len(data)} bytes, not a multiple of 8")
+    return unpacked(data)
+
+
+def _partitions_of(positions: bytes) -> list[int]:
+    """Of packed pairs (partition, offset)."""
+    numbers = _numbers(positions)
+    if len(numbers) % 2:
+        raise ProtocolError(f"positions are pairs, and these are {len(numbers)} numbers")
+    return numbers[::2]
 
 
 def failure(request: int, error: HocketError) -> frames.Failure:

@@ -26,6 +26,9 @@ class Place:
     end: int
     start: int = 0  # of the log: what is older is gone
     reading: bool = False
+    bytes_asked: int = 0  # while reading
+    end_asked: int = 0  # likewise
+    empty: bool = False  # up to the end there was nothing: not before the end moves again
     moves: int = 0  # a read that began before the last move is stale
 
 
@@ -98,6 +101,7 @@ class Subscription:
         self.places = dict(places)
         self.credit = credit
         self._turns = deque(self.places)
+        self._bytes_under_way = 0  # asked for by reads: credit that is spoken for
 
     def step(self, event: Event) -> list[Effect]:
         return self._handlers[type(event)](self, event)
@@ -116,16 +120,19 @@ class Subscription:
 
     def _advanced(self, event: Advanced) -> list[Effect]:
         place = self.places[event.partition]
+        place.empty = place.empty and place.end == event.end
         place.start, place.end = event.start, event.end
         return self._reads() if self.credit > 0 else []
 
     def _read_done(self, event: ReadDone) -> list[Effect]:
         place = self.places[event.partition]
         place.reading = False
+        self._bytes_under_way -= place.bytes_asked
         if event.moves != place.moves:
             return self._reads()
-        if not event.bytes:  # nothing there after all: not before the end moves again
-            place.end = place.next = max(place.next, event.next)
+        if not event.bytes:
+            place.next = max(place.next, event.next)
+            place.empty = place.end == place.end_asked  # else it has moved meanwhile
             return self._reads()
         offset, place.next = place.next, event.next
         self.credit -= event.bytes
@@ -135,13 +142,14 @@ class Subscription:
         place = self.places[event.partition]
         place.next = event.offset
         place.moves += 1
+        place.empty = False
         return [TellMoved(event.partition, event.offset, 0), *self._reads()]
 
     def _reads(self) -> list[Effect]:
         effects: list[Effect] = []
-        under_way = 0
         for _ in range(len(self._turns)):
-            if self.credit - under_way <= 0:
+            left = self.credit - self._bytes_under_way
+            if left <= 0:
                 break
             partition = self._turns[0]
             self._turns.rotate(-1)
@@ -152,11 +160,13 @@ class Subscription:
                 lost, place.next = place.start - place.next, place.start
                 place.moves += 1
                 effects.append(TellMoved(partition, place.next, lost))
-            if place.next < place.end:
+            if place.next < place.end and not place.empty:
                 place.reading = True
-                bytes_max = min(READ_BYTES_MAX, self.credit - under_way)
-                under_way += bytes_max
-                effects.append(Read(partition, place.next, bytes_max, place.end, place.moves))
+                place.bytes_asked, place.end_asked = min(READ_BYTES_MAX, left), place.end
+                self._bytes_under_way += place.bytes_asked
+                effects.append(
+                    Read(partition, place.next, place.bytes_asked, place.end, place.moves)
+                )
         return effects
 
     _handlers: ClassVar[dict[type, Callable[..., list[Effect]]]] = {

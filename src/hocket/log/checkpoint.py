@@ -3,7 +3,7 @@
 It is written whole, under another name, synced, and renamed; so there is always one. The same
 image stands in it twice, each with its CRC: a bad spot in one leaves the other.
 
-    magic 8 | format version 4 | CRC of the body 4 | length of the body 8 | body | zeros to 512
+    magic 8 | format version 4 | CRC of the rest 4 | length of the body 8 | body | zeros to 512
 
 Everything the checkpoint says about a group is in its `GroupRecord`; what an unchanged group's
 record looks like as bytes is remembered, so a checkpoint costs little for groups that rest.
@@ -29,6 +29,7 @@ VERSION = 1
 
 _HEAD = struct.Struct("<8sIIQ")
 _MAGIC = b"HKTCKPT1"
+_VERSION_AND_LENGTH = struct.Struct("<IQ")
 _BODY = struct.Struct("<QQQII")  # lsn, durable through, generation, groups, deleted groups
 _DELETED = struct.Struct("<QQ")  # group, last LSN
 _GROUP = struct.Struct("<QQQQQIQIII")
@@ -96,10 +97,14 @@ class _Reader:
 
 def encode(checkpoint: Checkpoint) -> bytes:
     body = b"".join(_body_parts(checkpoint))
-    head = _HEAD.pack(_MAGIC, VERSION, crc32c(body), len(body))
+    head = _HEAD.pack(_MAGIC, VERSION, _crc(VERSION, body), len(body))
     size = _HEAD.size + len(body)
     image = head + body + bytes(-size % _IMAGE_ALIGNMENT)
     return image + image
+
+
+def _crc(version: int, body: bytes | memoryview) -> int:
+    return crc32c(body, crc32c(_VERSION_AND_LENGTH.pack(version, len(body))))
 
 
 def _body_parts(checkpoint: Checkpoint) -> Iterable[bytes]:
@@ -132,7 +137,7 @@ def _image_at(data: bytes, start: int) -> memoryview | None:
         return None
     magic, version, crc, length = _HEAD.unpack_from(data, start)
     body = memoryview(data)[start + _HEAD.size : start + _HEAD.size + length]
-    if magic != _MAGIC or len(body) != length or crc32c(body) != crc:
+    if magic != _MAGIC or len(body) != length or _crc(version, body) != crc:
         return None
     if version > VERSION:
         raise NewerFormat(f"{PATH} has format {version}; this version of Hocket reads {VERSION}")

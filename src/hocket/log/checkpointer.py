@@ -25,7 +25,7 @@ from hocket.log.checkpoint import Checkpoint, GroupRecord
 from hocket.log.directory import RESERVE
 from hocket.log.group import GroupLog, SlabWrite
 from hocket.log.model import LogEnd
-from hocket.log.segment import Segment, group_directory, index_path
+from hocket.log.segment import Segment, group_directory, index_path, segment_path
 from hocket.log.settings import LogSettings
 from hocket.log.wal import NO_SPACE, Wal
 from hocket.ports import Disk, Executor
@@ -123,6 +123,7 @@ class Checkpointer:
     def start(self) -> None:
         if self.running or self.stopped:
             return
+        assert not self._waiting
         self._waiting, self._waiting_next = self._waiting_next, []
         self.changed = False
         self._work = [
@@ -139,10 +140,19 @@ class Checkpointer:
             _add_write(work, write)
         _add_indexes(work)
         if work.files and not log.has_directory:
-            paths = [segment.path for segment in log.segments]
-            paths += [index_path(path) for path in paths]
-            work.names = frozenset(path.rpartition("/")[2] for path in paths)
+            work.names = self._names_of(log)
         return work
+
+    def _names_of(self, log: GroupLog) -> frozenset[str]:
+        """Files that belong to the group, also those that only the last checkpoint still needs."""
+        paths = [segment.path for segment in log.segments]
+        if log.id in self._last.groups:
+            published = self._last.groups[log.id].segments
+            paths += [
+                segment_path(log.id, each.base_offset, each.first_index) for each in published
+            ]
+        paths += [index_path(path) for path in paths]
+        return frozenset(path.rpartition("/")[2] for path in paths)
 
     def _segments_done(self, result: BaseException | None) -> None:
         assert self._work is not None
@@ -240,8 +250,8 @@ class Checkpointer:
         self._is_small = False
         self._wal.checkpointed(following.lsn)
         self._remove_doomed()
-        self._tell_published()
         self._tell(None)
+        self._tell_published()
 
     # --- 4: what is not needed any more ------------------------------------------------------
 

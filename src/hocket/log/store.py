@@ -95,6 +95,7 @@ class LogStore:
         self._closed = False
         now_us = clock.now_us()
         self._appended_us = self._checkpointed_us = self._retried_us = now_us
+        self._wal.bytes_since_checkpoint = self._unwritten
         self._wal.start(found.wal, [log for log in self._groups.values() if log.commits])
         self._checkpointer.remove_strangers()
 

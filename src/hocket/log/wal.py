@@ -109,6 +109,7 @@ class Wal:
         self._used: list[WalFile] = []
         self._current: WalFile | None = None
         self._ready: deque[WalFile] = deque()
+        self._first_number = 1  # of this run
         self._next_number = 1
         self._file_bytes = aligned(settings.wal_file_bytes_min)  # of the next new file
         self._preparing = 0  # files being made or renamed
@@ -133,7 +134,7 @@ class Wal:
         """Go on after recovery. Synchronous; a full disk is not an error here."""
         self.next_lsn = start.next_lsn
         self.durable_lsn = start.next_lsn - 1
-        self._next_number = start.next_number
+        self._first_number = self._next_number = start.next_number
         self._used = start.used
         self._dirty = dict.fromkeys(dirty)
         for spare in start.spare:
@@ -158,17 +159,22 @@ class Wal:
         room = self._current.room if self._current else 0
         if needed <= room or needed <= room + sum(file.size for file in self._ready):
             return
-        if not self._preparing:
-            free = self._disk.free_bytes()
-            if not self.full and free > size + self._file_bytes + self._settings.reserve_bytes:
+        if not self.full:
+            if self._preparing:
+                return
+            if self._disk_has_room(size):
                 self._prepare()
                 return
-            self.full = self.full or f"{free} bytes are free"
-        if self.full:
-            raise StorageFull(
-                f"the disk of {self._settings.where} is full ({self.full}); make room there, and "
-                "writing goes on by itself"
-            )
+            self.full = f"{self._disk.free_bytes()} bytes are free"
+        raise StorageFull(
+            f"the disk of {self._settings.where} is full ({self.full}); make room there, and "
+            "writing goes on by itself"
+        )
+
+    def _disk_has_room(self, size: int) -> bool:
+        """For one more file; and what is kept aside stays there."""
+        needed = max(self._file_bytes, size) + self._settings.reserve_bytes
+        return self._disk.free_bytes() > needed
 
     def stage(self, group: GroupLog, size: int) -> None:
         self._staged[group] = None
@@ -207,6 +213,9 @@ class Wal:
             self._submit(self._commit)
         if self.full and not self._preparing and not self.stopped:
             self._prepare()
+            if not self._preparing and not self._was_stalled and self._disk_has_room(0):
+                self.full = ""
+                self._tell_room()
 
     def _start_commit(self, *, mark: bool) -> None:
         first = 0 if mark else SECTION_BYTES + next(iter(self._staged)).first_unsent_bytes
@@ -313,13 +322,6 @@ class Wal:
 
     # --- files -------------------------------------------------------------------------------
 
-    @property
-    def first_number(self) -> int:
-        """Files with lower numbers are not needed."""
-        if self._used:
-            return self._used[0].number
-        return self._current.number if self._current else self._next_number
-
     def checkpointed(self, lsn: int) -> None:
         """Everything below `lsn` is in segments, durably: its files are free."""
         while self._used and self._used[0].last_lsn < lsn:
@@ -332,11 +334,11 @@ class Wal:
             del self._dirty[group]
 
     def first_number_needed(self, lsn: int) -> int:
-        """What `first_number` will be after `checkpointed(lsn)`."""
+        """Files with lower numbers are not needed after `checkpointed(lsn)`."""
         for file in self._used:
             if file.last_lsn >= lsn:
                 return file.number
-        return self._current.number if self._current else self._next_number
+        return self._current.number if self._current else self._first_number
 
     def _reuse_or_remove(self, file: WalFile) -> None:
         wanted = self._settings.wal_files_ready + (self._current is None)

@@ -39,6 +39,8 @@ class _Content:
 
     def write(self, buffer: Buffer, position: int) -> int:
         view = memoryview(buffer).cast("B")
+        if not view:
+            return 0  # does not make the file longer
         end = position + len(view)
         if end > len(self.data):
             self.touch(len(self.data), end)

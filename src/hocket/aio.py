@@ -1,0 +1,7 @@
+"""The topic broker for asyncio: the names of `hocket`, to be awaited."""
+
+from __future__ import annotations
+
+from hocket.client.aio import connect, embedded
+
+__all__ = ["connect", "embedded"]

@@ -1,0 +1,354 @@
+"""The asyncio client: `hocket.aio.connect`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from hocket.client import admin
+from hocket.client.address import parse_url
+from hocket.client.admin import Duration, Size, StartLike
+from hocket.client.aio_engine import AioEngine
+from hocket.client.aio_link import AioConnector
+from hocket.client.aio_producer import AsyncProducer, AsyncPublisher
+from hocket.client.aio_subscription import AsyncSubscription
+from hocket.client.embedded import EmbeddedConnector, start_broker
+from hocket.client.lane import Outcome
+from hocket.client.link import Connector
+from hocket.client.opening import Opening
+from hocket.client.options import producer_options, subscription_options
+from hocket.client.session import closed
+from hocket.client.tls import Path, context_for
+from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
+from hocket.errors import HocketError
+from hocket.model import IndexDescription, Position, TopicConfig, TopicDescription, check_name
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from typing_extensions import Buffer
+
+    from hocket.client.records import Headers
+
+
+def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    tls_ca: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    timeout: float | None = 10,
+    name: str = "",
+) -> Opening[AsyncClient]:
+    """`hocket.connect` for asyncio: `async with` it, or `await` it for a client to be closed."""
+    timeout = check_timeout(timeout)
+    target = parse_url(url)
+    context = context_for(target, tls_ca, tls_cert, tls_key)
+    seconds = 10.0 if timeout is None else max(timeout, 0.1)
+
+    async def open_client() -> AsyncClient:
+        connector = AioConnector(target, context, seconds)
+        client = AsyncClient(connector, token=token, name=name, closing=connector.wait_closed)
+        return await client._open(timeout)
+
+    return Opening(open_client)
+
+
+def embedded(path: str | PathLike[str] | None = None) -> Opening[AsyncClient]:
+    """`hocket.embedded` for asyncio; the broker has threads of its own."""
+
+    async def open_client() -> AsyncClient:
+        loop = asyncio.get_running_loop()
+        # Opening and closing a broker reads and syncs files: not for the loop's thread.
+        broker, end = await loop.run_in_executor(None, start_broker, path)
+
+        async def close() -> None:
+            await loop.run_in_executor(None, end)
+
+        try:
+            client = AsyncClient(EmbeddedConnector(broker), name="embedded", closing=close)
+        except BaseException:
+            await close()
+            raise
+        return await client._open(None)
+
+    return Opening(open_client)
+
+
+class AsyncClient:
+    """`Client` for asyncio, with the same names; belongs to the loop it was opened on."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        *,
+        token: str | None = None,
+        name: str = "",
+        closing: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._connector = connector
+        self._engine = AioEngine(connector, name=name, token=token or "")
+        self._closing = closing  # what else ends with it
+        self._closed = False
+        self._producers: dict[AsyncProducer, None] = {}
+        self._subscriptions: dict[AsyncSubscription, None] = {}
+        self._publisher = AsyncPublisher(self._engine)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        try:
+            await self.close()
+        except HocketError:
+            if kind is None:  # else the block's own error is the one to be seen
+                raise
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else self._engine.session.state
+        return f"<AsyncClient of {self._engine.session.target}, {state}>"
+
+    async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Deliver what was sent, commit what was acknowledged, and let go.
+
+        Raises the first thing that went wrong, after everything is closed.
+        """
+        if self._closed:
+            return
+        deadline = Deadline(check_timeout(timeout))
+        self._closed = True
+        errors: list[HocketError] = []
+        try:
+            opened: list[AsyncProducer | AsyncSubscription] = [
+                *self._producers,
+                *self._subscriptions,
+            ]
+            for each in opened:
+                try:
+                    await each.close(deadline.left())
+                except HocketError as error:
+                    errors.append(error)
+        finally:
+            await self._stop()
+        if errors:
+            raise errors[0]
+
+    async def _open(self, timeout: float | None) -> Self:
+        try:
+            await self._engine.start(timeout)
+        except BaseException:
+            self._closed = True
+            await self._stop()
+            raise
+        return self
+
+    async def _stop(self) -> None:
+        self._engine.stop(closed("the client"))
+        self._connector.close()
+        await self._closing()
+
+    # --- topics ----------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication: int | None = None,
+        memory_retention: Duration | None = None,
+        memory_bytes: Size | None = None,
+        disk_retention: Duration | None = None,
+        disk_bytes: Size | None = None,
+        durability: str = "quorum",
+        segment_bytes: Size | None = None,
+        exist_ok: bool = False,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Durations are "10m", "7d" or seconds, sizes "64MiB" or bytes; None is the default.
+
+        `disk_retention="forever"` keeps everything. Raises TopicExists, unless `exist_ok`.
+        """
+        config = admin.configured(
+            TopicConfig(),
+            partitions=partitions,
+            replication=replication,
+            memory_retention=memory_retention,
+            memory_bytes=memory_bytes,
+            disk_retention=disk_retention,
+            disk_bytes=disk_bytes,
+            durability=durability,
+            segment_bytes=segment_bytes,
+        )
+        await self._engine.call(admin.create_topic(name, config, exist_ok=exist_ok), timeout)
+
+    async def alter_topic(
+        self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT, **changes: Any
+    ) -> None:
+        """Change what `create_topic` set; what is not given stays. Partitions may only grow."""
+        config = (await self.describe(name, timeout=timeout)).config
+        await self._engine.call(
+            admin.alter_topic(name, admin.configured(config, **changes)), timeout
+        )
+
+    async def delete_topic(
+        self, name: str, *, missing_ok: bool = False, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> None:
+        await self._engine.call(admin.delete_topic(name, missing_ok=missing_ok), timeout)
+
+    async def topics(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[str]:
+        """The names of all topics, sorted."""
+        return await self._engine.call(admin.topics(), timeout)
+
+    async def describe(
+        self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> TopicDescription:
+        return await self._engine.call(admin.describe(name), timeout)
+
+    async def find_offsets(
+        self, topic: str, start: StartLike, *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> list[int]:
+        """Where `start` ("earliest", "latest", an offset, a time) is in each partition."""
+        return await self._engine.call(admin.find_offsets(topic, start), timeout)
+
+    async def ping(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        await self._engine.call(admin.ping(), timeout)
+
+    # --- indexes ---------------------------------------------------------------------------------
+
+    async def indexes(
+        self, topic: str, *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> list[IndexDescription]:
+        return await self._engine.call(admin.indexes(topic), timeout)
+
+    async def lag(self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> int:
+        """How many messages the index is behind, over all partitions."""
+        return await self._engine.call(admin.lag(topic, index), timeout)
+
+    async def seek(
+        self,
+        topic: str,
+        index: str,
+        to: StartLike,
+        *,
+        partition: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> list[int]:
+        """Put an index elsewhere, in one partition or in all; returns the offsets.
+
+        A consumer that is attached goes on from there.
+        """
+        return await self._engine.call(admin.seek(topic, index, to, partition), timeout)
+
+    async def delete_index(
+        self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> None:
+        await self._engine.call(admin.delete_index(topic, index), timeout)
+
+    # --- messages --------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        topic: str,
+        value: Buffer,
+        *,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Position:
+        """Store one message; returns where it stands once it is as durable as its topic demands.
+
+        Those of many threads share frames. It is tried again while `timeout` lasts, and stored
+        once. For a stream of messages a `producer` is the better choice.
+        """
+        return await self._publisher.publish(
+            topic, value, key, headers, partition, timestamp, check_timeout(timeout)
+        )
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        linger: float = 0.002,
+        batch_bytes: int | str = 1 << 20,
+        window_bytes: int | str = 16 << 20,
+        codec: str = "none",
+        on_delivery: Callable[[Outcome], None] | None = None,
+        send_timeout: float | None = None,
+        delivery_timeout: float | None = 120,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Opening[AsyncProducer]:
+        """A stream of messages to a topic.
+
+        A message waits at most `linger` seconds for others to share its batch; with 0 it leaves at
+        once, and what is sent while it is on its way gathers. `send` waits only while
+        `window_bytes` are not acknowledged, at most `send_timeout`. `on_delivery` is called for
+        each batch with its `Positions`, or with the error. What cannot be delivered within
+        `delivery_timeout` has failed.
+        """
+        options = producer_options(
+            linger=linger,
+            batch_bytes=batch_bytes,
+            window_bytes=window_bytes,
+            codec=codec,
+            delivery_timeout=delivery_timeout,
+        )
+        seconds = check_timeout(send_timeout, "send_timeout")
+        opening_timeout = check_timeout(timeout)
+        check_name(topic)
+
+        async def open_producer() -> AsyncProducer:
+            engine = self._engine
+            producer = AsyncProducer(self, engine, topic, options, on_delivery, seconds)
+            self._producers[await producer._open(opening_timeout)] = None
+            return producer
+
+        return Opening(open_producer)
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        index: str | None = None,
+        mode: str = "own",
+        start: StartLike = "earliest",
+        partitions: Iterable[int] | None = None,
+        positions: Mapping[int, int] | None = None,
+        hold_retention: bool = False,
+        credit_bytes: int | str = 8 << 20,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Opening[AsyncSubscription]:
+        """Read a topic, from the place of `index`, which the broker keeps.
+
+        `start` counts only where the index is new. Without an index the subscription begins at
+        `start`, or at `positions` (partition -> offset), and you keep the place. The broker sends
+        at most `credit_bytes` ahead of what was handed out.
+        """
+        options = subscription_options(
+            index=index,
+            mode=mode,
+            start=start,
+            partitions=partitions,
+            positions=positions,
+            hold_retention=hold_retention,
+            credit_bytes=credit_bytes,
+        )
+        opening_timeout = check_timeout(timeout)
+        check_name(topic)
+
+        async def open_subscription() -> AsyncSubscription:
+            subscription = AsyncSubscription(self, self._engine, topic, options)
+            self._subscriptions[await subscription._open(opening_timeout)] = None
+            return subscription
+
+        return Opening(open_subscription)
+
+    def _forget(self, ended: AsyncProducer | AsyncSubscription) -> None:
+        if isinstance(ended, AsyncProducer):
+            self._producers.pop(ended, None)
+        else:
+            self._subscriptions.pop(ended, None)
