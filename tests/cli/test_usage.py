@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -134,6 +135,19 @@ def test_debug_adds_the_traceback():
     assert "Traceback" in result.stderr
     assert result.stderr.splitlines()[-1].startswith("hocket: ")
     assert "Traceback" in run("topic", "list", "--debug", "--server", "localhost").stderr
+
+
+def test_debug_logs_in_detail_for_as_long_as_the_command_runs(monkeypatch: pytest.MonkeyPatch):
+    levels: list[int] = []
+    logger = logging.getLogger("hocket")
+    monkeypatch.setattr(
+        hocket, "connect", lambda *_, **__: levels.append(logger.level), raising=False
+    )
+    before = logger.level
+    run("topic", "list")
+    run("topic", "list", "--debug")
+    assert levels == [before, logging.DEBUG]
+    assert logger.level == before
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

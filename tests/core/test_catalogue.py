@@ -93,6 +93,8 @@ def test_no_group_is_that_of_the_catalogue_or_of_another_topic():
         (TopicConfig(partitions=PARTITIONS_MAX + 1), OutOfRange, "not 4097"),
         (TopicConfig(durability="paper"), OutOfRange, "'quorum' or 'memory', not 'paper'"),
         (TopicConfig(replication=0), OutOfRange, "1 or more, not 0"),
+        (TopicConfig(segment_bytes_max=10), OutOfRange, "1024 bytes or more, not 10"),
+        (TopicConfig(disk_bytes_max=-1), OutOfRange, "disk_bytes_max must be 0 or more, not -1"),
         (TopicConfig(replication=2), NotEnoughNodes, "2 replicas need 2 nodes, and there is 1"),
     ],
 )

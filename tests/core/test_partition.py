@@ -92,6 +92,13 @@ def test_with_durability_memory_a_batch_is_committed_as_soon_as_it_is_appended()
     assert partition.step(LogDurable(1)) == []
 
 
+def test_a_topic_altered_to_memory_still_waits_for_what_was_promised_to_be_durable():
+    logged = pushed(3)
+    logged.partition.durability = "memory"
+    assert logged.produce(batch(sequence=1, count=2), PUSH) == []  # appended, not committed
+    assert logged.durable() == [Acked(PUSH, 1, [0, 3]), EndMoved(5)]
+
+
 def test_each_origin_is_answered_apart_and_in_order():
     logged = Logged()
     other = origin(handle=6)

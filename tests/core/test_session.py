@@ -226,6 +226,16 @@ def test_a_demand_names_what_its_handle_stands_for():
 # --- handles -------------------------------------------------------------------------------------
 
 
+def test_what_comes_for_a_handle_that_we_ended_is_passed_over():
+    """It was sent before its sender could know; HandleEnded has told, or is about to."""
+    session = greeted()
+    session.handles.clear()
+    assert session.step(frames.Push(0, PRODUCER, 0)) == []
+    assert session.step(frames.Credit(0, SUBSCRIPTION, 10)) == []
+    assert refused(session, frames.Commit(9, SUBSCRIPTION, b"")).code == "unknownHandle"
+    assert refused(session, frames.Push(0, READER + 1, 0)).code == "unknownHandle"
+
+
 def test_handles_are_never_used_twice():
     session = greeted()
     answered(session, frames.CloseHandle(7, READER))

@@ -176,3 +176,19 @@ def test_everything_may_be_lost():
     subject.step(ReadDone(0, 0, 9, 10))
     assert subject.step(Advanced(0, 20, 20)) == [TellMoved(0, 20, 11)]
     assert subject.step(Advanced(0, 20, 21)) == [Read(0, 20, 90, 21, 1)]
+
+
+def test_records_that_are_given_up_are_counted_and_the_consumer_is_told_before_what_follows():
+    subject = subscription(Place(0, 9))
+    subject.begin()
+    assert subject.step(ReadDone(0, 0, 7, 60, start=4)) == [
+        TellMoved(0, 4, 4),
+        Send(0, 4),
+        Read(0, 7, 40, 9, 0),
+    ]
+
+
+def test_records_that_are_given_up_with_nothing_behind_them_are_counted_too():
+    subject = subscription(Place(0, 9))
+    subject.begin()
+    assert subject.step(ReadDone(0, 0, 9, 0)) == [TellMoved(0, 9, 9)]

@@ -99,7 +99,8 @@ def main(directory: str, seed: str) -> None:
             host.turn(wait=True)
         news = {group: index for group, index in host.durable.items() if said.get(group) != index}
         said.update(news)
-        print(*(f"{group} {index}" for group, index in news.items()), flush=True)
+        sys.stdout.write(" ".join(f"{group} {index}" for group, index in news.items()) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

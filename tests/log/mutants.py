@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hocket.log import checkpoint, recovery, store, wal
+from hocket.log import checkpoint, recovery, store, wal, wal_files
 from hocket.log.checkpointer import Checkpointer
 from hocket.log.group import GroupLog
 from hocket.log.memory import MemoryTier
@@ -119,10 +119,10 @@ def trust_a_checkpoint_whose_name_is_not_durable(patch: pytest.MonkeyPatch) -> N
 def go_on_in_a_file_that_was_torn(patch: pytest.MonkeyPatch) -> None:
     """Files keep their numbers, so what an older life left in them looks new."""
 
-    def keep(disk: SimDisk, file: wal.WalFile, number: int) -> wal.WalFile:
-        return wal.WalFile(file.number, file.file, file.size)
+    def keep(disk: SimDisk, file: wal_files.WalFile, number: int) -> wal_files.WalFile:
+        return wal_files.WalFile(file.number, file.file, file.size)
 
-    patch.setattr(wal, "_reuse", keep)
+    patch.setattr(wal_files, "reuse", keep)
 
 
 def let_go_what_is_not_written(patch: pytest.MonkeyPatch) -> None:

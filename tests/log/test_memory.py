@@ -122,7 +122,7 @@ def test_segments_hold_the_log_and_their_indexes_point_into_it(
     for segment in log.segments:
         assert segment.size == segment.written
         assert segment.points is not None
-        assert list(segment.points.positions)[0] == 0
+        assert segment.points.positions[0] == 0
         assert all(b - a >= 100 for a, b in zip(
             segment.points.positions, list(segment.points.positions)[1:], strict=False
         ))  # fmt: skip

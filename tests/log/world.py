@@ -25,7 +25,7 @@ from hocket.wire.entry import HEADER_BYTES, Kind, padded, unpack_header
 
 TINY = LogSettings(
     wal_file_bytes=4096, wal_file_bytes_min=2048, commit_bytes_max=3000, checkpoint_bytes=3000,
-    checkpoint_interval_us=300_000, undurable_bytes_max=4000, unwritten_bytes_max=10_000,
+    checkpoint_interval_us=300_000, checkpoint_spacing_us=1000, undurable_bytes_max=4000, unwritten_bytes_max=10_000,
     mark_after_us=20_000, retry_us=50_000, slab_bytes=1024, slab_bytes_min=128,
     index_interval_bytes=200, reserve_bytes=1024, scrub_interval_us=0, new_store_id="simulated",
 )  # fmt: skip
@@ -136,6 +136,8 @@ class World:
         """The power fails and comes back."""
         self.executor.crash()
         self.disk.crash(self.scheduler.random("crash"))
+        if self.random.random() < 0.3:
+            self.check_offline()
         self.open()
 
     def kill(self) -> None:
@@ -265,7 +267,7 @@ class World:
                 offset = self.check_read(number, offset, bytes_max=700)
 
     def check_offline(self) -> None:
-        """The directory is sound by itself; the store must be closed."""
+        """The directory is sound by itself, whether the store was closed or has crashed."""
         report = verify(self.disk)
         assert report.ok, report
         assert not report.damage, report
@@ -282,13 +284,13 @@ class World:
 
     def _steps(self) -> Any:
         return (
-            (0.45, self._append),
+            (0.43, self._append),
             (0.20, self._flush_and_run),
             (0.12, self._read),
             (0.05, self._find_time),
             (0.04, self._move_start),
             (0.02, self._checkpoint),
-            (0.02, self._delete_or_add),
+            (0.04, self._delete_or_add),
             (0.03, self._long_pause),
             (0.03, self.crash),
             (0.02, self.kill),
@@ -369,6 +371,8 @@ class World:
             number = self._pick()
             del self.groups[number]
             self.store.delete_group(number)
+            if self.random.random() < 0.5:
+                self.store.checkpoint_now()
         elif len(self.groups) < 6:
             self.add_group()
 
@@ -396,7 +400,8 @@ class World:
         self.check_all()
 
     def _plan_power_loss(self) -> None:
-        left = self.random.randint(1, 25)
+        left = self.random.choice((5, 10, 25, 50))
+        left = self.random.randint(1, left)
 
         def count(operation: str, path: str) -> None:
             nonlocal left
@@ -409,12 +414,13 @@ class World:
     def _come_back(self) -> None:
         while True:
             self.executor.crash()
-            if self.random.random() < 0.3:
+            killed = self.random.random() < 0.4
+            if killed:
                 self.disk.kill()  # it was only the process
             else:
                 self.disk.crash(self.scheduler.random("crash"))
-            if self.random.random() < 0.2:
-                self._plan_power_loss()  # and once more while it recovers
+            if self.random.random() < (0.6 if killed else 0.2):
+                self._plan_power_loss()  # and once more, while it recovers or soon after
             try:
                 self.open()
             except PowerLoss:

@@ -6,9 +6,11 @@ through `exits.report`, from a process as from a test.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -29,6 +31,9 @@ class ServerOption(click.Option):
 def _remember_debug(context: click.Context, _option: click.Parameter, value: bool) -> None:
     if value:
         context.meta[_DEBUG] = True
+        logger = logging.getLogger("hocket")
+        context.call_on_close(partial(logger.setLevel, logger.level))
+        logger.setLevel(logging.DEBUG)
 
 
 def _debug_option() -> click.Option:

@@ -171,8 +171,9 @@ class Printing:
 
     def print(self, batch: MessageBatch, count: int) -> None:
         """The first `count` messages of the batch."""
+        lines = self._lines(batch, count)
         try:
-            self._writer.write(self._lines(batch, count))
+            self._writer.write(lines)
         finally:
             if self._acking:
                 self._ack(batch, self._writer.written)

@@ -7,10 +7,11 @@ import sys
 
 import click
 
-from hocket.cli import output
+from hocket.cli import exits, output
 from hocket.cli.command import Command
 from hocket.cli.names import TOPIC
 from hocket.cli.server_options import Server, pass_server, server_options
+from hocket.model import MESSAGE_BYTES_MAX
 
 
 def parse_headers(
@@ -63,7 +64,7 @@ def publish(
 
     Without VALUE, or with -, all of stdin is the message.
     """
-    body = sys.stdin.buffer.read() if value in (None, "-") else os.fsencode(value or "")
+    body = _read_stdin() if value is None or value == "-" else os.fsencode(value)
     with server.connect() as client:
         position = client.publish(
             topic,
@@ -77,3 +78,9 @@ def publish(
         output.print_json(position._asdict())
     else:
         click.echo(f"{position.topic}/{position.partition}/{position.offset}")
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin.isatty():
+        exits.say("reading the message from the terminal; Ctrl-D ends")
+    return sys.stdin.buffer.read(MESSAGE_BYTES_MAX + 1)  # more would be refused all the same

@@ -1,8 +1,8 @@
 """`hocket serve`: a broker as a process of its own.
 
 It says one line on stdout when it is ready; whoever starts it waits for that line and takes the
-address, its last word. SIGTERM and SIGINT drain and end it with 0; a second one kills it, which
-costs nothing that was acknowledged.
+address, its last word. From then on SIGTERM and SIGINT drain and end it with 0; before, or a
+second time, they kill it, which costs nothing that was acknowledged.
 """
 
 from __future__ import annotations

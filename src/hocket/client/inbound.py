@@ -45,6 +45,7 @@ class Inbound:
         self._ready_place: Place | None = None
         self._ready_batch: Batch | None = None
         self._ready_end = 0  # the offset behind the last message of `ready`
+        self._ready_bytes = 0  # to be given back when `ready` is drawn empty
 
     def __bool__(self) -> bool:
         """Is there something beyond what is ready?"""
@@ -68,10 +69,11 @@ class Inbound:
         """Go on elsewhere: what was delivered from the old place is dropped."""
         if self._ready_place is place:
             drain(self.ready)
+            self.settle_ready()
         if place.queue:
             self._turns.remove(place)
         while place.queue:
-            self._drop_head(place)
+            self._let_go(place.pop())
         place.void()
         return self.add_place(place.partition, offset, place.end)
 
@@ -113,6 +115,7 @@ class Inbound:
 
     def refill(self) -> bool:
         """Put messages into `ready`, which is empty. False: there are none now."""
+        self.settle_ready()
         if not self._turns:
             return False
         place = self._turns[0]
@@ -122,12 +125,19 @@ class Inbound:
         self.ready = iter(messages_of(self._message, batch, start, end, self._topic, place))
         self._ready_place, self._ready_batch = place, batch
         self._ready_end = batch.base_offset + end
-        self._handed_out(place, self._ready_end, batch)
+        self._ready_bytes = self._handed_out(place, self._ready_end, batch)
         return True
+
+    def settle_ready(self) -> None:
+        """If the messages in `ready` were all drawn, their batch is done with."""
+        if self._ready_bytes and not length_hint(self.ready):
+            size, self._ready_bytes = self._ready_bytes, 0
+            self._let_go(size)
 
     def take_batch(self) -> MessageBatch | None:
         """What is left of the messages in `ready`, or of the next batch; None: nothing now."""
         left = len(list(self.ready))
+        self.settle_ready()
         if left:
             assert self._ready_place is not None
             assert self._ready_batch is not None
@@ -137,22 +147,24 @@ class Inbound:
             place = self._turns[0]
             batch = place.head()
             start, end = max(place.next, batch.base_offset), batch.end_offset
-            self._handed_out(place, end, batch)
+            self._let_go(self._handed_out(place, end, batch))
         else:
             return None
         return self._batch(self._message, batch, start, end, self._topic, place)
 
-    def _handed_out(self, place: Place, end: int, batch: Batch) -> None:
+    def _handed_out(self, place: Place, end: int, batch: Batch) -> int:
+        """Returns the size of the batch if that was the end of it, else 0."""
         place.next = end
         self._turns.rotate(-1)
-        if end == batch.end_offset:
-            self._drop_head(place)
-            if not place.queue:
-                place.next = place.expected  # further on, if retention has left a gap
-                self._turns.remove(place)
-
-    def _drop_head(self, place: Place) -> None:
+        if end != batch.end_offset:
+            return 0
         size = place.pop()
+        if not place.queue:
+            place.next = place.expected  # further on, if retention has left a gap
+            self._turns.remove(place)
+        return size
+
+    def _let_go(self, size: int) -> None:
         self.held_bytes -= size
         self._give_back(size)
 

@@ -24,6 +24,8 @@ from hocket.errors import HocketError, MessageTooLarge, UnknownPartition, WrongT
 from hocket.model import partition_of
 from hocket.wire.batch import NO_PRODUCER, encode
 
+VALUE_ALONE = (None, None, None, None)  # no key, headers, timestamp, nobody who waits
+
 
 class ProducerCore(Pusher):
     """Called by one thread at a time, but for what `lane` says may be done by any."""
@@ -55,7 +57,7 @@ class ProducerCore(Pusher):
             )
         return self.lanes[partition]
 
-    def offer(self, lane: Lane | None, record: bytes | Record, size: int) -> bool:
+    def offer(self, lane: Lane | None, record: Record, size: int) -> bool:
         """Take the record, unless the window is full."""
         self.check_usable()
         self.check_size(size)
@@ -63,7 +65,8 @@ class ProducerCore(Pusher):
         if chosen is None:
             return False
         chosen.room -= size
-        chosen.append(record)
+        # A value alone goes as one, or it alone would make its whole batch a mixed one.
+        chosen.append(record[0] if record[1:] == VALUE_ALONE else record)
         if not chosen.awake:
             self.wake(chosen)
         return True

@@ -122,6 +122,7 @@ class SubscriptionCore:
         positions = options.positions
         if self._was_open:
             positions = tuple((place.partition, place.expected) for place in self._places())
+        credit = options.credit_bytes - self.inbound.held_bytes
         frame = frames.OpenSubscription(
             0,
             self.topic,
@@ -131,9 +132,9 @@ class SubscriptionCore:
             packed(number for pair in positions for number in pair),
             packed(options.partitions),
             options.hold_retention,
-            max(0, options.credit_bytes - self.inbound.held_bytes),
+            max(0, credit),
         )
-        self._owed_bytes = 0
+        self._owed_bytes = min(0, credit)  # a batch may be larger than all of the credit
         self._opens += 1
         self.session.request(frame, partial(self._open_answered, self._opens))
 
@@ -319,6 +320,7 @@ class SubscriptionCore:
         if message is None:
             try:
                 if self.inbound.refill():
+                    self.tidy_soon()
                     return next(self.inbound.ready)
             except CorruptData as error:
                 self.end(error)
@@ -345,7 +347,7 @@ class SubscriptionCore:
             self.tidy_soon()
 
     def _send_credit(self) -> None:
-        if self._owed_bytes and self._handle is not None:
+        if self._owed_bytes > 0 and self._handle is not None:
             self.session.send(frames.Credit(0, self._handle, self._owed_bytes))
             self._owed_bytes = 0
 
@@ -356,6 +358,7 @@ class SubscriptionCore:
     def _tidy(self) -> None:
         self._tidy_timer = None
         if self.failure is None:
+            self.inbound.settle_ready()
             self._send_credit()
             self._send_acks()
 

@@ -27,6 +27,7 @@ from hocket.model import PARTITIONS_MAX, TopicConfig, check_name
 
 GROUP = 0  # of the catalogue itself
 TOPICS_MAX = 100_000
+SEGMENT_BYTES_LEAST = 1024
 
 
 @dataclass(slots=True)
@@ -159,6 +160,19 @@ class Catalogue:
             )
         if config.durability not in ("quorum", "memory"):
             raise OutOfRange(f"durability is 'quorum' or 'memory', not {config.durability!r}")
+        if config.segment_bytes_max < SEGMENT_BYTES_LEAST:
+            raise OutOfRange(
+                f"a segment has {SEGMENT_BYTES_LEAST} bytes or more, not {config.segment_bytes_max}"
+            )
+        for name in (
+            "memory_retention_us",
+            "memory_bytes_max",
+            "disk_retention_us",
+            "disk_bytes_max",
+        ):
+            value = getattr(config, name)
+            if value is not None and value < 0:
+                raise OutOfRange(f"{name} must be 0 or more, not {value}")
         replication = 1 if config.replication is None else config.replication
         if replication < 1:
             raise OutOfRange(f"replication must be 1 or more, not {replication}")

@@ -69,9 +69,9 @@ class Cursors:
         self.leading = dict(self.applied)
 
     def held_from(self) -> int | None:
-        """The oldest offset that an index holds back from retention."""
-        return min((each.position for each in self.applied.values() if each.hold_retention),
-                   default=None)  # fmt: skip
+        """The oldest offset that an index holds back from retention, or is about to."""
+        every = (*self.applied.values(), *self.leading.values())
+        return min((each.position for each in every if each.hold_retention), default=None)
 
     def _retire(self, cursor: Cursor | None) -> None:
         if cursor is not None:

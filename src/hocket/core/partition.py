@@ -120,6 +120,7 @@ class Replayed:
     batch: Batch | None
     body: bytes
     base_offset: int
+    now_us: int = 0  # the time of opening: a producer of ours was heard of no longer ago than that
 
 
 Event = (
@@ -334,7 +335,9 @@ class Partition:
     def _appended(self, pending: _Pending, append: Append) -> list[Effect]:
         self._pending.append(pending)
         effects: list[Effect] = [append]
-        if self.durability == "memory":
+        # Entries from before the topic was altered to "memory" still wait for the disk, and
+        # what stands behind them with them.
+        if self.durability == "memory" and self._pending[0] is pending:
             effects += self._advance(pending.index)
         return effects
 
@@ -379,7 +382,7 @@ class Partition:
                 batch.producer_id,
                 batch.epoch,
                 Remembered(batch.sequence, event.base_offset, event.index),
-                batch.max_timestamp,
+                event.now_us,
             )
         elif event.kind == CURSOR:
             self.cursors.replay(_decoded(event.body))

@@ -1,7 +1,8 @@
 """How much of a partition's log may go. A plan from plain numbers; who carries it out is the node.
 
-Whole segments go, oldest first. One stays as long as any of its records is young enough, within
-the byte limit, or held back by an index that asked for it.
+Whole segments go, oldest first: one whose youngest record is too old, and as many as it takes to
+be within the byte limit, however young. One that an index asked to hold back stays in any case, and
+so does everything behind it.
 """
 
 from __future__ import annotations

@@ -97,11 +97,12 @@ class Session:
                 handler = self._handlers.get(type(frame), Session._unexpected)
             else:
                 handler = Session._hello
-            return [handler(self, frame)]
+            effect = handler(self, frame)
         except (ProtocolError, WrongVersion) as error:
             return [Hangup(failure(frame.request, error))]
         except HocketError as error:
             return [Reply(failure(frame.request, error))]
+        return [] if effect is None else [effect]
 
     def open(self, opened: Opened) -> int:
         """A new handle. Numbers are never reused within a connection."""
@@ -147,8 +148,10 @@ class Session:
             raise OutOfRange(f"a producer id has 16 bytes, not {len(frame.producer_id)}")
         return self._of_topic(frame)
 
-    def _push(self, frame: frames.Push) -> Effect:
+    def _push(self, frame: frames.Push) -> Effect | None:
         opened = self.handles.get(frame.handle)
+        if opened is None and self._has_ended(frame.handle):
+            return None
         if not isinstance(opened, OpenedProducer):
             raise UnknownHandle(f"no producer {frame.handle} is open on this connection")
         topic = self._catalogue.topic(opened.topic)
@@ -180,8 +183,10 @@ class Session:
             self._check_partition(topic, partition)
         return Demand(frame, topic, None, tuple(partitions))
 
-    def _of_subscription(self, frame: frames.Credit | frames.Commit) -> Effect:
+    def _of_subscription(self, frame: frames.Credit | frames.Commit) -> Effect | None:
         opened = self.handles.get(frame.handle)
+        if opened is None and isinstance(frame, frames.Credit) and self._has_ended(frame.handle):
+            return None
         if not isinstance(opened, OpenedSubscription):
             raise UnknownHandle(f"no subscription {frame.handle} is open on this connection")
         if isinstance(frame, frames.Credit):
@@ -209,6 +214,10 @@ class Session:
             partitions = (frame.partition,)
         return Demand(frame, topic, None, partitions)
 
+    def _has_ended(self, handle: int) -> bool:
+        """It was open; who speaks of it has not heard yet that it is not."""
+        return 0 < handle <= self._last_handle
+
     # --- checks ------------------------------------------------------------------------------
 
     def _check_handles(self) -> None:
@@ -231,7 +240,7 @@ class Session:
                 f"and no {partition}"
             )
 
-    _handlers: ClassVar[dict[type, Callable[..., Effect]]] = {
+    _handlers: ClassVar[dict[type, Callable[..., Effect | None]]] = {
         frames.Ping: _ping,
         frames.Goodbye: _goodbye,
         frames.CreateTopic: _plain,

@@ -55,6 +55,7 @@ class ReadDone:
     moves: int
     next: int  # the offset behind the last record read
     bytes: int
+    start: int = 0  # where reading really began: behind what was asked for if that is lost
 
 
 @dataclass(slots=True)
@@ -130,13 +131,18 @@ class Subscription:
         self._bytes_under_way -= place.bytes_asked
         if event.moves != place.moves:
             return self._reads()
-        if not event.bytes:
-            place.next = max(place.next, event.next)
+        effects: list[Effect] = []
+        began = event.start if event.bytes else event.next
+        if began > place.next:  # records that are damaged beyond repair, and given up
+            effects.append(TellMoved(event.partition, began, began - place.next))
+            place.next = began
+        if event.bytes:
+            effects.append(Send(event.partition, place.next))
+            place.next = event.next
+            self.credit -= event.bytes
+        else:
             place.empty = place.end == place.end_asked  # else it has moved meanwhile
-            return self._reads()
-        offset, place.next = place.next, event.next
-        self.credit -= event.bytes
-        return [Send(event.partition, offset), *self._reads()]
+        return [*effects, *self._reads()]
 
     def _sought(self, event: Sought) -> list[Effect]:
         place = self.places[event.partition]

@@ -16,47 +16,23 @@ aside for it. Any other error stops the store: after a failed fsync nobody knows
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from hocket.errors import HocketError, StorageFull, StoreStopped
 from hocket.log import checkpoint
 from hocket.log.checkpoint import Checkpoint, GroupRecord
 from hocket.log.directory import RESERVE
-from hocket.log.group import GroupLog, SlabWrite
-from hocket.log.model import LogEnd
-from hocket.log.segment import Segment, group_directory, index_path, segment_path
+from hocket.log.group import GroupLog
+from hocket.log.segment import Segment, index_path, segment_path
+from hocket.log.segment_writer import GroupWork, add_indexes, add_write, tidy, write_segments
 from hocket.log.settings import LogSettings
-from hocket.log.wal import NO_SPACE, Wal
+from hocket.log.wal import Wal
+from hocket.log.wal_files import NO_SPACE
 from hocket.ports import Disk, Executor
 
 Done = Callable[[HocketError | None], None]
 LANE = "checkpoint"
-
-
-@dataclass(slots=True)
-class FileWrite:
-    """Views of slabs that go to one segment file, back to back."""
-
-    path: str
-    position: int
-    views: list[memoryview]
-    cut: bool  # whatever stands behind `position` is not ours
-    index: bytes | None = None  # the sparse index, if the segment is full with this
-
-
-@dataclass(slots=True)
-class GroupWork:
-    """What one group brings into a checkpoint."""
-
-    log: GroupLog
-    snapshot_index: int
-    snapshot: bytes
-    end: LogEnd
-    writes: list[SlabWrite]
-    files: list[FileWrite] = field(default_factory=list)
-    indexed: list[Segment] = field(default_factory=list)  # whose sparse index is written as well
-    names: frozenset[str] | None = None  # files that belong there; others are removed. None: skip
 
 
 class Checkpointer:
@@ -126,10 +102,8 @@ class Checkpointer:
         assert not self._waiting
         self._waiting, self._waiting_next = self._waiting_next, []
         self.changed = False
-        self._work = [
-            self._work_of(log) for log in self._groups.values() if log.end != log.record.end
-        ]
-        job = partial(_write_segments, self._disk, [work for work in self._work if work.files])
+        self._work = [self._work_of(log) for log in self._groups.values() if log.is_changed]
+        job = partial(write_segments, self._disk, [work for work in self._work if work.files])
         self._executor.submit(LANE, job, self._segments_done)
 
     def _work_of(self, log: GroupLog) -> GroupWork:
@@ -137,8 +111,8 @@ class Checkpointer:
         writes, end = log.slab_writes(min(index, log.durable.next_index - 1))
         work = GroupWork(log, index, state, end, writes)
         for write in writes:
-            _add_write(work, write)
-        _add_indexes(work)
+            add_write(work, write)
+        add_indexes(work)
         if work.files and not log.has_directory:
             work.names = self._names_of(log)
         return work
@@ -167,6 +141,7 @@ class Checkpointer:
             work.log.has_directory |= bool(work.files)
             for segment in work.indexed:
                 segment.index_is_written = True
+                segment.points = None  # whoever needs it again finds it beside the segment
         self._tell_written(total)
         self._waits_for_wal = True
         self.wal_is_durable()
@@ -195,7 +170,7 @@ class Checkpointer:
             log.commits.popleft()
         return GroupRecord(
             log.id, work.end, work.snapshot_index, work.snapshot, log.log_start,
-            log.segment_records(), tuple(each for each in log.damage if each.is_lasting),
+            log.segment_records(), log.lasting_damage,
         )  # fmt: skip
 
     def _checkpoint(self) -> Checkpoint:
@@ -263,7 +238,7 @@ class Checkpointer:
         reserve = self._settings.reserve_bytes if self._reserve_is_gone else 0
         if paths or groups or reserve:
             self._reserve_is_gone = False
-            job = partial(_tidy, self._disk, paths, groups, reserve)
+            job = partial(tidy, self._disk, paths, groups, reserve)
             self._executor.submit(LANE, job, self._tidied)
 
     def _tidied(self, result: BaseException | None) -> None:
@@ -277,7 +252,7 @@ class Checkpointer:
         names = self._disk.list("groups")
         strangers = [int(n) for n in names if n.isdecimal() and int(n) not in self._groups]
         if strangers:
-            job = partial(_tidy, self._disk, [], strangers, 0)
+            job = partial(tidy, self._disk, [], strangers, 0)
             self._executor.submit(LANE, job, self._tidied)
 
     # --- failure -----------------------------------------------------------------------------
@@ -308,6 +283,8 @@ class Checkpointer:
 
     def _stop(self, error: BaseException) -> None:
         self.stopped = True
+        self._waiting += self._waiting_next
+        self._waiting_next.clear()
         self._tell_failed(error)
         self._tell(StoreStopped(f"the checkpoint failed: {error}"))
 
@@ -315,72 +292,6 @@ class Checkpointer:
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done(error)
-
-
-def _add_write(work: GroupWork, write: SlabWrite) -> None:
-    segment = write.slab.segment
-    path = segment.path
-    if work.files and work.files[-1].path == path:
-        work.files[-1].views.append(write.view)
-        return
-    position = write.slab.start + write.slab.written
-    work.files.append(FileWrite(path, position, [write.view], cut=not segment.file_is_clean))
-
-
-def _add_indexes(work: GroupWork) -> None:
-    """The sparse indexes of segments that are full, and written with this if not before."""
-    for segment in reversed(work.log.segments):
-        if segment.index_is_written:
-            break  # so are all before it
-        if not segment.full or segment.end_index > work.end.next_index:
-            continue
-        work.indexed.append(segment)
-        if segment.points is None:
-            continue  # it will be rebuilt by whoever needs it
-        index = segment.points.encode()
-        for file in work.files:
-            if file.path == segment.path:
-                file.index = index
-                break
-        else:
-            work.files.append(FileWrite(segment.path, segment.size, [], cut=False, index=index))
-
-
-# --- jobs: no state but what they are given ------------------------------------------------------
-
-
-def _write_segments(disk: Disk, groups: list[GroupWork]) -> None:
-    for work in groups:
-        directory = group_directory(work.log.id)
-        if work.names is not None:
-            disk.make_directory(directory)
-            for name in disk.list(directory):
-                if name not in work.names:
-                    disk.remove(f"{directory}/{name}")
-        for write in work.files:
-            _write_file(disk, write)
-        disk.sync_directory(directory)
-
-
-def _write_file(disk: Disk, write: FileWrite) -> None:
-    if write.views:
-        file = disk.open(write.path, create=True)
-        try:
-            if write.cut:
-                file.truncate(write.position)
-            file.write(write.views, write.position)
-            file.sync()
-            file.drop_cache(write.position, sum(map(len, write.views)))
-        finally:
-            file.close()
-    if write.index is not None:
-        # Not synced: it has a checksum, and is rebuilt from the segment if it does not match.
-        beside = disk.open(index_path(write.path), create=True)
-        try:
-            beside.truncate(0)
-            beside.write([write.index], 0)
-        finally:
-            beside.close()
 
 
 def _publish(disk: Disk, following: Checkpoint) -> None:
@@ -396,25 +307,3 @@ def _publish_in_reserve(disk: Disk, following: Checkpoint) -> None:
         disk.remove(RESERVE)
         disk.sync_directory("")
         _publish(disk, following)
-
-
-def _tidy(disk: Disk, paths: list[str], groups: list[int], reserve_bytes: int) -> None:
-    """Remove segments and whole groups; then set space aside again."""
-    for path in paths:
-        for each in (path, index_path(path)):
-            if disk.exists(each):
-                disk.remove(each)
-    for group in groups:
-        disk.remove_tree(group_directory(group))
-    if reserve_bytes:
-        _make_reserve(disk, reserve_bytes)
-
-
-def _make_reserve(disk: Disk, size: int) -> None:
-    file = disk.open(RESERVE, create=True)
-    try:
-        if file.size() < size:
-            file.write([bytes(size)], 0)
-            file.sync()
-    finally:
-        file.close()

@@ -254,9 +254,21 @@ class GroupLog:
     # --- damage ----------------------------------------------------------------------------------
 
     def note(self, damage: Damage) -> None:
-        if all(damage.start != each.start or damage.end != each.end for each in self.damage):
-            self.damage.append(damage)
-            self.damage.sort(key=lambda each: each.start)
+        for each in self.damage:
+            same = (each.start, each.end) == (damage.start, damage.end)
+            if same or (each.accepted and each.covers(damage)):
+                return
+        self.damage.append(damage)
+        self.damage.sort(key=lambda each: each.start)
+
+    @property
+    def lasting_damage(self) -> tuple[Damage, ...]:
+        return tuple(damage for damage in self.damage if damage.is_lasting)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the last checkpoint does not know everything yet."""
+        return self.end != self.record.end or self.lasting_damage != self.record.damage
 
     @property
     def tail_damage(self) -> Damage | None:

@@ -17,7 +17,7 @@ from hocket.log.group import GroupLog
 from hocket.log.model import Damage, RecoveredGroup
 from hocket.log.replay import Replay
 from hocket.log.settings import LogSettings
-from hocket.log.wal import WalFile, WalStart, number_of, wal_path
+from hocket.log.wal_files import WalFile, WalStart, number_of, wal_path
 from hocket.log.wal_scan import WalScan, envelopes
 from hocket.ports import Disk
 

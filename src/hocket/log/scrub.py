@@ -8,6 +8,7 @@ over. Between two pieces the reading lane is free for readers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from hocket.log.group import GroupLog
@@ -97,7 +98,8 @@ class Scrub:
         report.bytes += (behind.position if behind else segment.written) - place.position
         for each in damage:
             log.note(each)
-            report.damage.append((log.id, each))
+            known = any(old.accepted and old.covers(each) for old in log.damage)
+            report.damage.append((log.id, replace(each, accepted=known)))
         self._place = behind
         if behind is None:
             self._left.pop()

@@ -28,6 +28,7 @@ class LogSettings:
     unwritten_bytes_max: int = 256 << 20  # not yet in a segment: beyond it `congested`
     checkpoint_bytes: int = 32 << 20  # so much WAL since the last checkpoint makes the next due
     checkpoint_interval_us: int = 5 * SECOND_US  # ... or so much time, if anything was appended
+    checkpoint_spacing_us: int = 50_000  # at least, between those that memory limits ask for
     mark_after_us: int = 200_000  # a log idle for so long says in the WAL what is durable
     retry_us: int = SECOND_US  # a full disk is tried again after this
     slab_bytes: int = 1 << 20

@@ -12,9 +12,7 @@ commit; a checkpoint, now and then, moves what is durable into segment files and
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from functools import partial
 
 from hocket.errors import CorruptData, HocketError, OutOfRange, StorageFull, StoreStopped
 from hocket.log.checkpointer import Checkpointer
@@ -36,8 +34,6 @@ from hocket.log.model import (
 )
 from hocket.log.recovery import recover
 from hocket.log.scrub import Scrub
-from hocket.log.segment import Segment, SegmentRecord
-from hocket.log.segment_reader import SegmentRead, SegmentView, find_time, read_batches
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.wal import Wal
 from hocket.ports import Clock, Disk, Executor
@@ -47,9 +43,6 @@ __all__ = [
     "FIRST_INDEX", "Damage", "GroupSettings", "GroupStats", "LogObserver", "LogSettings",
     "LogStore", "NewEntry", "ReadResult", "RecoveredGroup", "Report", "SegmentInfo",
 ]  # fmt: skip
-
-INDEXES_MAX = 256  # sparse indexes of full segments that are kept in memory
-READ_LANE = "read"
 
 
 class LogStore:
@@ -70,6 +63,8 @@ class LogStore:
         self._settings = settings
         self._observer = observer
         self.store_id = open_directory(disk, settings.where, settings.new_store_id)
+        self._stopped: StoreStopped | None = None
+        self._opened = False
         try:
             found = recover(disk, self.store_id, settings, clock.now_us())
         except BaseException:
@@ -87,17 +82,21 @@ class LogStore:
             failed=self._failed,
         )  # fmt: skip
         self._scrub = Scrub(disk, executor, settings, self._groups)
-        self._indexed: deque[Segment] = deque()  # full segments whose sparse index is in memory
+        self._reader = Reader(disk, executor, settings)
         self._unwritten = sum(log.unwritten_bytes for log in self._groups.values())
         self._memory_is_due = False  # something has to leave memory, and is not yet written
         self._owes_room = False  # somebody was told to wait
-        self._stopped: StoreStopped | None = None
         self._closed = False
         now_us = clock.now_us()
         self._appended_us = self._checkpointed_us = self._retried_us = now_us
         self._wal.bytes_since_checkpoint = self._unwritten
         self._wal.start(found.wal, [log for log in self._groups.values() if log.commits])
-        self._checkpointer.remove_strangers()
+        if self._stopped is not None:
+            self.close()
+            raise self._stopped
+        self._opened = True
+        if not any(file.damaged for file in found.wal.used):  # else keep whatever may be of use
+            self._checkpointer.remove_strangers()
 
     @classmethod
     def open(
@@ -107,7 +106,7 @@ class LogStore:
         """Lock the directory, recover what is there, or begin. Waits for the disk.
 
         Raises NotADataDirectory, NewerFormat, DataDirectoryInUse; CorruptData if the checkpoint
-        itself cannot be read. Damage elsewhere is in `recovered`.
+        itself cannot be read; StoreStopped if the disk fails. Damage elsewhere is in `recovered`.
         """
         return cls(disk, executor, clock, settings, observer)
 
@@ -173,7 +172,7 @@ class LogStore:
         """
         log = self._groups[group]
         if self._stopped is not None:
-            raise self._stopped
+            raise StoreStopped(str(self._stopped))
         if log.damage and log.tail_damage is not None:
             raise CorruptData(
                 f"nothing can be added to group {group}: {log.tail_damage}; put the data directory "
@@ -237,7 +236,8 @@ class LogStore:
                 f"the disk of {self._settings.where} failed ({error}); nothing more is written; "
                 "see to the disk, then start the broker again"
             )
-            self._observer.log_stopped(self._stopped)
+            if self._opened:
+                self._observer.log_stopped(self._stopped)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -251,116 +251,14 @@ class LogStore:
         for one in a damaged range.
         """
         log = self._groups[group]
-        if not log.log_start <= offset <= log.end.next_offset:
-            raise OutOfRange(
-                f"offset {offset} is outside the log of group {group}, which holds "
-                f"{log.log_start} to {log.end.next_offset}"
-            )
-        if log.damage:
-            offset = log.readable_from(offset)
-            end_offset = log.readable_until(offset, end_offset)
-        end_offset = min(end_offset, log.end.next_offset)
-        if offset >= end_offset:
-            return ReadResult([], offset, offset, 0)
-        memory_start = log.memory.start_offset
-        if memory_start is not None and offset >= memory_start:
-            log.memory_reads += 1
-            return log.memory.read(offset, bytes_max=bytes_max, end_offset=end_offset)
-        log.disk_reads += 1
-        segment = log.segment_of(offset)
-        view = self._view(log, segment)
-        place = None
-        if segment.points is not None:
-            place = segment.points.before_offset(offset) or view.start
-        job = partial(
-            read_batches, self._disk, view, place, offset,
-            bytes_max=bytes_max, end_offset=end_offset,
-        )  # fmt: skip
-        self._executor.submit(READ_LANE, job, partial(self._read_done, log, segment, offset, done))
-        return None
-
-    def _read_done(
-        self, log: GroupLog, segment: Segment, offset: int, done: ReadDone,
-        read: SegmentRead | BaseException,
-    ) -> None:  # fmt: skip
-        if isinstance(read, BaseException):
-            done(self._read_error(log, segment, offset, read))
-            return
-        self._learn(log, segment, read)
-        if read.result is not None:
-            done(read.result)
-        else:
-            done(CorruptData(f"group {log.id}: {read.damage[0]} cannot be read"))
-
-    def _learn(self, log: GroupLog, segment: Segment, read: SegmentRead) -> None:
-        for damage in read.damage:
-            log.note(damage)
-        if read.points is None or segment.points is not None:
-            return
-        segment.points = read.points
-        if segment.full:
-            self._indexed.append(segment)
-            if len(self._indexed) > INDEXES_MAX:
-                self._indexed.popleft().points = None
-
-    def _read_error(
-        self, log: GroupLog, segment: Segment, offset: int, error: BaseException
-    ) -> HocketError:
-        if not isinstance(error, OSError):
-            raise error
-        if log.deleted or offset < log.log_start:
-            return OutOfRange(
-                f"offset {offset} of group {log.id} was removed while it was being read"
-            )
-        return CorruptData(
-            f"group {log.id}: offsets {offset} to {segment.end_offset - 1} cannot be read: {error}"
-        )
+        return self._reader.read(log, offset, bytes_max=bytes_max, end_offset=end_offset, done=done)
 
     def offset_at_time(self, group: int, timestamp_us: int, done: OffsetDone) -> int | None:
         """The first offset whose batch's latest timestamp is not before this; the end if none is.
 
         At once if memory can tell; otherwise None, and `done` is called later.
         """
-        log = self._groups[group]
-        return self._search(log, timestamp_us, log.log_start, done)
-
-    def _search(
-        self, log: GroupLog, timestamp_us: int, from_offset: int, done: OffsetDone
-    ) -> int | None:
-        memory_start = log.memory.start_offset
-        for segment in log.segments:
-            if segment.end_offset <= from_offset or segment.max_timestamp < timestamp_us:
-                continue
-            start = max(from_offset, segment.base_offset)
-            if memory_start is not None and start >= memory_start:
-                found = log.memory.offset_at_time(timestamp_us, from_offset=start)
-                return log.end.next_offset if found is None else found
-            view = self._view(log, segment)
-            place = None
-            if segment.points is not None:
-                place = segment.points.before_time(timestamp_us) or view.start
-            job = partial(find_time, self._disk, view, place, timestamp_us, from_offset=start)
-            outcome = partial(self._searched, log, segment, view.record, timestamp_us, done)
-            self._executor.submit(READ_LANE, job, outcome)
-            return None
-        return log.end.next_offset
-
-    def _searched(
-        self, log: GroupLog, segment: Segment, record: SegmentRecord, timestamp_us: int,
-        done: OffsetDone, read: SegmentRead | BaseException,
-    ) -> None:  # fmt: skip
-        if isinstance(read, BaseException):
-            done(self._read_error(log, segment, record.base_offset, read))
-            return
-        self._learn(log, segment, read)
-        found = read.offset
-        if found is None:
-            found = self._search(log, timestamp_us, record.end_offset, done)
-        if found is not None:
-            done(found)
-
-    def _view(self, log: GroupLog, segment: Segment) -> SegmentView:
-        return SegmentView(log.id, log.segment_record(segment), self._settings.index_interval_bytes)
+        return self._reader.offset_at_time(self._groups[group], timestamp_us, done)
 
     # --- time passes -------------------------------------------------------------------------
 
@@ -426,10 +324,11 @@ class LogStore:
         if self._checkpointer.full or self._wal.full:
             due = since_us >= self._settings.retry_us
         else:
+            pressing = self._memory_is_due or self._unwritten > self._settings.unwritten_bytes_max
             due = (
                 self._wal.bytes_since_checkpoint >= self._settings.checkpoint_bytes
                 or since_us >= self._settings.checkpoint_interval_us
-                or self._memory_is_due
+                or (pressing and since_us >= self._settings.checkpoint_spacing_us)
             )
         if due:
             self._checkpointed_us = now_us

@@ -4,59 +4,29 @@ Theory: appended entries wait in their slabs until a commit takes them; a commit
 written and synced by one call. The next commit starts when the last one has ended, and takes
 whatever has come meanwhile: nobody lingers, and the busier it is the larger the commits.
 
-Files are written full of zeros before they are used, so that a commit changes no metadata and
-needs no space. Their numbers only grow. A file that is not needed any more is renamed to the next
-number and used again; every envelope names the number of its file, so what an older life left
-behind is never taken for new. A store that is opened goes on in a file that no run before it has
-written to under that number: what a torn write left behind stays where it is, and is never read.
-
-Rule: a rename or a new name is synced before anything is committed under it.
+A file is ready before it is needed (`wal_files`); when none can be made ready, because the disk is
+full, entries are refused before they are staged. A store that is opened goes on in a file that no
+run before it has written to under that number: what a torn write left behind stays where it is,
+and is never read.
 """
 
 from __future__ import annotations
 
-import errno
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from hocket.errors import StorageFull
-from hocket.log import envelope
-from hocket.log.directory import DAMAGED, WAL
-from hocket.log.envelope import ALIGNMENT, SECTION_BYTES, Draft, aligned, envelope_bytes
+from hocket.log import envelope, wal_files
+from hocket.log.envelope import SECTION_BYTES, Draft, aligned, envelope_bytes
 from hocket.log.group import GroupLog
 from hocket.log.model import LogEnd
 from hocket.log.settings import LogSettings
+from hocket.log.wal_files import NO_SPACE, WalFile, WalStart
 from hocket.ports import Disk, Executor, File
 
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-_NEW_PATH = f"{WAL}/new"
-_ZEROS = bytes(1 << 20)
 _ADMISSION_MARGIN = 4096  # headers, table and padding of the commit that an entry goes into
-
-
-def wal_path(number: int) -> str:
-    return f"{WAL}/{number:012}.wal"
-
-
-def number_of(name: str) -> int | None:
-    stem, _, suffix = name.partition(".")
-    return int(stem) if suffix == "wal" and stem.isdecimal() else None
-
-
-@dataclass(slots=True, eq=False)
-class WalFile:
-    number: int
-    file: File
-    size: int
-    position: int = 0  # where the next envelope goes
-    last_lsn: int = 0
-    damaged: bool = False
-
-    @property
-    def room(self) -> int:
-        return self.size - self.position
 
 
 @dataclass(slots=True)
@@ -68,16 +38,6 @@ class Commit:
     position: int
     ends: list[tuple[GroupLog, LogEnd]]
     bytes: int  # of entries
-
-
-@dataclass(slots=True)
-class WalStart:
-    """What recovery hands over."""
-
-    next_lsn: int = 1
-    next_number: int = 1
-    used: list[WalFile] = field(default_factory=list)  # still needed, oldest first
-    spare: list[WalFile] = field(default_factory=list)  # not needed; to be used again
 
 
 class Wal:
@@ -137,6 +97,7 @@ class Wal:
         self._first_number = self._next_number = start.next_number
         self._used = start.used
         self._dirty = dict.fromkeys(dirty)
+        self._marked = not start.used  # nothing says yet that the last envelope found is durable
         for spare in start.spare:
             self._reuse_or_remove(spare)
         if not self._preparing:
@@ -327,7 +288,7 @@ class Wal:
         while self._used and self._used[0].last_lsn < lsn:
             file = self._used.pop(0)
             if file.damaged:
-                self._background(partial(_keep_damaged, self._disk, file))
+                self._background(partial(wal_files.keep_damaged, self._disk, file))
             else:
                 self._reuse_or_remove(file)
         for group in [group for group in self._dirty if not group.commits]:
@@ -345,11 +306,13 @@ class Wal:
         enough = len(self._ready) + self._preparing >= wanted
         least = max(min(self._file_bytes, self._settings.wal_file_bytes), self._wanted_bytes)
         if enough or file.size < least:
-            self._background(partial(_remove, self._disk, file))
+            self._background(partial(wal_files.remove, self._disk, file))
             return
         number = self._take_number()
         self._preparing += 1
-        self._executor.submit("files", partial(_reuse, self._disk, file, number), self._prepared)
+        self._executor.submit(
+            "files", partial(wal_files.reuse, self._disk, file, number), self._prepared
+        )
 
     def _prepare(self) -> None:
         """Have a new file made, if none is on its way."""
@@ -359,7 +322,7 @@ class Wal:
             return
         size = max(self._file_bytes, self._wanted_bytes)
         self._preparing += 1
-        job = partial(_create, self._disk, self._take_number(), aligned(size))
+        job = partial(wal_files.create, self._disk, self._take_number(), aligned(size))
         self._executor.submit("files", job, self._prepared)
 
     def _take_number(self) -> int:
@@ -396,53 +359,6 @@ class Wal:
             self._tell_failed(result)
 
 
-# --- jobs: no state but what they are given ------------------------------------------------------
-
-
 def _write(file: File, position: int, draft: Draft, salt: int) -> None:
+    """The job of a commit."""
     file.write(envelope.encode(draft, salt), position, sync=True)
-
-
-def _create(disk: Disk, number: int, size: int) -> WalFile:
-    assert size % ALIGNMENT == 0
-    disk.make_directory(WAL)
-    file = disk.open(_NEW_PATH, create=True)
-    try:
-        file.truncate(0)
-        for position in range(0, size, len(_ZEROS)):
-            file.write([_ZEROS[: size - position]], position)
-        file.sync()
-        disk.rename(_NEW_PATH, wal_path(number))
-        disk.sync_directory(WAL)
-    except BaseException:
-        file.close()
-        _remove_quietly(disk, _NEW_PATH)
-        raise
-    return WalFile(number, file, size)
-
-
-def _reuse(disk: Disk, file: WalFile, number: int) -> WalFile:
-    disk.rename(wal_path(file.number), wal_path(number))
-    disk.sync_directory(WAL)
-    return WalFile(number, file.file, file.size)
-
-
-def _remove(disk: Disk, file: WalFile) -> None:
-    file.file.close()
-    disk.remove(wal_path(file.number))
-    disk.sync_directory(WAL)
-
-
-def _keep_damaged(disk: Disk, file: WalFile) -> None:
-    file.file.close()
-    disk.make_directory(DAMAGED)
-    disk.rename(wal_path(file.number), f"{DAMAGED}/{file.number:012}.wal")
-    disk.sync_directory(DAMAGED)
-    disk.sync_directory(WAL)
-
-
-def _remove_quietly(disk: Disk, path: str) -> None:
-    try:
-        disk.remove(path)
-    except OSError:
-        return  # it was the failed write that matters

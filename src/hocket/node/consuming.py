@@ -13,7 +13,7 @@ from hocket.core.catalogue import Topic
 from hocket.core.cursors import Cursor
 from hocket.core.partition import Origin
 from hocket.core.session import Demand, OpenedSubscription, Session, failure
-from hocket.errors import HocketError, OutOfRange, UnknownIndex
+from hocket.errors import Fenced, HocketError, OutOfRange, UnknownIndex
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import IndexDescription, IndexPartition
 from hocket.node.partitions import Hosted
@@ -302,8 +302,13 @@ class Consuming:
             del self._operations[origin.request]
             operation.finish(operation)
 
-    def failed(self, origin: Origin, hosted: Hosted, error: HocketError) -> None:
-        self._operation_part(origin, hosted.core.number, error)
+    def fenced(self, origin: Origin, hosted: Hosted, index: str) -> None:
+        """A commit came with an epoch of the past."""
+        outcome: HocketError | None = None
+        if self._parts.deliveries.owner(hosted, index) != (origin.connection, origin.handle):
+            outcome = Fenced(f"another consumer has taken index {index!r} over")
+        # Else a seek has overtaken it, and what counts is the same as if it had come before that.
+        self._operation_part(origin, hosted.core.number, outcome)
 
     def _answer_done(self, request: int, operation: Operation) -> None:
         answer: Frame = frames.Done(request)

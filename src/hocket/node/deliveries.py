@@ -178,11 +178,12 @@ class Deliveries:
                 if found is not None:
                     to_do.extend(self._read_done(opened, effect, found))
             elif isinstance(effect, TellMoved):
-                connection, handle = opened.address
-                self._network.send(
-                    connection,
-                    Moved(0, handle, effect.partition, effect.offset, effect.lost),
-                )
+                self._tell_moved(opened, effect)
+
+    def _tell_moved(self, opened: Open, effect: TellMoved) -> None:
+        connection, handle = opened.address
+        moved = Moved(0, handle, effect.partition, effect.offset, effect.lost)
+        self._network.send(connection, moved)
 
     def _read_later(self, address: Address, read: Read, found: ReadResult | HocketError) -> None:
         opened = self._open.get(address)
@@ -194,14 +195,16 @@ class Deliveries:
             self._carry_out(opened, self._read_done(opened, read, found))
 
     def _read_done(self, opened: Open, read: Read, found: ReadResult) -> list[Effect]:
-        done = ReadDone(read.partition, read.moves, found.end_offset, found.bytes)
+        done = ReadDone(
+            read.partition, read.moves, found.end_offset, found.bytes, found.start_offset
+        )
         effects = opened.core.step(done)
-        if effects and isinstance(effects[0], Send):
-            sent = effects.pop(0)
-            assert isinstance(sent, Send)
-            connection, handle = opened.address
-            end = opened.core.places[read.partition].end
-            self._network.send(
-                connection, Deliver(0, handle, sent.partition, sent.offset, end), found.slices
-            )
-        return effects
+        connection, handle = opened.address
+        for effect in effects:
+            if isinstance(effect, Send):
+                end = opened.core.places[effect.partition].end
+                deliver = Deliver(0, handle, effect.partition, effect.offset, end)
+                self._network.send(connection, deliver, found.slices)
+            elif isinstance(effect, TellMoved):
+                self._tell_moved(opened, effect)
+        return [effect for effect in effects if isinstance(effect, Read)]

@@ -16,7 +16,7 @@ from hocket.core import catalogue as catalogue_core
 from hocket.core import partition as events
 from hocket.core.catalogue import Catalogue
 from hocket.core.session import Demand, Hangup, Reply, Session, failure
-from hocket.errors import Fenced, HocketError, ProtocolError, ShuttingDown, StoreStopped
+from hocket.errors import HocketError, ProtocolError, ShuttingDown, StoreStopped
 from hocket.frames import Frame
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
@@ -146,6 +146,7 @@ class Node:
 
     def _recover(self) -> None:
         recovered = dict(self._parts.log.recovered)
+        now_us = self._parts.clock.now_us()
         self._parts.catalogue_term = 1
         own = recovered.pop(catalogue_core.GROUP, None)
         if own is not None:
@@ -157,8 +158,9 @@ class Node:
         self._parts.log.configure(catalogue_core.GROUP, GroupSettings())
         for topic in self._parts.catalogue.topics.values():
             for number, group in enumerate(topic.groups):
+                known = recovered.pop(group, None)
                 self._parts.partitions.host(
-                    topic.name, number, group, topic.config, recovered.pop(group, None)
+                    topic.name, number, group, topic.config, known, now_us=now_us
                 )
         for group in recovered:  # of topics whose deletion was the last thing that happened
             self._parts.log.delete_group(group)
@@ -198,8 +200,7 @@ class Node:
         elif isinstance(effect, events.IndexMoved):
             self._consuming.index_moved(hosted, effect)
         elif isinstance(effect, events.IndexFenced):
-            error = Fenced(f"another consumer has taken index {effect.name!r} over")
-            self._consuming.failed(effect.origin, hosted, error)
+            self._consuming.fenced(effect.origin, hosted, effect.name)
         else:
             assert isinstance(effect, events.Refused)
             self._producing.refused(

@@ -72,12 +72,14 @@ class Partitions:
         group: int,
         config: TopicConfig,
         recovered: RecoveredGroup | None = None,
+        *,
+        now_us: int = 0,
     ) -> Hosted:
         core = Partition(topic, number, durability=config.durability)
         term = 1
         if recovered is not None:
             term = recovered.term + 1  # the only voter leads again, in a term of its own
-            replay(core, recovered)
+            replay(core, recovered, now_us)
         hosted = self._hosted[group] = Hosted(group, core, term, config)
         self.configure(hosted, config)
         return hosted
@@ -193,7 +195,7 @@ def batch_of(info: BatchInfo, entries: memoryview) -> Batch:
     )  # fmt: skip
 
 
-def replay(core: Partition, recovered: RecoveredGroup) -> None:
+def replay(core: Partition, recovered: RecoveredGroup, now_us: int) -> None:
     """Bring a new core to the state that the log was left in."""
     core.restore(recovered.snapshot_index, recovered.snapshot)
     for header, body in recovered.entries:
@@ -207,6 +209,7 @@ def replay(core: Partition, recovered: RecoveredGroup) -> None:
                 index=header.index,
                 base_offset=header.base_offset,
                 end_offset=header.end_offset,
+                now_us=now_us,
                 batch=batch,
                 body=b"" if batch else bytes(body),
             )

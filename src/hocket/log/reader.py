@@ -1,0 +1,137 @@
+"""Reading a group's log, wherever it lies: memory answers at once, segment files by a job.
+
+The contract is that of `LogStore.read` and `LogStore.offset_at_time`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+
+from hocket.errors import CorruptData, HocketError, OutOfRange
+from hocket.log.group import GroupLog
+from hocket.log.model import OffsetDone, ReadDone, ReadResult
+from hocket.log.segment import Segment, SegmentRecord
+from hocket.log.segment_reader import SegmentRead, SegmentView, find_time, read_batches
+from hocket.log.settings import LogSettings
+from hocket.ports import Disk, Executor
+
+INDEXES_MAX = 256  # sparse indexes of full segments that are kept in memory
+LANE = "read"
+
+
+class Reader:
+    def __init__(self, disk: Disk, executor: Executor, settings: LogSettings) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._interval = settings.index_interval_bytes
+        self._indexed: deque[Segment] = deque()  # full segments whose sparse index is in memory
+
+    def read(
+        self, log: GroupLog, offset: int, *, bytes_max: int, end_offset: int, done: ReadDone
+    ) -> ReadResult | None:
+        if not log.log_start <= offset <= log.end.next_offset:
+            raise OutOfRange(
+                f"offset {offset} is outside the log of group {log.id}, which holds "
+                f"{log.log_start} to {log.end.next_offset}"
+            )
+        if log.damage:
+            offset = log.readable_from(offset)
+            end_offset = log.readable_until(offset, end_offset)
+        end_offset = min(end_offset, log.end.next_offset)
+        if offset >= end_offset:
+            return ReadResult([], offset, offset, 0)
+        memory_start = log.memory.start_offset
+        if memory_start is not None and offset >= memory_start:
+            log.memory_reads += 1
+            return log.memory.read(offset, bytes_max=bytes_max, end_offset=end_offset)
+        log.disk_reads += 1
+        segment = log.segment_of(offset)
+        view = self._view(log, segment)
+        place = None
+        if segment.points is not None:
+            place = segment.points.before_offset(offset) or view.start
+        job = partial(
+            read_batches, self._disk, view, place, offset,
+            bytes_max=bytes_max, end_offset=end_offset,
+        )  # fmt: skip
+        self._executor.submit(LANE, job, partial(self._read_done, log, segment, offset, done))
+        return None
+
+    def _read_done(
+        self, log: GroupLog, segment: Segment, offset: int, done: ReadDone,
+        read: SegmentRead | BaseException,
+    ) -> None:  # fmt: skip
+        if isinstance(read, BaseException):
+            done(self._read_error(log, segment, offset, read))
+            return
+        self._learn(log, segment, read)
+        if read.result is not None:
+            done(read.result)
+        else:
+            done(CorruptData(f"group {log.id}: {read.damage[0]} cannot be read"))
+
+    def _learn(self, log: GroupLog, segment: Segment, read: SegmentRead) -> None:
+        for damage in read.damage:
+            log.note(damage)
+        if read.points is None or segment.points is not None:
+            return
+        segment.points = read.points
+        if segment.full:
+            self._indexed.append(segment)
+            if len(self._indexed) > INDEXES_MAX:
+                self._indexed.popleft().points = None
+
+    def _read_error(
+        self, log: GroupLog, segment: Segment, offset: int, error: BaseException
+    ) -> HocketError:
+        if not isinstance(error, OSError):
+            raise error
+        if log.deleted or offset < log.log_start:
+            return OutOfRange(
+                f"offset {offset} of group {log.id} was removed while it was being read"
+            )
+        return CorruptData(
+            f"group {log.id}: offsets {offset} to {segment.end_offset - 1} cannot be read: {error}"
+        )
+
+    def offset_at_time(self, log: GroupLog, timestamp_us: int, done: OffsetDone) -> int | None:
+        return self._search(log, timestamp_us, log.log_start, done)
+
+    def _search(
+        self, log: GroupLog, timestamp_us: int, from_offset: int, done: OffsetDone
+    ) -> int | None:
+        memory_start = log.memory.start_offset
+        for segment in log.segments:
+            if segment.end_offset <= from_offset or segment.max_timestamp < timestamp_us:
+                continue
+            start = max(from_offset, segment.base_offset)
+            if memory_start is not None and start >= memory_start:
+                found = log.memory.offset_at_time(timestamp_us, from_offset=start)
+                return log.end.next_offset if found is None else found
+            view = self._view(log, segment)
+            place = None
+            if segment.points is not None:
+                place = segment.points.before_time(timestamp_us) or view.start
+            job = partial(find_time, self._disk, view, place, timestamp_us, from_offset=start)
+            outcome = partial(self._searched, log, segment, view.record, timestamp_us, done)
+            self._executor.submit(LANE, job, outcome)
+            return None
+        return log.end.next_offset
+
+    def _searched(
+        self, log: GroupLog, segment: Segment, record: SegmentRecord, timestamp_us: int,
+        done: OffsetDone, read: SegmentRead | BaseException,
+    ) -> None:  # fmt: skip
+        if isinstance(read, BaseException):
+            done(self._read_error(log, segment, record.base_offset, read))
+            return
+        self._learn(log, segment, read)
+        found = read.offset
+        if found is None:
+            found = self._search(log, timestamp_us, record.end_offset, done)
+        if found is not None:
+            done(found)
+
+    def _view(self, log: GroupLog, segment: Segment) -> SegmentView:
+        return SegmentView(log.id, log.segment_record(segment), self._interval)

@@ -1,0 +1,103 @@
+"""The files of the WAL, and the jobs that make them ready.
+
+Files are written full of zeros before they are used, so that a commit changes no metadata and
+needs no space. Their numbers only grow. A file that is not needed any more is renamed to the next
+number and used again; every envelope names the number of its file, so what an older life left
+behind is never taken for new.
+
+Rule: a rename or a new name is synced before anything is committed under it.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field
+
+from hocket.log.directory import DAMAGED, WAL
+from hocket.log.envelope import ALIGNMENT
+from hocket.ports import Disk, File
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NEW_PATH = f"{WAL}/new"
+_ZEROS = bytes(1 << 20)
+
+
+def wal_path(number: int) -> str:
+    return f"{WAL}/{number:012}.wal"
+
+
+def number_of(name: str) -> int | None:
+    stem, _, suffix = name.partition(".")
+    return int(stem) if suffix == "wal" and stem.isdecimal() else None
+
+
+@dataclass(slots=True, eq=False)
+class WalFile:
+    number: int
+    file: File
+    size: int
+    position: int = 0  # where the next envelope goes
+    last_lsn: int = 0
+    damaged: bool = False
+
+    @property
+    def room(self) -> int:
+        return self.size - self.position
+
+
+@dataclass(slots=True)
+class WalStart:
+    """What recovery hands over."""
+
+    next_lsn: int = 1
+    next_number: int = 1
+    used: list[WalFile] = field(default_factory=list)  # still needed, oldest first
+    spare: list[WalFile] = field(default_factory=list)  # not needed; to be used again
+
+
+# --- jobs: no state but what they are given ------------------------------------------------------
+
+
+def create(disk: Disk, number: int, size: int) -> WalFile:
+    assert size % ALIGNMENT == 0
+    disk.make_directory(WAL)
+    file = disk.open(_NEW_PATH, create=True)
+    try:
+        file.truncate(0)
+        for position in range(0, size, len(_ZEROS)):
+            file.write([_ZEROS[: size - position]], position)
+        file.sync()
+        disk.rename(_NEW_PATH, wal_path(number))
+        disk.sync_directory(WAL)
+    except BaseException:
+        file.close()
+        _remove_quietly(disk, _NEW_PATH)
+        raise
+    return WalFile(number, file, size)
+
+
+def reuse(disk: Disk, file: WalFile, number: int) -> WalFile:
+    disk.rename(wal_path(file.number), wal_path(number))
+    disk.sync_directory(WAL)
+    return WalFile(number, file.file, file.size)
+
+
+def remove(disk: Disk, file: WalFile) -> None:
+    file.file.close()
+    disk.remove(wal_path(file.number))
+    disk.sync_directory(WAL)
+
+
+def keep_damaged(disk: Disk, file: WalFile) -> None:
+    file.file.close()
+    disk.make_directory(DAMAGED)
+    disk.rename(wal_path(file.number), f"{DAMAGED}/{file.number:012}.wal")
+    disk.sync_directory(DAMAGED)
+    disk.sync_directory(WAL)
+
+
+def _remove_quietly(disk: Disk, path: str) -> None:
+    try:
+        disk.remove(path)
+    except OSError:
+        return  # it was the failed write that matters

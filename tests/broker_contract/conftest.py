@@ -1,0 +1,39 @@
+"""One contract, written against the design, on every kind of broker and client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hocket.client.sync import Client
+from tests.broker_contract.worlds import WORLDS, World, new_name
+
+
+@pytest.fixture(scope="session", params=list(WORLDS))
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    made = WORLDS[request.param]()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(world: World) -> Iterator[Client]:
+    with world.connect() as made:
+        yield made
+
+
+@pytest.fixture
+def topic(client: Client) -> str:
+    """A topic of one partition."""
+    name = new_name()
+    client.create_topic(name)
+    return name
+
+
+@pytest.fixture
+def wide(client: Client) -> str:
+    """A topic of four partitions."""
+    name = new_name("wide")
+    client.create_topic(name, partitions=4)
+    return name

@@ -1,0 +1,89 @@
+"""Where the client contract is tested: a broker in this process, and one in a process of its own.
+
+A world has one broker for many tests; each test has clients and topics of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import hocket
+from hocket.client.aio import AsyncClient
+from hocket.client.embedded import EmbeddedConnector, start_broker
+from hocket.client.sync import Client
+
+READY_SECONDS = 30
+
+
+class EmbeddedWorld:
+    name = "embedded"
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="hocket-test-")
+        self._broker, self._end = start_broker(self._directory.name)
+
+    def connect(self) -> Client:
+        return Client(EmbeddedConnector(self._broker), name="contract")
+
+    def aio_connect(self) -> Any:
+        async def nothing_else() -> None:
+            pass
+
+        async def open_client() -> AsyncClient:
+            client = AsyncClient(EmbeddedConnector(self._broker), closing=nothing_else)
+            return await client._open(10)
+
+        from hocket.client.opening import Opening
+
+        return Opening(open_client)
+
+    def close(self) -> None:
+        self._end()
+        self._directory.cleanup()
+
+
+class ServerWorld:
+    name = "server"
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="hocket-test-")
+        command = [sys.executable, "-m", "hocket.cli", "serve"]
+        self._process = subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0", "--data", self._directory.name],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"no server: exit code {self._process.wait(READY_SECONDS)}"
+        self.url = line.split()[-1]
+
+    def connect(self) -> Client:
+        return hocket.connect(self.url)
+
+    def aio_connect(self) -> Any:
+        return hocket.aio.connect(self.url)
+
+    def close(self) -> None:
+        assert self._process.stdout is not None
+        self._process.terminate()
+        code = self._process.wait(READY_SECONDS)
+        self._process.stdout.close()
+        self._directory.cleanup()
+        assert code == 0, f"the server ended with {code}"
+
+
+World = EmbeddedWorld | ServerWorld
+WORLDS: dict[str, Callable[[], World]] = {"embedded": EmbeddedWorld, "server": ServerWorld}
+_numbers = itertools.count()
+
+
+def new_name(what: str = "topic") -> str:
+    return f"{what}-{next(_numbers)}"
