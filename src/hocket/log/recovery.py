@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from hocket.errors import NotADataDirectory
 from hocket.log import checkpoint
 from hocket.log.checkpoint import Checkpoint
 from hocket.log.directory import ACCEPTED, WAL, read_file, salt_of
@@ -31,6 +32,14 @@ class Recovery:
 
 
 def recover(disk: Disk, store_id: str, settings: LogSettings, now_us: int) -> Recovery:
+    """Raises CorruptData if the checkpoint cannot be used, NotADataDirectory if the disk fails."""
+    try:
+        return _recover(disk, store_id, settings, now_us)
+    except OSError as error:
+        raise NotADataDirectory(f"{settings.where} cannot be read: {error}") from error
+
+
+def _recover(disk: Disk, store_id: str, settings: LogSettings, now_us: int) -> Recovery:
     disk.sync_directory("")
     last = checkpoint.read(disk)
     accepted = read_accepted(disk)

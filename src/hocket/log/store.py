@@ -32,6 +32,7 @@ from hocket.log.model import (
     Report,
     SegmentInfo,
 )
+from hocket.log.reader import Reader
 from hocket.log.recovery import recover
 from hocket.log.scrub import Scrub
 from hocket.log.settings import GroupSettings, LogSettings

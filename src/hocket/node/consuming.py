@@ -208,21 +208,18 @@ class Consuming:
         self._parts.network.send(connection, frames.Indexes(demand.frame.request, indexes))
 
     def _index_described(self, name: str, hosted: list[Hosted]) -> IndexDescription:
-        cursors = {
-            each: each.core.cursors.applied[name]
-            for each in hosted
-            if name in each.core.cursors.applied
-        }
+        cursors = [each.core.cursors.applied.get(name) for each in hosted]
         partitions = tuple(
             IndexPartition(
                 each.core.number,
-                max(cursor.position, each.core.start),
+                # Where it has not been yet (the topic has grown, say) all is still before it.
+                max(cursor.position if cursor else 0, each.core.start),
                 each.core.high_watermark,
                 self._parts.deliveries.is_attached(each, name),
             )
-            for each, cursor in cursors.items()
+            for each, cursor in zip(hosted, cursors, strict=True)
         )
-        held = any(cursor.hold_retention for cursor in cursors.values())
+        held = any(cursor.hold_retention for cursor in cursors if cursor)
         return IndexDescription(name, "own", held, partitions)
 
     def _seek_index(
