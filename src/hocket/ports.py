@@ -46,8 +46,14 @@ class Executor(Protocol):
         lane: str,
         job: Callable[[], T],
         done: Callable[[T | BaseException], None],
+        *,
+        brief: bool = False,
     ) -> None:
-        """Run `job` elsewhere; then call `done` here with its result, or what it raised."""
+        """Run `job` elsewhere; then call `done` here with its result, or what it raised.
+
+        A `brief` one may be run here and now, where that is cheaper than having it carried to
+        another thread and back. `done` is never called from within.
+        """
 
     def drain(self) -> None:
         """Return when every job has run and every `done` was called; for closing down only."""

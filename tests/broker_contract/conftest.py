@@ -7,14 +7,24 @@ from collections.abc import Iterator
 import pytest
 
 from hocket.client.sync import Client
-from tests.broker_contract.worlds import WORLDS, World, new_name
+from tests.broker_contract.worlds import WORLDS, World, client_threads, new_name
+from tests.support import LeakCheck, until
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Of clients, after each test. The broker, which many tests share, is looked at in `world`."""
+    yield
+    until(lambda: not client_threads(), timeout=3, what="the threads of clients are gone")
 
 
 @pytest.fixture(scope="session", params=list(WORLDS))
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    check = LeakCheck()
     made = WORLDS[request.param]()
     yield made
     made.close()
+    check.verify()
 
 
 @pytest.fixture

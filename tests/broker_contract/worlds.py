@@ -10,12 +10,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import hocket
 from hocket.client.aio import AsyncClient
 from hocket.client.embedded import EmbeddedConnector, start_broker
+from hocket.client.opening import Opening
 from hocket.client.sync import Client
 
 READY_SECONDS = 30
@@ -38,8 +40,6 @@ class EmbeddedWorld:
         async def open_client() -> AsyncClient:
             client = AsyncClient(EmbeddedConnector(self._broker), closing=nothing_else)
             return await client._open(10)
-
-        from hocket.client.opening import Opening
 
         return Opening(open_client)
 
@@ -78,6 +78,11 @@ class ServerWorld:
         self._process.stdout.close()
         self._directory.cleanup()
         assert code == 0, f"the server ended with {code}"
+
+
+def client_threads() -> list[str]:
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith(("hocket client", "hocket link"))]
 
 
 World = EmbeddedWorld | ServerWorld

@@ -236,6 +236,43 @@ def test_an_accepted_loss_is_skipped_and_the_group_goes_on() -> None:
     assert accept_loss(world.disk, 2) == []
 
 
+def test_an_end_in_doubt_is_remembered_when_its_wal_is_gone() -> None:
+    """Also for a group that had nothing new to be checkpointed."""
+    world = calm_world(mark=False, commits=1)
+    reopened(world).close()  # group 1 to 3 are in segments now, and the WAL is empty
+    reopened(world)
+    for number in (2, 2, 3):
+        world.append(number, size=30)
+        world.store.flush()
+        world.scheduler.run_for(10_000)
+    world.executor.crash()
+    world.disk.kill()
+    name = max(n for n in world.disk.files() if n.startswith("wal/") and found_in(world, n))
+    used = found_in(world, name)
+    wipe(world, name, 0, used[2].position)
+    for _ in range(3):
+        store = reopened(world)
+        (doubt,) = store.recovered[1].damage
+        assert (doubt.start, doubt.end) == (2, None)
+        with pytest.raises(CorruptData, match="accept the loss"):
+            store.admit(1, 100)
+        store.close()
+
+
+def test_what_recovery_found_is_marked_as_durable() -> None:
+    """It has been served to readers since; so it may not pass for a torn write any more."""
+    world = calm_world(mark=False)
+    name = wal_file(world)
+    last = found_in(world, name)[-1]
+    reopened(world)
+    world.run(100_000)
+    world.executor.crash()
+    world.disk.kill()
+    world.disk.flip(name, last.position + last.header.content_start + 30)
+    named = sum(check_named(world, number, found) for number, found in recovered(world).items())
+    assert named == 2
+
+
 def test_readers_come_up_to_damage_and_go_on_behind_it() -> None:
     world = calm_world(mark=True)
     name = wal_file(world)
@@ -278,6 +315,28 @@ def test_damage_is_remembered_when_its_wal_is_gone_and_the_file_is_kept() -> Non
     assert [(group, d.start, d.end) for group, d in report.damage] == [
         (1, 2, 4), (2, 2, 4), (3, 2, 4),
     ]  # fmt: skip
+
+
+def test_a_wal_file_without_one_good_spot_is_kept_too() -> None:
+    world = calm_world(mark=False, commits=1)
+    first = wal_file(world)
+    for _ in range(2):  # two more files
+        reopened(world)
+        for number in world.groups:
+            world.append(number, size=30)
+        world.store.flush()
+        world.scheduler.run_for(10_000)
+        world.executor.crash()
+        world.disk.kill()
+    names = [n for n in world.disk.files() if n.startswith("wal/") and found_in(world, n)]
+    assert names[0] == first
+    assert len(names) == 3
+    wipe(world, names[1], 0, world.disk.files()[names[1]])
+    for found in recovered(world).values():
+        (damage,) = found.damage
+        assert (damage.start, damage.end) == (2, 3)
+    reopened(world).close()
+    assert f"damaged/{names[1][4:]}" in world.disk.files()
 
 
 def test_a_lost_wal_file_is_noticed() -> None:
@@ -361,10 +420,47 @@ def test_scrub_and_verify_find_what_readers_would() -> None:
     assert verify(world.disk).ok
     world.disk.kill()
     store = reopened(world)
+    store.scrub(reports.append)
+    world.run(100_000)
+    assert reports[2].ok
+    assert reports[2].damage
     result = world.fetch(1, 0)
     assert isinstance(result, ReadResult)
     assert result.start_offset == 2
     store.close()
+
+
+def test_a_scrub_passes_over_what_is_removed_meanwhile() -> None:
+    world = World(1, settings=replace(CALM, scrub_step_bytes=100), group=SMALL_GROUP)
+    for _ in range(3):
+        number = world.add_group()
+        for _ in range(15):
+            world.append(number, size=100)
+    world.settle()
+    world.store.checkpoint_now()
+    world.run(50_000)
+    reports: list[Report] = []
+    world.store.scrub(reports.append)
+    world.store.set_log_start(2, 15)
+    world.store.checkpoint_now()
+    world.scheduler.run_for(5000)
+    del world.groups[1]
+    world.store.delete_group(1)
+    world.store.checkpoint_now()
+    world.scheduler.run_for(5000)
+    world.store.scrub(reports.append)  # from the beginning, for both
+    world.run(500_000)
+    assert len(reports) == 2
+    assert reports[0] is reports[1]
+    assert reports[0].ok
+    assert reports[0].entries == 15, "group 3 is left"
+    (name, *_) = [n for n in world.disk.files() if n.startswith("groups/3/") and "log" in n]
+    world.disk.remove(name)
+    world.store.scrub(reports.append)
+    world.run(500_000)
+    (found,) = [damage for _, damage in reports[2].damage]
+    assert (found.start, found.end) == (0, 9)
+    world.close()
 
 
 def test_the_scrub_comes_by_itself() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hocket.errors import HocketError, StorageFull, StoreStopped
+from hocket.errors import HocketError, NotADataDirectory, StorageFull, StoreStopped
 from hocket.log.settings import GroupSettings
 from hocket.log.store import NewEntry
 from tests.log.world import TINY, World
@@ -221,6 +221,26 @@ def test_an_error_of_the_disk_stops_the_store_for_good(operation: str, start: st
     world.open()
     assert world.append(number, size=10)
     world.settle()
+    world.check_all()
+    world.close()
+
+
+def test_a_disk_that_fails_while_the_store_opens() -> None:
+    world = World(1)
+    number = world.add_group()
+    world.append(number, size=100)
+    world.settle()
+    world.executor.crash()
+    world.disk.kill()
+    fail_on(world, operation="rename", start="wal/")
+    with pytest.raises(StoreStopped, match="input/output error"):
+        world.open()
+    assert world.stopped is None, "whoever opens it is told by the error"
+    fail_on(world, operation="sync", start="wal/")
+    with pytest.raises(NotADataDirectory, match=r"cannot be read: .*input/output error"):
+        world.open()
+    world.disk.kill()
+    world.open()
     world.check_all()
     world.close()
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from crc32c import crc32c
 
 from hocket.errors import (
     DataDirectoryInUse,
@@ -13,6 +14,7 @@ from hocket.errors import (
     NewerFormat,
     NotADataDirectory,
     OutOfRange,
+    StorageFull,
 )
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.store import FIRST_INDEX, LogStore, NewEntry, ReadResult
@@ -99,6 +101,27 @@ def test_our_own_mistakes_are_asserted(wrong: dict[str, int]) -> None:
     with pytest.raises(AssertionError):
         world.store.append(1, replace(entry, **wrong))
     assert world.append(1, size=0)
+    world.close()
+
+
+def test_an_entry_that_was_admitted_is_taken_in_any_case() -> None:
+    world = roomy_world()
+    world.store.admit(1, 100)
+    world.disk.capacity_bytes = 0
+    with pytest.raises(StorageFull):
+        world.store.admit(1, 1 << 20)
+    entry = world.groups[1].next_entry(Kind.BATCH, 1, bytes(1 << 20), 0)
+    new = NewEntry(Kind.BATCH, 0, 0, 1, 1, 1, 0, crc32c(entry.body), 0, entry.body)
+    world.store.append(1, new, admitted=True)
+    world.groups[1].entries.append(entry)
+    world.store.flush()
+    world.run(2_000_000)
+    assert world.groups[1].acked == 0
+    world.disk.capacity_bytes = None
+    world.run(2_000_000)
+    assert world.groups[1].acked == 1
+    assert world.rooms == 1
+    world.check_all()
     world.close()
 
 

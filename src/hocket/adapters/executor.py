@@ -11,12 +11,19 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 Post = Callable[[Callable[[], None]], None]
-_Work = tuple[Callable[[], Any], Callable[[Any], None]]
+_Work = tuple[Callable[[], Any], Callable[[Any], None], bool]
+
+# Carrying a job to its thread and back costs some 100 us, and more when the GIL is wanted. A job
+# that takes a few times that is better done at once; one that takes longer would keep the owner
+# from everything else. How long a synced write takes is up to the disk, so it is measured.
+BRIEF_SECONDS_MAX = 0.001
+OWNER = ""  # the lane of what was done on the owner's own thread
 
 
 class ThreadExecutor:
@@ -27,18 +34,31 @@ class ThreadExecutor:
         self._name = name
         self._lanes: dict[str, SimpleQueue[_Work | None]] = {}
         self._threads: list[threading.Thread] = []
-        self._finished: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._finished: deque[tuple[str, Callable[[Any], None], Any]] = deque()
+        self._under_way: dict[str, int] = {}  # jobs on a lane's thread; the owner's thread only
+        self._brief_seconds = 0.0
         self._one_finished = threading.Semaphore(0)  # for `drain` alone
         self._pending = 0  # submitted, `done` not yet called; touched by the owner's thread only
 
     def submit(
-        self, lane: str, job: Callable[[], T], done: Callable[[T | BaseException], None]
+        self,
+        lane: str,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        *,
+        brief: bool = False,
     ) -> None:
+        self._pending += 1
+        if brief and self._brief_seconds < BRIEF_SECONDS_MAX and not self._under_way.get(lane):
+            started = perf_counter()
+            self._finish(OWNER, done, _outcome(job))
+            self._took(perf_counter() - started)
+            return
         queue = self._lanes.get(lane)
         if queue is None:
             queue = self._start(lane)
-        self._pending += 1
-        queue.put((job, done))
+        self._under_way[lane] = self._under_way.get(lane, 0) + 1
+        queue.put((job, done, brief))
 
     def drain(self) -> None:
         while self._pending:
@@ -58,29 +78,44 @@ class ThreadExecutor:
         queue: SimpleQueue[_Work | None] = SimpleQueue()
         # A daemon: an owner that forgot to close must not keep its process from ending.
         thread = threading.Thread(
-            target=self._run, args=(queue,), name=f"{self._name}: {lane}", daemon=True
+            target=self._run, args=(lane, queue), name=f"{self._name}: {lane}", daemon=True
         )
         self._lanes[lane] = queue
         self._threads.append(thread)
         thread.start()
         return queue
 
-    def _run(self, queue: SimpleQueue[_Work | None]) -> None:
+    def _run(self, lane: str, queue: SimpleQueue[_Work | None]) -> None:
         while (work := queue.get()) is not None:
-            job, done = work
-            result: Any
-            try:
-                result = job()
-            except BaseException as error:  # noqa: BLE001  # the owner gets it, whatever it is
-                result = error
-            self._finished.append((done, result))
+            job, done, brief = work
+            started = perf_counter()
+            result = _outcome(job)
+            if brief:
+                self._took(perf_counter() - started)
+            self._finish(lane, done, result)
             del work, job, done, result  # what they hold must not live until the next job
-            self._one_finished.release()
-            self._post(self._deliver)
+
+    def _finish(self, lane: str, done: Callable[[Any], None], result: Any) -> None:
+        self._finished.append((lane, done, result))
+        self._one_finished.release()
+        self._post(self._deliver)
+
+    def _took(self, seconds: float) -> None:
+        """A mean of the last few: how long a brief job would keep the owner from its other work."""
+        self._brief_seconds += (seconds - self._brief_seconds) / 8
 
     def _deliver(self) -> None:
         while self._finished:
-            done, result = self._finished.popleft()
+            lane, done, result = self._finished.popleft()
+            if self._under_way.get(lane):
+                self._under_way[lane] -= 1
             self._one_finished.acquire(blocking=False)
             self._pending -= 1
             done(result)
+
+
+def _outcome(job: Callable[[], Any]) -> Any:
+    try:
+        return job()
+    except BaseException as error:  # noqa: BLE001  # the owner gets it, whatever it is
+        return error

@@ -79,14 +79,19 @@ class Scrub:
         place = self._place or view.start
         self._busy = True
         job = partial(verify_segment, self._disk, view, place, self._settings.scrub_step_bytes)
-        self._executor.submit("read", job, partial(self._checked, log, segment, place))
+        outcome = partial(self._checked, self._report, log, segment, place)
+        self._executor.submit("read", job, outcome)
 
     def _checked(
-        self, log: GroupLog, segment: Segment, place: Place, result: _Outcome | BaseException
+        self,
+        report: Report,
+        log: GroupLog,
+        segment: Segment,
+        place: Place,
+        result: _Outcome | BaseException,
     ) -> None:
         self._busy = False
-        report = self._report
-        if report is None or not self._left or self._left[-1] != (log, segment):
+        if report is not self._report:
             self._next()  # a new pass has begun meanwhile
             return
         if isinstance(result, BaseException):

@@ -26,6 +26,7 @@ from hocket.log.settings import LogSettings
 from hocket.log.wal_files import NO_SPACE, WalFile, WalStart
 from hocket.ports import Disk, Executor, File
 
+BRIEF_COMMIT_BYTES = 64 << 10  # synced in about the time it takes to wake a thread
 _ADMISSION_MARGIN = 4096  # headers, table and padding of the commit that an entry goes into
 
 
@@ -252,7 +253,9 @@ class Wal:
 
     def _submit(self, commit: Commit) -> None:
         job = partial(_write, commit.file.file, commit.position, commit.draft, self._salt)
-        self._executor.submit("wal", job, self._committed)
+        self._executor.submit(
+            "wal", job, self._committed, brief=commit.draft.size <= BRIEF_COMMIT_BYTES
+        )
 
     def _committed(self, result: BaseException | None) -> None:
         commit = self._commit

@@ -34,8 +34,14 @@ class SimExecutor:
         self.dead = False
 
     def submit(
-        self, lane: str, job: Callable[[], T], done: Callable[[T | BaseException], None]
+        self,
+        lane: str,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        *,
+        brief: bool = False,
     ) -> None:
+        del brief  # every job takes its time here, so that more can happen in between
         if self.dead:
             return
         self._lanes.setdefault(lane, deque()).append((job, done))

@@ -1,0 +1,40 @@
+"""Every test runs in four worlds: {embedded, served} x {sync, aio}. The brokers are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker_contract.in_every_world.worlds import OwnLeakCheck, World, opened_world
+from tests.e2e.server import ServerProcess
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """The check that all tests have; the broker shared by the session may open files."""
+    check = OwnLeakCheck()
+    yield
+    check.verify()
+
+
+@pytest.fixture(scope="session")
+def server_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with ServerProcess(tmp_path_factory.mktemp("contract") / "data") as server:
+        yield server.address
+        assert server.terminate() == 0
+
+
+WORLDS = [(kind, style) for kind in ("embedded", "served") for style in ("sync", "aio")]
+
+
+@pytest.fixture(scope="session", params=WORLDS, ids="-".join)
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    kind, style = request.param
+    with opened_world(kind, style, lambda: str(request.getfixturevalue("server_address"))) as made:
+        yield made
+
+
+@pytest.fixture
+def client(world: World):
+    return world.client

@@ -1,0 +1,140 @@
+"""A world: one way to reach a broker (embedded, or served by another process) in one style.
+
+Everything a test needs of its world goes through here, so that no test asks which one it is in,
+but for the few that say so.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import hocket
+import hocket.aio
+from tests.broker_contract.in_every_world.blocking import LoopThread
+from tests.support import LeakCheck, Running
+
+THREADS = 16
+_NUMBERS = count()
+
+
+class World:
+    def __init__(self, kind: str, loop: LoopThread | None, address: str = "") -> None:
+        self.kind = kind
+        self.loop = loop
+        self.address = address
+        self.client: Any = None
+
+    @property
+    def served(self) -> bool:
+        return self.kind == "served"
+
+    @property
+    def is_aio(self) -> bool:
+        return self.loop is not None
+
+    def name(self) -> str:
+        """Of a topic that nobody else uses."""
+        return f"topic-{next(_NUMBERS)}"
+
+    def topic(self, partitions: int = 1, **config: Any) -> str:
+        name = self.name()
+        self.client.create_topic(name, partitions=partitions, **config)
+        return name
+
+    # --- clients ---------------------------------------------------------------------------------
+
+    def connect(self, address: str = "", **options: Any) -> Any:
+        """Another client of the served broker, or of the one at this address."""
+        url = address or self.address
+        if self.loop is None:
+            return hocket.connect(url, **options)
+        return self.loop.run(lambda: hocket.aio.connect(url, **options))
+
+    def embedded(self, path: Path | None) -> Any:
+        """A broker of its own in this process, with its client."""
+        if self.loop is None:
+            return hocket.embedded(path)
+        return self.loop.run(lambda: hocket.aio.embedded(path))
+
+    # --- at the same time ------------------------------------------------------------------------
+
+    def together(self, name: str, calls: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Any]:
+        """Call the client's method `name` with each of these arguments, many at once.
+
+        From 16 threads, or from as many coroutines as there are calls. Results in order.
+        """
+        if self.loop is not None:
+            method = getattr(self.client.inner, name)
+            return self.loop.gather(
+                [lambda a=args, k=kwargs: method(*a, **k) for args, kwargs in calls]
+            )
+        method = getattr(self.client, name)
+        results: list[Any] = [None] * len(calls)
+        start = threading.Barrier(THREADS)
+
+        def some(first: int) -> None:
+            start.wait()
+            for at in range(first, len(calls), THREADS):
+                args, kwargs = calls[at]
+                results[at] = method(*args, **kwargs)
+
+        in_parallel([lambda first=first: some(first) for first in range(THREADS)])
+        return results
+
+
+def in_parallel(jobs: list[Callable[[], Any]]) -> list[Any]:
+    """Each on a thread of its own; what they return, in order."""
+    running = [Running(job).__enter__() for job in jobs]
+    return [each.result() for each in running]
+
+
+def take(subscription: Any, number: int, timeout: float = 20) -> list[Any]:
+    return [subscription.receive(timeout) for _ in range(number)]
+
+
+def values(messages: list[Any]) -> list[bytes]:
+    return [message.value for message in messages]
+
+
+@contextmanager
+def opened_world(kind: str, style: str, server: Callable[[], str]) -> Iterator[World]:
+    if style == "aio":
+        with LoopThread() as loop:
+            yield from _with_client(World(kind, loop), server)
+            assert not loop.complaints, loop.complaints
+    else:
+        yield from _with_client(World(kind, None), server)
+
+
+def _with_client(world: World, server: Callable[[], str]) -> Iterator[World]:
+    if world.served:
+        world.address = server()
+    with world.connect() if world.served else world.embedded(None) as world.client:
+        yield world
+
+
+class OwnLeakCheck(LeakCheck):
+    """The leak check, but for what the embedded broker that outlives the test opens meanwhile.
+
+    That is data files, and a thread for each of its lanes, started on first use (the first
+    checkpoint comes after seconds). A second thread for a lane is another broker's, and a leak; so
+    is a "hocket-broker", which every broker has from its beginning.
+    """
+
+    def _left(self) -> list[str]:
+        living = threading.enumerate()
+        names = [thread.name for thread in living]
+        for thread in living:
+            if thread.name.startswith("hocket: ") and names.count(thread.name) == 1:
+                self._threads.add(thread)
+                self._tasks.add(thread.native_id or 0)
+        return [
+            each
+            for each in super()._left()
+            if not (each.startswith("open file") and "/hocket-" in each)
+        ]
