@@ -16,11 +16,15 @@ import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import hocket
 import hocket.wire.schema  # Cap'n Proto keeps the schema's files open from here on
+
+with suppress(ImportError):  # it starts threads when it is loaded, and keeps them
+    import pyarrow  # noqa: F401
 
 PATIENCE = 30.0  # seconds until a wait counts as a hang; far more than any healthy wait takes
 LONG = os.environ.get("HOCKET_STRESS") == "long"

@@ -13,18 +13,26 @@ from tests.support import LeakCheck, until
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """Of clients, after each test. The broker, which many tests share, is looked at in `world`."""
+    """Of clients. The brokers, which many tests share, open files and threads when they need them.
+
+    A test with a broker of its own asks for `nothing_at_all_left_behind`.
+    """
     yield
     until(lambda: not client_threads(), timeout=3, what="the threads of clients are gone")
 
 
+@pytest.fixture
+def nothing_at_all_left_behind() -> Iterator[None]:
+    check = LeakCheck()
+    yield
+    check.verify()
+
+
 @pytest.fixture(scope="session", params=list(WORLDS))
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    check = LeakCheck()
     made = WORLDS[request.param]()
     yield made
     made.close()
-    check.verify()
 
 
 @pytest.fixture

@@ -250,7 +250,7 @@ def test_closing_ends_everything(world):
         sub = await client.subscribe(name, index="i")
         iterating = asyncio.create_task(anext(aiter(sub)))
         await producer.flush()
-        (await iterating).ack
+        assert (await iterating).value == b"delivered"
         waiting = asyncio.create_task(sub.receive())
         await asyncio.sleep(0)
         await client.close()
@@ -262,6 +262,7 @@ def test_closing_ends_everything(world):
     run(main())
 
 
+@pytest.mark.usefixtures("nothing_at_all_left_behind")
 def test_an_embedded_broker_for_asyncio(tmp_path):
     async def main():
         async with hocket.aio.embedded(tmp_path / "data") as client:

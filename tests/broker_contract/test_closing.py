@@ -73,6 +73,7 @@ def test_closing_twice_at_once(world):
         pass
 
 
+@pytest.mark.usefixtures("nothing_at_all_left_behind")
 def test_an_embedded_broker_keeps_its_data_and_its_directory_for_itself(tmp_path):
     path = tmp_path / "data"
     with hocket.embedded(path) as client:
@@ -84,6 +85,7 @@ def test_an_embedded_broker_keeps_its_data_and_its_directory_for_itself(tmp_path
         assert sub.receive(timeout=20).value == b"kept"
 
 
+@pytest.mark.usefixtures("nothing_at_all_left_behind")
 def test_a_temporary_embedded_broker_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with hocket.embedded() as client:
@@ -92,6 +94,7 @@ def test_a_temporary_embedded_broker_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("nothing_at_all_left_behind")
 def test_a_path_that_cannot_be_used(tmp_path):
     taken = tmp_path / "file"
     taken.write_text("not a directory")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -8,7 +9,6 @@ from hocket.client.lane import Positions
 from hocket.errors import (
     Closed,
     MessageTooLarge,
-    Timeout,
     UnknownPartition,
     UnknownTopic,
     WrongType,
@@ -101,10 +101,9 @@ def test_publishes_of_many_threads(client, wide):
     def publish(thread):
         return [client.publish(wide, b"%d/%d" % (thread, n)) for n in range(20)]
 
-    running = [Running(publish, thread) for thread in range(8)]
-    for each in running:
-        each.__enter__()
-    positions = [position for each in running for position in each.result()]
+    with ExitStack() as stack:
+        running = [stack.enter_context(Running(publish, thread)) for thread in range(8)]
+        positions = [position for each in running for position in each.result()]
     assert len(set(positions)) == 160
     found = read_all(client, wide)
     assert sum(map(len, found.values())) == 160
@@ -252,12 +251,9 @@ def test_many_threads_share_a_producer(client, topic):
         for n in range(500):
             producer.send(b"%d/%d" % (thread, n))
 
-    with client.producer(topic, batch_bytes=4000, window_bytes=20_000) as producer:
-        running = [Running(send, producer, thread) for thread in range(6)]
-        for each in running:
-            each.__enter__()
-        for each in running:
-            each.result()
+    with client.producer(topic, batch_bytes=4000, window_bytes=20_000) as p, ExitStack() as stack:
+        for thread in range(6):
+            stack.enter_context(Running(send, p, thread))
     found = [tuple(map(int, value.split(b"/"))) for value in values(client, topic)]
     assert len(found) == 3000
     for thread in range(6):
@@ -278,9 +274,8 @@ def test_two_producers_do_not_disturb_each_other(client, topic):
             two.send(b"two %d" % n)
     found = values(client, topic)
     for name in (b"one", b"two"):
-        assert [v for v in found if v.startswith(name)] == [
-            b"%b %d" % (name, n) for n in range(100)
-        ]
+        own = [value for value in found if value.startswith(name)]
+        assert own == [b"%b %d" % (name, n) for n in range(100)]
 
 
 def test_a_topic_that_goes_away_is_told(client, topic):
@@ -288,10 +283,13 @@ def test_a_topic_that_goes_away_is_told(client, topic):
     producer.send(b"a")
     producer.flush()
     client.delete_topic(topic)
+
+    def send_more():
+        producer.send(b"b")
+        producer.flush(timeout=20)
+
     with pytest.raises(UnknownTopic):
-        for _ in range(1000):
-            producer.send(b"b")
-            producer.flush(timeout=20)
+        send_more()
     with pytest.raises(UnknownTopic):
         client.publish(topic, b"c")
 
@@ -330,20 +328,14 @@ def test_closing_a_producer_delivers_and_ends_it(client, topic):
 
 
 def test_the_error_of_a_block_is_the_one_that_is_seen(client, topic):
-    with pytest.raises(ZeroDivisionError), client.producer(topic) as producer:
-        producer.send(b"sent nonetheless")
-        1 / 0  # noqa: B018
+    def fail():
+        with client.producer(topic) as producer:
+            producer.send(b"sent nonetheless")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert values(client, topic) == [b"sent nonetheless"]
-
-
-def test_a_flush_that_is_too_short_says_so(client, topic):
-    with client.producer(topic, linger=60) as producer:
-        producer.send(b"a")
-        try:
-            producer.flush(timeout=0)
-        except Timeout as error:
-            assert error.may_have_happened
-        producer.flush(timeout=20)
 
 
 def test_threads_that_send_while_it_is_closed_lose_nothing(client, topic):
@@ -364,12 +356,8 @@ def test_threads_that_send_while_it_is_closed_lose_nothing(client, topic):
         except Closed:
             return
 
-    running = [Running(send, thread) for thread in range(2)]
-    for each in running:
-        each.__enter__()
-    begun.wait()
-    until(lambda: len(taken) > 200)
-    producer.close()
-    for each in running:
-        each.result()
+    with Running(send, 0), Running(send, 1):
+        begun.wait()
+        until(lambda: len(taken) > 200)
+        producer.close()
     assert sorted(values(client, topic)) == sorted(taken)

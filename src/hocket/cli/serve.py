@@ -154,7 +154,7 @@ def serve(
     refuse_beyond_loopback(listen)
     directory = default_data_directory() if data is None else data
     sys.setswitchinterval(SWITCH_INTERVAL)
-    broker = _open(directory, _settings(directory, **limits))
+    broker = _open(directory, _settings(**limits))
     try:
         _stop_on_signals(broker)
         try:
@@ -182,7 +182,6 @@ def refuse_beyond_loopback(listen: Address) -> None:
 
 
 def _settings(
-    directory: Path,
     *,
     name: str,
     connections: int | None,
@@ -198,7 +197,7 @@ def _settings(
     return NodeSettings(
         name=name,
         limits=replace(Limits(), **_given(limits)),
-        log=replace(LogSettings(where=str(directory)), **_given(log)),
+        log=LogSettings(**_given(log)),
     )
 
 

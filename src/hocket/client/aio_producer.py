@@ -158,6 +158,11 @@ class AsyncProducer:
 
     async def flush(self, timeout: float | None = None) -> None:
         """Return when all that was sent so far is delivered; raises the first error there was."""
+        await self._deliver(timeout)
+        if self._core.failure is not None:
+            raise again(self._core.failure)
+
+    async def _deliver(self, timeout: float | None) -> None:
         core = self._core
         serial = core.cut_all()
         await self._engine.wait_for(
@@ -171,13 +176,13 @@ class AsyncProducer:
             raise again(error)
 
     async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Deliver what was sent, and let go; raises like `flush`."""
+        """Deliver what was sent, and let go; raises an error that nobody was told of yet."""
         core = self._core
         if isinstance(core.failure, Closed):
             return
         core.stop_taking()
         try:
-            await self.flush(timeout)
+            await self._deliver(timeout)
         finally:
             core.end(closed("the producer"))
             self._client._forget(self)

@@ -194,6 +194,11 @@ class Producer:
         Raises the first error there was since the last time, even if it was of an earlier message;
         the others go to `on_delivery` and to futures.
         """
+        self._deliver(timeout)
+        if self._core.failure is not None:
+            raise again(self._core.failure)
+
+    def _deliver(self, timeout: float | None) -> None:
         core = self._core
         with self._engine:
             serial = core.cut_all()
@@ -209,14 +214,14 @@ class Producer:
             raise again(error)
 
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Deliver what was sent, and let go; raises like `flush`."""
+        """Deliver what was sent, and let go; raises an error that nobody was told of yet."""
         core = self._core
         with self._engine:
             if isinstance(core.failure, Closed):
                 return
             core.stop_taking()
         try:
-            self.flush(timeout)
+            self._deliver(timeout)
         finally:
             with self._engine:
                 core.end(closed("the producer"))

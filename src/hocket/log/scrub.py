@@ -58,9 +58,8 @@ class Scrub:
     def _begin(self) -> None:
         self._report = Report(groups=len(self._groups))
         self._place = None
-        self._left = [(log, segment) for log in self._groups.values() for segment in log.segments][
-            ::-1
-        ]
+        self._left = [(log, segment) for log in self._groups.values() for segment in log.segments]
+        self._left.reverse()
 
     def _next(self) -> None:
         while self._left:
@@ -74,6 +73,7 @@ class Scrub:
         if not self._left:
             self._end()
             return
+        assert self._report is not None
         record = log.segment_record(segment)
         view = SegmentView(log.id, record, self._settings.index_interval_bytes)
         place = self._place or view.start

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -34,7 +35,8 @@ class Broker:
     """Opens the data directory when made; serves while `run` is on, in whichever thread."""
 
     def __init__(self, path: Path, settings: NodeSettings | None = None) -> None:
-        self._settings = settings or NodeSettings()
+        settings = settings or NodeSettings()
+        self._settings = replace(settings, log=replace(settings.log, where=str(path)))
         self._loop = Loop()
         self._connections = Connections(self._loop, self._settings.limits)
         self._executor = ThreadExecutor(self._loop.post)

@@ -146,6 +146,7 @@ class Node:
 
     def _recover(self) -> None:
         recovered = dict(self._parts.log.recovered)
+        self._parts.log.recovered.clear()  # else it would keep all of it in memory
         now_us = self._parts.clock.now_us()
         self._parts.catalogue_term = 1
         own = recovered.pop(catalogue_core.GROUP, None)

@@ -25,6 +25,16 @@ def server_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert server.terminate() == 0
 
 
+@pytest.fixture(scope="session", autouse=True)
+def arrow_is_loaded() -> None:
+    """Arrow starts threads of its own on first use, and keeps them: not within a test."""
+    try:
+        import pyarrow
+    except ImportError:
+        return
+    pyarrow.table({"a": list(range(10)), "b": list(range(10))}).to_pandas()
+
+
 WORLDS = [(kind, style) for kind in ("embedded", "served") for style in ("sync", "aio")]
 
 
