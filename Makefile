@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-kill check format bench bench-local bench-broker clean
+.PHONY: help demo test test-long test-kill check format bench bench-local bench-broker bench-recovery clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,9 @@ bench-local: $(VENV)/bench.stamp  ## channels, pump and queues against their pee
 
 bench-broker: $(VENV)/bench.stamp  ## the broker on one node, against the least a broker could do
 	@$(BIN)/python -m benchmarks.broker $(BENCH_ARGS)
+
+bench-recovery: $(VENV)/base.stamp  ## how long a broker takes to open its data again, at 0.1, 1 and 5 GiB
+	@$(BIN)/python -m benchmarks.recovery --json benchmarks/results/recovery.json
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Hocket needs Python 3.11 or newer: install it (Debian: apt-get install python3 python3-venv)"; exit 1; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -32,6 +33,13 @@ class Target:
     def __str__(self) -> str:
         scheme = "hockets" if self.tls else "hocket"
         return f"{scheme}://{','.join(map(str, self.addresses))}"
+
+
+def reason_of(error: OSError) -> str:
+    """Why there is no connection, in the system's words; asyncio has others of its own."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)  # of a name that cannot be looked up, or no error number
 
 
 def parse_url(url: object) -> Target:

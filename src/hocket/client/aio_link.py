@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from hocket.client.address import Address, Target
+from hocket.client.address import Address, Target, reason_of
 from hocket.client.link import Listener
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame
@@ -52,7 +52,7 @@ class AioConnector:
         except ssl.SSLError as failed:
             listener.lost(None, NoConnection(f"{address}: TLS failed: {failed}"))
         except OSError as failed:
-            listener.lost(None, NoConnection(f"{address}: {failed.strerror or failed}"))
+            listener.lost(None, NoConnection(f"{address}: {reason_of(failed)}"))
         else:
             self._links.add(link)
             link.ended.add_done_callback(lambda _ended: self._links.discard(link))

@@ -41,6 +41,7 @@ class Engine:
         self._jobs: deque[Callable[[], None]] = deque()
         self._inbox: deque[tuple[Link, Sequence[tuple[Frame, memoryview]]]] = deque()
         self._stopped = False
+        self._last: Callable[[], None] | None = None
         self.session = Session(
             timers=Timers(SystemClock(), self._alarm.set),
             random=Random(),
@@ -93,12 +94,14 @@ class Engine:
         """Close the session and end the threads."""
         with self as session:
             session.close(error)
-        self.abandon()
+        self._stopped = True
+        self._alarm.set()
         if self._thread is not threading.current_thread():
             self._thread.join()
 
-    def abandon(self) -> None:
-        """Let the thread end everything; for when nobody may take the lock or wait."""
+    def abandon(self, last: Callable[[], None]) -> None:
+        """Let the thread end everything, and do this as its last; for when nobody may wait."""
+        self._last = last
         self._stopped = True
         self._alarm.set()
 
@@ -119,6 +122,8 @@ class Engine:
         self._connector.close()
         while self._jobs:
             self._do(self._jobs.popleft())
+        if self._last is not None:
+            self._do(self._last)
 
     def _do(self, job: Callable[[], None]) -> None:
         try:

@@ -52,9 +52,10 @@ class Producer:
     ) -> None:
         self._client = client
         self._engine = engine
-        self._on_delivery = on_delivery
         self._send_timeout = send_timeout
-        self._core = ProducerCore(engine.session, topic, options, self._settle)
+        # Cores do not know the objects that users hold: one that is dropped can be collected.
+        settle = Reports(engine, on_delivery).settle
+        self._core = ProducerCore(engine.session, topic, options, settle)
 
     @property
     def topic(self) -> str:
@@ -237,7 +238,15 @@ class Producer:
                 self._core.end(closed("the producer"))
             raise
 
-    def _settle(self, batch: Outgoing, outcome: Outcome) -> None:
+
+class Reports:
+    """Tells futures and `on_delivery` what became of batches, on the client's thread."""
+
+    def __init__(self, engine: Engine, on_delivery: Callable[[Outcome], None] | None) -> None:
+        self._engine = engine
+        self._on_delivery = on_delivery
+
+    def settle(self, batch: Outgoing, outcome: Outcome) -> None:
         if batch.waiters or self._on_delivery is not None:
             self._engine.defer(lambda: self._tell(batch, outcome))
 

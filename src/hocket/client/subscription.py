@@ -34,14 +34,20 @@ class Subscription:
     ) -> None:
         self._client = client
         self._engine = engine
-        self._core = SubscriptionCore(
+
+        def arouse(place: Place) -> None:  # knows no `self`: a dropped one can be collected
+            with engine:
+                core.arouse(place)
+
+        core = SubscriptionCore(
             engine.session,
             topic,
             options,
             message=Message,
             batch=MessageBatch,
-            arouse=self._arouse,
+            arouse=arouse,
         )
+        self._core = core
 
     @property
     def topic(self) -> str:
@@ -203,7 +209,3 @@ class Subscription:
             with self._engine:
                 core.end(closed("the subscription"))
             raise
-
-    def _arouse(self, place: Place) -> None:
-        with self._engine:
-            self._core.arouse(place)

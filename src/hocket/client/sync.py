@@ -92,8 +92,8 @@ class Client:
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
+            self._engine.abandon(self._closing)
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
-            self._engine.abandon()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self._engine.session.state

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from hocket.client.address import Address, Target
+from hocket.client.address import Address, Target, reason_of
 from hocket.client.link import Listener
 from hocket.client.tls import Tls
 from hocket.errors import HocketError, NoConnection
@@ -148,7 +148,7 @@ class TcpLink:
             except BlockingIOError:
                 sent = 0
             except OSError as error:
-                self._error = NoConnection(f"{self._address}: {_reason(error)}")
+                self._error = NoConnection(f"{self._address}: {reason_of(error)}")
                 self._wake()
                 return False
             if not sent:
@@ -185,7 +185,7 @@ class TcpLink:
         except ssl.SSLError as error:
             self._report(NoConnection(f"{self._address}: TLS failed: {error}"), opened)
         except OSError as error:
-            self._report(NoConnection(f"{self._address}: {_reason(error)}"), opened)
+            self._report(NoConnection(f"{self._address}: {reason_of(error)}"), opened)
         finally:
             self._closing = True
             with self._writing:
@@ -309,7 +309,3 @@ class TcpLink:
         with contextlib.suppress(BlockingIOError):
             while self._wake_reader.recv(4096):
                 pass
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)

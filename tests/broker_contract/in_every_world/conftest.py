@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.broker_contract.in_every_world.worlds import OwnLeakCheck, World, opened_world
+from tests.broker_contract.in_every_world.worlds import WORLDS, OwnLeakCheck, World, opened_world
 from tests.e2e.server import ServerProcess
 
 
@@ -33,9 +33,6 @@ def arrow_is_loaded() -> None:
     except ImportError:
         return
     pyarrow.table({"a": list(range(10)), "b": list(range(10))}).to_pandas()
-
-
-WORLDS = [(kind, style) for kind in ("embedded", "served") for style in ("sync", "aio")]
 
 
 @pytest.fixture(scope="session", params=WORLDS, ids="-".join)

@@ -249,7 +249,7 @@ def test_an_index_misses_nothing_of_partitions_that_came_while_it_was_away(world
     client.alter_topic(name, partitions=2)
     publish_to_new_partition(client, name, 1)
     with client.subscribe(name, index="i", start="latest") as messages:
-        assert values(take(messages, 1, timeout=5)) == [b"1"]
+        assert values(take(messages, 1, timeout=2)) == [b"1"]
 
 
 def test_many_partitions(world, client):

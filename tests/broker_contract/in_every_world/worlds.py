@@ -13,13 +13,22 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import hocket
 import hocket.aio
 from tests.broker_contract.in_every_world.blocking import LoopThread
 from tests.support import LeakCheck, Running
 
 THREADS = 16
+WORLDS = [(kind, style) for kind in ("embedded", "served") for style in ("sync", "aio")]
 _NUMBERS = count()
+
+
+def only(*kinds: str, style: str = "") -> pytest.MarkDecorator:
+    """For what makes sense in some of the worlds."""
+    chosen = [each for each in WORLDS if each[0] in kinds and style in ("", each[1])]
+    return pytest.mark.parametrize("world", chosen, indirect=True, ids="-".join, scope="session")
 
 
 class World:

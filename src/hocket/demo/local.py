@@ -1,19 +1,14 @@
-"""`make demo`: each level at work on this machine, and a table of what happened.
-
-Every scene counts what it sent and what came back, and fails the demo if the two differ.
-"""
+"""The scenes of levels 1 and 2: channels and queues within this process."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
+from hocket.demo.outcome import Outcome, check
 from hocket.errors import Aborted, Disconnected, HocketError, PortNotBound
 from hocket.local import (
     Broker,
@@ -23,28 +18,11 @@ from hocket.local import (
     EventPump,
     MessageListener,
     MessageQueue,
-    MixedQueueBroker,
     QueueBroker,
     Task,
 )
 
 PATIENCE_SECONDS = 60
-
-
-@dataclass
-class Outcome:
-    """One line of the table."""
-
-    connections: int
-    messages: int
-    size: int  # bytes, both ways
-    note: str
-    seconds: float = 0.0
-
-
-def check(fact: bool, promise: str) -> None:
-    if not fact:
-        raise SystemExit(f"demo failed: {promise}")
 
 
 # --- level 1: threads and blocking channels ----------------------------------------------------
@@ -255,54 +233,3 @@ def refusals_and_force(progress: Callable[[float], None]) -> Outcome:
     check(isinstance(aborted, Aborted) and len(aborted.undelivered) == 100, "an abort lists them")
     check(isinstance(refused, PortNotBound), "an unbound port is refused with that reason")
     return Outcome(1, 100, 190, "aborted: all 100 listed as undelivered; unbound port refused")
-
-
-# --- the frame -----------------------------------------------------------------------------------
-
-
-def show_progress(scene: str, part: float) -> None:
-    if sys.stderr.isatty():
-        filled = int(part * 24)
-        print(f"\r  {scene:<44} [{'#' * filled:<24}]", end="", file=sys.stderr, flush=True)
-
-
-SCENES: list[tuple[str, str, Callable[[Callable[[float], None]], Outcome]]] = [
-    ("1 channels", "echo server on threads", lambda _: channels_between_threads()),
-    ("1 channels", "graceful disconnect", lambda _: bytes_in_transit_survive_a_disconnect()),
-    ("2 queues", "full-event echo", lambda bar: many_queues(QueueBroker, 2000, 50, bar)),
-    (
-        "2 queues",
-        "mixed: threads and events",
-        lambda bar: many_queues(MixedQueueBroker, 100, 200, bar),
-    ),
-    ("2 queues", "thread to asyncio", lambda _: a_thread_and_a_coroutine()),
-    ("2 queues", "refusal and abort", refusals_and_force),
-]
-
-
-def main() -> None:
-    rows = []
-    print("Hocket: every message accounted for, at every level.\n", flush=True)
-    for level, scene, play in SCENES:
-        show_progress(scene, 0.0)
-        started = perf_counter()
-        outcome = play(lambda part, scene=scene: show_progress(scene, part))  # type: ignore[misc]
-        outcome.seconds = perf_counter() - started
-        rows.append((level, scene, outcome))
-    if sys.stderr.isatty():
-        print("\r" + " " * 76 + "\r", end="", file=sys.stderr)
-    print(
-        f"{'level':<11}{'what':<27}{'connections':>11}{'messages':>10}{'MB':>7}{'seconds':>9}  "
-        "result"
-    )
-    for level, scene, o in rows:
-        print(
-            f"{level:<11}{scene:<27}{o.connections:>11,}{o.messages:>10,}"
-            f"{o.size / 1e6:>7.1f}{o.seconds:>9.2f}  {o.note}"
-        )
-    left = [t.name for t in threading.enumerate() if t is not threading.main_thread()]
-    print(f"\nThreads left behind: {len(left)}. Next: README.md, docs/guide/, make bench-local.")
-
-
-if __name__ == "__main__":
-    main()

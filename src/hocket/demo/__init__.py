@@ -1,0 +1,1 @@
+"""`make demo`: each level at work on this machine."""

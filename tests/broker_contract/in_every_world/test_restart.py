@@ -1,0 +1,217 @@
+"""A broker that ends and comes back: what was acknowledged is there, and clients go on."""
+
+from __future__ import annotations
+
+import pytest
+
+import hocket
+from hocket import errors
+from tests.broker_contract.in_every_world.worlds import only, take, values
+from tests.e2e.server import ServerProcess
+from tests.support import Running
+
+
+@only("embedded")
+def test_an_embedded_broker_finds_everything_again(world, tmp_path):
+    path = tmp_path / "data"
+    with world.embedded(path) as client:
+        client.create_topic("kept", partitions=2, memory_retention="3m", durability="memory")
+        client.create_topic("gone")
+        client.delete_topic("gone")
+        with client.producer("kept") as producer:
+            for number in range(100):
+                producer.send(b"%d" % number, key=b"k", headers={"n": b"%d" % number}, partition=1)
+        with client.subscribe("kept", index="i", hold_retention=True) as messages:
+            take(messages, 30)[-1].ack()
+        config = client.describe("kept").config
+    with world.embedded(path) as client:
+        assert client.topics() == ["kept"]
+        assert client.describe("kept").config == config
+        assert [each.end for each in client.describe("kept").partitions] == [0, 100]
+        (index,) = client.indexes("kept")
+        assert (index.name, index.hold_retention, index.lag) == ("i", True, 70)
+        with client.subscribe("kept", index="i") as messages:
+            found = take(messages, 70)
+        assert values(found) == [b"%d" % number for number in range(30, 100)]
+        assert found[0].headers == {"n": b"30"}
+        assert client.publish("kept", b"next", partition=1).offset == 100
+
+
+@only("embedded")
+def test_again_and_again(world, tmp_path):
+    for life in range(4):
+        with world.embedded(tmp_path / "data") as client:
+            client.create_topic("t", exist_ok=True)
+            assert client.publish("t", b"%d" % life).offset == life
+            with client.subscribe("t") as messages:
+                found = values(take(messages, life + 1))
+            assert found == [b"%d" % number for number in range(life + 1)]
+
+
+@only("embedded")
+def test_two_brokers_cannot_have_one_directory(world, tmp_path):
+    with world.embedded(tmp_path / "data") as client:
+        with pytest.raises(errors.DataDirectoryInUse, match="data"):
+            world.embedded(tmp_path / "data")
+        client.create_topic("t")
+    with world.embedded(tmp_path / "data") as client:
+        assert client.topics() == ["t"]
+
+
+@only("embedded")
+def test_closing_the_client_of_an_embedded_broker_ends_everything(world, tmp_path):
+    client = world.embedded(tmp_path / "data")
+    client.create_topic("t")
+    producer = client.producer("t", linger=60)
+    producer.send(b"x")
+    messages = client.subscribe("t", index="i")
+    client.close()
+    for late in (
+        lambda: client.publish("t", b"y"),
+        client.topics,
+        lambda: client.subscribe("t"),
+        lambda: client.producer("t"),
+        lambda: producer.send(b"y"),
+        lambda: messages.receive(1),
+    ):
+        with pytest.raises(errors.Closed):
+            late()
+    client.close()
+    with world.embedded(tmp_path / "data") as client:
+        assert client.describe("t").partitions[0].end == 1
+
+
+@pytest.fixture
+def server(tmp_path):
+    with ServerProcess(tmp_path / "data") as server:
+        yield server
+
+
+def restart(server: ServerProcess) -> None:
+    assert server.terminate() == 0
+    server.start()
+
+
+@only("served")
+def test_clients_go_on_by_themselves(world, server):
+    with world.connect(server.address) as client:
+        client.create_topic("t", partitions=2)
+        with (
+            client.producer("t", linger=0.001) as producer,
+            client.subscribe("t", index="i") as indexed,
+            client.subscribe("t") as plain,
+        ):
+            told = {}
+            for life in range(3):
+                futures = {}
+                for number in range(40):
+                    value = b"%d:%d" % (life, number)
+                    futures[value] = producer.send_future(value, key=value)
+                producer.flush(30)
+                told |= {value: future.result(30) for value, future in futures.items()}
+                value = b"one-off %d" % life
+                told[value] = client.publish("t", value)
+                for messages in (indexed, plain):
+                    found = take(messages, 41)
+                    assert len(set(values(found))) == 41
+                    for message in found:
+                        position = told[message.value]
+                        assert (message.partition, message.offset) == position[1:]
+                        if messages is indexed:
+                            message.ack()
+                indexed.commit()
+                if life < 2:
+                    restart(server)
+        assert client.lag("t", "i") == 0
+        assert sum(each.end for each in client.describe("t").partitions) == len(told) == 123
+
+
+@only("served")
+def test_what_is_sent_while_the_broker_is_away_is_delivered_when_it_is_back(world, server):
+    with world.connect(server.address) as client:
+        client.create_topic("t")
+        client.publish("t", b"before")
+        with client.producer("t") as producer, client.subscribe("t") as messages:
+            assert server.terminate() == 0
+            for number in range(100):
+                producer.send(b"%d" % number)
+            with (
+                Running(client.publish, "t", b"published", timeout=30) as publishing,
+                Running(producer.flush, 30) as flushing,
+            ):
+                server.start()
+                flushing.result()
+                publishing.result()
+            found = values(take(messages, 102))
+        sent = [b"%d" % number for number in range(100)]
+        assert found[0] == b"before"
+        assert [value for value in found if value in set(sent)] == sent
+        assert found.count(b"published") == 1
+
+
+@only("served")
+def test_whoever_waits_for_a_message_waits_on(world, server):
+    with world.connect(server.address) as client, world.connect(server.address) as other:
+        client.create_topic("t")
+        with client.subscribe("t", index="i") as messages:
+            with Running(messages.receive, 30) as waiting:
+                restart(server)
+                other.publish("t", b"x", timeout=30)
+                assert waiting.result().value == b"x"
+
+
+@only("served")
+def test_acks_that_were_not_confirmed_are_sent_again(world, server):
+    with world.connect(server.address) as client:
+        client.create_topic("t")
+        for number in range(5):
+            client.publish("t", b"%d" % number)
+        with client.subscribe("t", index="i") as messages:
+            found = take(messages, 5)
+            assert server.terminate() == 0
+            found[3].ack()
+            server.start()
+            messages.commit(30)
+            assert client.lag("t", "i", timeout=30) == 1
+
+
+@only("served")
+def test_partitions_that_came_while_a_reader_was_away_are_read_from_their_beginning(world, server):
+    """A subscription that began at the end still sees every message that came afterwards."""
+    with world.connect(server.address) as client:
+        client.create_topic("t")
+        with client.subscribe("t", start="latest") as messages:
+            assert server.terminate() == 0
+            with hocket.embedded(server.data) as meanwhile:
+                meanwhile.alter_topic("t", partitions=2)
+                meanwhile.publish("t", b"new", partition=1)
+            server.start()
+            assert messages.receive(5).value == b"new"
+
+
+@only("served")
+def test_with_the_broker_away_every_call_ends_in_its_time(world, server):
+    with world.connect(server.address) as client:
+        client.create_topic("t")
+        client.publish("t", b"x")
+        assert server.terminate() == 0
+        with pytest.raises((errors.Timeout, errors.NoConnection)) as unpublished:
+            client.publish("t", b"x", timeout=0.2)
+        for call in (
+            lambda: client.describe("t", timeout=0.2),
+            lambda: client.create_topic("u", timeout=0.2),
+            lambda: client.subscribe("t", timeout=0.2),
+            lambda: client.producer("t", timeout=0.2),
+        ):
+            with pytest.raises((errors.Timeout, errors.NoConnection, errors.ReplyLost)) as caught:
+                call()
+            assert "0.2" in str(caught.value) or "connection" in str(caught.value)
+        server.start()
+        assert client.topics(timeout=30) == ["t"]
+        client.publish("t", b"behind it", timeout=30)
+        with client.subscribe("t") as messages:
+            found = values(take(messages, client.describe("t").partitions[0].end))
+        if unpublished.value.may_have_happened:  # it had left before the loss was noticed
+            assert found in ([b"x", b"behind it"], [b"x", b"x", b"behind it"])
+        else:
+            assert found == [b"x", b"behind it"]
