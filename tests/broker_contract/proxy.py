@@ -27,6 +27,7 @@ class Proxy:
         self.losing = False
         self.closed = False
         self.cuts = 0
+        self.answers = 0  # pieces that came from the broker since the last cut
         self._ending = False
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -56,6 +57,7 @@ class Proxy:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
                     sock.shutdown(socket.SHUT_RDWR)
         self.cuts += len(pairs)
+        self.answers = 0
         return len(pairs)
 
     def _accept(self) -> None:
@@ -81,6 +83,7 @@ class Proxy:
     def _carry(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
+                self.answers += answers
                 if not (answers and self.losing):
                     sink.sendall(data)
         for sock in (source, sink):

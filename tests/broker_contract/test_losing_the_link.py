@@ -47,12 +47,15 @@ def stored(client, topic):
         return [sub.receive(timeout=20).value for _ in range(end)]
 
 
-def keep_cutting(proxy, times, until_done):
-    """Cut whenever there is something to cut, so many times; then let it come to its end."""
-    for _ in range(times):
-        until(lambda: until_done() or proxy.cut())
-        if until_done():
-            return
+CUTS = 6  # each is followed by a longer wait than the one before
+ANSWERS = 5  # from one cut to the next
+
+
+def keep_cutting(proxy, is_done):
+    """Cut in the middle of things, a few times; then let it come to its end."""
+    for _ in range(CUTS):
+        until(lambda: is_done() or proxy.answers >= ANSWERS)
+        proxy.cut()
 
 
 def test_a_producer_loses_nothing_and_repeats_nothing(proxy, direct, topic):
@@ -68,8 +71,8 @@ def test_a_producer_loses_nothing_and_repeats_nothing(proxy, direct, topic):
         done.append(True)
 
     with Running(produce):
-        keep_cutting(proxy, 15, lambda: done)
-    assert proxy.cuts >= 5
+        keep_cutting(proxy, lambda: done)
+    assert proxy.cuts >= CUTS
     assert stored(direct, topic) == [b"%d" % n for n in range(3000)]
 
 
@@ -86,7 +89,7 @@ def test_futures_tell_the_right_positions_in_spite_of_it(proxy, direct, topic):
             done.extend(future.result(timeout=30) for future in futures)
 
     with Running(produce):
-        keep_cutting(proxy, 10, lambda: done)
+        keep_cutting(proxy, lambda: done)
     assert [position.offset for position in done] == list(range(300))
     assert stored(direct, topic) == [b"%d" % n for n in range(300)]
 
@@ -100,7 +103,7 @@ def test_publishes_are_stored_once(proxy, direct, topic):
                 positions.append(client.publish(topic, b"%d" % n))
 
     with Running(publish) as publishing:
-        keep_cutting(proxy, 10, lambda: publishing.done)
+        keep_cutting(proxy, lambda: publishing.done)
     assert stored(direct, topic) == [b"%d" % n for n in range(60)]
     assert [position.offset for position in positions] == list(range(60))
 
@@ -148,29 +151,32 @@ def test_a_subscription_hands_out_each_message_once_in_order(proxy, direct, topi
                     return
 
     with Running(consume) as consuming:
-        keep_cutting(proxy, 15, lambda: consuming.done)
-    assert proxy.cuts >= 5
+        keep_cutting(proxy, lambda: consuming.done)
+    assert proxy.cuts >= CUTS
     assert found == list(range(5000))
     assert direct.lag(topic, "i") == 0
 
 
 def test_what_is_sent_while_the_broker_is_away_arrives(proxy, direct, topic):
-    with hocket.connect(proxy.url) as client, client.producer(topic) as producer:
-        with client.subscribe(topic) as sub:
-            proxy.closed = True
-            proxy.cut()
-            producer.send(b"patient")
-            with pytest.raises((Timeout, NoConnection)):
-                client.publish(topic, b"impatient", timeout=0.05)
-            with pytest.raises(Timeout):
-                producer.flush(timeout=0.05)
-            with pytest.raises(Timeout):
-                sub.receive(timeout=0.05)
-            with pytest.raises(NoConnection):
-                client.topics(timeout=0.05)
-            proxy.closed = False
-            producer.flush(timeout=30)
-            assert sub.receive(timeout=30).value == b"patient"
+    with (
+        hocket.connect(proxy.url) as client,
+        client.producer(topic) as producer,
+        client.subscribe(topic) as sub,
+    ):
+        proxy.closed = True
+        proxy.cut()
+        producer.send(b"patient")
+        with pytest.raises((Timeout, NoConnection)):
+            client.publish(topic, b"impatient", timeout=0.05)
+        with pytest.raises(Timeout):
+            producer.flush(timeout=0.05)
+        with pytest.raises(Timeout):
+            sub.receive(timeout=0.05)
+        with pytest.raises(NoConnection):
+            client.topics(timeout=0.05)
+        proxy.closed = False
+        producer.flush(timeout=30)
+        assert sub.receive(timeout=30).value == b"patient"
 
 
 def test_a_close_without_a_broker_is_over_in_its_time(proxy, direct, topic):
@@ -203,16 +209,18 @@ def test_asyncio(proxy, direct, topic):
                 found.append(int(message.value))
                 await message.ack()
                 if len(found) == 2000:
-                    return found
+                    break
+            return found
 
     async def main():
         async with hocket.aio.connect(proxy.url) as client:
             working = asyncio.gather(produce(client), consume(client))
-            for _ in range(10):
-                await until_async(lambda: working.done() or proxy.cut())
+            for _ in range(CUTS):
+                await until_async(lambda: working.done() or proxy.answers >= ANSWERS)
+                proxy.cut()
             return (await working)[1]
 
     assert run(main()) == list(range(2000))
-    assert proxy.cuts >= 5
+    assert proxy.cuts >= CUTS
     assert stored(direct, topic) == [b"%d" % n for n in range(2000)]
     assert direct.lag(topic, "i") == 0

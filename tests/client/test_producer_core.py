@@ -694,7 +694,7 @@ def test_what_was_taken_before_closing_is_cut_and_later_ones_are_told():
     with pytest.raises(Closed):
         one.send_plain(b"late")
     late = bytes(bytearray(b"late"))
-    lane.append(late)  # as a thread does that had looked at the room before
+    lane.items.append(late)  # as a thread does that had looked at the room before
     with pytest.raises(Closed):
         one.core.wake_for(lane, late)
     assert lane.items == []

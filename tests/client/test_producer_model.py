@@ -22,7 +22,7 @@ from hocket.model import Limits, Position, partition_of
 from tests.client.scripted import ModelBroker, Stage
 from tests.support import LONG
 
-SEEDS = range(400 if LONG else 60)
+SEEDS = range(400 if LONG else 40)
 STEPS = 600
 
 

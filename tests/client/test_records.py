@@ -108,9 +108,9 @@ def test_a_restamped_batch_differs_in_its_stamp_alone():
 def test_a_lane_drops_only_what_was_taken():
     lane = Lane(0, room=10)
     for record in (b"a", b"b"):
-        lane.append(record)
+        lane.items.append(record)
     taken = lane.take()
-    lane.append(b"c")  # by another thread, meanwhile
+    lane.items.append(b"c")  # by another thread, meanwhile
     lane.drop(len(taken))
     assert (taken, lane.items) == ([b"a", b"b"], [b"c"])
 
@@ -118,8 +118,8 @@ def test_a_lane_drops_only_what_was_taken():
 def test_a_record_is_taken_back_by_identity():
     lane = Lane(0, room=10)
     first, second = bytes(bytearray(b"equal")), bytes(bytearray(b"equal"))
-    lane.append(first)
-    lane.append(second)
+    lane.items.append(first)
+    lane.items.append(second)
     assert lane.take_back(first)
     assert lane.items[0] is second
     assert not lane.take_back(first)

@@ -207,6 +207,16 @@ def test_batches_and_messages_may_be_mixed():
     assert one.core.next_batch() is None
 
 
+def test_a_batch_of_what_is_left_holds_only_what_no_other_thread_has_drawn():
+    one = Reading()
+    one.deliver(numbers(0, 10))
+    one.read(2)
+    ready = list(one.core.inbound.ready)
+    one.core.inbound.ready = iter(ready[:3] + ready[4:])  # another has drawn 5 meanwhile
+    first, second = one.core.next_batch(), one.core.next_batch()
+    assert (first.values(), second.values()) == (numbers(2, 5), numbers(6, 10))
+
+
 def test_a_gap_that_nobody_announced_costs_the_link_and_is_asked_for_again():
     one = Reading()
     one.deliver(numbers(0, 2))
@@ -238,6 +248,17 @@ def test_a_damaged_batch_is_never_handed_out():
     for _ in range(2):
         with pytest.raises(CorruptData):
             one.core.next_message()
+
+
+def test_partitions_that_came_while_it_was_away_are_read_from_their_beginning():
+    one = Reading(index="", start=Start("latest"))
+    assert one.asked.start == Start("latest")
+    one.stage.lose()
+    one.stage.come_back()
+    asked = one.opened(((0, 0), (1, 0)), handle=2)
+    assert asked.start == Start("earliest")
+    one.deliver([b"new"], partition=1, handle=2)
+    assert one.values() == [b"new"]
 
 
 # --- credit --------------------------------------------------------------------------------------

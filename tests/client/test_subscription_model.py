@@ -17,7 +17,7 @@ from hocket.frames import packed
 from tests.client.scripted import Stage, pairs, stored
 from tests.support import LONG
 
-SEEDS = range(400 if LONG else 60)
+SEEDS = range(400 if LONG else 40)
 CREDIT = 3000
 
 

@@ -14,16 +14,19 @@ import pytest
 
 import hocket
 from hocket import frames
+from hocket.client.admin import Call
 from hocket.client.tls import client_context
 from hocket.errors import (
     BadName,
     Closed,
     NoConnection,
     NotAllowed,
+    OutOfRange,
     ReplyLost,
     Timeout,
     WrongVersion,
 )
+from hocket.model import Start
 from tests.client.certificates import written
 from tests.client.sockets import ScriptedServer, usual
 from tests.support import Running, run, until, until_async, wait_parked
@@ -289,6 +292,26 @@ def test_an_answer_that_is_lost():
         server.cut()
         assert creating.failure(ReplyLost).may_have_happened
         assert listing.result() == []  # which only reads, and so was asked again
+
+
+def test_a_request_that_fits_no_frame_costs_nobody_else_the_link():
+    call = Call(
+        frames.FindOffsets(0, "t", Start("offset", 2**70)), lambda answer: answer, frames.Offsets
+    )
+    with ScriptedServer() as server:
+        with hocket.connect(server.url) as client:
+            with pytest.raises(OutOfRange, match="does not fit"):
+                client._engine.call(call, 5)
+            client.ping()
+
+        async def main():
+            async with hocket.aio.connect(server.url) as client:
+                with pytest.raises(OutOfRange, match="does not fit"):
+                    await client._engine.call(call, 5)
+                await client.ping()
+
+        run(main())
+        assert server.kinds() == ["Hello", "Ping"] * 2
 
 
 def test_it_comes_back_by_itself():

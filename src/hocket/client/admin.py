@@ -34,6 +34,7 @@ from hocket.model import (
 )
 
 T = TypeVar("T")
+_NUMBER_MAX = 2**63 - 1
 Duration = str | int | float
 Size = str | int
 StartLike = Start | str | int | datetime
@@ -106,9 +107,18 @@ def describe(name: str) -> Call[TopicDescription]:
     )
 
 
+def checked_start(start: StartLike) -> Start:
+    found = Start.of(start)
+    if not 0 <= found.value <= _NUMBER_MAX:
+        raise OutOfRange(
+            f"an offset or a time lies between 0 and 2**63 - 1 (microseconds), not {start!r}"
+        )
+    return found
+
+
 def find_offsets(topic: str, start: StartLike) -> Call[list[int]]:
     return Call(
-        frames.FindOffsets(0, check_name(topic), Start.of(start)),
+        frames.FindOffsets(0, check_name(topic), checked_start(start)),
         lambda answer: unpacked(answer.offsets),
         frames.Offsets,
     )
@@ -148,7 +158,7 @@ def seek(topic: str, index: str, to: StartLike, partition: int | None) -> Call[l
     # Sent again if its answer is lost: to put it where it is does no harm.
     return Call(
         frames.SeekIndex(
-            0, check_name(topic), index, Start.of(to), -1 if partition is None else partition
+            0, check_name(topic), index, checked_start(to), -1 if partition is None else partition
         ),
         lambda answer: unpacked(answer.offsets),
         frames.Offsets,
@@ -189,7 +199,7 @@ def configured(
     if memory_retention is not None:
         changes["memory_retention_us"] = duration_us(memory_retention, "memory_retention")
     if memory_bytes is not None:
-        changes["memory_bytes_max"] = size_bytes(memory_bytes, "memory_bytes")
+        changes["memory_bytes_max"] = _size(memory_bytes, "memory_bytes")
     if disk_retention is not None:
         forever = disk_retention in ("forever", math.inf)
         changes["disk_retention_us"] = (
@@ -197,14 +207,21 @@ def configured(
         )
     if disk_bytes is not None:
         unlimited = disk_bytes in ("unlimited", math.inf)
-        changes["disk_bytes_max"] = None if unlimited else size_bytes(disk_bytes, "disk_bytes")
+        changes["disk_bytes_max"] = None if unlimited else _size(disk_bytes, "disk_bytes")
     if durability is not None:
         if durability not in ("quorum", "memory"):
             raise OutOfRange(f"durability must be 'quorum' or 'memory', not {durability!r}")
         changes["durability"] = durability
     if segment_bytes is not None:
-        changes["segment_bytes_max"] = size_bytes(segment_bytes, "segment_bytes")
+        changes["segment_bytes_max"] = _size(segment_bytes, "segment_bytes")
     return replace(config, **changes)
+
+
+def _size(size: Size, what: str) -> int:
+    found = size_bytes(size, what)
+    if found > _NUMBER_MAX:
+        raise OutOfRange(f"{what} must be less than 2**63 bytes, not {size!r}")
+    return found
 
 
 def _check_int(number: object, what: str, least: int, most: int) -> int:

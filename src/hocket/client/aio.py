@@ -18,7 +18,7 @@ from hocket.client.embedded import EmbeddedConnector, start_broker
 from hocket.client.lane import Outcome
 from hocket.client.link import Connector
 from hocket.client.opening import Opening
-from hocket.client.options import producer_options, subscription_options
+from hocket.client.options import check_callback, producer_options, subscription_options
 from hocket.client.session import closed
 from hocket.client.tls import Path, context_for
 from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
@@ -63,7 +63,12 @@ def embedded(path: str | PathLike[str] | None = None) -> Opening[AsyncClient]:
     async def open_client() -> AsyncClient:
         loop = asyncio.get_running_loop()
         # Opening and closing a broker reads and syncs files: not for the loop's thread.
-        broker, end = await loop.run_in_executor(None, start_broker, path)
+        starting = loop.run_in_executor(None, start_broker, path)
+        try:
+            broker, end = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(_end_again)
+            raise
 
         async def close() -> None:
             await loop.run_in_executor(None, end)
@@ -76,6 +81,12 @@ def embedded(path: str | PathLike[str] | None = None) -> Opening[AsyncClient]:
         return await client._open(None)
 
     return Opening(open_client)
+
+
+def _end_again(starting: asyncio.Future[tuple[Any, Callable[[], None]]]) -> None:
+    """Nobody wants the broker that was being started."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.get_loop().run_in_executor(None, starting.result()[1])
 
 
 class AsyncClient:
@@ -297,6 +308,7 @@ class AsyncClient:
             codec=codec,
             delivery_timeout=delivery_timeout,
         )
+        check_callback(on_delivery, "on_delivery")
         seconds = check_timeout(send_timeout, "send_timeout")
         opening_timeout = check_timeout(timeout)
         check_name(topic)

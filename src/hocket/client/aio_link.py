@@ -88,8 +88,10 @@ class AioLink(asyncio.BufferedProtocol):
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         try:
             buffers = self._wire.send(frame, payload)
-        except HocketError as error:
-            self._fail(error)
+        except HocketError:
+            if self._wire.error is None:
+                raise
+            self._fail(self._wire.error)  # it has failed before, or now for good
             return
         if not self._unsent:  # all that is sent in one turn of the loop leaves together
             self._loop.call_soon(self.flush)

@@ -78,13 +78,13 @@ class AsyncProducer:
         partition: int | None = None,
     ) -> None:
         """Take a message to be delivered soon; waits only while the window is full."""
-        plain = headers is None and key is None and timestamp is partition is None
+        plain = key is None and headers is None and timestamp is None and partition is None
         if plain and type(value) is bytes:
             lane = self._core.sticky
             room = lane.room - len(value) - RECORD_BYTES
             if room >= 0:
                 lane.room = room
-                lane.append(value)
+                lane.items.append(value)
                 if not lane.awake:
                     self._core.wake_for(lane, value)
                 return

@@ -136,13 +136,13 @@ class Inbound:
 
     def take_batch(self) -> MessageBatch | None:
         """What is left of the messages in `ready`, or of the next batch; None: nothing now."""
-        left = len(list(self.ready))
+        left = self._take_run()
         self.settle_ready()
         if left:
             assert self._ready_place is not None
             assert self._ready_batch is not None
-            place, batch, end = self._ready_place, self._ready_batch, self._ready_end
-            start = end - left
+            place, batch = self._ready_place, self._ready_batch
+            start, end = left[0].offset, left[-1].offset + 1
         elif self._turns:
             place = self._turns[0]
             batch = place.head()
@@ -151,6 +151,13 @@ class Inbound:
         else:
             return None
         return self._batch(self._message, batch, start, end, self._topic, place)
+
+    def _take_run(self) -> list[Message]:
+        """From `ready`, as many as stand side by side: others may be drawing from it too."""
+        drawn = list(self.ready)
+        run = [each for at, each in enumerate(drawn) if each.offset == drawn[0].offset + at]
+        self.ready = iter(drawn[len(run) :])
+        return run
 
     def _handed_out(self, place: Place, end: int, batch: Batch) -> int:
         """Returns the size of the batch if that was the end of it, else 0."""

@@ -15,7 +15,6 @@ becomes a little larger; everything exact is decided when the batch is cut.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
@@ -93,14 +92,13 @@ class Outgoing:
 
 class Lane:
     __slots__ = (
-        "append", "awake", "begun_us", "items", "mixed", "partition", "paused", "queue", "room",
+        "awake", "begun_us", "items", "mixed", "partition", "paused", "queue", "room",
         "sent", "start",
     )  # fmt: skip
 
     def __init__(self, partition: int, room: int, start: int = 0) -> None:
         self.partition = partition
         self.items: list[bytes | Record] = []
-        self.append: Callable[[bytes | Record], None] = self.items.append
         self.room = room
         self.awake = False
         self.mixed = False  # the last batch had more than values; a guess for the next one

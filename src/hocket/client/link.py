@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 class Link(Protocol):
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        """Queue a frame. Never waits and never raises: a link that is gone is reported as lost."""
+        """Queue a frame. Never waits; a link that is gone is reported as lost, later.
+
+        Raises a HocketError if this cannot be sent at all; then nothing has happened.
+        """
 
     def flush(self) -> None:
         """Write what can be written without waiting; the rest follows by itself."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hocket.client.admin import StartLike
+from hocket.client.admin import StartLike, checked_start
 from hocket.client.pusher import ProducerOptions
 from hocket.client.subscription_core import SubscriptionOptions
 from hocket.client.waiters import seconds_us
 from hocket.errors import BadName, OutOfRange, WrongType
-from hocket.model import MESSAGE_BYTES_MAX, PARTITIONS_MAX, Start, check_name, size_bytes
+from hocket.model import MESSAGE_BYTES_MAX, PARTITIONS_MAX, check_name, size_bytes
 from hocket.wire import codec as codecs
 
 _OFFSET_MAX = 2**63 - 1
@@ -32,12 +32,15 @@ def producer_options(
     window = size_bytes(window_bytes, "window_bytes")
     if window < 1:
         raise OutOfRange(f"window_bytes must be 1 or more, not {window}")
+    delivery_us = seconds_us(delivery_timeout, "delivery_timeout")
+    if not delivery_us:
+        raise OutOfRange("delivery_timeout must be more than 0 seconds: nothing is delivered in 0")
     return ProducerOptions(
         linger_us=seconds_us(linger, "linger"),
         batch_bytes=size,
         window_bytes=window,
         codec=codec,
-        delivery_us=seconds_us(delivery_timeout, "delivery_timeout"),
+        delivery_us=delivery_us,
     )
 
 
@@ -60,21 +63,35 @@ def subscription_options(
     credit = size_bytes(credit_bytes, "credit_bytes")
     if credit < 1:
         raise OutOfRange(f"credit_bytes must be 1 or more, not {credit}")
-    pairs = sorted(dict(positions or {}).items())
+    if positions is not None and not isinstance(positions, Mapping):
+        raise WrongType(f"positions must map partitions to offsets, not be {positions!r:.80}")
     return SubscriptionOptions(
         index=index or "",
         mode=mode,  # type: ignore[arg-type]
-        start=Start.of(start),
-        partitions=tuple(
-            _number(each, "a partition", PARTITIONS_MAX - 1) for each in partitions or ()
-        ),
+        start=checked_start(start),
+        partitions=() if partitions is None else _partitions(partitions),
         positions=tuple(
             (_number(p, "a partition", PARTITIONS_MAX - 1), _number(at, "a position", _OFFSET_MAX))
-            for p, at in pairs
+            for p, at in (positions or {}).items()
         ),
         hold_retention=bool(hold_retention),
         credit_bytes=credit,
     )
+
+
+def _partitions(partitions: Iterable[int]) -> tuple[int, ...]:
+    try:
+        found = tuple(partitions)
+    except TypeError:
+        raise WrongType(f"partitions must be a list of numbers, not {partitions!r:.80}") from None
+    if not found:
+        raise OutOfRange("partitions is an empty list; leave it out to read all of them")
+    return tuple(_number(each, "a partition", PARTITIONS_MAX - 1) for each in found)
+
+
+def check_callback(callback: object, what: str) -> None:
+    if callback is not None and not callable(callback):
+        raise WrongType(f"{what} must be a function or None, not {callback!r:.80}")
 
 
 def check_offset(offset: object) -> int:

@@ -90,14 +90,14 @@ class Producer:
         once, Timeout after `send_timeout`, and Closed; then the message was not taken. A message
         that is taken and cannot be delivered is reported by `flush`, `close` and `on_delivery`.
         """
-        # The usual cases take no lock: see `lane` for why that is safe.
-        if headers is None and timestamp is partition is None and type(value) is bytes:
+        # The usual cases take no lock: see `lane` for why that is safe. Every line here counts.
+        if headers is None and timestamp is None and partition is None and type(value) is bytes:
             if key is None:
                 lane = self._core.sticky
                 room = lane.room - len(value) - RECORD_BYTES
                 if room >= 0:
                     lane.room = room
-                    lane.append(value)
+                    lane.items.append(value)
                     if not lane.awake:
                         self._wake(lane, value)
                     return
@@ -108,7 +108,7 @@ class Producer:
                 if room >= 0:
                     lane.room = room
                     record = (value, key, None, None, None)
-                    lane.append(record)
+                    lane.items.append(record)
                     if not lane.awake:
                         self._wake(lane, record)
                     return

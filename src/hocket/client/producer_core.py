@@ -66,7 +66,7 @@ class ProducerCore(Pusher):
             return False
         chosen.room -= size
         # A value alone goes as one, or it alone would make its whole batch a mixed one.
-        chosen.append(record[0] if record[1:] == VALUE_ALONE else record)
+        chosen.items.append(record[0] if record[1:] == VALUE_ALONE else record)
         if not chosen.awake:
             self.wake(chosen)
         return True

@@ -299,8 +299,13 @@ class Session:
             raise again(self.failure)
 
     def _send(self, request: Request) -> None:
-        request.left = True
-        self.send(request.frame, request.payload)
+        try:
+            self.send(request.frame, request.payload)
+        except HocketError as error:  # it cannot be put into a frame; nothing has left
+            self.cancel(request)
+            request.answer(error)
+        else:
+            request.left = True
 
     def _answered(self, frame: Frame) -> None:
         request = self._pending.pop(frame.request, None)

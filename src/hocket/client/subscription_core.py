@@ -119,8 +119,9 @@ class SubscriptionCore:
 
     def link_up(self) -> None:
         options = self.options
-        positions = options.positions
+        start, positions = options.start, options.positions
         if self._was_open:
+            start = Start()  # for partitions that came meanwhile: nothing of them was missed
             positions = tuple((place.partition, place.expected) for place in self._places())
         credit = options.credit_bytes - self.inbound.held_bytes
         frame = frames.OpenSubscription(
@@ -128,7 +129,7 @@ class SubscriptionCore:
             self.topic,
             options.index,
             options.mode,
-            options.start,
+            start,
             packed(number for pair in positions for number in pair),
             packed(options.partitions),
             options.hold_retention,

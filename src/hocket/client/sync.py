@@ -12,7 +12,7 @@ from hocket.client.admin import Duration, Size, StartLike
 from hocket.client.engine import Engine
 from hocket.client.lane import Outcome
 from hocket.client.link import Connector
-from hocket.client.options import producer_options, subscription_options
+from hocket.client.options import check_callback, producer_options, subscription_options
 from hocket.client.producer import Producer, Publisher
 from hocket.client.session import closed
 from hocket.client.subscription import Subscription
@@ -255,8 +255,9 @@ class Client:
         A message waits at most `linger` seconds for others to share its batch; with 0 it leaves at
         once, and what is sent while it is on its way gathers. `send` waits only while
         `window_bytes` are not acknowledged, at most `send_timeout`. `on_delivery` is called for
-        each batch with its `Positions`, or with the error. What cannot be delivered within
-        `delivery_timeout` has failed.
+        each batch with its `Positions`, or with the error, on the client's own thread: it may use
+        the client, and must not take long. What cannot be delivered within `delivery_timeout` has
+        failed.
         """
         options = producer_options(
             linger=linger,
@@ -265,6 +266,7 @@ class Client:
             codec=codec,
             delivery_timeout=delivery_timeout,
         )
+        check_callback(on_delivery, "on_delivery")
         producer = Producer(
             self,
             self._engine,

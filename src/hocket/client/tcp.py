@@ -17,7 +17,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from hocket.client.address import Address, Target, reason_of
@@ -106,8 +105,10 @@ class TcpLink:
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         try:
             buffers = self._wire.send(frame, payload)
-        except HocketError as error:
-            self._error = error
+        except HocketError:
+            if self._wire.error is None:
+                raise
+            self._error = self._wire.error  # it has failed before, or now for good
             self._wake()
             return
         if self._tls is not None:
@@ -143,25 +144,22 @@ class TcpLink:
         """False: the socket is full or gone, and the thread will see to the rest."""
         sock, unsent = self._socket, self._unsent
         while unsent:
+            # Others append meanwhile, so it is taken apart and not looked through.
+            buffers = [unsent.popleft() for _ in range(min(len(unsent), BUFFERS_PER_WRITE))]
             try:
-                sent = sock.sendmsg(list(islice(unsent, BUFFERS_PER_WRITE))) if sock else 0
+                sent = sock.sendmsg(buffers) if sock else 0
             except BlockingIOError:
                 sent = 0
             except OSError as error:
                 self._error = NoConnection(f"{self._address}: {reason_of(error)}")
                 self._wake()
                 return False
+            unsent.extendleft(reversed(_rest(buffers, sent)))
             if not sent:
                 if not self._is_full:
                     self._is_full = True
                     self._wake()
                 return False
-            while sent:
-                first = unsent.popleft()
-                if sent < len(first):
-                    unsent.appendleft(first[sent:])
-                    break
-                sent -= len(first)
         self._is_full = False
         return True
 
@@ -309,3 +307,12 @@ class TcpLink:
         with contextlib.suppress(BlockingIOError):
             while self._wake_reader.recv(4096):
                 pass
+
+
+def _rest(buffers: list[memoryview], sent: int) -> list[memoryview]:
+    """What is left of them when so many bytes are gone."""
+    for at, buffer in enumerate(buffers):
+        if sent < len(buffer):
+            return [buffer[sent:], *buffers[at + 1 :]]
+        sent -= len(buffer)
+    return []

@@ -15,7 +15,7 @@ from hocket.core.partition import Origin
 from hocket.core.session import Demand, OpenedSubscription, Session, failure
 from hocket.errors import Fenced, HocketError, OutOfRange, UnknownIndex
 from hocket.frames import Frame, packed, unpacked
-from hocket.model import IndexDescription, IndexPartition
+from hocket.model import IndexDescription, IndexPartition, Start
 from hocket.node.partitions import Hosted
 from hocket.node.parts import Parts, Servant
 
@@ -81,7 +81,10 @@ class Consuming:
             else:
                 self._opened(connection, session, frame, topic, hosted, starts, {})
 
-        self._parts.resolve(connection, frame.request, unknown, frame.start, resolved)
+        start = frame.start
+        if frame.index and self._is_index(topic, frame.index):
+            start = Start()  # only where it has not been yet, and there all is still before it
+        self._parts.resolve(connection, frame.request, unknown, start, resolved)
 
     def _attach(
         self,
@@ -270,10 +273,13 @@ class Consuming:
             )
 
     def _check_index(self, topic: Topic, index: str) -> None:
-        if not any(
-            index in self._parts.partitions[group].core.cursors.leading for group in topic.groups
-        ):
+        if not self._is_index(topic, index):
             raise UnknownIndex(f"topic {topic.name!r} has no index {index!r}")
+
+    def _is_index(self, topic: Topic, index: str) -> bool:
+        return any(
+            index in self._parts.partitions[group].core.cursors.leading for group in topic.groups
+        )
 
     def _begin_operation(
         self, connection: int, waiting: int, finish: Callable[[Operation], None]

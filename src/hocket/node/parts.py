@@ -9,12 +9,14 @@ from functools import partial
 from hocket.core.catalogue import Catalogue
 from hocket.core.session import Demand, Session, failure, offset_of
 from hocket.errors import HocketError
+from hocket.log.model import OffsetDone, ReadResult
 from hocket.log.store import LogStore
 from hocket.model import Start
 from hocket.node.deliveries import Deliveries
 from hocket.node.partitions import Hosted, Partitions
 from hocket.node.settings import NodeSettings
 from hocket.ports import Clock, Network
+from hocket.wire.batch import parse
 
 Servant = Callable[[int, Session, Demand, memoryview], None]
 
@@ -62,9 +64,49 @@ class Parts:
             core = hosted.core
             offset = offset_of(start, log_start=core.start, end=core.high_watermark)
             if offset is None:
-                done = partial(have, number)
-                offset = self.log.offset_at_time(hosted.group, start.value, done)
-            if offset is not None:
+                self._find_time(hosted, start.value, partial(have, number))
+            else:
                 have(number, offset)
         if not wanted:
             found(offsets)
+
+    def _find_time(self, hosted: Hosted, time_us: int, done: OffsetDone) -> None:
+        """The log knows the batch; which of its records it is stands in the batch itself."""
+
+        def batch_found(offset: int | HocketError) -> None:
+            gone = self.partitions.get(hosted.group) is not hosted
+            if isinstance(offset, HocketError) or gone or offset >= hosted.core.high_watermark:
+                done(offset)
+                return
+            try:
+                read = self.log.read(
+                    hosted.group, offset, bytes_max=1, end_offset=offset + 1, done=batch_read
+                )
+            except HocketError as error:
+                done(error)
+                return
+            if read is not None:
+                batch_read(read)
+
+        def batch_read(read: ReadResult | HocketError) -> None:
+            if isinstance(read, HocketError):
+                done(read)
+                return
+            try:
+                offset = first_record_at(read, time_us)
+            except HocketError as error:  # a producer may write nonsense with a right checksum
+                done(error)
+            else:
+                done(offset)
+
+        offset = self.log.offset_at_time(hosted.group, time_us, batch_found)
+        if offset is not None:
+            batch_found(offset)
+
+
+def first_record_at(read: ReadResult, time_us: int) -> int:
+    if not read.slices:
+        return read.end_offset
+    batch = parse(read.slices[0], verify=False)
+    later = (at for at, stamp in enumerate(batch.timestamps()) if stamp >= time_us)
+    return batch.base_offset + next(later, batch.count)

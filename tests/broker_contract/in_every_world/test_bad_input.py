@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from datetime import datetime
 
 import pytest
@@ -94,7 +95,7 @@ CALLS = [
     (OutOfRange, lambda c, t: c.subscribe(t, mode="alone")),
     (OutOfRange, lambda c, t: c.subscribe(t, start="sometime")),
     (OutOfRange, lambda c, t: c.subscribe(t, start=-1)),
-    (OutOfRange, lambda c, t: c.subscribe(t, start=2**70)),
+    (OutOfRange, lambda c, t: c.subscribe(t, start=2**70, timeout=2)),
     (WrongType, lambda c, t: c.subscribe(t, start=1.5)),
     (WrongType, lambda c, t: c.subscribe(t, start=None)),
     (UnknownPartition, lambda c, t: c.subscribe(t, partitions=[1])),
@@ -117,10 +118,11 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("at", range(len(CALLS)))
-def test_it_is_refused_and_nothing_is_changed(world, bad_input_topic, at):
+@pytest.mark.parametrize(
+    ("error", "call"), CALLS, ids=[f"line-{call.__code__.co_firstlineno}" for _, call in CALLS]
+)
+def test_it_is_refused_and_nothing_is_changed(world, bad_input_topic, error, call):
     client, topic = world.client, bad_input_topic
-    error, call = CALLS[at]
     topics, described = client.topics(), client.describe(topic)
     with pytest.raises(error) as caught:
         call(client, topic)
@@ -144,11 +146,10 @@ def test_a_timeout_of_nothing_still_answers(world):
         lambda: client.ping(timeout=0),
         lambda: client.describe(topic, timeout=0),
     ):
-        try:
+        with suppress(TimeoutError):
             call()
-        except TimeoutError as error:
-            assert "0" in str(error)
     client.ping()
+    assert client.publish(topic, b"y", timeout=PATIENCE).offset <= 1
 
 
 @only("served")

@@ -42,7 +42,7 @@ def numbers(messages) -> list[int]:
         (datetime.fromtimestamp(6, UTC), 6),
         (datetime.fromtimestamp(5.5, UTC), 6),
         ("1970-01-01T00:00:07+00:00", 7),
-        (datetime(1960, 1, 1, tzinfo=UTC), 0),
+        (datetime(1970, 1, 1, tzinfo=UTC), 0),
     ],
 )
 @pytest.mark.parametrize("index", [None, "i"])

@@ -87,8 +87,9 @@ def test_without_an_index_there_is_nothing_to_acknowledge(world, client):
 
 def test_indexes_are_described(world, client):
     topic = filled(world, 4, partitions=2)
-    with client.subscribe(topic, index="b", hold_retention=True), client.subscribe(
-        topic, index="a", partitions=[1]
+    with (
+        client.subscribe(topic, index="b", hold_retention=True),
+        client.subscribe(topic, index="a", partitions=[1]),
     ):
         a, b = client.indexes(topic)
         assert (a.name, a.mode, a.hold_retention, a.lag) == ("a", "own", False, 4)

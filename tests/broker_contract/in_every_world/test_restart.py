@@ -153,11 +153,13 @@ def test_what_is_sent_while_the_broker_is_away_is_delivered_when_it_is_back(worl
 def test_whoever_waits_for_a_message_waits_on(world, server):
     with world.connect(server.address) as client, world.connect(server.address) as other:
         client.create_topic("t")
-        with client.subscribe("t", index="i") as messages:
-            with Running(messages.receive, 30) as waiting:
-                restart(server)
-                other.publish("t", b"x", timeout=30)
-                assert waiting.result().value == b"x"
+        with (
+            client.subscribe("t", index="i") as messages,
+            Running(messages.receive, 30) as waiting,
+        ):
+            restart(server)
+            other.publish("t", b"x", timeout=30)
+            assert waiting.result().value == b"x"
 
 
 @only("served")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker_contract.in_every_world.worlds import take, values
+from tests.broker_contract.in_every_world.worlds import EACH_ONCE, take, values
 from tests.support import until
+
+pytestmark = EACH_ONCE
 
 SEGMENT_BYTES = 2048
 SMALL = {"segment_bytes": SEGMENT_BYTES, "disk_bytes": 2 * SEGMENT_BYTES, "memory_retention": 0}

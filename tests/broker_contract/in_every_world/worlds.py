@@ -31,6 +31,16 @@ def only(*kinds: str, style: str = "") -> pytest.MarkDecorator:
     return pytest.mark.parametrize("world", chosen, indirect=True, ids="-".join, scope="session")
 
 
+# For what is the broker's own doing and takes seconds: every kind and every style, once.
+EACH_ONCE = pytest.mark.parametrize(
+    "world",
+    [("embedded", "sync"), ("served", "aio")],
+    indirect=True,
+    ids="-".join,
+    scope="session",
+)
+
+
 class World:
     def __init__(self, kind: str, loop: LoopThread | None, address: str = "") -> None:
         self.kind = kind
