@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
-import hocket.aio
-
 import hocket
+import hocket.aio
 
 _names = itertools.count()
 READY_SECONDS = 30
