@@ -107,3 +107,18 @@ def test_acks_of_many_threads_are_all_counted():
         place.gather_acks()
         assert place.acked == 500 * THREADS
         assert aroused
+
+
+def test_a_thread_that_may_not_wait_is_heard_by_whoever_has_the_lock():
+    """Even if the client's own thread is busy with a callback, which waits for that very frame."""
+    for _ in range(ROUNDS * 5):
+        with hocket.embedded() as client:
+            client.create_topic("t")
+            done = []
+            with client.producer(
+                "t", linger=0, on_delivery=lambda _, c=client, d=done: d.append(c.publish("t", b""))
+            ) as producer:
+                for _ in range(20):
+                    producer.send(b"a")
+                    producer.flush(timeout=20)
+            until(lambda done=done: len(done) == 20)

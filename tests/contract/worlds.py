@@ -19,8 +19,13 @@ PORT = 80
 MEBIBYTE = 1 << 20
 
 
+_of_others: set[threading.Thread] = set()  # what ran before the newest world was made
+
+
 class World:
     def __init__(self, kind: str, pumps: int = 2) -> None:
+        _of_others.clear()
+        _of_others.update(threading.enumerate())
         self.kind = kind
         self.manager = BrokerManager()
         self.errors: list[BaseException] = []  # reported by any pump; see `take_errors`
@@ -150,7 +155,7 @@ def fill(queue: Any, make: Callable[[int], Any], most: int) -> list[Any]:
 def wait_until_all_sleep() -> None:
     for _ in range(2):  # one that slept when we looked may have been woken by one looked at later
         for thread in threading.enumerate():
-            if thread is threading.current_thread() or thread.name.startswith("test:"):
+            if thread in _of_others or thread.name.startswith("test:"):
                 continue
             try:
                 wait_parked(thread)

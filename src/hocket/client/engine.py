@@ -62,12 +62,19 @@ class Engine:
         return self.session
 
     def __exit__(self, *_error: object) -> None:
+        self._leave()
+        # What came while we had the lock, from a thread that could not wait for it, is for us.
+        while self._inbox and self.lock.acquire(blocking=False):
+            try:
+                self._read_inbox()
+            finally:
+                self._leave()
+
+    def _leave(self) -> None:
         link = self.session.link
         self.lock.release()
         if link is not None:
             link.flush()
-        if self._inbox:
-            self._alarm.set()
 
     # --- beginning and end -----------------------------------------------------------------------
 
@@ -109,7 +116,6 @@ class Engine:
         while True:
             self._alarm.clear()
             with self as session:
-                self._read_inbox()
                 session.timers.run_due()
                 delay = session.timers.delay_us()
             while self._jobs:
@@ -148,15 +154,10 @@ class Engine:
                 session.received(link, frame, payload)
 
     def received_outside(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
-        """For a thread that must not wait for our lock: if it is taken, our own thread reads it."""
+        """For a thread that must not wait for our lock: whoever has it reads this, afterwards."""
         self._inbox.append((link, frames))
         if self.lock.acquire(blocking=False):
-            try:
-                self._read_inbox()
-            finally:
-                self.__exit__()
-        else:
-            self._alarm.set()
+            self.__exit__()  # which reads it
 
     def lost(self, link: Link | None, error: HocketError) -> None:
         with self as session:
