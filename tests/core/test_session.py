@@ -82,6 +82,7 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.Hello(7),
         frames.Goodbye(7, "done"),
         frames.Ping(7),
+        frames.Done(7),
         frames.CreateTopic(7, "new", CONFIG),
         frames.AlterTopic(7, "orders", CONFIG),
         frames.DeleteTopic(7, "orders"),
@@ -104,7 +105,6 @@ FROM_BROKERS: dict[type, Frame] = {
     type(frame): frame
     for frame in (
         frames.Welcome(7, 1, "n1", "hocket 0", (), LIMITS),
-        frames.Done(7),
         frames.Failure(7, "busy", "later"),
         frames.Topics(7, ()),
         frames.Offsets(7, b""),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -36,13 +39,13 @@ def start_broker(path: str | PathLike[str] | None) -> tuple[Broker, Callable[[],
     """The broker, and what ends it."""
     from hocket.node.broker import Broker  # late: a client of a broker elsewhere needs none of it
 
-    temporary = tempfile.TemporaryDirectory(prefix="hocket-") if path is None else None
+    temporary = TemporaryPath() if path is None else None
     try:
         broker = Broker(Path(temporary.name if temporary else path or ""))
         broker.start()
     except BaseException:
         if temporary:
-            temporary.cleanup()
+            temporary.remove()
         raise
 
     def end() -> None:
@@ -50,9 +53,23 @@ def start_broker(path: str | PathLike[str] | None) -> tuple[Broker, Callable[[],
             broker.close()
         finally:
             if temporary:
-                temporary.cleanup()
+                temporary.remove()
 
     return broker, end
+
+
+class TemporaryPath:
+    """A directory that is removed when it is dropped, or at exit; but not by a forked child,
+    for which `tempfile.TemporaryDirectory` would remove it while its parent still uses it."""
+
+    def __init__(self) -> None:
+        self.name = tempfile.mkdtemp(prefix="hocket-")
+        self.remove = weakref.finalize(self, _remove, self.name, os.getpid())
+
+
+def _remove(name: str, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(name, ignore_errors=True)
 
 
 class EmbeddedConnector:

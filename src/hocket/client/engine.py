@@ -57,22 +57,25 @@ class Engine:
     # --- the lock --------------------------------------------------------------------------------
 
     def __enter__(self) -> Session:
-        """`with engine:` is `with` its lock; what the cores sent is written at the end."""
-        self.lock.acquire()
+        """For `with engine, engine.lock:`, which writes what the cores sent after letting go.
+
+        The lock is named by itself since only then nothing can come between taking and keeping it:
+        an exception of a signal handler (KeyboardInterrupt) in a method here would leave it taken.
+        """
         return self.session
 
     def __exit__(self, *_error: object) -> None:
-        self._leave()
+        self._flush()
         # What came while we had the lock, from a thread that could not wait for it, is for us.
         while self._inbox and self.lock.acquire(blocking=False):
             try:
                 self._read_inbox()
             finally:
-                self._leave()
+                self.lock.release()
+                self._flush()
 
-    def _leave(self) -> None:
+    def _flush(self) -> None:
         link = self.session.link
-        self.lock.release()
         if link is not None:
             link.flush()
 
@@ -81,7 +84,7 @@ class Engine:
     def start(self, timeout: float | None) -> None:
         self._thread.start()
         try:
-            with self as session:
+            with self as session, self.lock:
                 session.start()
             self.wait_for(
                 self._is_ready,
@@ -99,7 +102,7 @@ class Engine:
 
     def stop(self, error: HocketError) -> None:
         """Close the session and end the threads."""
-        with self as session:
+        with self as session, self.lock:
             session.close(error)
         self._stopped = True
         self._alarm.set()
@@ -115,7 +118,7 @@ class Engine:
     def _run(self) -> None:
         while True:
             self._alarm.clear()
-            with self as session:
+            with self as session, self.lock:
                 session.timers.run_due()
                 delay = session.timers.delay_us()
             while self._jobs:
@@ -123,7 +126,7 @@ class Engine:
             if self._stopped:
                 break
             self._alarm.wait(None if delay is None else delay / 1e6)
-        with self as session:
+        with self as session, self.lock:
             session.close(closed("the client"))
         self._connector.close()
         while self._jobs:
@@ -145,22 +148,21 @@ class Engine:
     # --- links (see link.Listener) ---------------------------------------------------------------
 
     def opened(self, link: Link) -> None:
-        with self as session:
+        with self as session, self.lock:
             session.link_opened(link)
 
     def received(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
-        with self as session:
+        with self as session, self.lock:
             for frame, payload in frames:
                 session.received(link, frame, payload)
 
     def received_outside(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
         """For a thread that must not wait for our lock: whoever has it reads this, afterwards."""
         self._inbox.append((link, frames))
-        if self.lock.acquire(blocking=False):
-            self.__exit__()  # which reads it
+        self.__exit__()  # which reads it if it can
 
     def lost(self, link: Link | None, error: HocketError) -> None:
-        with self as session:
+        with self as session, self.lock:
             self._read_inbox()
             session.link_lost(link, error)
 
@@ -187,7 +189,7 @@ class Engine:
             signal = threading.Lock()
             signal.acquire()
             wake = signal.release
-            with self:
+            with self, self.lock:
                 found = ready()
                 if found is not None:
                     return found
@@ -200,10 +202,10 @@ class Engine:
                 )
             finally:
                 if not woken:
-                    with self:
+                    with self, self.lock:
                         waiters.discard(wake)
             if not woken:
-                with self:
+                with self, self.lock:
                     found = ready()
                     if found is not None:
                         return found
@@ -218,7 +220,7 @@ class Engine:
         """Ask, and wait for the answer."""
         timeout = check_timeout(timeout)
         reply: Reply[Frame | HocketError] = Reply()
-        with self as session:
+        with self as session, self.lock:
             request = session.request(call.frame, reply.put, repeatable=not call.changes)
         try:
             answer = self.wait_for_reply(
@@ -227,7 +229,7 @@ class Engine:
                 lambda: late.unanswered(self.session, request, call.changes, timeout),
             )
         except BaseException:
-            with self as session:
+            with self as session, self.lock:
                 session.cancel(request)
             raise
         outcome = call.outcome(answer)

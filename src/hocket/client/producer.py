@@ -184,7 +184,7 @@ class Producer:
         )
 
     def _wake(self, lane: Lane, record: bytes | Record) -> None:
-        with self._engine:
+        with self._engine, self._engine.lock:
             self._core.wake_for(lane, record)
 
     # --- delivering ------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Producer:
 
     def _deliver(self, timeout: float | None) -> None:
         core = self._core
-        with self._engine:
+        with self._engine, self._engine.lock:
             serial = core.cut_all()
         self._engine.wait_for(
             lambda: core.is_settled(serial) or None,
@@ -209,7 +209,7 @@ class Producer:
             check_timeout(timeout),
             lambda: late.undelivered(core, timeout),
         )
-        with self._engine:
+        with self._engine, self._engine.lock:
             error, core.first_error = core.first_error, None
         if error is not None:
             raise again(error)
@@ -217,24 +217,24 @@ class Producer:
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Deliver what was sent, and let go; raises an error that nobody was told of yet."""
         core = self._core
-        with self._engine:
+        with self._engine, self._engine.lock:
             if isinstance(core.failure, Closed):
                 return
             core.stop_taking()
         try:
             self._deliver(timeout)
         finally:
-            with self._engine:
+            with self._engine, self._engine.lock:
                 core.end(closed("the producer"))
             self._client._forget(self)
 
     def _open(self, timeout: float | None) -> None:
-        with self._engine:
+        with self._engine, self._engine.lock:
             self._core.open()
         try:
             wait_until_open(self._engine, self._core, "producer", timeout)
         except BaseException:
-            with self._engine:
+            with self._engine, self._engine.lock:
                 self._core.end(closed("the producer"))
             raise
 
@@ -281,10 +281,10 @@ class Publisher:
         deadline = Deadline(timeout)
         publication = self._publications.new(timeout)
         record, size = checked(value, key, headers, timestamp, publication)
-        with engine:
+        with engine, engine.lock:
             core = self._publications.core(check_name(topic))
         wait_until_open(engine, core, "topic", deadline.left())
-        with engine:
+        with engine, engine.lock:
             core.offer(core.lane_of(record[1], partition), record, size)
         try:
             outcome = engine.wait_for_reply(
@@ -293,7 +293,7 @@ class Publisher:
                 lambda: late.unpublished(core, core.withdraw(record), timeout),
             )
         except BaseException:
-            with engine:
+            with engine, engine.lock:
                 core.withdraw(record)
             raise
         if isinstance(outcome, HocketError):

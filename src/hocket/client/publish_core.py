@@ -8,6 +8,7 @@ was lost is sent again and stored once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,12 @@ from hocket.model import Position
 
 
 class PublishCore(ProducerCore):
+    forget: Callable[[], object]  # called when it has ended
+
+    def end(self, error: HocketError) -> None:
+        super().end(error)
+        self.forget()
+
     @property
     def in_flight_max(self) -> int:
         return 1
@@ -79,6 +86,7 @@ class Publications:
         core = self._cores.get(topic)
         if core is None or core.failure is not None:
             core = PublishCore(self._session, topic, self._options, _settle)
+            core.forget = partial(self._cores.pop, topic, None)
             core.open()
             self._cores[topic] = core
         return core

@@ -36,7 +36,7 @@ class Subscription:
         self._engine = engine
 
         def arouse(place: Place) -> None:  # knows no `self`: a dropped one can be collected
-            with engine:
+            with engine, engine.lock:
                 core.arouse(place)
 
         core = SubscriptionCore(
@@ -97,7 +97,7 @@ class Subscription:
 
     def receive_nowait(self) -> Message:
         """The next message if it is here already, else WouldBlock."""
-        with self._engine:
+        with self._engine, self._engine.lock:
             message = self._core.next_message()
         if message is None:
             raise WouldBlock(f"no message of topic {self.topic!r} is here yet")
@@ -127,7 +127,7 @@ class Subscription:
         timeout = check_timeout(timeout)
         core = self._core
         core.check_has_index()
-        with self._engine:
+        with self._engine, self._engine.lock:
             acked = core.acked_so_far()
         self._engine.wait_for(
             lambda: core.are_committed(acked) or None,
@@ -140,7 +140,7 @@ class Subscription:
         """Go on with this message of the partition; an index is moved there, durably."""
         timeout = check_timeout(timeout)
         reply: Reply[Frame | HocketError] = Reply()
-        with self._engine:
+        with self._engine, self._engine.lock:
             self._core.seek(partition, check_offset(offset), reply.put)
         answer = self._engine.wait_for_reply(reply, timeout, lambda: late.not_sought(timeout))
         if isinstance(answer, HocketError):
@@ -148,18 +148,18 @@ class Subscription:
 
     def position(self, partition: int) -> int:
         """The offset of the next message of the partition that will be handed out."""
-        with self._engine:
+        with self._engine, self._engine.lock:
             return self._core.inbound.position(partition)
 
     @property
     def partitions(self) -> list[int]:
-        with self._engine:
+        with self._engine, self._engine.lock:
             return sorted(self._core.inbound.places)
 
     @property
     def lag(self) -> int:
         """Messages not handed out yet, as far as the last deliveries tell."""
-        with self._engine:
+        with self._engine, self._engine.lock:
             return self._core.inbound.lag()
 
     @property
@@ -184,14 +184,14 @@ class Subscription:
     def _let_go(self, deadline: Deadline) -> None:
         left = deadline.left()
         reply: Reply[Frame | HocketError] = Reply()
-        with self._engine:
+        with self._engine, self._engine.lock:
             self._core.close(reply.put)
         self._client._forget(self)
         self._engine.wait_for_reply(reply, left, lambda: late.not_closed(left))
 
     def _open(self, timeout: float | None) -> None:
         core = self._core
-        with self._engine:
+        with self._engine, self._engine.lock:
             core.open()
 
         def opened() -> bool | None:
@@ -206,6 +206,6 @@ class Subscription:
                 lambda: late.not_opened(self._engine.session, "subscription", timeout),
             )
         except BaseException:
-            with self._engine:
+            with self._engine, self._engine.lock:
                 core.end(closed("the subscription"))
             raise

@@ -302,8 +302,8 @@ class SubscriptionCore:
 
     def _moved(self, frame: frames.Moved) -> None:
         place = self.inbound.places.get(frame.partition)
-        if place is None:
-            raise ProtocolError(f"partition {frame.partition} was moved, but is not subscribed to")
+        if place is None:  # the topic has grown
+            place = self.inbound.add_place(frame.partition, frame.offset, frame.offset)
         if frame.lost:
             self.lost += frame.lost
             log.warning(

@@ -254,6 +254,10 @@ class Partition:
         pending = _Pending(index, self.end, [(origin, batch.sequence, base)])
         return self._appended(pending, Append(BATCH, index, base, batch))
 
+    def waiting(self) -> list[Origin]:
+        """Of what is appended and not yet committed."""
+        return [origin for entry in self._pending for origin, _, _ in entry.acks]
+
     def _again(self, origin: Origin, sequence: int, known: Duplicate) -> list[Effect]:
         for pending in self._pending:
             if pending.index == known.entry:

@@ -12,7 +12,7 @@ Every front door (framed TCP, in-process, and whatever else may come) drives thi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hocket import frames
@@ -45,6 +45,8 @@ class OpenedSubscription:
     epochs: dict[int, int]  # of the index, per partition; empty when the client keeps its place
     whole_topic: bool  # partitions that are added later belong to it
     hold_retention: bool = False
+    # Partitions whose index was put elsewhere; the answer to this Ping shows that the client knows.
+    unaware: dict[int, int] = field(default_factory=dict)
 
 
 Opened = OpenedProducer | OpenedSubscription
@@ -242,6 +244,7 @@ class Session:
 
     _handlers: ClassVar[dict[type, Callable[..., Effect | None]]] = {
         frames.Ping: _ping,
+        frames.Done: _plain,
         frames.Goodbye: _goodbye,
         frames.CreateTopic: _plain,
         frames.AlterTopic: _plain,

@@ -30,6 +30,7 @@ class Place:
     end_asked: int = 0  # likewise
     empty: bool = False  # up to the end there was nothing: not before the end moves again
     moves: int = 0  # a read that began before the last move is stale
+    held: bool = False  # until the consumer has heard of the last move
 
 
 # --- events --------------------------------------------------------------------------------------
@@ -62,9 +63,15 @@ class ReadDone:
 class Sought:
     partition: int
     offset: int
+    hold: bool = False  # send nothing from there before MoveHeard
 
 
-Event = CreditGiven | Advanced | ReadDone | Sought
+@dataclass(slots=True)
+class MoveHeard:
+    partition: int
+
+
+Event = CreditGiven | Advanced | ReadDone | Sought | MoveHeard
 
 
 # --- effects -------------------------------------------------------------------------------------
@@ -149,7 +156,12 @@ class Subscription:
         place.next = event.offset
         place.moves += 1
         place.empty = False
+        place.held = event.hold
         return [TellMoved(event.partition, event.offset, 0), *self._reads()]
+
+    def _move_heard(self, event: MoveHeard) -> list[Effect]:
+        self.places[event.partition].held = False
+        return self._reads()
 
     def _reads(self) -> list[Effect]:
         effects: list[Effect] = []
@@ -160,7 +172,7 @@ class Subscription:
             partition = self._turns[0]
             self._turns.rotate(-1)
             place = self.places[partition]
-            if place.reading:
+            if place.reading or place.held:
                 continue
             if place.next < place.start:
                 lost, place.next = place.start - place.next, place.start
@@ -180,4 +192,5 @@ class Subscription:
         Advanced: _advanced,
         ReadDone: _read_done,
         Sought: _sought,
+        MoveHeard: _move_heard,
     }

@@ -6,6 +6,7 @@ The contract is that of `LogStore.read` and `LogStore.offset_at_time`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 from hocket.errors import CorruptData, HocketError, OutOfRange
@@ -28,8 +29,9 @@ class Reader:
         self._indexed: deque[Segment] = deque()  # full segments whose sparse index is in memory
 
     def read(
-        self, log: GroupLog, offset: int, *, bytes_max: int, end_offset: int, done: ReadDone
-    ) -> ReadResult | None:
+        self, log: GroupLog, offset: int, *, bytes_max: int, end_offset: int, done: ReadDone,
+        wanted: Callable[[], bool],
+    ) -> ReadResult | None:  # fmt: skip
         if not log.log_start <= offset <= log.end.next_offset:
             raise OutOfRange(
                 f"offset {offset} is outside the log of group {log.id}, which holds "
@@ -55,7 +57,9 @@ class Reader:
             read_batches, self._disk, view, place, offset,
             bytes_max=bytes_max, end_offset=end_offset,
         )  # fmt: skip
-        self._executor.submit(LANE, job, partial(self._read_done, log, segment, offset, done))
+        self._executor.submit(
+            LANE, partial(_if, wanted, job), partial(self._read_done, log, segment, offset, done)
+        )
         return None
 
     def _read_done(
@@ -135,3 +139,9 @@ class Reader:
 
     def _view(self, log: GroupLog, segment: Segment) -> SegmentView:
         return SegmentView(log.id, log.segment_record(segment), self._interval)
+
+
+def _if(wanted: Callable[[], bool], job: Callable[[], SegmentRead]) -> SegmentRead:
+    if not wanted():
+        raise InterruptedError("whoever wanted to read this has left")
+    return job()

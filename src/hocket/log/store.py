@@ -180,6 +180,11 @@ class LogStore:
                 "back from a copy, or accept the loss"
             )
         try:
+            if self._checkpointer.full and self._unwritten > self._settings.unwritten_bytes_max:
+                raise StorageFull(
+                    f"the disk of {self._settings.where} has no room for segments; make room "
+                    "there, and writing goes on by itself"
+                )
             self._wal.admit(size)
         except StorageFull:
             self._owes_room = True
@@ -211,6 +216,8 @@ class LogStore:
     @property
     def congested(self) -> bool:
         """Too much is not yet durable, or not yet in segments: wait for `log_room`."""
+        if self._stopped is not None or self._wal.full or self._checkpointer.full:
+            return False  # waiting would not help: `admit` refuses, and reading must go on
         congested = (
             self._wal.staged_bytes > self._settings.undurable_bytes_max
             or self._unwritten > self._settings.unwritten_bytes_max
@@ -243,16 +250,20 @@ class LogStore:
     # --- reading ---------------------------------------------------------------------------------
 
     def read(
-        self, group: int, offset: int, *, bytes_max: int, end_offset: int, done: ReadDone
-    ) -> ReadResult | None:
+        self, group: int, offset: int, *, bytes_max: int, end_offset: int, done: ReadDone,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> ReadResult | None:  # fmt: skip
         """Batches from the one that holds `offset`, below `end_offset`; at least one, if there is.
 
         From memory at once. Otherwise None, and `done` is called later, with the result or a
-        CorruptData, OutOfRange. Raises OutOfRange for an offset outside the log, and CorruptData
-        for one in a damaged range.
+        CorruptData, OutOfRange. The disk is spared what is not `wanted` any more when its turn has
+        come; that is asked on another thread. Raises OutOfRange for an offset outside the log, and
+        CorruptData for one in a damaged range.
         """
         log = self._groups[group]
-        return self._reader.read(log, offset, bytes_max=bytes_max, end_offset=end_offset, done=done)
+        return self._reader.read(
+            log, offset, bytes_max=bytes_max, end_offset=end_offset, done=done, wanted=wanted
+        )
 
     def offset_at_time(self, group: int, timestamp_us: int, done: OffsetDone) -> int | None:
         """The first offset whose batch's latest timestamp is not before this; the end if none is.

@@ -41,6 +41,7 @@ class Broker:
         self._connections = Connections(self._loop, self._settings.limits)
         self._executor = ThreadExecutor(self._loop.post)
         self._listeners: list[socket.socket] = []
+        self._resting: list[socket.socket] = []  # until the next tick
         self._thread: threading.Thread | None = None
         self._closed = False
         try:
@@ -56,7 +57,7 @@ class Broker:
             self._loop.close()
             raise
         self._connections.node = self.node
-        self._loop.every(TICK_US / 1e6, self.node.tick)
+        self._loop.every(TICK_US / 1e6, self._tick)
         self._loop.after_turn(self._end_turn)
 
     # --- listening -------------------------------------------------------------------------------
@@ -82,9 +83,17 @@ class Broker:
             ) from error
         listener.setblocking(False)
         self._listeners.append(listener)
-        self._loop.register(listener, READ, lambda _events: self._accept(listener))
+        self._watch(listener)
         bound = listener.getsockname()
         return bound[0], bound[1]
+
+    def _watch(self, listener: socket.socket) -> None:
+        self._loop.register(listener, READ, lambda _events: self._accept(listener))
+
+    def _tick(self) -> None:
+        while self._resting:
+            self._watch(self._resting.pop())
+        self.node.tick()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -94,6 +103,8 @@ class Broker:
                 return
             except OSError as error:  # out of file descriptors, say; those we have go on
                 log.warning("cannot accept a connection: %s", error)
+                self._loop.unregister(listener)  # else it would be ready again at once
+                self._resting.append(listener)
                 return
             if len(self._connections) >= self._settings.limits.connections_max:
                 log.warning("refused a connection: %d are open", len(self._connections))
@@ -175,7 +186,8 @@ class Broker:
     def _shut_down(self) -> None:
         """What was received is made durable and answered; what was not is for the next broker."""
         for listener in self._listeners:
-            self._loop.unregister(listener)
+            if listener not in self._resting:
+                self._loop.unregister(listener)
             listener.close()
         self._connections.pause()
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from hocket.core.catalogue import Topic
 from hocket.core.cursors import Cursor
 from hocket.core.partition import Origin
 from hocket.core.session import Demand, OpenedSubscription, Session, failure
-from hocket.errors import Fenced, HocketError, OutOfRange, UnknownIndex
+from hocket.errors import Fenced, HocketError, OutOfRange, UnknownIndex, UnknownTopic
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import IndexDescription, IndexPartition, Start
 from hocket.node.partitions import Hosted
@@ -25,6 +25,7 @@ class Operation:
     """A request about indexes, which is done when every partition it concerns has done its part."""
 
     connection: int
+    topic: str
     waiting: int  # for so many partitions
     finish: Callable[[Operation], None]
     cursors: dict[int, Cursor | None] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class Consuming:
         self._parts = parts
         self._operations: dict[int, Operation] = {}
         self._last_operation = 0
+        self._last_ping = 0
 
     def servants(self) -> dict[type, Servant]:
         return {
@@ -43,6 +45,7 @@ class Consuming:
             frames.Credit: self._credit,
             frames.Commit: self._commit,
             frames.CloseHandle: self._close_handle,
+            frames.Done: self._pinged,
             frames.ListIndexes: self._list_indexes,
             frames.SeekIndex: self._seek_index,
             frames.DeleteIndex: self._delete_index,
@@ -70,10 +73,7 @@ class Consuming:
         }
 
         def resolved(starts: dict[int, int]) -> None:
-            if (
-                connection not in self._parts.sessions
-                or topic.name not in self._parts.catalogue.topics
-            ):
+            if connection not in self._parts.sessions:
                 return
             starts |= given
             if frame.index:
@@ -99,10 +99,10 @@ class Consuming:
             self._parts.partitions.admit(each.group)
 
         def attached(operation: Operation) -> None:
-            if (
-                connection not in self._parts.sessions
-                or topic.name not in self._parts.catalogue.topics
-            ):
+            if operation.error is not None:
+                self._answer(connection, failure(frame.request, operation.error))
+                return
+            if connection not in self._parts.sessions:
                 return
             cursors = {n: c for n, c in operation.cursors.items() if c is not None}
             places = {number: cursor.position for number, cursor in cursors.items()}
@@ -111,7 +111,7 @@ class Consuming:
             epochs = {number: cursor.epoch for number, cursor in cursors.items()}
             self._opened(connection, session, frame, topic, hosted, places, epochs)
 
-        operation = self._begin_operation(connection, len(hosted), attached)
+        operation = self._begin_operation(connection, topic.name, len(hosted), attached)
         for number, each in hosted.items():
             self._parts.partitions.step(
                 each,
@@ -150,6 +150,29 @@ class Consuming:
             connection, frames.SubscriptionOpened(frame.request, handle, pairs)
         )
         self._parts.deliveries.begin((connection, handle))
+        # Partitions that were added while it was being opened.
+        groups = [group for n, group in enumerate(topic.groups) if n not in hosted]
+        if opened.whole_topic and groups:
+            self.grow(connection, handle, opened, groups)
+            self._answer(connection, frames.PartitionsChanged(0, handle, len(topic.groups)))
+
+    def grow(
+        self, connection: int, handle: int, opened: OpenedSubscription, groups: Iterable[int]
+    ) -> None:
+        """The topic of an open subscription has new partitions."""
+        for group in groups:
+            hosted = self._parts.partitions[group]
+            number, start = hosted.core.number, 0
+            opened.partitions.append(number)
+            if opened.index:
+                origin = Origin(connection, handle, 0)
+                self._parts.partitions.step(
+                    hosted,
+                    events.AttachIndex(origin, opened.index, 0, opened.hold_retention),
+                )
+                cursor = hosted.core.cursors.leading[opened.index]
+                opened.epochs[number], start = cursor.epoch, cursor.position
+            self._parts.deliveries.extend((connection, handle), number, hosted, start)
 
     def _credit(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
@@ -166,7 +189,11 @@ class Consuming:
         assert isinstance(opened, OpenedSubscription)
         topic = self._parts.catalogue.topic(opened.topic)
         numbers = unpacked(frame.positions)
-        pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+        pairs = [
+            (number, position)
+            for number, position in zip(numbers[::2], numbers[1::2], strict=True)
+            if number not in opened.unaware  # else it is of before the seek, and means nothing now
+        ]
         for number, position in pairs:
             hosted = self._parts.partitions[topic.groups[number]]
             if position > hosted.core.high_watermark:
@@ -176,7 +203,7 @@ class Consuming:
                 )
             self._parts.partitions.admit(hosted.group)
         operation = self._begin_operation(
-            connection, len(pairs), partial(self._answer_done, frame.request)
+            connection, opened.topic, len(pairs), partial(self._answer_done, frame.request)
         )
         for number, position in pairs:
             hosted = self._parts.partitions[topic.groups[number]]
@@ -237,13 +264,16 @@ class Consuming:
         self._check_index(topic, frame.index)
 
         def resolved(offsets: dict[int, int]) -> None:
-            def sought(_operation: Operation) -> None:
+            def sought(operation: Operation) -> None:
+                if operation.error is not None:
+                    self._answer(connection, failure(frame.request, operation.error))
+                    return
                 in_order = [offsets[number] for number in sorted(offsets)]
                 self._parts.network.send(
                     connection, frames.Offsets(frame.request, packed(in_order))
                 )
 
-            operation = self._begin_operation(connection, len(hosted), sought)
+            operation = self._begin_operation(connection, topic.name, len(hosted), sought)
             for number, each in hosted.items():
                 seek = events.SeekIndex(
                     Origin(connection, 0, operation), frame.index, offsets[number]
@@ -265,7 +295,7 @@ class Consuming:
         for each in hosted:
             self._parts.partitions.admit(each.group)
         operation = self._begin_operation(
-            connection, len(hosted), partial(self._answer_done, frame.request)
+            connection, topic.name, len(hosted), partial(self._answer_done, frame.request)
         )
         for each in hosted:
             self._parts.partitions.step(
@@ -282,10 +312,10 @@ class Consuming:
         )
 
     def _begin_operation(
-        self, connection: int, waiting: int, finish: Callable[[Operation], None]
+        self, connection: int, topic: str, waiting: int, finish: Callable[[Operation], None]
     ) -> int:
         self._last_operation += 1
-        operation = Operation(connection, waiting, finish)
+        operation = Operation(connection, topic, waiting, finish)
         self._operations[self._last_operation] = operation
         if not waiting:
             del self._operations[self._last_operation]
@@ -305,6 +335,14 @@ class Consuming:
             del self._operations[origin.request]
             operation.finish(operation)
 
+    def topic_deleted(self, topic: str, why: str) -> None:
+        """What its partitions still had to do will not be done."""
+        for number, operation in list(self._operations.items()):
+            if operation.topic == topic:
+                del self._operations[number]
+                operation.error = UnknownTopic(why)
+                operation.finish(operation)
+
     def fenced(self, origin: Origin, hosted: Hosted, index: str) -> None:
         """A commit came with an epoch of the past."""
         outcome: HocketError | None = None
@@ -317,7 +355,10 @@ class Consuming:
         answer: Frame = frames.Done(request)
         if operation.error is not None:
             answer = failure(request, operation.error)
-        self._parts.network.send(operation.connection, answer)
+        self._answer(operation.connection, answer)
+
+    def _answer(self, connection: int, answer: Frame) -> None:
+        self._parts.network.send(connection, answer)
 
     def index_moved(self, hosted: Hosted, effect: events.IndexMoved) -> None:
         if effect.by == "seek":
@@ -339,3 +380,18 @@ class Consuming:
         assert isinstance(opened, OpenedSubscription)
         opened.epochs[hosted.core.number] = cursor.epoch
         self._parts.deliveries.sought(hosted, index, cursor.position)
+        # Commits do not say whether they are from before the seek. Those that come before this Ping
+        # is answered are, since nothing is delivered from the new place until then.
+        self._last_ping += 1
+        opened.unaware[hosted.core.number] = self._last_ping
+        self._answer(connection, frames.Ping(self._last_ping))
+
+    def _pinged(
+        self, connection: int, session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        for handle, opened in list(session.handles.items()):
+            if isinstance(opened, OpenedSubscription):
+                for number, ping in list(opened.unaware.items()):
+                    if ping == demand.frame.request:
+                        del opened.unaware[number]
+                        self._parts.deliveries.move_heard((connection, handle), number)

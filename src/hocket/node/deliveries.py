@@ -12,6 +12,7 @@ from hocket.core.subscription import (
     CreditGiven,
     Effect,
     Event,
+    MoveHeard,
     Place,
     Read,
     ReadDone,
@@ -20,7 +21,7 @@ from hocket.core.subscription import (
     Subscription,
     TellMoved,
 )
-from hocket.errors import HocketError
+from hocket.errors import HocketError, OutOfRange
 from hocket.frames import Deliver, HandleEnded, Moved
 from hocket.log.model import ReadResult
 from hocket.log.store import LogStore
@@ -80,12 +81,13 @@ class Deliveries:
         opened = self._open[address]
         self._carry_out(opened, opened.core.begin())
 
-    def extend(self, address: Address, number: int, hosted: Hosted) -> None:
+    def extend(self, address: Address, number: int, hosted: Hosted, start: int) -> None:
         """The topic has a new partition."""
         opened = self._open[address]
         opened.groups[number] = hosted.group
-        opened.core.add(number, Place(0, hosted.core.high_watermark))
+        opened.core.add(number, Place(start, hosted.core.high_watermark, hosted.core.start))
         self._take_over(opened, hosted)
+        self._carry_out(opened, opened.core.begin())
 
     def close(self, address: Address) -> None:
         opened = self._open.pop(address, None)
@@ -120,7 +122,10 @@ class Deliveries:
         """An index was put elsewhere: its consumer goes on there."""
         address = self._owners.get((hosted.group, index))
         if address is not None:
-            self._step(address, Sought(hosted.core.number, offset))
+            self._step(address, Sought(hosted.core.number, offset, hold=True))
+
+    def move_heard(self, address: Address, number: int) -> None:
+        self._step(address, MoveHeard(number))
 
     def end_all(self, hosted: Hosted, code: str, message: str) -> None:
         for address in list(hosted.subscribers):
@@ -171,6 +176,7 @@ class Deliveries:
                         bytes_max=effect.bytes_max,
                         end_offset=effect.end,
                         done=partial(self._read_later, opened.address, effect),
+                        wanted=partial(self._open.__contains__, opened.address),
                     )
                 except HocketError as error:
                     self.end(opened.address, error.code, str(error))
@@ -189,7 +195,10 @@ class Deliveries:
         opened = self._open.get(address)
         if opened is None:
             return
-        if isinstance(found, HocketError):
+        if isinstance(found, OutOfRange):  # retention was quicker: go on at the new start
+            stale = ReadDone(read.partition, -1, 0, 0)
+            self._carry_out(opened, opened.core.step(stale))
+        elif isinstance(found, HocketError):
             self.end(address, found.code, str(found))
         else:
             self._carry_out(opened, self._read_done(opened, read, found))

@@ -51,9 +51,9 @@ class Node:
         self._parts = Parts(
             self.name, settings, clock, network, log, Catalogue(), partitions, deliveries, entropy
         )
-        self._topics = Topics(self._parts)
         self._producing = Producing(self._parts)
         self._consuming = Consuming(self._parts)
+        self._topics = Topics(self._parts, self._consuming)
         self._servants = {
             **self._topics.servants(),
             **self._producing.servants(),
@@ -95,9 +95,12 @@ class Node:
     def end_turn(self) -> None:
         self._parts.partitions.end_turn()
         self._parts.log.flush()
-        if self._parts.log.congested and not self._paused:
-            self._paused = True
-            self._parts.network.pause()
+        if self._parts.log.congested != self._paused:
+            self._paused = not self._paused
+            if self._paused:
+                self._parts.network.pause()
+            else:
+                self._parts.network.resume()
 
     def tick(self) -> None:
         now = self._parts.clock.now_us()

@@ -96,6 +96,10 @@ class Partitions:
             ),
         )
 
+    def holds(self, hosted: Hosted) -> bool:
+        """Not any more, once its topic is deleted."""
+        return self._hosted.get(hosted.group) is hosted
+
     def drop(self, group: int) -> Hosted:
         hosted = self._hosted.pop(group)
         self._log.delete_group(group)
@@ -120,7 +124,8 @@ class Partitions:
         changed, self._changed = self._changed, []
         for hosted in changed:
             hosted.changed = False
-            self._carry_out(hosted, hosted.core.step(TurnEnded()))
+            if self.holds(hosted):  # else deleted in this very turn
+                self._carry_out(hosted, hosted.core.step(TurnEnded()))
 
     def planned_log_start(self, hosted: Hosted, now_us: int) -> int:
         core, settings = hosted.core, hosted.settings

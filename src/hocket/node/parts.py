@@ -8,7 +8,7 @@ from functools import partial
 
 from hocket.core.catalogue import Catalogue
 from hocket.core.session import Demand, Session, failure, offset_of
-from hocket.errors import HocketError
+from hocket.errors import HocketError, UnknownTopic
 from hocket.log.model import OffsetDone, ReadResult
 from hocket.log.store import LogStore
 from hocket.model import Start
@@ -58,7 +58,16 @@ class Parts:
             core = wanted[number].core
             offsets[number] = min(max(offset, core.start), core.high_watermark)
             if len(offsets) == len(wanted):
+                have_all()
+
+        def have_all() -> None:
+            # The disk may have been asked: nobody else hears of what goes wrong from here on.
+            try:
+                if not all(map(self.partitions.holds, wanted.values())):
+                    raise UnknownTopic("the topic was deleted meanwhile")
                 found(offsets)
+            except HocketError as error:
+                self.network.send(connection, failure(request, error))
 
         for number, hosted in wanted.items():
             core = hosted.core

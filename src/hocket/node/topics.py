@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from hocket import frames
 from hocket.core import catalogue as catalogue_core
-from hocket.core import partition as events
 from hocket.core.catalogue import AppendChange, Topic
 from hocket.core.partition import Origin
-from hocket.core.session import Demand, OpenedProducer, OpenedSubscription, Session
+from hocket.core.session import Demand, OpenedProducer, OpenedSubscription, Session, failure
 from hocket.errors import UnknownTopic
 from hocket.frames import packed
 from hocket.model import PartitionDescription, TopicDescription
-from hocket.node.partitions import plain_entry
+from hocket.node.consuming import Consuming
+from hocket.node.partitions import Hosted, plain_entry
 from hocket.node.parts import Parts, Servant
 from hocket.wire.entry import Kind
 
 
 class Topics:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, consuming: Consuming) -> None:
         self._parts = parts
+        self._consuming = consuming
 
     def servants(self) -> dict[type, Servant]:
         return {
@@ -57,11 +58,19 @@ class Topics:
                 self._parts.deliveries.end_all(
                     self._parts.partitions[group], UnknownTopic.code, gone
                 )
-                self._parts.partitions.drop(group)
+                self._refuse_waiting(self._parts.partitions.drop(group), gone)
+            self._consuming.topic_deleted(change.topic, gone)
             self._end_producers(change.topic, gone)
         else:
             self._configured(self._parts.catalogue.topics[change.topic], changed.groups)
         self._parts.network.send(changed.origin.connection, frames.Done(changed.origin.request))
+
+    def _refuse_waiting(self, hosted: Hosted, why: str) -> None:
+        """Whoever published and waits; producers hear that their handle has ended."""
+        error = UnknownTopic(why)
+        for origin in hosted.core.waiting():
+            if origin.request:
+                self._parts.network.send(origin.connection, failure(origin.request, error))
 
     def _configured(self, topic: Topic, new_groups: tuple[int, ...]) -> None:
         for number, group in enumerate(topic.groups):
@@ -71,8 +80,8 @@ class Topics:
                 self._parts.partitions.configure(self._parts.partitions[group], topic.config)
         if not new_groups:
             return
-        for connection, session in self._parts.sessions.items():
-            for handle, opened in session.handles.items():
+        for connection, session in list(self._parts.sessions.items()):
+            for handle, opened in list(session.handles.items()):
                 if opened.topic == topic.name:
                     self._grow(connection, handle, opened, topic, new_groups)
 
@@ -88,17 +97,7 @@ class Topics:
         if isinstance(opened, OpenedSubscription):
             if not opened.whole_topic:
                 return
-            for group in new_groups:
-                hosted = self._parts.partitions[group]
-                number = hosted.core.number
-                opened.partitions.append(number)
-                self._parts.deliveries.extend((connection, handle), number, hosted)
-                if opened.index:
-                    opened.epochs[number] = 1
-                    attach = events.AttachIndex(
-                        Origin(connection, handle, 0), opened.index, 0, opened.hold_retention
-                    )
-                    self._parts.partitions.step(hosted, attach)
+            self._consuming.grow(connection, handle, opened, new_groups)
         self._parts.network.send(connection, frames.PartitionsChanged(0, handle, len(topic.groups)))
 
     def _end_producers(self, topic: str, why: str) -> None:
