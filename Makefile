@@ -14,11 +14,18 @@ help:  ## show the targets
 demo: $(VENV)/base.stamp  ## the levels at work, in half a minute
 	@$(BIN)/python -m hocket.demo
 
+# Measuring coverage makes everything slower, so it is done where all of it is demanded.
+COVERED := tests/contract tests/core tests/local tests/node docs README.md
+OTHERS  := tests/adapters tests/broker_contract tests/cli tests/client tests/e2e tests/log tests/wire \
+           $(wildcard tests/test_*.py)
+
 test: $(VENV)/dev.stamp  ## all tests, the documentation's snippets, and branch coverage
-	@echo "==> tests (every snippet of README and docs among them), with branch coverage"
+	@echo "==> channels, queues, cores and node, and every snippet of README and docs, with branch coverage"
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
+	@$(BIN)/coverage run -m pytest $(COVERED) $(PYTEST_ARGS)
 	@$(BIN)/coverage report --include='src/hocket/local/*,src/hocket/core/*' --fail-under=100
+	@echo "==> wire, log, clients, command line, and the broker's contract in every world"
+	@$(BIN)/python -m pytest $(OTHERS) $(PYTEST_ARGS)
 
 test-long: $(VENV)/dev.stamp  ## the stress suites at full length, and the queue contract 20 times over
 	@echo "==> stress at full length"

@@ -234,3 +234,9 @@ def test_no_python_block_of_the_documentation_escapes_the_tests():
     assert wrong == []
     deep = [path for path in documents if len(path.relative_to(ROOT).parts) > 4]
     assert deep == []  # conftest.py looks no deeper
+
+
+def test_make_test_runs_every_test_folder():
+    makefile = (ROOT / "Makefile").read_text()
+    folders = {path.name for path in (ROOT / "tests").iterdir() if (path / "__init__.py").exists()}
+    assert folders == set(re.findall(r"tests/(\w+)\b(?!_\*)", makefile)) - {"test_"}

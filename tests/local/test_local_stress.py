@@ -262,7 +262,8 @@ def test_threads_write_and_coroutines_that_keep_giving_up_read_everything(seed: 
         for (a, _), data in zip(pairs, expected, strict=True):
             stack.enter_context(Running(write, a, data))
         assert run(read_all(), PATIENCE) == expected
-    assert set(gave_up) == {"CancelledError", "Timeout"}
+    # A third of all reads is cancelled. Timeouts come too, unless every writer is ahead.
+    assert gave_up["CancelledError"]
 
 
 # --- rendezvous ---------------------------------------------------------------------------------
