@@ -112,3 +112,28 @@ def test_percentile_is_a_value_that_was_measured():
     values = list(range(100, 0, -1))
     assert [percentile(values, part) for part in (50, 99, 100)] == [50, 99, 100]
     assert percentile([7.0], 50) == 7.0
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"the bench extra is not installed: no {MISSING}")
+def test_a_quick_run_of_the_broker_suite_writes_every_row(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks.broker", "--quick", "--results", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert run.returncode == 0, run.stderr
+    rows = json.loads((tmp_path / "broker.json").read_text())
+    assert [row["row"] for row in rows] == [
+        "produce, send()",
+        "produce, send() with keys, 4 partitions",
+        "produce, send_many()",
+        "consume, for m in sub",
+        "consume, Arrow batches",
+        "publish, one at a time, p50",
+        "publish, one at a time, p99",
+        "publish, 10,000 coroutines at once",
+    ]
+    for row in rows:
+        assert_row_is_sound(row)
