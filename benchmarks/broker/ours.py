@@ -24,7 +24,7 @@ READY_SECONDS = 30
 @contextmanager
 def serving(directory: Path) -> Iterator[str]:
     """A broker with an empty data directory; its address."""
-    with tempfile.TemporaryDirectory(dir=directory) as data:
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".bench-") as data:
         process = subprocess.Popen(
             [
                 sys.executable,
