@@ -184,6 +184,11 @@ def project_files() -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
+def test_no_file_is_so_large_that_it_must_be_data():
+    large = {path.name: path.stat().st_size for path in project_files()}
+    assert {name for name, size in large.items() if size > 1 << 20} == set()
+
+
 FORBIDDEN = {
     "a registry host": re.compile(
         rb"(?:pypi|pythonhosted|anaconda|npmjs|yarnpkg|maven|jfrog|artifactory|nexus|devpi)"

@@ -83,7 +83,7 @@ class Parts:
         """The log knows the batch; which of its records it is stands in the batch itself."""
 
         def batch_found(offset: int | HocketError) -> None:
-            gone = self.partitions.get(hosted.group) is not hosted
+            gone = not self.partitions.holds(hosted)
             if isinstance(offset, HocketError) or gone or offset >= hosted.core.high_watermark:
                 done(offset)
                 return
