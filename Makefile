@@ -16,7 +16,7 @@ demo: $(VENV)/base.stamp  ## the levels at work, in half a minute
 
 # Measuring coverage makes everything slower, so it is done where all of it is demanded.
 COVERED := tests/contract tests/core tests/local tests/node docs README.md
-OTHERS  := tests/adapters tests/broker_contract tests/cli tests/client tests/e2e tests/log tests/wire \
+OTHERS  := tests/adapters tests/broker_contract tests/cli tests/client tests/e2e tests/log tests/rpc tests/wire \
            $(wildcard tests/test_*.py)
 
 test: $(VENV)/dev.stamp  ## all tests, the documentation's snippets, and branch coverage

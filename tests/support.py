@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import hocket
-import hocket.wire.schema  # Cap'n Proto keeps the schema's files open from here on
+import hocket.rpc.schema  # Cap'n Proto keeps the schemas' files open from here on
+import hocket.wire.schema
 
 with suppress(ImportError):  # it starts threads when it is loaded, and keeps them
     import pyarrow  # noqa: F401

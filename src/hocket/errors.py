@@ -47,7 +47,9 @@ class BadName(HocketError, ValueError):
 
 
 class NameInUse(HocketError):
-    """Another broker already has this name in the same manager."""
+    """Another broker (in the same manager), user or role already has this name."""
+
+    code = "nameInUse"
 
 
 class UnknownBroker(HocketError):
@@ -55,7 +57,9 @@ class UnknownBroker(HocketError):
 
 
 class WrongKind(HocketError):
-    """There is a broker of this name, but of a kind that cannot be connected from here."""
+    """There is a broker or an index of this name, but of a kind that cannot be used like this."""
+
+    code = "wrongKind"
 
 
 class PortInUse(HocketError):
@@ -177,10 +181,40 @@ class MessageTooLarge(HocketError, ValueError):
     code = "tooLarge"
 
 
+class UnknownUser(HocketError):
+    """There is no user of this name."""
+
+    code = "unknownUser"
+
+
+class UnknownRole(HocketError):
+    """There is no role of this name."""
+
+    code = "unknownRole"
+
+
 class NotAllowed(HocketError):
-    """Your role does not permit this."""
+    """Your role does not permit this, or who you are could not be shown."""
 
     code = "notAllowed"
+
+
+class TooManyAttempts(NotAllowed):
+    """Too many wrong tokens came from this address; try again a little later."""
+
+    code = "tooManyAttempts"
+
+
+class TransactionConflict(HocketError):
+    """What is decided, or staged, for a transaction of this id and number is something else."""
+
+    code = "transactionConflict"
+
+
+class TransactionAborted(HocketError):
+    """The transaction was given up; nothing of it was or will be published."""
+
+    code = "transactionAborted"
 
 
 # --- the topic broker: not now, or not any more --------------------------------------------------
@@ -196,6 +230,15 @@ class Fenced(HocketError):
     """Another consumer has taken this index over, or a newer producer this id."""
 
     code = "fenced"
+
+
+class LeaseLost(HocketError):
+    """A message of a shared index is not yours (any more): its lease has ended.
+
+    Nothing was changed by what you said about it; it is, or will be, delivered again.
+    """
+
+    code = "leaseLost"
 
 
 class SequenceGap(HocketError):

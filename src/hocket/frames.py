@@ -14,7 +14,21 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hocket.model import IndexDescription, Limits, Mode, Start, TopicConfig, TopicDescription
+from hocket.model import (
+    Action,
+    Failover,
+    Grant,
+    IndexDescription,
+    Limits,
+    Mode,
+    Participant,
+    RoleDescription,
+    Settlement,
+    Start,
+    TopicConfig,
+    TopicDescription,
+    UserDescription,
+)
 
 PROTOCOL_VERSION = 1
 
@@ -148,12 +162,18 @@ class Offsets:
 
 @dataclass(slots=True)
 class OpenProducer:
-    """`producer_id`: 16 bytes of one opened before, to go on as it; empty for a new one."""
+    """`producer_id`: 16 bytes of one opened before, to go on as it; empty for a new one.
+
+    With a `transaction` its batches are staged, not published: acknowledged when durable, without
+    offsets, and seen by nobody until the transaction is committed.
+    """
 
     request: int
     topic: str
     producer_id: bytes = b""
     epoch: int = 0
+    transaction: str = ""
+    number: int = 0  # of the transaction among those of its id
 
 
 @dataclass(slots=True)
@@ -238,6 +258,13 @@ class OpenSubscription:
     partitions: bytes = b""  # packed: the ones wanted; empty for all
     hold_retention: bool = False
     credit_bytes: int = 0
+    # What follows is for shared indexes. 0 for a setting: what the index has, or the default.
+    consumer: bytes = b""  # 16 bytes of the client's choice, the same again after a lost link
+    prefetch: int = 0  # the first credit of messages; more comes with Credit
+    lease_us: int = 0
+    max_deliveries: int = 0
+    failover: Failover = "safe"
+    held: bytes = b""  # packed triples (partition, start, end): handed out and not settled yet
 
 
 @dataclass(slots=True)
@@ -245,6 +272,7 @@ class SubscriptionOpened:
     request: int
     handle: int
     positions: bytes  # packed pairs (partition, next offset)
+    lease_us: int = 0  # of a shared index
 
 
 @dataclass(slots=True)
@@ -260,11 +288,12 @@ class Deliver:
 
 @dataclass(slots=True)
 class Credit:
-    """The broker may send so many more bytes of payload."""
+    """The broker may send so many more bytes of payload, and messages of a shared index."""
 
     request: int  # 0
     handle: int
     bytes: int
+    messages: int = 0
 
 
 @dataclass(slots=True)
@@ -288,6 +317,40 @@ class Moved:
     partition: int
     offset: int
     lost: int
+
+
+@dataclass(slots=True)
+class Lease:
+    """Messages of a shared index, for this consumer alone until their lease ends.
+
+    Payload: the batches that hold them, in order. With `continued`, the first of these batches is
+    the last one of the Lease before it of the same handle and partition, and is not sent again.
+    """
+
+    request: int  # 0
+    handle: int
+    partition: int
+    end: int  # the partition's end as the broker knows it now
+    ranges: bytes  # packed triples (start, end, delivery count), in order
+    continued: bool = False
+
+
+@dataclass(slots=True)
+class Settle:
+    """What has become of messages that this consumer holds. Answered by Settled when durable."""
+
+    request: int
+    handle: int
+    action: Settlement
+    ranges: bytes  # packed triples (partition, start, end)
+    duration_us: int = 0  # nack: not again before; extend: the new lease, 0 for the usual one
+    reason: str = ""  # of a reject
+
+
+@dataclass(slots=True)
+class Settled:
+    request: int
+    refused: bytes  # packed triples (partition, start, end) that this consumer does not hold
 
 
 @dataclass(slots=True)
@@ -342,6 +405,127 @@ class DeleteIndex:
     index: str
 
 
+# --- transactions ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class CommitTransaction:
+    """Publish all that these producers have staged, or nothing. Answered by Done when it is."""
+
+    request: int
+    transaction: str
+    number: int
+    participants: tuple[Participant, ...]
+
+
+@dataclass(slots=True)
+class AbortTransaction:
+    """Drop all that was staged for it."""
+
+    request: int
+    transaction: str
+    number: int
+
+
+# --- access --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class CreateUser:
+    """Answered by TokenIssued. The first one turns access control on, and must be an admin."""
+
+    request: int
+    name: str
+    roles: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class RenewToken:
+    """The old token is void from now on. Answered by TokenIssued."""
+
+    request: int
+    name: str
+
+
+@dataclass(slots=True)
+class TokenIssued:
+    request: int
+    token: str = field(repr=False)
+
+
+@dataclass(slots=True)
+class DeleteUser:
+    request: int
+    name: str
+
+
+@dataclass(slots=True)
+class SetRoles:
+    """All the roles of a user, in place of those it has."""
+
+    request: int
+    name: str
+    roles: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class CreateRole:
+    request: int
+    name: str
+
+
+@dataclass(slots=True)
+class DeleteRole:
+    request: int
+    name: str
+
+
+@dataclass(slots=True)
+class AddGrant:
+    request: int
+    role: str
+    grant: Grant
+
+
+@dataclass(slots=True)
+class RemoveGrant:
+    request: int
+    role: str
+    grant: Grant
+
+
+@dataclass(slots=True)
+class DescribeAccess:
+    request: int
+
+
+@dataclass(slots=True)
+class Access:
+    """Answer to DescribeAccess. Without users access control is off."""
+
+    request: int
+    users: tuple[UserDescription, ...]
+    roles: tuple[RoleDescription, ...]
+
+
+@dataclass(slots=True)
+class ExplainAccess:
+    """May this user do this? Everybody may ask for himself."""
+
+    request: int
+    user: str
+    action: Action
+    topic: str
+    index: str = ""
+
+
+@dataclass(slots=True)
+class Explained:
+    request: int
+    allowed: bool
+    reason: str
+
+
 Frame = (
     Hello | Welcome | Goodbye | Ping | Done | Failure
     | CreateTopic | AlterTopic | DeleteTopic | ListTopics | DescribeTopic | Topics
@@ -351,4 +535,8 @@ Frame = (
     | OpenSubscription | SubscriptionOpened | Deliver | Credit | Commit | Moved | HandleEnded
     | PartitionsChanged
     | ListIndexes | Indexes | SeekIndex | DeleteIndex
+    | Lease | Settle | Settled
+    | CommitTransaction | AbortTransaction
+    | CreateUser | RenewToken | TokenIssued | DeleteUser | SetRoles | CreateRole | DeleteRole
+    | AddGrant | RemoveGrant | DescribeAccess | Access | ExplainAccess | Explained
 )  # fmt: skip

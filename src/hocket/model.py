@@ -28,6 +28,9 @@ BATCH_BYTES_MAX = 128 << 20  # of one batch as it is stored
 
 Durability = Literal["quorum", "memory"]
 Mode = Literal["own", "shared", "key_shared"]
+Failover = Literal["safe", "fast"]
+Settlement = Literal["ack", "nack", "extend", "reject", "release"]
+Action = Literal["publish", "subscribe", "create", "alter", "delete", "admin"]
 
 
 class Position(NamedTuple):
@@ -82,10 +85,12 @@ class IndexPartition:
     position: int  # the next offset to be consumed
     end: int
     attached: bool  # a consumer is connected
+    ahead: int = 0  # of a shared index: messages behind `position` that are done already
+    leased: int = 0  # of a shared index: messages that are with consumers now
 
     @property
     def lag(self) -> int:
-        return self.end - self.position
+        return self.end - self.position - self.ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,49 @@ class IndexDescription:
     @property
     def lag(self) -> int:
         return sum(each.lag for each in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """What one producer has staged in one partition for a transaction."""
+
+    topic: str
+    partition: int
+    producer_id: bytes
+    batches: int
+    records: int
+    crc: int  # CRC-32C over the little-endian u32 body CRCs of the batches, in order
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Permission to do something with the topics, and their indexes, whose names match.
+
+    In a pattern `*` stands for any run of characters; everything else for itself.
+    """
+
+    action: Action
+    topic: str = "*"
+    index: str = "*"  # looked at where an index is concerned
+
+
+@dataclass(frozen=True, slots=True)
+class RoleDescription:
+    name: str
+    grants: tuple[Grant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UserDescription:
+    name: str
+    roles: tuple[str, ...] = ()
+
+
+class Decision(NamedTuple):
+    """Whether somebody may do something, and why."""
+
+    allowed: bool
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +205,21 @@ def check_name(name: object, what: str = "a topic's name") -> str:
             f"with '.' or '-'; got {name[:80]!r}"
         )
     return name
+
+
+_PATTERN = re.compile(r"[A-Za-z0-9._*-]+\Z")
+
+
+def check_pattern(pattern: str, what: str = "a pattern") -> str:
+    """Of names: the characters that names are made of, and `*` for any run of them."""
+    if not isinstance(pattern, str):
+        raise WrongType(f"{what} must be a str, not {pattern!r}")
+    if not _PATTERN.match(pattern) or len(pattern) > NAME_BYTES_MAX:
+        raise BadName(
+            f"{what} must be 1 to {NAME_BYTES_MAX} letters, digits, '.', '_', '-' or '*' (any run "
+            f"of them); got {pattern[:80]!r}"
+        )
+    return pattern
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)\Z")

@@ -224,3 +224,21 @@ def test_asyncio(proxy, direct, topic):
     assert proxy.cuts >= CUTS
     assert stored(direct, topic) == [b"%d" % n for n in range(2000)]
     assert direct.lag(topic, "i") == 0
+
+
+def test_transactions_are_published_once_each_in_spite_of_it(proxy, direct, topic):
+    done = []
+
+    def transact():
+        with hocket.connect(proxy.url) as client:
+            for number in range(40):
+                with client.transaction(topic, number=number, linger=0, batch_bytes=300) as tx:
+                    for n in range(20):
+                        tx.send(topic, b"%d/%d" % (number, n))
+        done.append(True)
+
+    with Running(transact):
+        keep_cutting(proxy, lambda: done)
+    assert proxy.cuts >= CUTS
+    expected = [b"%d/%d" % (number, n) for number in range(40) for n in range(20)]
+    assert stored(direct, topic) == expected

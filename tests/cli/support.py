@@ -13,7 +13,7 @@ import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from click.testing import CliRunner
 
@@ -44,11 +44,12 @@ class Serving:
 
 
 @contextmanager
-def serving(data: Path, *args: str, **env: str) -> Iterator[Serving]:
-    """A broker process for the block; what it logs is shown if the test fails."""
+def serving(data: Path, *args: str, log: IO[bytes] | None = None, **env: str) -> Iterator[Serving]:
+    """A broker process for the block; what it logs goes to `log`, or is shown if the test fails."""
     process = subprocess.Popen(
         [*HOCKET, "serve", "--listen", "127.0.0.1:0", "--data", str(data), *args],
         stdout=subprocess.PIPE,
+        stderr=log,
         text=True,
         env=environment(**env),
     )

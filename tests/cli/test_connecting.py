@@ -97,7 +97,7 @@ def test_how_to_connect_is_passed_on(connecting: Connecting, tmp_path: Path):
     invoke("topic", "list", "--tls-ca", str(certificate), "--timeout", "1500ms",
            "--server", "hockets://example.test")  # fmt: skip
     assert connecting.called["url"] == "hockets://example.test"
-    assert connecting.called["tls_ca"] == str(certificate)
+    assert connecting.called["tls_ca"] == certificate
     assert connecting.called["timeout"] == 1.5
 
 

@@ -32,7 +32,15 @@ def test_list_shows_every_index_with_its_lag(hocket: Hocket, billing: str):
 def test_lag_is_per_partition(hocket: Hocket, billing: str):
     (row,) = hocket("index", "lag", billing, "billing", "--json").json()
     assert row["partitions"] == [
-        {"partition": 0, "position": 2, "end": 5, "attached": False, "lag": 3}
+        {
+            "partition": 0,
+            "position": 2,
+            "end": 5,
+            "attached": False,
+            "ahead": 0,
+            "leased": 0,
+            "lag": 3,
+        }
     ]
     lines = hocket("index", "lag", billing).text().splitlines()
     assert [line.split()[:5] for line in lines[1:]] == [["billing", "0", "2", "5", "3"]]

@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 import hocket as package
+from hocket.cli.listening import Address, parse_address
 from hocket.cli.program import program
-from hocket.cli.serve import Address, default_data_directory, parse_address
+from hocket.cli.serve import default_data_directory
 from hocket.errors import OutOfRange
 from tests.cli.support import HOCKET, Hocket, Outcome, environment, fails, serving
 from tests.support import PATIENCE
@@ -105,7 +106,8 @@ def test_beyond_loopback_it_does_not_listen(tmp_path: Path, host: str):
         program, ["serve", "--listen", f"{host}:0", "--data", str(tmp_path / "data")]
     )
     outcome = Outcome(result.exit_code, result.stdout_bytes, result.stderr)
-    fails(outcome, 1, "loopback", "--listen 127.0.0.1:")
+    fails(outcome, 1, host, "hocket certs init", "--tls-cert", "--tls-key", "; and ",
+          "hocket user create NAME --role admin", "--listen 127.0.0.1:")  # fmt: skip
     assert not (tmp_path / "data").exists()
 
 

@@ -5,8 +5,9 @@ import logging
 import pytest
 
 from hocket import frames
+from hocket.client.attachment import TIDY_US, SubscriptionOptions
 from hocket.client.message import Message, MessageBatch
-from hocket.client.subscription_core import TIDY_US, SubscriptionCore, SubscriptionOptions
+from hocket.client.subscription_core import SubscriptionCore
 from hocket.errors import (
     BusyResource,
     Closed,

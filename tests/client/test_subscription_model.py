@@ -11,8 +11,9 @@ from random import Random
 import pytest
 
 from hocket import frames
+from hocket.client.attachment import SubscriptionOptions
 from hocket.client.message import Message, MessageBatch
-from hocket.client.subscription_core import SubscriptionCore, SubscriptionOptions
+from hocket.client.subscription_core import SubscriptionCore
 from hocket.frames import packed
 from tests.client.scripted import Stage, pairs, stored
 from tests.support import LONG

@@ -27,7 +27,7 @@ from hocket.errors import (
     WrongVersion,
 )
 from hocket.model import Start
-from tests.client.certificates import written
+from tests.certificates import made
 from tests.client.sockets import ScriptedServer, usual
 from tests.support import Running, run, until, until_async, wait_parked
 
@@ -150,12 +150,12 @@ def test_closing_gives_up_an_attempt_to_connect():
 
 @pytest.fixture
 def certificates(tmp_path):
-    return written(tmp_path)
+    return made(tmp_path)
 
 
 def server_context(certificates, *, demand=False):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates.certificate, certificates.key)
+    context.load_cert_chain(certificates.server.certificate, certificates.server.key)
     if demand:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(certificates.authority)
@@ -175,8 +175,8 @@ def test_tls_with_a_certificate_of_ones_own(style, certificates):
         style.connect(
             server.url,
             tls_ca=certificates.authority,
-            tls_cert=certificates.certificate,
-            tls_key=str(certificates.key),
+            tls_cert=certificates.alice.certificate,
+            tls_key=str(certificates.alice.key),
         )
         assert server.kinds()[0] == "Hello"
 
@@ -185,7 +185,7 @@ def test_tls_with_a_certificate_of_ones_own(style, certificates):
 def test_a_broker_whose_certificate_is_nobodys(style, certificates):
     with (
         ScriptedServer(tls=server_context(certificates)) as server,
-        pytest.raises(NoConnection, match=r"TLS failed.*certificate verify failed"),
+        pytest.raises(NoConnection, match="certificate is not good: unable to get local issuer"),
     ):
         style.connect(server.url)
 

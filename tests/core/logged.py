@@ -21,6 +21,7 @@ from hocket.core.partition import (
     Replayed,
     TurnEnded,
 )
+from hocket.core.stages import Staged
 
 ALICE = b"alice".ljust(16, b".")
 BOB = b"bob".ljust(16, b".")
@@ -44,7 +45,13 @@ def origin(request: int = 0, *, connection: int = 1, handle: int = 0) -> Origin:
 
 def replayed(append: Append) -> Replayed:
     """The entry as it is read back: a batch has lost its body, which nobody needs then."""
-    count = append.batch.count if append.batch else 0
+    count = append.batch.count if append.batch and not append.stage else 0
+    staged = None
+    if append.stage:
+        assert append.batch is not None
+        size, crc = append.batch.body  # of a staged batch, which the entry holds
+        place = (append.index, append.base_offset, size, append.batch.count, crc)
+        staged = (append.stage, Staged(*place))
     return Replayed(
         kind=append.kind,
         index=append.index,
@@ -52,6 +59,7 @@ def replayed(append: Append) -> Replayed:
         batch=append.batch and replace(append.batch, body=None),
         body=append.body,
         base_offset=append.base_offset,
+        staged=staged,
     )
 
 
@@ -83,6 +91,7 @@ def state_of(partition: Partition) -> dict[str, Any]:
             producer_id: (state.epoch, state.next_sequence, list(state.recent))
             for producer_id, state in partition.dedupe.producers.items()
         },
+        "transactions": partition.stages.snapshot(),
         "leading": dict(partition.cursors.leading),
         "applied": dict(partition.cursors.applied),
     }
@@ -138,4 +147,4 @@ class Logged:
     def end_of_log(self, index: int | None = None) -> int:
         """Where the next record comes behind this entry, counted without trust in the partition."""
         entries = self.log[: len(self.log) if index is None else index]
-        return sum(entry.batch.count for entry in entries if entry.batch)
+        return sum(entry.batch.count for entry in entries if entry.batch and not entry.stage)

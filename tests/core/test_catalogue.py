@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -209,9 +210,9 @@ def test_one_change_of_a_topic_at_a_time():
 # --- recovery ------------------------------------------------------------------------------------
 
 
-def test_an_empty_snapshot_is_an_empty_catalogue():
+def test_the_snapshot_of_an_empty_catalogue_is_an_empty_catalogue():
     catalogue = Catalogue()
-    catalogue.restore(0, b"")
+    catalogue.restore(*Catalogue().snapshot())
     assert (catalogue.topics, catalogue.last_index) == ({}, 0)
 
 
@@ -252,7 +253,7 @@ class CatalogueAgainstDictionary(RuleBasedStateMachine):
         self.topics: dict[str, tuple[TopicConfig, list[int]]] = {}
         self.on_their_way: list[tuple[str, str, TopicConfig]] = []
         self.used_groups: set[int] = {GROUP}  # by anything that was ever committed
-        self.snapshots: list[tuple[int, bytes]] = [(0, b"")]
+        self.snapshots: list[tuple[int, dict[str, Any]]] = [Catalogue().snapshot()]
         self.requests = 0
 
     def ask(self, kind: str, name: str, config: TopicConfig = CONFIG) -> None:
@@ -324,7 +325,7 @@ class CatalogueAgainstDictionary(RuleBasedStateMachine):
         self.on_their_way.clear()
         self.catalogue = self.recovered(self.snapshots[-1 - which % len(self.snapshots)])
 
-    def recovered(self, snapshot: tuple[int, bytes]) -> Catalogue:
+    def recovered(self, snapshot: tuple[int, dict[str, Any]]) -> Catalogue:
         catalogue = Catalogue()
         catalogue.restore(*snapshot)
         for append in self.log[snapshot[0] : self.durable_index]:
@@ -334,7 +335,7 @@ class CatalogueAgainstDictionary(RuleBasedStateMachine):
     @invariant()
     def replay_equals_live_equals_model(self) -> None:
         recoveries = [self.recovered(snapshot) for snapshot in self.snapshots[-2:]]
-        for catalogue in (self.catalogue, *recoveries, self.recovered((0, b""))):
+        for catalogue in (self.catalogue, *recoveries, self.recovered(Catalogue().snapshot())):
             assert {
                 name: (topic.config, topic.groups) for name, topic in catalogue.topics.items()
             } == self.topics

@@ -25,11 +25,11 @@ from hocket.core.session import (
 )
 from hocket.errors import BY_CODE, Fenced, OutOfRange, ReplyLost
 from hocket.frames import Frame, packed
-from hocket.model import Limits, Start, TopicConfig
+from hocket.model import Grant, Limits, Start, TopicConfig
 from tests.core.logged import ALICE, origin
 
-LIMITS = Limits(handles_max=4, credit_bytes_max=1_000)
-PRODUCER, SUBSCRIPTION, READER = 1, 2, 3  # the handles that `greeted` has open
+LIMITS = Limits(handles_max=5, credit_bytes_max=1_000)
+PRODUCER, SUBSCRIPTION, READER, SHARED = 1, 2, 3, 4  # the handles that `greeted` has open
 
 
 def new_session() -> Session:
@@ -47,6 +47,10 @@ def greeted() -> Session:
     assert session.open(opened) == SUBSCRIPTION
     opened = OpenedSubscription("orders", "", [0], {}, whole_topic=False)
     assert session.open(opened) == READER
+    opened = OpenedSubscription(
+        "orders", "workers", [0, 1], {}, whole_topic=False, mode="key_shared"
+    )
+    assert session.open(opened) == SHARED
     return session
 
 
@@ -99,6 +103,19 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.ListIndexes(7, "orders"),
         frames.SeekIndex(7, "orders", "billing", Start()),
         frames.DeleteIndex(7, "orders", "billing"),
+        frames.Settle(7, SHARED, "ack", packed([0, 5, 6])),
+        frames.CommitTransaction(7, "t", 1, ()),
+        frames.AbortTransaction(7, "t", 1),
+        frames.CreateUser(7, "ann", ("admin",)),
+        frames.RenewToken(7, "ann"),
+        frames.DeleteUser(7, "ann"),
+        frames.SetRoles(7, "ann", ()),
+        frames.CreateRole(7, "writer"),
+        frames.DeleteRole(7, "writer"),
+        frames.AddGrant(7, "writer", Grant("publish")),
+        frames.RemoveGrant(7, "writer", Grant("publish")),
+        frames.DescribeAccess(7),
+        frames.ExplainAccess(7, "ann", "publish", "orders"),
     )
 }
 FROM_BROKERS: dict[type, Frame] = {
@@ -118,6 +135,11 @@ FROM_BROKERS: dict[type, Frame] = {
         frames.HandleEnded(7, 1, "fenced", "gone"),
         frames.PartitionsChanged(7, 1, 4),
         frames.Indexes(7, ()),
+        frames.Lease(7, 1, 0, 0, b""),
+        frames.Settled(7, b""),
+        frames.TokenIssued(7, ""),
+        frames.Access(7, (), ()),
+        frames.Explained(7, True, ""),
     )
 }
 EVERY_KIND = FROM_CLIENTS | FROM_BROKERS
@@ -233,13 +255,13 @@ def test_what_comes_for_a_handle_that_we_ended_is_passed_over():
     assert session.step(frames.Push(0, PRODUCER, 0)) == []
     assert session.step(frames.Credit(0, SUBSCRIPTION, 10)) == []
     assert refused(session, frames.Commit(9, SUBSCRIPTION, b"")).code == "unknownHandle"
-    assert refused(session, frames.Push(0, READER + 1, 0)).code == "unknownHandle"
+    assert refused(session, frames.Push(0, SHARED + 1, 0)).code == "unknownHandle"
 
 
 def test_handles_are_never_used_twice():
     session = greeted()
     answered(session, frames.CloseHandle(7, READER))
-    assert session.open(OpenedProducer("orders", ALICE, 1)) == READER + 1
+    assert session.open(OpenedProducer("orders", ALICE, 1)) == SHARED + 1
     assert refused(session, frames.CloseHandle(7, READER)).code == "unknownHandle"
 
 
@@ -271,7 +293,7 @@ def test_the_number_of_handles_is_limited_and_closing_makes_room(kind):
     assert isinstance(answered(session, kind(7, "orders")), Demand)
     session.open(OpenedProducer("orders", ALICE, 1))
     answer = refused(session, kind(7, "orders"))
-    assert (answer.code, "4 producers and subscriptions" in answer.message) == (
+    assert (answer.code, "5 producers and subscriptions" in answer.message) == (
         "limitExceeded",
         True,
     )
@@ -285,7 +307,9 @@ def test_the_number_of_handles_is_limited_and_closing_makes_room(kind):
 OF_A_TOPIC = [
     frame for kind, frame in FROM_CLIENTS.items()
     if hasattr(frame, "topic")
-    and kind not in (frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic)
+    and kind not in (
+        frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.ExplainAccess
+    )
 ]  # fmt: skip
 
 
@@ -348,10 +372,84 @@ def test_a_bad_name_of_an_index(frame):
     assert (answer.code, answer.message[:15]) == ("badName", "an index's name")
 
 
+def opening_shared(**changes: Any) -> frames.OpenSubscription:
+    usual = frames.OpenSubscription(
+        7, "orders", "workers", "shared", consumer=bytes(16), prefetch=10
+    )
+    return replace(usual, **changes)
+
+
 @pytest.mark.parametrize("mode", ["shared", "key_shared"])
-def test_a_mode_that_this_broker_has_not(mode):
-    answer = refused(greeted(), frames.OpenSubscription(7, "orders", "workers", mode))
-    assert (answer.code, mode in answer.message) == ("outOfRange", True)
+def test_a_shared_index_may_be_opened(mode):
+    frame = opening_shared(mode=mode, lease_us=10_000, max_deliveries=250, held=packed([0, 1, 2]))
+    effect = answered(greeted(), frame)
+    assert isinstance(effect, Demand)
+    assert effect.partitions == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"index": ""}, "needs an index"),
+        ({"consumer": b"short"}, "16 bytes"),
+        ({"prefetch": 0}, "prefetch"),
+        ({"prefetch": 20_001}, "prefetch"),
+        ({"positions": packed([0, 5])}, "positions"),
+        ({"lease_us": 9_999}, "lease"),
+        ({"lease_us": 12 * 3_600_000_000 + 1}, "lease"),
+        ({"max_deliveries": 251}, "max_deliveries"),
+        ({"held": packed([0, 5, 5])}, "range"),
+    ],
+)
+def test_a_shared_index_opened_with_nonsense_is_refused(changes, word):
+    answer = refused(greeted(), opening_shared(**changes))
+    assert (answer.code, word in answer.message) == ("outOfRange", True)
+
+
+def test_a_topic_whose_dead_letters_could_not_be_named_cannot_be_shared():
+    session = new_session()
+    name = "x" * 252
+    catalogue = session._catalogue
+    catalogue.durable(catalogue.create(origin(1), name, TopicConfig()).index)
+    session.step(frames.Hello(1))
+    assert refused(session, opening_shared(topic=name)).code == "badName"
+
+
+def test_a_shared_index_is_settled_and_an_own_one_is_committed():
+    session = greeted()
+    answer = refused(session, frames.Commit(7, SHARED, packed([0, 5])))
+    assert (answer.code, "settle" in answer.message) == ("wrongKind", True)
+    answer = refused(session, frames.Settle(7, SUBSCRIPTION, "ack", packed([0, 5, 6])))
+    assert (answer.code, "commit" in answer.message) == ("wrongKind", True)
+    assert refused(session, frames.Settle(7, PRODUCER, "ack", b"")).code == "unknownHandle"
+
+
+@pytest.mark.parametrize(
+    ("ranges", "code"),
+    [([2, 5, 6], "unknownPartition"), ([0, 6, 6], "outOfRange"), ([0, 7, 6], "outOfRange")],
+)
+def test_what_cannot_be_settled(ranges, code):
+    assert refused(greeted(), frames.Settle(7, SHARED, "ack", packed(ranges))).code == code
+
+
+def test_a_lease_is_extended_within_bounds():
+    session = greeted()
+    ranges = packed([0, 5, 6])
+    assert isinstance(answered(session, frames.Settle(7, SHARED, "extend", ranges)), Demand)
+    short = frames.Settle(7, SHARED, "extend", ranges, duration_us=1)
+    assert refused(session, short).code == "outOfRange"
+    assert isinstance(answered(session, frames.Settle(7, SHARED, "nack", ranges, 1)), Demand)
+
+
+@pytest.mark.parametrize("data", [packed([0, 5]), b"123"])
+def test_ranges_that_are_not_triples(data):
+    assert hung_up_on(greeted(), frames.Settle(7, SHARED, "ack", data)).code == "protocol"
+
+
+def test_a_transaction_needs_a_proper_id():
+    session = greeted()
+    assert refused(session, frames.CommitTransaction(7, "", 1, ())).code == "badName"
+    assert refused(session, frames.AbortTransaction(7, "a b", 1)).code == "badName"
 
 
 @pytest.mark.parametrize("length", [1, 15, 17])

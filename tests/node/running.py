@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
+from hocket import frames
 from hocket.node.broker import Broker
 from hocket.node.settings import NodeSettings
+from hocket.wire.connection import Connection
 
 
 @contextmanager
-def listening(path: Path, settings: NodeSettings | None = None) -> Iterator[tuple[str, int]]:
+def listening(
+    path: Path, settings: NodeSettings | None = None, tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[str, int]]:
+    with running(path, settings, tls) as (_, address):
+        yield address
+
+
+@contextmanager
+def running(
+    path: Path, settings: NodeSettings | None = None, tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[Broker, tuple[str, int]]]:
     broker = Broker(path, settings)
     try:
-        address = broker.listen("127.0.0.1", 0)
+        address = broker.listen("127.0.0.1", 0, tls)
         broker.start()
-        yield address
+        yield broker, address
     finally:
         broker.close()
 
@@ -26,10 +40,12 @@ def listening(path: Path, settings: NodeSettings | None = None) -> Iterator[tupl
 class RawConnection:
     """A client that knows nothing but the 16-byte prefix: headers and payloads as bytes."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> None:
         self.socket = socket.create_connection(address, timeout=10)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=address[0])
 
-    def __enter__(self) -> RawConnection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -60,3 +76,28 @@ class RawConnection:
             assert more, f"the connection ended after {len(data)} of {length} bytes"
             data += more
         return data
+
+
+class Speaker(RawConnection):
+    """A client by hand: the protocol's bytes, and none of our client's patience."""
+
+    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(address, tls)
+        self.wire = Connection("client")
+        self.frames: list[frames.Frame] = []
+
+    def say(self, frame: frames.Frame, payload: bytes = b"") -> None:
+        for buffer in self.wire.send(frame, [payload] if payload else ()):
+            self.send(bytes(buffer))
+
+    def hear(self) -> frames.Frame:
+        while not self.frames:
+            data = self.socket.recv(65536)
+            assert data, "the broker closed the connection"
+            self.frames += [frame for frame, _ in self.wire.receive(data)]
+        return self.frames.pop(0)
+
+    def greet(self) -> Speaker:
+        self.say(frames.Hello(1))
+        assert isinstance(self.hear(), frames.Welcome)
+        return self

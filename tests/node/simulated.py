@@ -44,10 +44,13 @@ class World:
         self.crashes = 0
         self.start_node()
 
+    def node_settings(self) -> NodeSettings:
+        return NodeSettings(name="node", limits=Limits(), log=self._settings())
+
     def start_node(self) -> None:
         self.executor = SimExecutor(self.scheduler)
         self.node = Node(
-            NodeSettings(name="node", limits=Limits(), log=self._settings()),
+            self.node_settings(),
             disk=self.disk,
             executor=self.executor,
             clock=self.clock,

@@ -13,8 +13,7 @@ from hocket import frames
 from hocket.model import Limits
 from hocket.node.settings import NodeSettings
 from hocket.wire import batch as batches
-from hocket.wire.connection import Connection
-from tests.node.running import RawConnection, listening
+from tests.node.running import RawConnection, Speaker, listening
 from tests.support import until
 
 
@@ -26,31 +25,6 @@ def address(tmp_path):
 
 def url_of(address: tuple[str, int]) -> str:
     return f"hocket://{address[0]}:{address[1]}"
-
-
-class Speaker(RawConnection):
-    """A client by hand: the protocol's bytes, and none of our client's patience."""
-
-    def __init__(self, address: tuple[str, int]) -> None:
-        super().__init__(address)
-        self.wire = Connection("client")
-        self.frames: list[frames.Frame] = []
-
-    def say(self, frame: frames.Frame, payload: bytes = b"") -> None:
-        for buffer in self.wire.send(frame, [payload] if payload else ()):
-            self.send(bytes(buffer))
-
-    def hear(self) -> frames.Frame:
-        while not self.frames:
-            data = self.socket.recv(65536)
-            assert data, "the broker closed the connection"
-            self.frames += [frame for frame, _ in self.wire.receive(data)]
-        return self.frames.pop(0)
-
-    def greet(self) -> Speaker:
-        self.say(frames.Hello(1))
-        assert isinstance(self.hear(), frames.Welcome)
-        return self
 
 
 def test_garbage_costs_its_own_connection_and_nothing_else(address):
@@ -65,6 +39,36 @@ def test_garbage_costs_its_own_connection_and_nothing_else(address):
                     pass
         healthy.say(frames.Ping(2))
         assert healthy.hear() == frames.Done(2)
+
+
+def test_whoever_is_refused_hears_why_even_while_it_is_still_sending(address):
+    for _ in range(10):
+        with RawConnection(address) as hostile:
+            hostile.send(b"x" * 1_000_000)
+            header, _ = hostile.receive()
+            assert b"before the Welcome" in header
+            assert hostile.at_end()
+
+
+def test_whoever_is_refused_and_does_not_hang_up_is_let_go_in_time(tmp_path):
+    settings = NodeSettings(hello_timeout_us=200_000)
+    with (
+        listening(tmp_path / "data", settings) as address,
+        RawConnection(address) as hostile,
+    ):
+        hostile.send(b"x" * 100)
+        hostile.receive()
+        assert hostile.at_end()
+
+        def is_gone() -> bool:
+            try:
+                hostile.send(b"x")
+            except ConnectionError:
+                return True
+            return False
+
+        assert not is_gone()
+        until(is_gone)
 
 
 def test_a_frame_that_is_announced_and_never_comes_does_not_hold_up_anybody(address):

@@ -7,8 +7,8 @@ disk behind stdout), the lines that got out whole are acknowledged, and no other
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -16,8 +16,9 @@ from hocket.cli.command import Command
 from hocket.cli.line_writer import LineWriter
 from hocket.cli.names import INDEX, TOPIC
 from hocket.cli.output import message_json
-from hocket.cli.parameters import START
+from hocket.cli.parameters import SECONDS, START
 from hocket.cli.server_options import Server, pass_server, server_options
+from hocket.cli.shared_reading import SharedPrinting, SharedReading
 from hocket.cli.stop_signals import StopSignals
 from hocket.errors import Timeout
 from hocket.model import Mode, Start, TopicDescription
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from hocket.client.message import MessageBatch
     from hocket.client.subscription import Subscription
 
+T = TypeVar("T")
+
 
 @click.command(
     cls=Command,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 $ hocket consume orders                                   # all there is, then end
 $ hocket consume orders --follow --start latest           # what comes from now on
 $ hocket consume orders --index billing --max 10          # go on where billing has come to
+$ hocket consume orders --index mailers --mode shared -f  # share the work with others
 $ hocket consume orders --start 2026-03-01T08:00 --json | jq .key
 """,
 )
@@ -44,6 +48,18 @@ $ hocket consume orders --start 2026-03-01T08:00 --json | jq .key
 @click.option(
     "--mode", type=click.Choice(["own", "shared", "key_shared"]), default="own",
     show_default=True, help="How the consumers of one index share its messages.",
+)  # fmt: skip
+@click.option(
+    "--lease", type=SECONDS, metavar="DURATION",
+    help="Shared: how long a message is this consumer's. [default: as the index has it, 30s]",
+)  # fmt: skip
+@click.option(
+    "--max-deliveries", type=click.IntRange(1, 250), metavar="N",
+    help="Shared: then it goes to the dead letters. [default: as the index has it, 5]",
+)  # fmt: skip
+@click.option(
+    "--prefetch", type=click.IntRange(1, 20_000), metavar="N",
+    help="Shared: messages sent ahead of those printed. [default: 500]",
 )  # fmt: skip
 @click.option(
     "--start", type=START, default="earliest", show_default=True,
@@ -59,7 +75,7 @@ $ hocket consume orders --start 2026-03-01T08:00 --json | jq .key
 )
 @click.option("--follow", "-f", is_flag=True, help="At the end, wait for more.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line.")
-@click.option("--no-ack", is_flag=True, help="Leave the index where it is.")
+@click.option("--no-ack", is_flag=True, help="Leave an own index where it is.")
 @server_options
 @pass_server
 def consume(
@@ -68,6 +84,9 @@ def consume(
     topic: str,
     index: str | None,
     mode: Mode,
+    lease: float | None,
+    max_deliveries: int | None,
+    prefetch: int | None,
     start: Start,
     partitions: Sequence[int],
     count_max: int | None,
@@ -79,9 +98,22 @@ def consume(
 
     Without --follow it ends where the topic ended when it began. With --index, what was printed
     counts as consumed. JSON has what is not UTF-8 as {"base64": "..."}.
+
+    With --mode shared or key_shared every message goes to one of the index's consumers, and is
+    acknowledged when it is printed. Without --follow it ends when nothing is left but what others
+    have in hand.
     """
     if index is None and (no_ack or mode != "own"):
         raise click.UsageError("--no-ack and shared modes are about an index: add --index NAME.")
+    if mode == "own" and not (lease is max_deliveries is prefetch is None):
+        raise click.UsageError(
+            "--lease, --max-deliveries and --prefetch are for shared indexes: add --mode shared."
+        )
+    if mode != "own" and no_ack:
+        raise click.UsageError(
+            "--no-ack does not go with a shared index: what is not acknowledged is delivered again "
+            "and again, and becomes a dead letter. To look only, leave out --index."
+        )
     with server.connect() as client:
         described = client.describe(topic, timeout=server.timeout)
         subscription = client.subscribe(
@@ -90,24 +122,36 @@ def consume(
             mode=mode,
             start=start,
             partitions=list(partitions) or None,
+            lease=lease,
+            max_deliveries=max_deliveries,
+            prefetch=prefetch or 500,
             timeout=server.timeout,
         )
         with subscription, StopSignals() as stop:
+            writer = LineWriter(stop)
+            if mode != "own":
+                sharing = SharedReading(
+                    client, subscription, partitions=partitions, follow=follow, count_max=count_max
+                )
+                _pass_on(sharing.next, SharedPrinting(writer, as_json=as_json).print, stop)
+                return
             reading = Reading(
                 subscription,
                 ends=None if follow else ends_of(described, partitions),
                 count_max=count_max,
                 timeout=server.timeout,
             )
-            printing = Printing(
-                LineWriter(stop), acking=index is not None and not no_ack, as_json=as_json
-            )
-            while True:
-                with stop.interruptible():  # a batch that is lost here was not acknowledged
-                    portion = reading.next()
-                if portion is None:
-                    break
-                printing.print(*portion)
+            printing = Printing(writer, acking=index is not None and not no_ack, as_json=as_json)
+            _pass_on(reading.next, lambda portion: printing.print(*portion), stop)
+
+
+def _pass_on(read: Callable[[], T | None], write: Callable[[T], None], stop: StopSignals) -> None:
+    while True:
+        with stop.interruptible():  # a portion that is lost here was not acknowledged
+            portion = read()
+        if portion is None:
+            break
+        write(portion)
 
 
 def ends_of(described: TopicDescription, partitions: Sequence[int]) -> dict[int, int]:

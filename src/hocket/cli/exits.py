@@ -23,6 +23,7 @@ INTERRUPTED = 128  # plus the signal's number, as shells count
 
 _CODES: list[tuple[tuple[type[BaseException], ...], int]] = [
     ((errors.UnknownTopic, errors.UnknownIndex, errors.UnknownPartition), NOT_FOUND),
+    ((errors.UnknownUser, errors.UnknownRole), NOT_FOUND),
     ((errors.NotAllowed,), NOT_ALLOWED),
     ((errors.NoConnection, errors.ReplyLost), NO_CONNECTION),
     ((errors.BadName, errors.OutOfRange, errors.WrongType), USAGE),

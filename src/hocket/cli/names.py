@@ -1,4 +1,4 @@
-"""Names of topics and indexes on the command line, which complete by asking the broker."""
+"""Names on the command line (of topics, indexes, users, roles), completed by asking the broker."""
 
 from __future__ import annotations
 
@@ -45,5 +45,15 @@ def _indexes(client: Client, context: click.Context) -> list[str]:
     return [index.name for index in client.indexes(context.params["topic"])]
 
 
+def _users(client: Client, _context: click.Context) -> list[str]:
+    return [user.name for user in client.access()[0]]
+
+
+def _roles(client: Client, _context: click.Context) -> list[str]:
+    return [role.name for role in client.access()[1]]
+
+
 TOPIC = Name("topic", _topics)
 INDEX = Name("index", _indexes)
+USER = Name("user", _users)
+ROLE = Name("role", _roles)

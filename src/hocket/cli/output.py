@@ -96,9 +96,9 @@ def text_or_base64(data: bytes | None) -> Any:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def message_json(message: Message) -> bytes:
-    """One line, with its end."""
-    fields = {
+def message_json(message: Message, *, counted: bool = False) -> bytes:
+    """One line, with its end; `counted` tells how often it was delivered."""
+    fields: dict[str, Any] = {
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
@@ -107,4 +107,6 @@ def message_json(message: Message) -> bytes:
         "value": text_or_base64(message.value),
         "headers": {name: text_or_base64(data) for name, data in message.headers.items()},
     }
+    if counted:
+        fields["delivery_count"] = message.delivery_count
     return _to_line(fields).encode() + b"\n"

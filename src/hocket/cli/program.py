@@ -8,10 +8,15 @@ from hocket import __version__
 from hocket.cli.command import Program
 from hocket.cli.server_options import server_options
 
+PARTS = [
+    "serve", "topic", "publish", "produce", "consume", "index", "dlq", "user", "role",
+    "grant", "can", "log", "certs", "completion",
+]  # fmt: skip
+
 
 @click.group(
     cls=Program,
-    parts=["serve", "topic", "publish", "produce", "consume", "index", "log", "completion"],
+    parts=PARTS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 not allowed, 5 no connection.",
     examples="""

@@ -2,60 +2,45 @@
 
 It says one line on stdout when it is ready; whoever starts it waits for that line and takes the
 address, its last word. From then on SIGTERM and SIGINT drain and end it with 0; before, or a
-second time, they kill it, which costs nothing that was acknowledged.
+second time, they kill it, which costs nothing that was acknowledged. With TLS, SIGHUP makes it read
+its certificates again.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import signal
-import socket
 import sys
 import tomllib
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hocket import __version__
 from hocket.cli.command import Command, is_debugging
+from hocket.cli.listening import Address, parse_address, refuse_if_open
 from hocket.cli.parameters import DURATION_US, SIZE, Checked
-from hocket.errors import HocketError, NoConnection, OutOfRange
+from hocket.errors import Closed, HocketError, NoConnection
 
 if TYPE_CHECKING:
+    import ssl
+
     from hocket.node.broker import Broker
     from hocket.node.settings import NodeSettings
+    from hocket.rpc import Endpoint
 
+log = logging.getLogger("hocket.serve")
 LISTEN_DEFAULT = "127.0.0.1:4150"
 # A WAL thread beside a busy loop otherwise waits Python's 5 ms for the GIL at each commit.
 SWITCH_INTERVAL = 0.0001
 STOPPING = (signal.SIGTERM, signal.SIGINT)
-
-
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: str | Address) -> Address:
-    if isinstance(text, Address):
-        return text
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if bracketed:
-        host = host[1:-1]
-    if not colon or not host or (":" in host and not bracketed):
-        raise OutOfRange(f"an address is HOST:PORT (IPv6 in brackets, [::1]:4150), not {text!r}")
-    if not (port.isascii() and port.isdecimal() and int(port) <= 65535):
-        raise OutOfRange(f"a port is a number from 0 to 65535, not {port!r}")
-    return Address(host, int(port))
+CERTIFICATE_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def default_data_directory() -> Path:
@@ -97,6 +82,7 @@ def load_config(context: click.Context, option: click.Parameter, path: Path | No
 $ hocket serve
 $ hocket serve --listen 127.0.0.1:0 --data ./data     # a free port, printed when ready
 $ hocket serve --config hocket.toml --log-level debug
+$ hocket serve --listen 0.0.0.0:4150 --tls-cert server.pem --tls-key server.key
 
 hocket.toml has the options' names:
 
@@ -109,8 +95,21 @@ hocket.toml has the options' names:
     default=LISTEN_DEFAULT, show_default=True, help="Where to listen; port 0 picks a free one.",
 )  # fmt: skip
 @click.option(
+    "--rpc-listen", metavar="HOST:PORT", type=Checked("address", parse_address),
+    help="Offer Cap'n Proto RPC there as well; port 0 picks a free one.",
+)  # fmt: skip
+@click.option(
     "--data", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
     help="The data directory, made if missing. [default: hocket in the user's data directory]",
+)  # fmt: skip
+@click.option(
+    "--tls-cert", metavar="FILE", type=CERTIFICATE_FILE,
+    help="Speak TLS, with this certificate; clients then write hockets://.",
+)  # fmt: skip
+@click.option("--tls-key", metavar="FILE", type=CERTIFICATE_FILE, help="The key of --tls-cert.")
+@click.option(
+    "--tls-ca", metavar="FILE", type=CERTIFICATE_FILE,
+    help="Let clients in by certificates that this one has signed, instead of tokens.",
 )  # fmt: skip
 @click.option("--name", default="", help="The node's name, for people. [default: the store's id]")
 @click.option(
@@ -138,47 +137,56 @@ def serve(
     context: click.Context,
     /,
     listen: Address,
+    rpc_listen: Address | None,
     data: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_ca: Path | None,
     log_level: str,
     **limits: Any,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
-    Prints one line to stdout when it is ready; its last word is the address for clients.
+    Prints one line to stdout when it is ready; its last word is the address for clients. Beyond
+    loopback it listens only with TLS and with users. SIGHUP makes it read its certificates again.
     """
     logging.basicConfig(
         level="DEBUG" if is_debugging(context) else log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         force=True,
     )
-    refuse_beyond_loopback(listen)
+    load_tls = _tls_loader(tls_cert, tls_key, tls_ca)
+    tls = None if load_tls is None else load_tls()
     directory = default_data_directory() if data is None else data
+    ports = [listen] if rpc_listen is None else [listen, rpc_listen]
+    if not directory.exists():  # nor any user; leave no trace of what is refused
+        for each in ports:
+            refuse_if_open(each, tls=tls is not None, users=False)
     sys.setswitchinterval(SWITCH_INTERVAL)
-    broker = _open(directory, _settings(**limits))
+    settings = _settings(**limits)
+    broker = _open(directory, settings)
+    endpoint = None if rpc_listen is None else _rpc_endpoint(broker, settings, load_tls)
     try:
-        _stop_on_signals(broker)
+        for each in ports:
+            refuse_if_open(each, tls=tls is not None, users=broker.node.access_is_on)
+        _stop_on_signals(broker, endpoint)
+        if load_tls is not None:
+            _renew_tls_on_signal(broker, endpoint, load_tls)
         try:
-            address = Address(*broker.listen(*listen))
+            address = Address(*broker.listen(*listen, tls))
+            also = ""
+            if endpoint is not None and rpc_listen is not None:
+                also = f", RPC on {Address(*endpoint.listen(*rpc_listen))},"
         except NoConnection as error:  # a failure of ours, not of reaching somebody
             raise click.ClickException(str(error)) from error
-        click.echo(f"hocket {__version__} serving {directory} on hocket://{address}")
+        scheme = "hocket" if tls is None else "hockets"
+        click.echo(f"hocket {__version__} serving {directory}{also} on {scheme}://{address}")
         sys.stdout.flush()
         broker.run()
     finally:
+        if endpoint is not None:
+            endpoint.close()
         broker.close()
-
-
-def refuse_beyond_loopback(listen: Address) -> None:
-    """Without TLS and access control, whoever reaches the port may read and delete everything."""
-    try:
-        found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise click.ClickException(f"cannot listen on {listen}: {error.strerror}") from error
-    if not all(ipaddress.ip_address(address[0]).is_loopback for *_, address in found):
-        raise click.ClickException(
-            f"refused to listen on {listen}: this broker has no TLS and no access control, so it "
-            "listens on loopback only; use --listen 127.0.0.1:PORT"
-        )
 
 
 def _settings(
@@ -219,11 +227,62 @@ def _open(directory: Path, settings: NodeSettings) -> Broker:
         ) from error
 
 
-def _stop_on_signals(broker: Broker) -> None:
+def _tls_loader(
+    certificate: Path | None, key: Path | None, authority: Path | None
+) -> Callable[[], ssl.SSLContext] | None:
+    """Reads the files each time it is called; None: no TLS is asked for."""
+    if certificate is None and key is None:
+        if authority is not None:
+            raise click.UsageError("--tls-ca needs TLS: give --tls-cert and --tls-key as well")
+        return None
+    if certificate is None or key is None:
+        raise click.UsageError("--tls-cert and --tls-key belong together: give both")
+
+    def load() -> ssl.SSLContext:
+        from hocket.adapters.tls import server_context
+
+        return server_context(certificate, key, authority)
+
+    return load
+
+
+def _rpc_endpoint(
+    broker: Broker, settings: NodeSettings, load_tls: Callable[[], ssl.SSLContext] | None
+) -> Endpoint:
+    from hocket.rpc import Endpoint
+
+    tls = None if load_tls is None else load_tls()
+    return Endpoint(broker, settings.limits, tls, owns_process=True)
+
+
+def _renew_tls_on_signal(
+    broker: Broker, endpoint: Endpoint | None, load: Callable[[], ssl.SSLContext]
+) -> None:
+    def renew() -> None:
+        try:
+            broker.renew_tls(load())
+            if endpoint is not None:
+                endpoint.renew_tls(load())
+        except HocketError as error:
+            log.error("the TLS certificates in use stay: %s", error)  # noqa: TRY400 - no trace
+        else:
+            log.info("new connections use the TLS certificates as they are now")
+
+    def post(_number: int, _frame: FrameType | None) -> None:
+        with suppress(Closed):  # it is going down
+            broker.post(renew)
+
+    signal.signal(signal.SIGHUP, post)
+
+
+def _stop_on_signals(broker: Broker, endpoint: Endpoint | None) -> None:
     def stop(_number: int, _frame: FrameType | None) -> None:
         for each in STOPPING:
             signal.signal(each, signal.SIG_DFL)
-        broker.stop()
+        if endpoint is None:
+            broker.stop()
+        else:  # what its clients have begun needs the broker to be finished
+            endpoint.stop(then=broker.stop)
 
     for each in STOPPING:
         signal.signal(each, stop)

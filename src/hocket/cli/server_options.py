@@ -36,6 +36,8 @@ class Server:
     server: str = SERVER_DEFAULT
     token_file: Path | None = None
     tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     timeout: float = TIMEOUT_DEFAULT
 
     def connect(self) -> Client:
@@ -44,7 +46,9 @@ class Server:
         return hocket.connect(
             self.server,
             token=self._token(),
-            tls_ca=None if self.tls_ca is None else str(self.tls_ca),
+            tls_ca=self.tls_ca,
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
             timeout=self.timeout,
             name="hocket command line",
         )
@@ -90,6 +94,17 @@ def server_options(command: F) -> F:
             "--tls-ca", metavar="FILE", type=click.Path(exists=True, path_type=Path),
             envvar="HOCKET_TLS_CA", show_envvar=True,
             help="Trust the certificates signed by this one (hockets://).",
+            cls=ServerOption, expose_value=False, callback=_remember,
+        ),
+        click.option(
+            "--tls-cert", metavar="FILE", type=click.Path(exists=True, path_type=Path),
+            envvar="HOCKET_TLS_CERT", show_envvar=True,
+            help="A certificate that says who we are, instead of a token.",
+            cls=ServerOption, expose_value=False, callback=_remember,
+        ),
+        click.option(
+            "--tls-key", metavar="FILE", type=click.Path(exists=True, path_type=Path),
+            envvar="HOCKET_TLS_KEY", show_envvar=True, help="The key of --tls-cert.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(

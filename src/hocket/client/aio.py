@@ -7,23 +7,39 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from hocket.client import admin
+from hocket.client import access_calls, admin, dead_letters
 from hocket.client.address import parse_url
 from hocket.client.admin import Duration, Size, StartLike
 from hocket.client.aio_engine import AioEngine
 from hocket.client.aio_link import AioConnector
 from hocket.client.aio_producer import AsyncProducer, AsyncPublisher
 from hocket.client.aio_subscription import AsyncSubscription
+from hocket.client.aio_transaction import AsyncTransaction
+from hocket.client.dead_letters import DeadLetter
 from hocket.client.embedded import EmbeddedConnector, start_broker
 from hocket.client.lane import Outcome
 from hocket.client.link import Connector
 from hocket.client.opening import Opening
-from hocket.client.options import check_callback, producer_options, subscription_options
+from hocket.client.options import (
+    check_callback,
+    check_number,
+    producer_options,
+    subscription_options,
+)
 from hocket.client.session import closed
 from hocket.client.tls import Path, context_for
 from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
 from hocket.errors import HocketError
-from hocket.model import IndexDescription, Position, TopicConfig, TopicDescription, check_name
+from hocket.model import (
+    Decision,
+    IndexDescription,
+    Position,
+    RoleDescription,
+    TopicConfig,
+    TopicDescription,
+    UserDescription,
+    check_name,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -105,6 +121,7 @@ class AsyncClient:
         self._closing = closing  # what else ends with it
         self._closed = False
         self._producers: dict[AsyncProducer, None] = {}
+        self._transactions: dict[AsyncTransaction, None] = {}
         self._subscriptions: dict[AsyncSubscription, None] = {}
         self._publisher = AsyncPublisher(self._engine)
 
@@ -133,9 +150,10 @@ class AsyncClient:
         self._closed = True
         errors: list[HocketError] = []
         try:
-            opened: list[AsyncProducer | AsyncSubscription] = [
+            opened: list[AsyncProducer | AsyncSubscription | AsyncTransaction] = [
                 *self._producers,
                 *self._subscriptions,
+                *self._transactions,
             ]
             for each in opened:
                 try:
@@ -258,6 +276,112 @@ class AsyncClient:
     ) -> None:
         await self._engine.call(admin.delete_index(topic, index), timeout)
 
+    # --- dead letters ----------------------------------------------------------------------------
+
+    async def dead_letters(
+        self,
+        topic: str,
+        *,
+        index: str | None = None,
+        limit: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> list[DeadLetter]:
+        """What shared indexes of the topic have given up, oldest first; of one of them, or all."""
+        return await dead_letters.find_async(self, topic, index, limit, check_timeout(timeout))
+
+    async def replay_dead_letters(
+        self,
+        topic: str,
+        *,
+        index: str | None = None,
+        limit: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> int:
+        """Publish to the topic again what was given up and not replayed yet; returns how many.
+
+        They are new messages, for every index of the topic, with the header `hocket-replayed`.
+        """
+        return await dead_letters.replay_async(self, topic, index, limit, check_timeout(timeout))
+
+    # --- access ----------------------------------------------------------------------------------
+
+    async def create_user(
+        self, name: str, roles: Iterable[str] = (), *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> str:
+        """A new user; returns its token, which nobody can be shown again.
+
+        The first user turns access control on, at once and for good, and must have the role
+        "admin". Raises NameInUse, UnknownRole.
+        """
+        return await self._engine.call(access_calls.create_user(name, roles), timeout)
+
+    async def renew_token(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> str:
+        """A new token for a user. The old one is void, and who came with it is hung up on."""
+        return await self._engine.call(access_calls.renew_token(name), timeout)
+
+    async def delete_user(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Its connections are closed at once. The last admin cannot be deleted."""
+        await self._engine.call(access_calls.delete_user(name), timeout)
+
+    async def set_roles(
+        self, name: str, roles: Iterable[str], *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> None:
+        """All the roles of a user, in place of those it has. Effective at once."""
+        await self._engine.call(access_calls.set_roles(name, roles), timeout)
+
+    async def create_role(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        await self._engine.call(access_calls.create_role(name), timeout)
+
+    async def delete_role(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Whoever has it loses it."""
+        await self._engine.call(access_calls.delete_role(name), timeout)
+
+    async def grant(
+        self,
+        role: str,
+        action: str,
+        topic: str = "*",
+        index: str = "*",
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Permit an action on the topics, and their indexes, whose names match.
+
+        Actions are publish, subscribe, create, alter, delete and admin, which implies the others.
+        In a pattern `*` is any run of characters.
+        """
+        await self._engine.call(access_calls.grant(role, action, topic, index), timeout)
+
+    async def revoke(
+        self,
+        role: str,
+        action: str,
+        topic: str = "*",
+        index: str = "*",
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Take a grant back, given as it was granted. What it kept open ends at once."""
+        await self._engine.call(access_calls.revoke(role, action, topic, index), timeout)
+
+    async def access(
+        self, *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> tuple[list[UserDescription], list[RoleDescription]]:
+        """All users and all roles. Without users access control is off."""
+        return await self._engine.call(access_calls.access(), timeout)
+
+    async def can(
+        self,
+        user: str,
+        action: str,
+        topic: str,
+        index: str | None = None,
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Decision:
+        """Whether a user may do this, and why. Everybody may ask about himself."""
+        return await self._engine.call(access_calls.can(user, action, topic, index), timeout)
+
     # --- messages --------------------------------------------------------------------------------
 
     async def publish(
@@ -321,6 +445,44 @@ class AsyncClient:
 
         return Opening(open_producer)
 
+    def transaction(
+        self,
+        id: str,  # noqa: A002 - the word its users see
+        *,
+        number: int = 0,
+        linger: float = 0.002,
+        batch_bytes: int | str = 1 << 20,
+        window_bytes: int | str = 16 << 20,
+        codec: str = "none",
+        send_timeout: float | None = None,
+        delivery_timeout: float | None = 120,
+    ) -> AsyncTransaction:
+        """Messages to any number of topics, published all together or not at all.
+
+        The end of the block commits, an exception in it aborts. `id` names a stream of
+        transactions, and `number` one of them: numbers only grow. The same number again, with as
+        many records for each topic, is done already and not published twice; so whoever does not
+        know whether a transaction was committed does it again. The options are those of
+        `producer`.
+        """
+        options = producer_options(
+            linger=linger,
+            batch_bytes=batch_bytes,
+            window_bytes=window_bytes,
+            codec=codec,
+            delivery_timeout=delivery_timeout,
+        )
+        transaction = AsyncTransaction(
+            self,
+            self._engine,
+            check_name(id, "a transaction's id"),
+            check_number(number),
+            options,
+            check_timeout(send_timeout, "send_timeout"),
+        )
+        self._transactions[transaction] = None
+        return transaction
+
     def subscribe(
         self,
         topic: str,
@@ -332,6 +494,10 @@ class AsyncClient:
         positions: Mapping[int, int] | None = None,
         hold_retention: bool = False,
         credit_bytes: int | str = 8 << 20,
+        lease: Duration | None = None,
+        max_deliveries: int | None = None,
+        prefetch: int = 500,
+        failover: str = "safe",
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Opening[AsyncSubscription]:
         """Read a topic, from the place of `index`, which the broker keeps.
@@ -339,6 +505,13 @@ class AsyncClient:
         `start` counts only where the index is new. Without an index the subscription begins at
         `start`, or at `positions` (partition -> offset), and you keep the place. The broker sends
         at most `credit_bytes` ahead of what was handed out.
+
+        With `mode="shared"` every message goes to one of the index's consumers, and is its own for
+        `lease` (seconds, or "30s"); not settled by then, it is delivered again, at most
+        `max_deliveries` times, and then goes to the dead letters. None leaves either as the index
+        has it: 30 s and 5, unless somebody set it. `mode="key_shared"` also keeps the order of
+        each key. The broker sends at most `prefetch` messages ahead. After a restart of the broker
+        messages that may still be with somebody wait for their leases, unless `failover="fast"`.
         """
         options = subscription_options(
             index=index,
@@ -348,6 +521,10 @@ class AsyncClient:
             positions=positions,
             hold_retention=hold_retention,
             credit_bytes=credit_bytes,
+            lease=lease,
+            max_deliveries=max_deliveries,
+            prefetch=prefetch,
+            failover=failover,
         )
         opening_timeout = check_timeout(timeout)
         check_name(topic)
@@ -359,8 +536,10 @@ class AsyncClient:
 
         return Opening(open_subscription)
 
-    def _forget(self, ended: AsyncProducer | AsyncSubscription) -> None:
+    def _forget(self, ended: AsyncProducer | AsyncSubscription | AsyncTransaction) -> None:
         if isinstance(ended, AsyncProducer):
             self._producers.pop(ended, None)
+        elif isinstance(ended, AsyncTransaction):
+            self._transactions.pop(ended, None)
         else:
             self._subscriptions.pop(ended, None)

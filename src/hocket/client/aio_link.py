@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from hocket.client.address import Address, Target, reason_of
 from hocket.client.link import Listener
+from hocket.client.tls import tls_failed
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame
 from hocket.wire.connection import Connection
@@ -50,7 +51,7 @@ class AioConnector:
             error = NoConnection(f"{address}: no answer within {self._timeout:g} s")
             listener.lost(None, error)
         except ssl.SSLError as failed:
-            listener.lost(None, NoConnection(f"{address}: TLS failed: {failed}"))
+            listener.lost(None, tls_failed(address, failed))
         except OSError as failed:
             listener.lost(None, NoConnection(f"{address}: {reason_of(failed)}"))
         else:
@@ -160,8 +161,13 @@ class AioLink(asyncio.BufferedProtocol):
             self.ended.set_result(None)
         if not self._closing:
             self._closing = True
-            reason = "the broker has closed the connection" if exc is None else str(exc)
-            self._listener.lost(self, self._error or NoConnection(f"{self._address}: {reason}"))
+            self._listener.lost(self, self._error or self._why_lost(exc))
+
+    def _why_lost(self, exc: Exception | None) -> HocketError:
+        if isinstance(exc, ssl.SSLError):
+            return tls_failed(self._address, exc)
+        reason = "the broker has closed the connection" if exc is None else str(exc)
+        return NoConnection(f"{self._address}: {reason}")
 
     def _fail(self, error: HocketError) -> None:
         self._error = self._error or error

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, cast
 
 from hocket.client import late
 from hocket.client.aio_engine import AioEngine
+from hocket.client.attachment import SubscriptionOptions
 from hocket.client.message import AsyncMessage, AsyncMessageBatch
 from hocket.client.options import check_offset
+from hocket.client.reader import Reader, async_reader
 from hocket.client.session import again, closed
-from hocket.client.subscription_core import SubscriptionCore, SubscriptionOptions
 from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, Reply, check_timeout
 from hocket.errors import Closed, HocketError, WouldBlock
 from hocket.frames import Frame
@@ -29,13 +30,8 @@ class AsyncSubscription:
     ) -> None:
         self._client = client
         self._engine = engine
-        self._core = SubscriptionCore(
-            engine.session,
-            topic,
-            options,
-            message=AsyncMessage,
-            batch=AsyncMessageBatch,
-            arouse=lambda place: self._core.arouse(place),
+        self._core: Reader = async_reader(
+            engine.session, topic, options, lambda place: self._core.arouse(place)
         )
 
     @property
@@ -112,7 +108,10 @@ class AsyncSubscription:
     # --- places ----------------------------------------------------------------------------------
 
     async def commit(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Return when every ack so far is durable at the broker."""
+        """Return when every ack so far, and what else was said of messages, is durable.
+
+        Raises LeaseLost for messages of a shared index that were refused since the last commit.
+        """
         timeout = check_timeout(timeout)
         core = self._core
         core.check_has_index()
@@ -137,30 +136,39 @@ class AsyncSubscription:
 
     def position(self, partition: int) -> int:
         """The offset of the next message of the partition that will be handed out."""
-        return self._core.inbound.position(partition)
+        return self._core.position(partition)
 
     @property
     def partitions(self) -> list[int]:
-        return sorted(self._core.inbound.places)
+        return self._core.partitions()
 
     @property
     def lag(self) -> int:
         """Messages not handed out yet, as far as the last deliveries tell."""
-        return self._core.inbound.lag()
+        return self._core.lag()
 
     @property
     def lost(self) -> int:
         """Messages that retention removed before they were read."""
         return self._core.lost
 
+    @property
+    def refused(self) -> int:
+        """Messages of a shared index whose lease had ended when they were settled here."""
+        return self._core.refused
+
     async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Commit the acks, and let go. Those who wait for messages are told Closed."""
+        """Commit the acks, and let go. Those who wait for messages are told Closed.
+
+        What was not handed out of a shared index is for its other consumers, at once.
+        """
         deadline = Deadline(check_timeout(timeout))
         core = self._core
         if core.failure is not None:
             self._client._forget(self)
             return
         try:
+            core.wind_up()
             if core.options.index:
                 await self.commit(deadline.left())
         finally:

@@ -19,6 +19,7 @@ from hocket.frames import Frame
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from hocket.core.session import Caller
     from hocket.node.broker import Broker, LocalLink
 
 
@@ -77,14 +78,18 @@ class EmbeddedConnector:
     places = 1
     watched = False  # it is there for as long as we are
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, caller: Caller | None = None) -> None:
         self._broker = broker
+        self._caller = caller  # None: this very process
 
     def open(self, attempt: int, listener: Listener) -> None:
         del attempt  # there is one place only
         link = EmbeddedLink(listener)
         try:
-            link.inner = self._broker.open_link(link.received, link.lost)
+            if self._caller is None:
+                link.inner = self._broker.open_link(link.received, link.lost)
+            else:
+                link.inner = self._broker.open_link(link.received, link.lost, self._caller)
         except Closed as error:
             listener.lost(None, error)
         else:

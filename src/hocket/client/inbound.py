@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from operator import length_hint
 
 from hocket.client.message import Message, MessageBatch, messages_of
@@ -21,6 +22,7 @@ from hocket.wire.batch import Batch, iterate_entries
 from hocket.wire.entry import Kind
 
 CHUNK = 512  # messages made at a time
+_ONCE = repeat(1)  # what is consumed in order is delivered once
 
 
 class Inbound:
@@ -122,7 +124,7 @@ class Inbound:
         batch = place.head()
         start = max(0, place.next - batch.base_offset)
         end = min(batch.count, start + CHUNK)
-        self.ready = iter(messages_of(self._message, batch, start, end, self._topic, place))
+        self.ready = iter(messages_of(self._message, batch, start, end, self._topic, place, _ONCE))
         self._ready_place, self._ready_batch = place, batch
         self._ready_end = batch.base_offset + end
         self._ready_bytes = self._handed_out(place, self._ready_end, batch)

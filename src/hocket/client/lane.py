@@ -139,7 +139,7 @@ class Lane:
         return False
 
 
-def restamped(entry: bytes, stamp: Stamp) -> bytes:
+def restamped(entry: bytes | memoryview, stamp: Stamp) -> bytes:
     """The same batch as another producer's, or with another number."""
     header = unpack_header(entry)
     producer_id, epoch, sequence = stamp

@@ -68,12 +68,19 @@ def unpublished(producer: Pusher, withdrawn: bool, timeout: float | None) -> Hoc
     return Timeout(f"the message was not sent within {timeout} s: {why}")
 
 
+def undecided(what: str, refusal: HocketError | None, timeout: float | None) -> HocketError:
+    last = f" (the broker's last word: {refusal})" if refusal else ""
+    return _indefinite(f"the {what} was not answered within {timeout} s{last}; it may yet happen")
+
+
 def no_message(topic: str, timeout: float | None) -> HocketError:
     return Timeout(f"no message of topic {topic!r} came within {timeout} s")
 
 
 def not_committed(topic: str, timeout: float | None) -> HocketError:
-    return _indefinite(f"acks of topic {topic!r} were not confirmed within {timeout} s")
+    return _indefinite(
+        f"what was said about messages of topic {topic!r} was not confirmed within {timeout} s"
+    )
 
 
 def not_sought(timeout: float | None) -> HocketError:

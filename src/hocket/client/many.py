@@ -93,7 +93,13 @@ def list_portions(
         [None] * len(plain) if headers is None else checked_header_list(headers, len(plain))
     )
     records: list[Record] = list(zip(plain, all_keys, all_headers, repeat(None), repeat(None)))
-    sizes = list(map(_size, records))
+    return record_portions(core, records, list(map(_size, records)))
+
+
+def record_portions(
+    core: ProducerCore, records: list[Record], sizes: list[int]
+) -> list[ListPortion]:
+    """Of records that were checked; there is one at least."""
     core.check_size(max(sizes))
     if len(core.lanes) == 1:
         return [ListPortion(None, records, sizes)]

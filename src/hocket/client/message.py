@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from hocket.client.place import Place
 from hocket.errors import WrongKind
 from hocket.wire.batch import Batch
 
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Keeper(Protocol):
+    """The place that a message is from, which is told what became of it."""
+
+    partition: int
+
+    def ack(self, what: Any, /) -> None: ...
 
 
 class Message(tuple[Any, ...]):
@@ -48,14 +56,14 @@ class Message(tuple[Any, ...]):
         """
         self[8].ack(self[5])
 
-    def nack(self, delay: float = 0) -> NoReturn:
+    def nack(self, delay: float | str = 0) -> Any:
         """Shared indexes only, like `extend` and `reject`."""
-        raise _not_shared(f"nack(delay={delay})")
+        raise _not_shared(f"nack(delay={delay!r})")
 
-    def extend(self, seconds: float = 30) -> NoReturn:
-        raise _not_shared(f"extend({seconds})")
+    def extend(self, seconds: float | str | None = None) -> Any:
+        raise _not_shared(f"extend({seconds!r})")
 
-    def reject(self, reason: str = "") -> NoReturn:
+    def reject(self, reason: str = "") -> Any:
         raise _not_shared(f"reject({reason!r})")
 
     def __repr__(self) -> str:
@@ -81,7 +89,13 @@ def _not_shared(call: str) -> WrongKind:
 
 
 def messages_of(
-    kind: type[Message], batch: Batch, start: int, end: int, topic: str, place: Place
+    kind: type[Message],
+    batch: Batch,
+    start: int,
+    end: int,
+    topic: str,
+    place: Keeper,
+    deliveries: Iterable[int],
 ) -> list[Message]:
     """The records from `start` to `end` of a batch, made by C loops alone."""
     columns = batch.columns()
@@ -94,7 +108,7 @@ def messages_of(
         repeat(place.partition),
         range(first + start, first + end),
         batch.timestamps(start, end),
-        repeat(1),
+        deliveries,
         repeat(place),
     )
     return list(map(tuple.__new__, repeat(kind), fields))
@@ -106,10 +120,19 @@ class MessageBatch:
     `offset` is the first one's, `end` the one behind the last.
     """
 
-    __slots__ = ("_batch", "_first", "_kind", "_last", "_place", "end", "offset", "topic")
+    __slots__ = (
+        "_batch", "_first", "_kind", "_last", "_place", "delivery_count", "end", "offset", "topic",
+    )  # fmt: skip
 
     def __init__(
-        self, kind: type[Message], batch: Batch, offset: int, end: int, topic: str, place: Place
+        self,
+        kind: type[Message],
+        batch: Batch,
+        offset: int,
+        end: int,
+        topic: str,
+        place: Keeper,
+        deliveries: int = 1,
     ) -> None:
         self._kind = kind
         self._batch = batch
@@ -119,6 +142,7 @@ class MessageBatch:
         self.topic = topic
         self.offset = offset
         self.end = end
+        self.delivery_count = deliveries
 
     @property
     def partition(self) -> int:
@@ -128,6 +152,11 @@ class MessageBatch:
     def count(self) -> int:
         return self.end - self.offset
 
+    @property
+    def entry(self) -> memoryview:
+        """The whole batch as it is stored; it may hold others before and behind these."""
+        return self._batch.entry
+
     def __len__(self) -> int:
         return self.count
 
@@ -136,7 +165,13 @@ class MessageBatch:
 
     def messages(self) -> list[Message]:
         return messages_of(
-            self._kind, self._batch, self._first, self._last, self.topic, self._place
+            self._kind,
+            self._batch,
+            self._first,
+            self._last,
+            self.topic,
+            self._place,
+            repeat(self.delivery_count),
         )
 
     def values(self) -> list[bytes]:
@@ -165,6 +200,16 @@ class MessageBatch:
         """All of it, and what came before it in its partition."""
         self._place.ack(self.end - 1)
 
+    def nack(self, delay: float | str = 0) -> Any:
+        """Shared indexes only, like `extend` and `reject`."""
+        raise _not_shared(f"nack(delay={delay!r})")
+
+    def extend(self, seconds: float | str | None = None) -> Any:
+        raise _not_shared(f"extend({seconds!r})")
+
+    def reject(self, reason: str = "") -> Any:
+        raise _not_shared(f"reject({reason!r})")
+
 
 class AsyncMessage(Message):
     """A message of an asyncio subscription: `await message.ack()`."""
@@ -174,9 +219,27 @@ class AsyncMessage(Message):
     async def ack(self) -> None:
         self[8].ack(self[5])
 
+    async def nack(self, delay: float | str = 0) -> None:
+        super().nack(delay)
+
+    async def extend(self, seconds: float | str | None = None) -> None:
+        super().extend(seconds)
+
+    async def reject(self, reason: str = "") -> None:
+        super().reject(reason)
+
 
 class AsyncMessageBatch(MessageBatch):
     __slots__ = ()
 
     async def ack(self) -> None:
         self._place.ack(self.end - 1)
+
+    async def nack(self, delay: float | str = 0) -> None:
+        super().nack(delay)
+
+    async def extend(self, seconds: float | str | None = None) -> None:
+        super().extend(seconds)
+
+    async def reject(self, reason: str = "") -> None:
+        super().reject(reason)

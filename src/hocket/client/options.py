@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hocket.client.admin import StartLike, checked_start
+from hocket.client.attachment import SubscriptionOptions
 from hocket.client.pusher import ProducerOptions
-from hocket.client.subscription_core import SubscriptionOptions
+from hocket.client.verdict import Duration, lease_us
 from hocket.client.waiters import seconds_us
+from hocket.core.session import DELIVERIES_MAX, PREFETCH_MAX
 from hocket.errors import BadName, OutOfRange, WrongType
-from hocket.model import MESSAGE_BYTES_MAX, PARTITIONS_MAX, check_name, size_bytes
+from hocket.model import MESSAGE_BYTES_MAX, PARTITIONS_MAX, Failover, check_name, size_bytes
 from hocket.wire import codec as codecs
 
 _OFFSET_MAX = 2**63 - 1
@@ -53,11 +55,23 @@ def subscription_options(
     positions: Mapping[int, int] | None,
     hold_retention: bool,
     credit_bytes: int | str,
+    lease: Duration | None,
+    max_deliveries: int | None,
+    prefetch: int,
+    failover: str,
 ) -> SubscriptionOptions:
     if index is not None:
         check_name(index, "an index's name")
     if mode not in ("own", "shared", "key_shared"):
         raise OutOfRange(f"mode must be 'own', 'shared' or 'key_shared', not {mode!r}")
+    if mode != "own" and index is None:
+        raise BadName(f"mode {mode!r} needs an index for its consumers to share: index='a name'")
+    if mode != "own" and positions is not None:
+        raise OutOfRange(
+            "positions are for reading without an index; see client.seek for shared ones"
+        )
+    if mode == "own" and (lease is not None or max_deliveries is not None):
+        raise OutOfRange("lease and max_deliveries are for shared indexes: add mode='shared'")
     if hold_retention and index is None:
         raise BadName("only an index holds retention back: give it a name with index=")
     credit = size_bytes(credit_bytes, "credit_bytes")
@@ -76,7 +90,19 @@ def subscription_options(
         ),
         hold_retention=bool(hold_retention),
         credit_bytes=credit,
+        prefetch=_number(prefetch, "prefetch", PREFETCH_MAX, least=1),
+        lease_us=0 if lease is None else lease_us(lease, "lease"),
+        max_deliveries=0
+        if max_deliveries is None
+        else _number(max_deliveries, "max_deliveries", DELIVERIES_MAX, least=1),
+        failover=_failover(failover),
     )
+
+
+def _failover(failover: object) -> Failover:
+    if failover not in ("safe", "fast"):
+        raise OutOfRange(f"failover must be 'safe' or 'fast', not {failover!r}")
+    return failover
 
 
 def _partitions(partitions: Iterable[int]) -> tuple[int, ...]:
@@ -98,9 +124,13 @@ def check_offset(offset: object) -> int:
     return _number(offset, "an offset", _OFFSET_MAX)
 
 
-def _number(number: object, what: str, most: int) -> int:
+def check_number(number: object) -> int:
+    return _number(number, "a transaction's number", _OFFSET_MAX)
+
+
+def _number(number: object, what: str, most: int, *, least: int = 0) -> int:
     if isinstance(number, bool) or not isinstance(number, int):
         raise WrongType(f"{what} must be an int, not {number!r}")
-    if not 0 <= number <= most:
-        raise OutOfRange(f"{what} must lie between 0 and {most}, not {number}")
+    if not least <= number <= most:
+        raise OutOfRange(f"{what} must lie between {least} and {most}, not {number}")
     return number

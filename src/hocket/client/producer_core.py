@@ -93,9 +93,16 @@ class ProducerCore(Pusher):
         return start
 
     def offer_entry(
-        self, lane: Lane | None, encode_entry: Callable[[Stamp], bytes], count: int
+        self,
+        lane: Lane | None,
+        encode_entry: Callable[[Stamp], bytes],
+        count: int,
+        waiter: Any = None,
     ) -> bool:
-        """Take a batch that is encoded elsewhere, behind what has gathered; unless it must wait."""
+        """Take a batch that is encoded elsewhere, behind what has gathered; unless it must wait.
+
+        The `waiter` is told where its first record stands.
+        """
         self.check_usable()
         if self.is_full:
             return False
@@ -109,7 +116,8 @@ class ProducerCore(Pusher):
                 f"a batch of {len(entry)} bytes is more than the {self.entry_bytes_max} that this "
                 "broker takes"
             )
-        self.enqueue(chosen, self._outgoing(chosen, entry, count, stamp, []))
+        waiters = [] if waiter is None else [(0, waiter)]
+        self.enqueue(chosen, self._outgoing(chosen, entry, count, stamp, waiters))
         if chosen is self.sticky:
             self._move_on()
         return True

@@ -102,9 +102,10 @@ class Pusher:
     def link_up(self) -> None:
         if self._renewing and not self._anything_exposed():
             self._producer_id, self._epoch = b"", 0
-        self.session.request(
-            frames.OpenProducer(0, self.topic, self._producer_id, self._epoch), self._open_answered
-        )
+        self.session.request(self._opening(), self._open_answered)
+
+    def _opening(self) -> frames.OpenProducer:
+        return frames.OpenProducer(0, self.topic, self._producer_id, self._epoch)
 
     def link_down(self) -> None:
         self._close_up()

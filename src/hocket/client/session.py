@@ -31,6 +31,7 @@ from hocket.errors import (
     NotAllowed,
     ProtocolError,
     ReplyLost,
+    TooManyAttempts,
     WrongVersion,
     from_code,
 )
@@ -52,6 +53,7 @@ State = Literal["down", "opening", "greeting", "ready", "closed"]
 _OF_HANDLES = frozenset(
     {
         frames.Deliver,
+        frames.Lease,
         frames.PushAcked,
         frames.PushRefused,
         frames.Moved,
@@ -221,7 +223,8 @@ class Session:
     def _greeted(self, frame: Frame) -> None:
         if isinstance(frame, frames.Failure):
             error = error_of(frame)
-            if isinstance(error, WrongVersion | NotAllowed):
+            may_pass = isinstance(error, TooManyAttempts) and self._was_ready
+            if isinstance(error, WrongVersion | NotAllowed) and not may_pass:
                 self.close(error)  # it will not be otherwise next time
             else:
                 self._drop(error)
@@ -264,8 +267,10 @@ class Session:
             self._timer = None
 
     def _cannot_connect(self, error: HocketError) -> HocketError:
-        hint = " Is it running? Start one with: hocket serve"
-        return NoConnection(f"no broker can be reached at {self.target}: {error}.{hint}")
+        text = f"no broker can be reached at {self.target}: {error}."
+        if type(error) is NoConnection:  # any other error is the word of somebody who is there
+            text += " Is it running? Start one with: hocket serve"
+        return NoConnection(text)
 
     # --- requests --------------------------------------------------------------------------------
 

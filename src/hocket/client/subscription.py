@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hocket.client import late
+from hocket.client.attachment import SubscriptionOptions
 from hocket.client.engine import Engine
 from hocket.client.message import Message, MessageBatch
 from hocket.client.options import check_offset
-from hocket.client.place import Place
+from hocket.client.reader import reader
 from hocket.client.session import again, closed
-from hocket.client.subscription_core import SubscriptionCore, SubscriptionOptions
 from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, Reply, check_timeout
 from hocket.errors import Closed, HocketError, WouldBlock
 from hocket.frames import Frame
@@ -26,7 +26,8 @@ class Subscription:
     """Messages of one topic; made by `client.subscribe`.
 
     Iterate it, or call `receive`, from any number of threads: each message goes to one of them, and
-    those of a partition in order. Partitions take turns.
+    those of a partition in order. Partitions take turns. Messages of a shared index come as they
+    are leased, those delivered again among them, and are settled one by one.
     """
 
     def __init__(
@@ -35,18 +36,11 @@ class Subscription:
         self._client = client
         self._engine = engine
 
-        def arouse(place: Place) -> None:  # knows no `self`: a dropped one can be collected
+        def arouse(place: object) -> None:  # knows no `self`: a dropped one can be collected
             with engine, engine.lock:
                 core.arouse(place)
 
-        core = SubscriptionCore(
-            engine.session,
-            topic,
-            options,
-            message=Message,
-            batch=MessageBatch,
-            arouse=arouse,
-        )
+        core = reader(engine.session, topic, options, arouse)
         self._core = core
 
     @property
@@ -123,7 +117,10 @@ class Subscription:
     # --- places ----------------------------------------------------------------------------------
 
     def commit(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Return when every ack so far is durable at the broker."""
+        """Return when every ack so far, and what else was said of messages, is durable.
+
+        Raises LeaseLost for messages of a shared index that were refused since the last commit.
+        """
         timeout = check_timeout(timeout)
         core = self._core
         core.check_has_index()
@@ -149,26 +146,34 @@ class Subscription:
     def position(self, partition: int) -> int:
         """The offset of the next message of the partition that will be handed out."""
         with self._engine, self._engine.lock:
-            return self._core.inbound.position(partition)
+            return self._core.position(partition)
 
     @property
     def partitions(self) -> list[int]:
         with self._engine, self._engine.lock:
-            return sorted(self._core.inbound.places)
+            return self._core.partitions()
 
     @property
     def lag(self) -> int:
         """Messages not handed out yet, as far as the last deliveries tell."""
         with self._engine, self._engine.lock:
-            return self._core.inbound.lag()
+            return self._core.lag()
 
     @property
     def lost(self) -> int:
         """Messages that retention removed before they were read."""
         return self._core.lost
 
+    @property
+    def refused(self) -> int:
+        """Messages of a shared index whose lease had ended when they were settled here."""
+        return self._core.refused
+
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Commit the acks, and let go. Those who wait for messages are told Closed."""
+        """Commit the acks, and let go. Those who wait for messages are told Closed.
+
+        What was not handed out of a shared index is for its other consumers, at once.
+        """
         timeout = check_timeout(timeout)
         core = self._core
         if core.failure is not None:
@@ -176,6 +181,8 @@ class Subscription:
             return
         deadline = Deadline(timeout)
         try:
+            with self._engine, self._engine.lock:
+                core.wind_up()
             if core.options.index:
                 self.commit(deadline.left())
         finally:

@@ -17,13 +17,12 @@ from functools import partial
 from typing import NoReturn
 
 from hocket import frames
-from hocket.client.backoff import Backoff
+from hocket.client.attachment import RETRYABLE, TIDY_US, Attachment, SubscriptionOptions
 from hocket.client.inbound import Inbound
 from hocket.client.message import Message, MessageBatch
 from hocket.client.place import Place
 from hocket.client.session import Answer, Session, again, closed
 from hocket.client.timers import Timer
-from hocket.client.waiters import Waiters
 from hocket.errors import (
     BusyResource,
     CorruptData,
@@ -34,23 +33,9 @@ from hocket.errors import (
     from_code,
 )
 from hocket.frames import Frame, packed, unpacked
-from hocket.model import Mode, Start
+from hocket.model import Start
 
 log = logging.getLogger("hocket")
-
-TIDY_US = 50_000
-RETRYABLE = frozenset({"busy", "shuttingDown"})
-
-
-@dataclass(slots=True)
-class SubscriptionOptions:
-    index: str = ""
-    mode: Mode = "own"
-    start: Start = Start()  # noqa: RUF009 - it cannot be changed
-    partitions: tuple[int, ...] = ()
-    positions: tuple[tuple[int, int], ...] = ()
-    hold_retention: bool = False
-    credit_bytes: int = 8 << 20
 
 
 @dataclass(slots=True)
@@ -62,7 +47,7 @@ class Seek:
     answer: Answer
 
 
-class SubscriptionCore:
+class SubscriptionCore(Attachment):
     def __init__(
         self,
         session: Session,
@@ -73,14 +58,7 @@ class SubscriptionCore:
         batch: type[MessageBatch],
         arouse: Callable[[Place], None],
     ) -> None:
-        self.session = session
-        self.topic = topic
-        self.options = options
-        self.failure: HocketError | None = None
-        self.lost = 0  # records that retention removed before they were read
-        self.changed = Waiters()  # woken when it is opened or ended
-        self.deliveries = Waiters()  # when there is something to hand out, or never will be
-        self.commits = Waiters()  # when acks became durable, or could not
+        super().__init__(session, topic, options)
         self.inbound = Inbound(
             topic,
             message=message,
@@ -89,14 +67,10 @@ class SubscriptionCore:
             give_back=self._give_back,
         )
         self._arouse = arouse
-        self._handle: int | None = None
-        self._was_open = False
-        self._opens = 0  # attempts to open; only the answer to the last one counts
         self._seek: Seek | None = None
         self._owed_bytes = 0  # handed out and not given back as credit
         self._tidy_timer: Timer | None = None
         self._commit_error: HocketError | None = None
-        self._backoff = Backoff(session.random)
 
     def _new_place(self, partition: int, offset: int, end: int) -> Place:
         place = Place(partition, offset, end, self._arouse)
@@ -105,17 +79,6 @@ class SubscriptionCore:
         return place
 
     # --- opening and ending ----------------------------------------------------------------------
-
-    def open(self) -> None:
-        self.session.add(self)
-
-    @property
-    def is_open(self) -> bool:
-        return self._handle is not None
-
-    def check_usable(self) -> None:
-        if self.failure is not None:
-            raise again(self.failure)
 
     def link_up(self) -> None:
         options = self.options
@@ -136,62 +99,43 @@ class SubscriptionCore:
             max(0, credit),
         )
         self._owed_bytes = min(0, credit)  # a batch may be larger than all of the credit
-        self._opens += 1
-        self.session.request(frame, partial(self._open_answered, self._opens))
+        self._ask(frame)
 
     def link_down(self) -> None:
         self._handle = None
         for place in self._places():
             place.requested = place.committed
 
-    def end(self, error: HocketError) -> None:
-        if self.failure is None:
-            self.failure = error
-            self._let_go()
-        self.inbound.clear()
+    def wind_up(self) -> None:
+        """It is about to be closed; what waits here was not acknowledged, and that is enough."""
 
-    def close(self, answer: Answer) -> None:
-        """Let go of it at the broker; `answer` is called when that is done."""
-        handle, self._handle = self._handle, None
-        self.end(closed("the subscription"))
-        if handle is not None:
-            self.session.close_handle(handle, answer)
-        else:
-            answer(closed("the subscription"))
+    @property
+    def refused(self) -> int:
+        """Acks of an own index are refused as a whole, and that is raised."""
+        return 0
+
+    def partitions(self) -> list[int]:
+        return sorted(self.inbound.places)
+
+    def position(self, partition: int) -> int:
+        return self.inbound.position(partition)
+
+    def lag(self) -> int:
+        return self.inbound.lag()
 
     def _places(self) -> list[Place]:
         return list(self.inbound.places.values())
 
+    def _clear(self) -> None:
+        self.inbound.clear()
+
     def _let_go(self) -> None:
-        if self._handle is not None and self._handle in self.session.handles:
-            self.session.close_handle(self._handle)
-        self._handle = None
-        self.session.remove(self)
+        super()._let_go()
         if self._seek is not None:
             seek, self._seek = self._seek, None
             seek.answer(self.failure or closed("the subscription"))
-        for waiters in (self.changed, self.deliveries, self.commits):
-            waiters.wake_all()
 
-    def _open_answered(self, attempt: int, answer: Frame | HocketError) -> None:
-        if isinstance(answer, ReplyLost):
-            return  # the next link opens it
-        if isinstance(answer, frames.SubscriptionOpened):
-            if self.failure is None and attempt == self._opens:
-                self._opened(answer)
-            else:
-                self.session.close_handle(answer.handle)
-        elif isinstance(answer, HocketError):
-            if attempt == self._opens:
-                self._ended_by_broker(answer)
-        else:
-            raise ProtocolError(f"{type(answer).__name__} came in answer to OpenSubscription")
-
-    def _opened(self, frame: frames.SubscriptionOpened) -> None:
-        self._handle = frame.handle
-        self.session.handles[frame.handle] = self
-        self._backoff.reset()
-        self._was_open = True
+    def _take_up(self, frame: frames.SubscriptionOpened) -> None:
         for partition, offset in _pairs(frame.positions):
             place = self.inbound.places.get(partition)
             if place is None:
@@ -206,25 +150,15 @@ class SubscriptionCore:
             seek, self._seek = self._seek, None
             seek.answer(frame)
         self.tidy_soon()
-        self.changed.wake_all()
 
-    def _ended_by_broker(self, error: HocketError) -> None:
-        if self.failure is not None:
-            return
-        self.link_down()
-        if error.code in RETRYABLE:
-            self.session.timers.after(self._backoff.next_us(), self._open_again)
-        elif self._seek is not None and not self.options.index:
+    def _refused(self, error: HocketError) -> None:
+        if self._seek is not None and not self.options.index:
             self._undo_seek(error)
         elif isinstance(error, CorruptData) and self.inbound:
             self.failure = error  # what came before the damage is good: it is handed out first
             self._let_go()
         else:
             self.end(error)
-
-    def _open_again(self) -> None:
-        if self.session.state == "ready" and self._handle is None and self.failure is None:
-            self.link_up()
 
     # --- seeking ---------------------------------------------------------------------------------
 
@@ -320,12 +254,13 @@ class SubscriptionCore:
         message = next(self.inbound.ready, None)
         if message is None:
             try:
-                if self.inbound.refill():
+                while message is None and self.inbound.refill():
                     self.tidy_soon()
-                    return next(self.inbound.ready)
+                    message = next(self.inbound.ready, None)  # None: others have drawn it all
             except CorruptData as error:
                 self.end(error)
-            self.check_usable()
+            if message is None:
+                self.check_usable()
         return message
 
     def next_batch(self) -> MessageBatch | None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from hocket.client.address import Address, Target, reason_of
 from hocket.client.link import Listener
-from hocket.client.tls import Tls
+from hocket.client.tls import Tls, tls_failed
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame
 from hocket.wire.connection import Connection
@@ -181,7 +181,7 @@ class TcpLink:
         except HocketError as error:
             self._report(error, opened)
         except ssl.SSLError as error:
-            self._report(NoConnection(f"{self._address}: TLS failed: {error}"), opened)
+            self._report(tls_failed(self._address, error), opened)
         except OSError as error:
             self._report(NoConnection(f"{self._address}: {reason_of(error)}"), opened)
         finally:

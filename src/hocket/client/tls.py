@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from hocket.client.address import Target
-from hocket.errors import BadName
+from hocket.adapters.tls import reason_of
+from hocket.client.address import Address, Target
+from hocket.errors import BadName, NoConnection
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -22,19 +23,52 @@ if TYPE_CHECKING:
 Path = str | PathLike[str]
 READ_BYTES = 256 << 10
 
+# What OpenSSL makes of an answer that is no TLS; newer versions have other words for it.
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
+
+
+class TlsFailed(NoConnection):
+    """Somebody answers there, and no TLS connection came about."""
+
+
+def tls_failed(address: Address, error: ssl.SSLError) -> TlsFailed:
+    return TlsFailed(f"{address}: {_explained(error)}")
+
+
+def _explained(error: ssl.SSLError) -> str:
+    reason = reason_of(error).rstrip(".")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the broker's certificate is not good: {reason}. It must be valid, made for the host "
+            "in the URL, and signed by the authority in tls_ca (--tls-ca)"
+        )
+    if error.reason in _NO_TLS:
+        return "this port does not speak TLS: use hocket:// instead of hockets://"
+    if isinstance(error, ssl.SSLEOFError):
+        return "the connection was closed during the TLS handshake"
+    _, is_alert, what = reason.partition("alert ")
+    if is_alert and ("certificate" in what or "unknown ca" in what):
+        return (
+            f"the broker does not accept the certificate in tls_cert (--tls-cert): {what}. It must "
+            "be valid and signed by the authority of the broker's --tls-ca"
+        )
+    return f"TLS failed: {reason}"
+
 
 def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
     """Checks the broker's certificate against `ca`, or against the system's authorities."""
     try:
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
-        raise BadName(f"tls_ca={str(ca)!r} cannot be used: {error}") from error
+        raise BadName(f"tls_ca={str(ca)!r} cannot be used: {reason_of(error)}") from error
     if cert is not None:
         try:
             context.load_cert_chain(cert, key)
         except (OSError, ssl.SSLError) as error:
+            with_key = "without tls_key" if key is None else f"with tls_key={str(key)!r}"
             raise BadName(
-                f"tls_cert={str(cert)!r} with tls_key={str(key)!r} cannot be used: {error}"
+                f"tls_cert={str(cert)!r} {with_key} cannot be used: {reason_of(error)}; they must "
+                "be PEM files, and belong together"
             ) from error
     elif key is not None:
         raise BadName("tls_key is given without tls_cert, the certificate that it belongs to")
@@ -75,6 +109,9 @@ class Tls:
                     self._incoming.write(data)
                 else:
                     self._incoming.write_eof()
+            except ssl.SSLError:
+                send(self._outgoing.read())  # tells the other end why
+                raise
             else:
                 send(self._outgoing.read())
                 return

@@ -4,8 +4,8 @@ Rule 1: a topic exists from the commit of its creation to the commit of its dele
 Rule 2: group numbers are never used twice, so that a deleted topic's log is never taken for
         that of a new one by the same name.
 
-The catalogue is a log of its own (group 0) whose entries are the changes; state is what replay of
-them gives. A change that is appended and not yet committed already reserves its name.
+The catalogue is kept in the metadata's log (group 0), whose entries are the changes; state is what
+replay of them gives. A change that is appended and not yet committed already reserves its name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from hocket.core.metadata import GROUP, AppendChange, Indexes
 from hocket.core.partition import Origin
 from hocket.errors import (
     LimitExceeded,
@@ -25,7 +26,6 @@ from hocket.errors import (
 )
 from hocket.model import PARTITIONS_MAX, TopicConfig, check_name
 
-GROUP = 0  # of the catalogue itself
 TOPICS_MAX = 100_000
 SEGMENT_BYTES_LEAST = 1024
 
@@ -57,12 +57,6 @@ class Change:
 
 
 @dataclass(slots=True)
-class AppendChange:
-    index: int
-    body: bytes
-
-
-@dataclass(slots=True)
 class Changed:
     """The change is committed and done. `groups` are those that were made or are to go."""
 
@@ -72,14 +66,18 @@ class Changed:
 
 
 class Catalogue:
-    def __init__(self, *, nodes: int = 1) -> None:
+    def __init__(self, *, nodes: int = 1, indexes: Indexes | None = None) -> None:
         self.topics: dict[str, Topic] = {}
-        self.last_index = 0
         self.applied_index = 0
+        self._indexes = indexes or Indexes()
         self._nodes = nodes
         self._next_group = GROUP + 1
         self._reserved: set[str] = set()  # names with a change on its way
         self._pending: deque[tuple[int, Origin, Change]] = deque()
+
+    @property
+    def last_index(self) -> int:
+        return self._indexes.last
 
     def topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -127,25 +125,23 @@ class Catalogue:
 
     def replayed(self, index: int, body: bytes) -> None:
         assert index == self.last_index + 1
-        self.last_index = self.applied_index = index
+        self._indexes.last = self.applied_index = index
         self._apply(Change.decode(body))
 
-    def snapshot(self) -> tuple[int, bytes]:
+    def snapshot(self) -> tuple[int, dict[str, Any]]:
         state = {
             "next_group": self._next_group,
             "topics": [asdict(topic) for topic in self.topics.values()],
         }
-        return self.applied_index, json.dumps(state).encode()
+        return self.applied_index, state
 
-    def restore(self, index: int, snapshot: bytes) -> None:
-        self.last_index = self.applied_index = index
-        if not snapshot:
-            return
-        state = json.loads(snapshot)
+    def restore(self, index: int, state: dict[str, Any]) -> None:
+        self._indexes.last = self.applied_index = index
         self._next_group = state["next_group"]
         for fields in state["topics"]:
             config = TopicConfig(**fields["config"])
-            self.topics[fields["name"]] = Topic(fields["name"], config, fields["groups"])
+            groups = list(fields["groups"])
+            self.topics[fields["name"]] = Topic(fields["name"], config, groups)
 
     def _free_topic(self, name: str) -> Topic:
         topic = self.topic(name)
@@ -189,10 +185,10 @@ class Catalogue:
         return tuple(range(first, first + count))
 
     def _append(self, origin: Origin, change: Change) -> AppendChange:
-        self.last_index += 1
+        index = self._indexes.take()
         self._reserved.add(change.topic)
-        self._pending.append((self.last_index, origin, change))
-        return AppendChange(self.last_index, change.encode())
+        self._pending.append((index, origin, change))
+        return AppendChange(index, change.encode())
 
     def _apply(self, change: Change) -> tuple[int, ...]:
         if change.kind == "delete":

@@ -2,6 +2,7 @@
 
 Rule 1: a change takes effect when its log entry is committed, and survives with it.
 Rule 2: every attach and every seek raises the epoch; a commit with an older epoch is fenced.
+        (Of a shared index, only a seek: its consumers are many.)
 
 `leading` is the state with everything appended, by which new requests are judged; `applied` is the
 state with everything committed, which is what others are shown and what a snapshot holds. Changes
@@ -38,6 +39,17 @@ class Cursors:
         if known is None:
             return self._lead(name, Cursor(start, self.retired_epoch + 1, hold_retention))
         return self._lead(name, Cursor(known.position, known.epoch + 1, hold_retention, known.mode))
+
+    def share(self, name: str, start: int, *, hold_retention: bool, mode: str) -> Cursor:
+        """Of a shared index; consumers come and go without fencing one another."""
+        known = self.leading.get(name, Cursor(start, self.retired_epoch + 1, hold_retention))
+        return self._lead(name, known._replace(hold_retention=hold_retention, mode=mode))
+
+    def place(self, name: str, position: int) -> None:
+        """A shared index has come so far: everything before it is settled, durably."""
+        for cursors in (self.applied, self.leading):
+            if name in cursors:
+                cursors[name] = cursors[name]._replace(position=position)
 
     def commit(self, name: str, epoch: int, position: int) -> Cursor | None:
         """None: fenced, or there is no such index any more."""

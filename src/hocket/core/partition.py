@@ -19,12 +19,27 @@ from typing import Any, ClassVar, NamedTuple
 
 from hocket.core.cursors import Changes, Cursor, Cursors
 from hocket.core.dedupe import REMEMBERED, Dedupe, Duplicate, Forgotten, Gap, Remembered, Stale
+from hocket.core.share_state import ShareChange, ShareSettings, ShareState
+from hocket.core.stages import (
+    ApplyStaged,
+    DropStages,
+    ForgetApplied,
+    Refusal,
+    Stage,
+    StageAcked,
+    StageBatch,
+    Staged,
+    StageKey,
+    Stages,
+    StagesMoved,
+    TransactionApplied,
+)
 from hocket.model import DAY_US
 
 FORGOTTEN_AT_ONCE = 10_000  # producers, so that their names fit into a small entry
 PRODUCER_IDLE_US = 7 * DAY_US  # after this long without a batch a producer may be forgotten
 
-BATCH, CURSOR, CONTROL = 1, 2, 4  # entry kinds, as in wire.entry
+BATCH, CURSOR, CONTROL, STAGE = 1, 2, 4, 5  # entry kinds, as in wire.entry
 
 
 class Origin(NamedTuple):
@@ -70,6 +85,17 @@ class AttachIndex:
     name: str
     start: int
     hold_retention: bool
+    mode: str = "own"
+    settings: ShareSettings | None = None  # of a shared index; None: as they are
+
+
+@dataclass(slots=True)
+class ChangeShare:
+    """What has become of messages of a shared index; who asked hears of it when it is durable."""
+
+    origin: Origin | None
+    name: str
+    change: ShareChange
 
 
 @dataclass(slots=True)
@@ -121,11 +147,13 @@ class Replayed:
     body: bytes
     base_offset: int
     now_us: int = 0  # the time of opening: a producer of ours was heard of no longer ago than that
+    staged: tuple[StageKey, Staged] | None = None  # of an entry of kind STAGE
 
 
 Event = (
-    Produce | LogDurable | AttachIndex | CommitIndex | SeekIndex | DeleteIndex | MoveLogStart
-    | ExpireProducers | TurnEnded | Replayed
+    Produce | LogDurable | AttachIndex | CommitIndex | SeekIndex | DeleteIndex | ChangeShare
+    | MoveLogStart | ExpireProducers | TurnEnded | Replayed
+    | StageBatch | ApplyStaged | DropStages | ForgetApplied
 )  # fmt: skip
 
 
@@ -141,6 +169,7 @@ class Append:
     base_offset: int
     batch: Batch | None = None
     body: bytes = b""
+    stage: StageKey | None = None  # what the batch is staged for
 
 
 @dataclass(slots=True)
@@ -177,6 +206,15 @@ class IndexFenced:
 
 
 @dataclass(slots=True)
+class ShareChanged:
+    """All this has durably become of messages of a shared index, as these had asked."""
+
+    name: str
+    change: ShareChange
+    origins: list[Origin]
+
+
+@dataclass(slots=True)
 class EndMoved:
     """There is more for consumers to read."""
 
@@ -188,7 +226,10 @@ class LogStartMoved:
     offset: int
 
 
-Effect = Append | Acked | Refused | IndexMoved | IndexFenced | EndMoved | LogStartMoved
+Effect = (
+    Append | Acked | Refused | IndexMoved | IndexFenced | ShareChanged | EndMoved | LogStartMoved
+    | StageAcked | TransactionApplied | StagesMoved
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -200,7 +241,12 @@ class _Pending:
     acks: list[tuple[Origin, int, int]] = field(default_factory=list)  # origin, sequence, offset
     changes: Changes | None = None
     moves: list[IndexMoved] = field(default_factory=list)
+    shares: list[ShareChanged] = field(default_factory=list)
     control: dict[str, Any] | None = None
+    staged: Stage | None = None  # one more of its batches is staged; these wait to hear so
+    stagers: list[tuple[Origin, int]] = field(default_factory=list)
+    applied: Stage | None = None  # one more of its batches is in the log
+    on_disk: bool = False  # it waits for the disk, whatever the topic's durability is
 
 
 class Partition:
@@ -217,9 +263,12 @@ class Partition:
         self.applied_index = 0
         self.dedupe = Dedupe()
         self.cursors = Cursors()
+        self.stages = Stages()
         self._pending: deque[_Pending] = deque()
+        self.shares: dict[str, ShareState] = {}  # as committed
         self._changes: Changes = {}
         self._moves: list[IndexMoved] = []
+        self._share_changes: dict[str, ShareChanged] = {}
 
     def step(self, event: Event) -> list[Effect]:
         return self._handlers[type(event)](self, event)
@@ -228,6 +277,9 @@ class Partition:
 
     def _produce(self, event: Produce) -> list[Effect]:
         batch, origin = event.batch, event.origin
+        if batch.producer_id in self.stages.producers:
+            why = "this producer stages for a transaction; open another one"
+            return [Refused(origin, batch.sequence, "fenced", why)]
         verdict = self.dedupe.judge(batch.producer_id, batch.epoch, batch.sequence)
         if isinstance(verdict, Duplicate):
             return self._again(origin, batch.sequence, verdict)
@@ -265,9 +317,66 @@ class Partition:
                 return []
         return [Acked(origin, sequence, [known.base_offset])]
 
+    # --- transactions ------------------------------------------------------------------------
+
+    def _stage(self, event: StageBatch) -> list[Effect]:
+        sequence = event.batch.sequence
+        verdict = self.stages.judge(event.key, sequence, event.crc)
+        if isinstance(verdict, Refusal):
+            return [Refused(event.origin, sequence, *verdict)]
+        if verdict is not None:
+            return self._staged_again(event.origin, sequence, verdict)
+        index, base = self._next_entry(0)
+        staged = Staged(index, base, event.size, event.batch.count, event.crc)
+        stage = self.stages.add(event.key, staged, event.now_us)
+        pending = _Pending(
+            index, self.end, staged=stage, stagers=[(event.origin, sequence)], on_disk=True
+        )
+        append = Append(STAGE, index, base, event.batch, stage=event.key)
+        return [*self._appended(pending, append), self.stages.moved()]
+
+    def _staged_again(self, origin: Origin, sequence: int, known: Staged) -> list[Effect]:
+        for pending in self._pending:
+            if pending.index == known.entry:
+                pending.stagers.append((origin, sequence))
+                return []
+        return [StageAcked(origin, sequence)]
+
+    def _apply_staged(self, event: ApplyStaged) -> list[Effect]:
+        name = event.name
+        if self.stages.is_over(name, event.decision):
+            if self.stages.is_finishing(name):
+                return []  # who asked hears of it when it is durable
+            return [TransactionApplied(name, event.decision)]
+        effects: list[Effect] = []
+        for batch in event.batches:
+            stage = self.stages.producers[batch.producer_id]
+            assert batch.sequence == stage.appended, (batch.sequence, stage)
+            stage.appended += 1
+            index, base = self._next_entry(batch.count)
+            pending = _Pending(index, self.end, applied=stage, on_disk=True)
+            effects += self._appended(pending, Append(BATCH, index, base, batch))
+        if not self.stages.next_of(name, event.producers, 0):
+            self.stages.ending(name, applied=True)
+            effects += self._control({"applied": [*name, event.decision]}, on_disk=True)
+        return effects
+
+    def _drop_stages(self, event: DropStages) -> list[Effect]:
+        if all(stage.leaving for stage in self.stages.stages_of(event.name)):
+            return []
+        self.stages.ending(event.name, applied=False)
+        return self._control({"dropped": list(event.name)}, on_disk=True)
+
+    def _forget_applied(self, event: ForgetApplied) -> list[Effect]:
+        if not self.stages.forgets(event.through):
+            return []
+        return self._control({"forgotten": event.through})
+
     # --- indexes -----------------------------------------------------------------------------
 
     def _attach(self, event: AttachIndex) -> list[Effect]:
+        if event.mode != "own":
+            return self._attach_shared(event)
         cursor = self.cursors.attach(event.name, event.start, hold_retention=event.hold_retention)
         return self._gather(event.origin, event.name, cursor, "attach")
 
@@ -281,13 +390,40 @@ class Partition:
             return [IndexFenced(event.origin, event.name)]
         return self._gather(event.origin, event.name, cursor, "commit")
 
+    def _attach_shared(self, event: AttachIndex) -> list[Effect]:
+        is_new = event.name not in self.cursors.leading
+        cursor = self.cursors.share(
+            event.name, event.start, hold_retention=event.hold_retention, mode=event.mode
+        )
+        # Logged even if nothing changes: from here on messages may be with consumers.
+        reset = cursor.position if is_new else None
+        self._gather_share(None, event.name, ShareChange(settings=event.settings, reset=reset))
+        return self._gather(event.origin, event.name, cursor, "attach")
+
+    def _change_share(self, event: ChangeShare) -> list[Effect]:
+        cursor = self.cursors.leading.get(event.name)
+        if cursor is not None and cursor.mode != "own":  # else deleted meanwhile
+            self._gather_share(event.origin, event.name, event.change)
+        return []
+
+    def _gather_share(self, origin: Origin | None, name: str, change: ShareChange) -> None:
+        gathered = self._share_changes.get(name)
+        if gathered is None:
+            gathered = self._share_changes[name] = ShareChanged(name, ShareChange(), [])
+        gathered.change.merge(change)
+        if origin is not None:
+            gathered.origins.append(origin)
+
     def _seek(self, event: SeekIndex) -> list[Effect]:
         cursor = self.cursors.seek(event.name, event.position)
+        if cursor.mode != "own":
+            self._gather_share(None, event.name, ShareChange(reset=event.position))
         return self._gather(event.origin, event.name, cursor, "seek")
 
     def _delete_index(self, event: DeleteIndex) -> list[Effect]:
         # Even if it is not there: that may be the doing of an entry not yet committed.
         self.cursors.delete(event.name)
+        self._share_changes.pop(event.name, None)
         return self._gather(event.origin, event.name, None, "delete")
 
     def _gather(self, origin: Origin, name: str, cursor: Cursor | None, by: str) -> list[Effect]:
@@ -296,13 +432,27 @@ class Partition:
         return []
 
     def _turn_ended(self, _event: TurnEnded) -> list[Effect]:
-        if not self._moves:
+        if not self._moves and not self._share_changes:
             return []
         index, base = self._next_entry(0)
         changes, self._changes = self._changes, {}
         moves, self._moves = self._moves, []
-        pending = _Pending(index, self.end, changes=changes, moves=moves)
-        return self._appended(pending, Append(CURSOR, index, base, body=_encoded(changes)))
+        shares, self._share_changes = list(self._share_changes.values()), {}
+        body = _encoded(changes, {each.name: each.change for each in shares})
+        pending = _Pending(index, self.end, changes=changes, moves=moves, shares=shares)
+        return self._appended(pending, Append(CURSOR, index, base, body=body))
+
+    def _apply_indexes(self, changes: Changes, shares: ShareChanges) -> None:
+        self.cursors.apply(changes)
+        for name, cursor in changes.items():
+            if cursor is None:
+                self.shares.pop(name, None)
+        for name, change in shares.items():
+            if change.reset is not None and name not in self.shares:
+                self.shares[name] = ShareState(change.reset)
+            if name in self.shares:  # else deleted before this became durable
+                self.shares[name].apply(change)
+                self.cursors.place(name, self.shares[name].start)
 
     # --- the log -----------------------------------------------------------------------------
 
@@ -317,9 +467,9 @@ class Partition:
         idle = self.dedupe.idle(event.before_us)[:FORGOTTEN_AT_ONCE]
         return self._control({"forget": [producer_id.hex() for producer_id in idle]})
 
-    def _control(self, control: dict[str, Any]) -> list[Effect]:
+    def _control(self, control: dict[str, Any], *, on_disk: bool = False) -> list[Effect]:
         index, base = self._next_entry(0)
-        pending = _Pending(index, self.end, control=control)
+        pending = _Pending(index, self.end, control=control, on_disk=on_disk)
         body = json.dumps(control).encode()
         return self._appended(pending, Append(CONTROL, index, base, body=body))
 
@@ -328,6 +478,9 @@ class Partition:
         if control.get("log_start", 0) <= self.start:
             return []
         self.start = control["log_start"]
+        for name, share in self.shares.items():
+            share.log_start_moved(self.start)
+            self.cursors.place(name, share.start)
         return [LogStartMoved(self.start)]
 
     def _next_entry(self, count: int) -> tuple[int, int]:
@@ -341,7 +494,8 @@ class Partition:
         effects: list[Effect] = [append]
         # Entries from before the topic was altered to "memory" still wait for the disk, and
         # what stands behind them with them.
-        if self.durability == "memory" and self._pending[0] is pending:
+        is_next = self._pending[0] is pending and not pending.on_disk
+        if self.durability == "memory" and is_next:
             effects += self._advance(pending.index)
         return effects
 
@@ -352,6 +506,7 @@ class Partition:
         """Everything up to `index` is committed: apply it and let those know who wait."""
         effects: list[Effect] = []
         acked: dict[Origin, Acked] = {}
+        staged: dict[Origin, int] = {}  # the last sequence
         end = self.high_watermark
         while self._pending and self._pending[0].index <= index:
             entry = self._pending.popleft()
@@ -366,13 +521,27 @@ class Partition:
                     acked[origin] = answer = Acked(origin, sequence, [offset])
                     effects.append(answer)
             if entry.changes is not None:
-                self.cursors.apply(entry.changes)
-                effects += entry.moves
+                changed = {each.name: each.change for each in entry.shares}
+                self._apply_indexes(entry.changes, changed)
+                effects += [*entry.moves, *entry.shares]
             if entry.control is not None:
                 effects += self._apply_control(entry.index, entry.control)
+                effects += self.stages.apply(entry.control, replayed=False)
+            elif entry.on_disk:
+                self._advance_stage(entry, staged)
+        effects += (StageAcked(origin, sequence) for origin, sequence in staged.items())
         if self.high_watermark != end:
             effects.append(EndMoved(self.high_watermark))
         return effects
+
+    def _advance_stage(self, entry: _Pending, staged: dict[Origin, int]) -> None:
+        if entry.staged is not None:
+            entry.staged.durable += 1
+            for origin, sequence in entry.stagers:
+                staged[origin] = max(sequence, staged.get(origin, 0))
+        else:
+            assert entry.applied is not None
+            self.stages.was_applied(entry.applied)
 
     # --- recovery ----------------------------------------------------------------------------
 
@@ -382,16 +551,23 @@ class Partition:
         self.end = self.high_watermark = event.end_offset
         if event.batch is not None:
             batch = event.batch
-            self.dedupe.appended(
-                batch.producer_id,
-                batch.epoch,
-                Remembered(batch.sequence, event.base_offset, event.index),
-                event.now_us,
-            )
+            if event.staged is not None:
+                key, staged = event.staged
+                self.stages.replay(key, batch.sequence, staged, event.now_us)
+            elif not self.stages.recognises(batch):
+                self.dedupe.appended(
+                    batch.producer_id,
+                    batch.epoch,
+                    Remembered(batch.sequence, event.base_offset, event.index),
+                    event.now_us,
+                )
         elif event.kind == CURSOR:
-            self.cursors.replay(_decoded(event.body))
+            self._apply_indexes(*_decoded(event.body))
+            self.cursors.leading = dict(self.cursors.applied)
         elif event.kind == CONTROL:
-            self._apply_control(event.index, json.loads(event.body))
+            control = json.loads(event.body)
+            self._apply_control(event.index, control)
+            self.stages.apply(control, replayed=True)
         return []
 
     def snapshot(self) -> tuple[int, bytes]:
@@ -402,6 +578,8 @@ class Partition:
             "producers": self.dedupe.snapshot(self.applied_index),
             "cursors": {name: list(each) for name, each in self.cursors.applied.items()},
             "retired_epoch": self.cursors.retired_epoch,
+            "shares": {name: share.snapshot() for name, share in self.shares.items()},
+            "transactions": self.stages.snapshot(),
         }
         return self.applied_index, json.dumps(state).encode()
 
@@ -416,6 +594,10 @@ class Partition:
         self.dedupe.restore(state["producers"])
         self.cursors.retired_epoch = state["retired_epoch"]
         self.cursors.replay({name: Cursor(*each) for name, each in state["cursors"].items()})
+        for name, taken in state.get("shares", {}).items():
+            self.shares[name] = ShareState.restore(taken)
+        if "transactions" in state:  # else written before there were any
+            self.stages.restore(state["transactions"])
 
     _handlers: ClassVar[dict[type, Callable[..., list[Effect]]]] = {
         Produce: _produce,
@@ -424,17 +606,31 @@ class Partition:
         CommitIndex: _commit,
         SeekIndex: _seek,
         DeleteIndex: _delete_index,
+        ChangeShare: _change_share,
         MoveLogStart: _move_log_start,
         ExpireProducers: _expire_producers,
         TurnEnded: _turn_ended,
         Replayed: _replayed,
+        StageBatch: _stage,
+        ApplyStaged: _apply_staged,
+        DropStages: _drop_stages,
+        ForgetApplied: _forget_applied,
     }
 
 
-def _encoded(changes: Changes) -> bytes:
-    return json.dumps(changes, separators=(",", ":")).encode()
+ShareChanges = dict[str, ShareChange]
+_SHARES = "/shares"  # not the name of an index: those have no slash
 
 
-def _decoded(body: bytes) -> Changes:
-    return {name: None if each is None else Cursor(*each)
-            for name, each in json.loads(body).items()}  # fmt: skip
+def _encoded(changes: Changes, shares: ShareChanges) -> bytes:
+    body: dict[str, Any] = dict(changes)
+    if shares:
+        body[_SHARES] = {name: change.encode() for name, change in shares.items()}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _decoded(body: bytes) -> tuple[Changes, ShareChanges]:
+    fields = json.loads(body)
+    shares = fields.pop(_SHARES, {})
+    changes = {name: None if each is None else Cursor(*each) for name, each in fields.items()}
+    return changes, {name: ShareChange.decode(each) for name, each in shares.items()}

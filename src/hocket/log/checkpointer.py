@@ -205,7 +205,8 @@ class Checkpointer:
         is_below = segment.written == segment.size and segment.end_offset <= log.log_start
         is_recorded = segment.end_index <= log.record.end.next_index
         is_applied = segment.end_index - 1 <= log.record.snapshot_index
-        return is_below and is_recorded and is_applied
+        is_held = log.held_index is not None and segment.end_index > log.held_index
+        return is_below and is_recorded and is_applied and not is_held
 
     def _publish(self, following: Checkpoint) -> None:
         self._work = None

@@ -52,9 +52,10 @@ class SlabWrite:
 
 class GroupLog:
     __slots__ = (
-        "commits", "damage", "deleted", "disk_reads", "durable", "end", "has_directory", "id",
-        "limits", "log_start", "memory", "memory_reads", "record", "segments", "settings",
-        "unsent", "unwritten", "unwritten_bytes", "written",
+        "commits", "damage", "deleted", "disk_reads", "durable", "end", "has_directory",
+        "held_index", "id", "limits", "log_start", "memory", "memory_reads", "record",
+        "reserved_bytes", "segments", "settings", "unsent", "unwritten", "unwritten_bytes",
+        "written",
     )  # fmt: skip
 
     def __init__(self, number: int, limits: LogSettings, record: GroupRecord | None = None) -> None:
@@ -78,6 +79,8 @@ class GroupLog:
         self.commits: deque[tuple[int, int]] = deque()
         self.has_directory = False  # made, and strangers in it removed, in this run
         self.deleted = False
+        self.held_index: int | None = None  # entries from here on are needed, below the start too
+        self.reserved_bytes = 0  # of the disk, for entries that must find room
         self.memory_reads = 0
         self.disk_reads = 0
 
@@ -251,6 +254,13 @@ class GroupLog:
         """The one that holds this offset, which must have been written."""
         return self.segments[bisect_right(self.segments, offset, key=_base_of) - 1]
 
+    def segment_of_index(self, index: int) -> Segment | None:
+        """The one whose file holds this entry; None if none does."""
+        number = bisect_right(self.segments, index, key=_first_index_of) - 1
+        if number < 0 or index >= self.segment_record(self.segments[number]).end_index:
+            return None
+        return self.segments[number]
+
     # --- damage ----------------------------------------------------------------------------------
 
     def note(self, damage: Damage) -> None:
@@ -302,3 +312,7 @@ class GroupLog:
 
 def _base_of(segment: Segment) -> int:
     return segment.base_offset
+
+
+def _first_index_of(segment: Segment) -> int:
+    return segment.first_index

@@ -10,7 +10,7 @@ from bisect import bisect_right
 
 from hocket.log.model import ReadResult
 from hocket.log.slab import Slab
-from hocket.wire.entry import Kind
+from hocket.wire.entry import HEADER_BYTES, Kind
 
 _BATCH = int(Kind.BATCH)
 
@@ -60,6 +60,18 @@ class MemoryTier:
             number = 0
         return ReadResult(slices, start, end, total)
 
+    def entry(self, index: int) -> memoryview | None:
+        """The body of this entry; None if it is not in memory."""
+        place = bisect_right(self.slabs, index, key=_first_index_of) - 1
+        if place < 0:
+            return None
+        slab = self.slabs[place]
+        number = index - slab.first_index
+        if not slab.live <= number < len(slab):
+            return None
+        start = slab.positions[number] + HEADER_BYTES
+        return slab.view[start : start + slab.header(number).length]
+
     def offset_at_time(self, timestamp_us: int, *, from_offset: int) -> int | None:
         """The first offset from `from_offset` on whose batch reaches this time."""
         for slab in self.slabs:
@@ -95,3 +107,7 @@ class MemoryTier:
 
 def _base_of(slab: Slab) -> int:
     return slab.bases[0]
+
+
+def _first_index_of(slab: Slab) -> int:
+    return slab.first_index

@@ -136,6 +136,7 @@ class Report:
 
 ReadDone = Callable[[ReadResult | HocketError], None]
 OffsetDone = Callable[[int | HocketError], None]
+EntriesDone = Callable[[dict[int, memoryview] | HocketError], None]  # bodies, by index
 
 
 class LogObserver(Protocol):

@@ -6,19 +6,26 @@ The contract is that of `LogStore.read` and `LogStore.offset_at_time`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from hocket.errors import CorruptData, HocketError, OutOfRange
 from hocket.log.group import GroupLog
-from hocket.log.model import OffsetDone, ReadDone, ReadResult
-from hocket.log.segment import Segment, SegmentRecord
-from hocket.log.segment_reader import SegmentRead, SegmentView, find_time, read_batches
+from hocket.log.model import Damage, EntriesDone, OffsetDone, ReadDone, ReadResult
+from hocket.log.segment import Place, Segment, SegmentRecord
+from hocket.log.segment_reader import (
+    SegmentRead,
+    SegmentView,
+    find_time,
+    read_batches,
+    read_entries,
+)
 from hocket.log.settings import LogSettings
 from hocket.ports import Disk, Executor
 
 INDEXES_MAX = 256  # sparse indexes of full segments that are kept in memory
 LANE = "read"
+_Entries = tuple[dict[int, memoryview], list[Damage]]
 
 
 class Reader:
@@ -99,6 +106,54 @@ class Reader:
             f"group {log.id}: offsets {offset} to {segment.end_offset - 1} cannot be read: {error}"
         )
 
+    def read_entries(
+        self, log: GroupLog, indexes: Sequence[int], near: int, done: EntriesDone
+    ) -> dict[int, memoryview] | None:
+        found: dict[int, memoryview] = {}
+        in_files: dict[Segment, list[int]] = {}
+        for index in indexes:
+            body = log.memory.entry(index)
+            if body is not None:
+                found[index] = body
+                continue
+            segment = log.segment_of_index(index)
+            if segment is None:
+                raise CorruptData(f"group {log.id}: entry {index} is in no file of its log")
+            in_files.setdefault(segment, []).append(index)
+        if not in_files:
+            return found
+        log.disk_reads += len(in_files)
+        parts = [
+            (
+                self._view(log, segment),
+                None if segment.points is None else segment.points.before_index(near),
+                wanted,
+            )
+            for segment, wanted in in_files.items()
+        ]
+        job = partial(_read_parts, self._disk, parts)
+        self._executor.submit(LANE, job, partial(self._entries_done, log, found, indexes, done))
+        return None
+
+    def _entries_done(
+        self, log: GroupLog, found: dict[int, memoryview], indexes: Sequence[int],
+        done: EntriesDone, read: _Entries | BaseException,
+    ) -> None:  # fmt: skip
+        if isinstance(read, BaseException):
+            if not isinstance(read, OSError):
+                raise read
+            done(CorruptData(f"group {log.id}: entries cannot be read: {read}"))
+            return
+        bodies, damage = read
+        for each in damage:
+            log.note(each)
+        found.update(bodies)
+        missing = [index for index in indexes if index not in found]
+        if missing:
+            done(CorruptData(f"group {log.id}: entry {missing[0]} is damaged"))
+        else:
+            done(found)
+
     def offset_at_time(self, log: GroupLog, timestamp_us: int, done: OffsetDone) -> int | None:
         return self._search(log, timestamp_us, log.log_start, done)
 
@@ -139,6 +194,16 @@ class Reader:
 
     def _view(self, log: GroupLog, segment: Segment) -> SegmentView:
         return SegmentView(log.id, log.segment_record(segment), self._interval)
+
+
+def _read_parts(disk: Disk, parts: list[tuple[SegmentView, Place | None, list[int]]]) -> _Entries:
+    bodies: dict[int, memoryview] = {}
+    damage: list[Damage] = []
+    for view, place, wanted in parts:
+        some, bad = read_entries(disk, view, place or view.start, wanted)
+        bodies.update(some)
+        damage += bad
+    return bodies, damage
 
 
 def _if(wanted: Callable[[], bool], job: Callable[[], SegmentRead]) -> SegmentRead:

@@ -54,6 +54,10 @@ class Points:
         """Where to read from in order to meet the batch that holds `offset`."""
         return self._place(bisect_right(self.offsets, offset) - 1)
 
+    def before_index(self, offset: int) -> Place | None:
+        """Where to read from to meet any entry of this base offset; there may be many of them."""
+        return self._place(bisect_left(self.offsets, offset) - 1)
+
     def before_time(self, timestamp_us: int) -> Place | None:
         """Where to read from in order to meet the first batch that reaches this time."""
         return self._place(bisect_left(self.stamps, timestamp_us) - 1)

@@ -7,7 +7,7 @@ lie at multiples of 8 and their headers have a checksum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from hocket.wire.entry import HEADER_BYTES, Header, Kind, unpack_header
 CHUNK_BYTES = 256 << 10  # of a scan
 READ_BYTES_MAX = 16 << 20  # of one look at the disk; one entry may need more
 _BATCH = int(Kind.BATCH)
+_NO_BODIES = 1 << 64  # an offset that none reaches: bodies are not checked
 _HEADER_WORDS = "the header does not match its checksum, in {}"
 _BODY_WORDS = "does not match its checksum, in {}"
 
@@ -236,6 +237,39 @@ def find_time(
     finally:
         file.close()
     return read
+
+
+def read_entries(
+    disk: Disk, view: SegmentView, place: Place, wanted: Sequence[int]
+) -> tuple[dict[int, memoryview], list[Damage]]:
+    """The bodies of these entries, of any kind, by index; one that is damaged is missing."""
+    bodies: dict[int, memoryview] = {}
+    damage: list[Damage] = []
+    left = set(wanted)
+    file = disk.open(view.path)
+    try:
+        window = _Window(file, view.record.size, CHUNK_BYTES)
+        for met in walk(view, window, place, bodies_from=_NO_BODIES):
+            header = met.header
+            if header is None or header.index not in left:
+                damage += [met.damage] if met.damage else []
+                continue
+            entry = window.at(met.position, header.size)
+            body = entry[HEADER_BYTES : HEADER_BYTES + header.length]
+            if crc32c(body) == header.body_crc:
+                bodies[header.index] = body
+            else:
+                words = _BODY_WORDS.format(view.path)
+                damage.append(
+                    Damage(header.base_offset, header.end_offset, words, is_lasting=False)
+                )
+            left.discard(header.index)
+            if not left:
+                break
+        window.drop_cache(place.position)
+    finally:
+        file.close()
+    return bodies, damage
 
 
 def verify_segment(

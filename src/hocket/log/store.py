@@ -12,7 +12,7 @@ commit; a checkpoint, now and then, moves what is durable into segment files and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hocket.errors import CorruptData, HocketError, OutOfRange, StorageFull, StoreStopped
 from hocket.log.checkpointer import Checkpointer
@@ -21,6 +21,7 @@ from hocket.log.group import GroupLog
 from hocket.log.model import (
     FIRST_INDEX,
     Damage,
+    EntriesDone,
     GroupStats,
     LogEnd,
     LogObserver,
@@ -72,6 +73,7 @@ class LogStore:
             disk.unlock()
             raise
         self._groups = found.groups
+        self._reserved_bytes = 0  # of all groups
         self.recovered = found.recovered
         self._wal = Wal(
             disk, executor, settings, salt_of(self.store_id),
@@ -123,6 +125,7 @@ class LogStore:
     def delete_group(self, group: int) -> None:
         log = self._groups.pop(group)
         log.deleted = True
+        self._reserved_bytes -= log.reserved_bytes
         self._unwritten -= log.unwritten_bytes
         self._wal.forget(log)
         self._checkpointer.delete(log)
@@ -141,6 +144,17 @@ class LogStore:
         if offset > log.log_start:
             log.log_start = offset
             self._checkpointer.changed = True
+
+    def hold(self, group: int, index: int | None, reserved_bytes: int) -> None:
+        """Keep the entries from `index` on, wherever the log starts, and room for so many bytes.
+
+        The room is kept from others by `admit`; entries that it is kept for are admitted with
+        `reserved`. It is as good as the disk is ours alone.
+        """
+        log = self._groups[group]
+        log.held_index = index
+        self._reserved_bytes += reserved_bytes - log.reserved_bytes
+        log.reserved_bytes = reserved_bytes
 
     def segments(self, group: int) -> list[SegmentInfo]:
         """Oldest first, with what is still only in memory."""
@@ -166,10 +180,11 @@ class LogStore:
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def admit(self, group: int, size: int) -> None:
+    def admit(self, group: int, size: int, *, reserved: bool = False) -> None:
         """Whether an entry of so many bytes could be made durable; nothing is changed by it.
 
-        Raises StoreStopped, StorageFull, or CorruptData if the group's end is damaged.
+        With `reserved` the room that is kept aside (`hold`) may be used. Raises StoreStopped,
+        StorageFull, or CorruptData if the group's end is damaged.
         """
         log = self._groups[group]
         if self._stopped is not None:
@@ -185,10 +200,21 @@ class LogStore:
                     f"the disk of {self._settings.where} has no room for segments; make room "
                     "there, and writing goes on by itself"
                 )
+            if self._reserved_bytes and not reserved:
+                self._admit_beside_reserved(size)
             self._wal.admit(size)
         except StorageFull:
             self._owes_room = True
             raise
+
+    def _admit_beside_reserved(self, size: int) -> None:
+        free = self._disk.free_bytes()
+        margin = self._settings.reserve_bytes + self._settings.wal_file_bytes
+        if free < size + self._reserved_bytes + margin:
+            raise StorageFull(
+                f"of the {free} bytes that the disk of {self._settings.where} has free, "
+                f"{self._reserved_bytes} are kept for transactions; make room there, or end these"
+            )
 
     def append(self, group: int, entry: NewEntry, *, admitted: bool = False) -> None:
         """Stage an entry: readable at once, durable when `log_durable` says so.
@@ -271,6 +297,16 @@ class LogStore:
         At once if memory can tell; otherwise None, and `done` is called later.
         """
         return self._reader.offset_at_time(self._groups[group], timestamp_us, done)
+
+    def read_entries(
+        self, group: int, indexes: Sequence[int], near_offset: int, done: EntriesDone
+    ) -> dict[int, memoryview] | None:
+        """The bodies of entries of any kind, by index; `near_offset` is the first one's.
+
+        At once if memory has them all. Otherwise None, and `done` is called later, with all of them
+        or a CorruptData. Raises CorruptData for one that is in no file.
+        """
+        return self._reader.read_entries(self._groups[group], indexes, near_offset, done)
 
     # --- time passes -------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -16,9 +17,12 @@ from hocket.adapters.clock import SystemClock
 from hocket.adapters.disk import DirectoryDisk
 from hocket.adapters.executor import ThreadExecutor
 from hocket.adapters.loop import READ, Loop
+from hocket.adapters.tls import TlsTransport
+from hocket.adapters.transport import PlainTransport
+from hocket.core.session import TRUSTED, Caller
 from hocket.errors import Closed, HocketError, NoConnection, ShuttingDown
 from hocket.frames import Frame
-from hocket.node.connections import Connections, LocalPeer, TcpPeer
+from hocket.node.connections import Connections, LocalPeer
 from hocket.node.node import Node
 from hocket.node.settings import TICK_US, NodeSettings
 
@@ -38,9 +42,11 @@ class Broker:
         settings = settings or NodeSettings()
         self._settings = replace(settings, log=replace(settings.log, where=str(path)))
         self._loop = Loop()
-        self._connections = Connections(self._loop, self._settings.limits)
+        self._connections = Connections(
+            self._loop, self._settings.limits, hello_timeout_us=settings.hello_timeout_us
+        )
         self._executor = ThreadExecutor(self._loop.post)
-        self._listeners: list[socket.socket] = []
+        self._listeners: dict[socket.socket, ssl.SSLContext | None] = {}
         self._resting: list[socket.socket] = []  # until the next tick
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -62,7 +68,7 @@ class Broker:
 
     # --- listening -------------------------------------------------------------------------------
 
-    def listen(self, host: str, port: int) -> tuple[str, int]:
+    def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Accept TCP connections here; the address, with the port that was picked for port 0."""
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
@@ -82,10 +88,15 @@ class Broker:
                 "there? Choose another with --listen HOST:PORT (port 0 picks a free one)"
             ) from error
         listener.setblocking(False)
-        self._listeners.append(listener)
+        self._listeners[listener] = tls
         self._watch(listener)
         bound = listener.getsockname()
         return bound[0], bound[1]
+
+    def renew_tls(self, tls: ssl.SSLContext) -> None:
+        """New connections at every port with TLS have this from now on. On the broker's thread."""
+        for listener, before in self._listeners.items():
+            self._listeners[listener] = None if before is None else tls
 
     def _watch(self, listener: socket.socket) -> None:
         self._loop.register(listener, READ, lambda _events: self._accept(listener))
@@ -94,11 +105,12 @@ class Broker:
         while self._resting:
             self._watch(self._resting.pop())
         self.node.tick()
+        self._connections.tick()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                sock, _ = listener.accept()
+                sock, address = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:  # out of file descriptors, say; those we have go on
@@ -112,10 +124,9 @@ class Broker:
                 continue
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._add(sock)
-
-    def _add(self, sock: socket.socket) -> None:
-        self._connections.add(lambda number: TcpPeer(number, sock, self._connections))
+            tls = self._listeners[listener]
+            transport = PlainTransport(sock) if tls is None else TlsTransport(sock, tls)
+            self._connections.accept(transport, Caller(address=str(address[0])))
 
     # --- clients in this process -----------------------------------------------------------------
 
@@ -123,6 +134,7 @@ class Broker:
         self,
         received: Callable[[Frame, memoryview], None],
         lost: Callable[[HocketError], None],
+        caller: Caller = TRUSTED,
     ) -> LocalLink:
         """A connection without a socket. The callbacks come on the broker's thread."""
         number: Future[int] = Future()
@@ -131,7 +143,8 @@ class Broker:
             try:
                 number.set_result(
                     self._connections.add(
-                        lambda number: LocalPeer(number, self._connections, received, lost)
+                        lambda number: LocalPeer(number, self._connections, received, lost),
+                        caller,
                     )
                 )
             except BaseException as error:  # noqa: BLE001 - handed to the caller
@@ -190,6 +203,7 @@ class Broker:
                 self._loop.unregister(listener)
             listener.close()
         self._connections.pause()
+        self._connections.abort_strangers()
         try:
             self.node.end_turn()
             self._executor.drain()
@@ -198,6 +212,7 @@ class Broker:
             deadline = monotonic() + GOODBYE_SECONDS
             while len(self._connections) and monotonic() < deadline:
                 self._loop.turn(0.05)
+            self._connections.abort()
             self.node.close()
         finally:
             self._closed = True

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from hocket import frames
 from hocket.core import partition as events
 from hocket.core.catalogue import Topic
 from hocket.core.cursors import Cursor
 from hocket.core.partition import Origin
+from hocket.core.permissions import OF_INDEXES
 from hocket.core.session import Demand, OpenedSubscription, Session, failure
-from hocket.errors import Fenced, HocketError, OutOfRange, UnknownIndex, UnknownTopic
+from hocket.errors import (
+    Fenced,
+    HocketError,
+    NotAllowed,
+    OutOfRange,
+    UnknownIndex,
+    UnknownTopic,
+)
 from hocket.frames import Frame, packed, unpacked
-from hocket.model import IndexDescription, IndexPartition, Start
+from hocket.model import IndexDescription, IndexPartition, Mode, Start
 from hocket.node.partitions import Hosted
 from hocket.node.parts import Parts, Servant
 
@@ -44,6 +52,7 @@ class Consuming:
             frames.OpenSubscription: self._open_subscription,
             frames.Credit: self._credit,
             frames.Commit: self._commit,
+            frames.Settle: self._parts.shares.settle,
             frames.CloseHandle: self._close_handle,
             frames.Done: self._pinged,
             frames.ListIndexes: self._list_indexes,
@@ -66,6 +75,7 @@ class Consuming:
             end = hosted[number].core.high_watermark if number in hosted else 0
             if offset > end:
                 raise OutOfRange(f"offset {offset} lies beyond partition {number}'s end at {end}")
+        self._parts.shares.check_mode(topic.name, frame.index, frame.mode, hosted.values())
         unknown = {
             number: each
             for number, each in hosted.items()
@@ -97,6 +107,9 @@ class Consuming:
     ) -> None:
         for each in hosted.values():
             self._parts.partitions.admit(each.group)
+        self._parts.shares.check_mode(topic.name, frame.index, frame.mode, hosted.values())
+        if frame.mode != "own":
+            self._parts.shares.prepare(topic.name, frame, hosted, starts)
 
         def attached(operation: Operation) -> None:
             if operation.error is not None:
@@ -120,6 +133,8 @@ class Consuming:
                     frame.index,
                     starts.get(number, 0),
                     frame.hold_retention,
+                    frame.mode,
+                    self._parts.shares.settings(frame, each),
                 ),
             )
 
@@ -140,16 +155,27 @@ class Consuming:
             epochs,
             whole_topic=not frame.partitions,
             hold_retention=frame.hold_retention,
+            mode=frame.mode,
         )
-        handle = session.open(opened)
-        self._parts.deliveries.open(
-            (connection, handle), topic.name, frame.index, hosted, places, frame.credit_bytes
-        )
+        try:
+            handle = session.open(opened)
+        except NotAllowed as error:  # any more: the log was asked meanwhile
+            self._answer(connection, failure(frame.request, error))
+            return
+        address = connection, handle
         pairs = packed(n for number in hosted for n in (number, places[number]))
-        self._parts.network.send(
-            connection, frames.SubscriptionOpened(frame.request, handle, pairs)
-        )
-        self._parts.deliveries.begin((connection, handle))
+        answer = frames.SubscriptionOpened(frame.request, handle, pairs)
+        if frame.mode == "own":
+            self._parts.deliveries.open(
+                address, topic.name, frame.index, hosted, places, frame.credit_bytes
+            )
+            self._answer(connection, answer)
+            self._parts.deliveries.begin(address)
+        else:
+            first = next(iter(hosted.values())).core
+            answer.lease_us = first.shares[frame.index].settings.lease_us
+            self._answer(connection, answer)
+            self._parts.shares.open(address, topic.name, frame, hosted)
         # Partitions that were added while it was being opened.
         groups = [group for n, group in enumerate(topic.groups) if n not in hosted]
         if opened.whole_topic and groups:
@@ -164,6 +190,9 @@ class Consuming:
             hosted = self._parts.partitions[group]
             number, start = hosted.core.number, 0
             opened.partitions.append(number)
+            if opened.mode != "own":
+                self._grow_shared(connection, handle, opened, hosted)
+                continue
             if opened.index:
                 origin = Origin(connection, handle, 0)
                 self._parts.partitions.step(
@@ -174,12 +203,33 @@ class Consuming:
                 opened.epochs[number], start = cursor.epoch, cursor.position
             self._parts.deliveries.extend((connection, handle), number, hosted, start)
 
+    def _grow_shared(
+        self, connection: int, handle: int, opened: OpenedSubscription, hosted: Hosted
+    ) -> None:
+        self._parts.shares.grow((connection, handle), hosted)
+        self._parts.partitions.step(
+            hosted,
+            events.AttachIndex(
+                Origin(connection, handle, 0),
+                opened.index,
+                0,
+                opened.hold_retention,
+                opened.mode,
+                self._parts.shares.settings_now((connection, handle)),
+            ),
+        )
+
     def _credit(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
     ) -> None:
-        frame = demand.frame
+        frame, opened = demand.frame, demand.opened
         assert isinstance(frame, frames.Credit)
-        self._parts.deliveries.give_credit((connection, frame.handle), frame.bytes)
+        assert isinstance(opened, OpenedSubscription)
+        address = connection, frame.handle
+        if opened.mode == "own":
+            self._parts.deliveries.give_credit(address, frame.bytes)
+        else:
+            self._parts.shares.give_credit(address, frame.bytes, frame.messages)
 
     def _commit(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
@@ -222,19 +272,23 @@ class Consuming:
     ) -> None:
         frame = demand.frame
         assert isinstance(frame, frames.CloseHandle)
-        self._parts.deliveries.close((connection, frame.handle))
+        self._parts.close_subscription((connection, frame.handle), graceful=True)
         # A client closes a producer when all is acknowledged, and a subscription after its last
         # commit was answered; there is nothing left to wait for.
         self._parts.network.send(connection, frames.Done(frame.request))
 
     def _list_indexes(
-        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+        self, connection: int, session: Session, demand: Demand, _payload: memoryview
     ) -> None:
         topic = demand.topic
         assert topic is not None
         hosted = [self._parts.partitions[group] for group in topic.groups]
         names = sorted({name for each in hosted for name in each.core.cursors.applied})
-        indexes = tuple(self._index_described(name, hosted) for name in names)
+        indexes = tuple(
+            self._index_described(name, hosted)
+            for name in names
+            if session.rights.may(OF_INDEXES, topic.name, name)
+        )
         self._parts.network.send(connection, frames.Indexes(demand.frame.request, indexes))
 
     def _index_described(self, name: str, hosted: list[Hosted]) -> IndexDescription:
@@ -245,12 +299,16 @@ class Consuming:
                 # Where it has not been yet (the topic has grown, say) all is still before it.
                 max(cursor.position if cursor else 0, each.core.start),
                 each.core.high_watermark,
-                self._parts.deliveries.is_attached(each, name),
+                self._parts.deliveries.is_attached(each, name)
+                or self._parts.shares.is_attached(each, name),
+                each.core.shares[name].ahead() if name in each.core.shares else 0,
+                self._parts.shares.leased(each, name),
             )
             for each, cursor in zip(hosted, cursors, strict=True)
         )
         held = any(cursor.hold_retention for cursor in cursors if cursor)
-        return IndexDescription(name, "own", held, partitions)
+        mode = next((cursor.mode for cursor in cursors if cursor), "own")
+        return IndexDescription(name, cast(Mode, mode), held, partitions)
 
     def _seek_index(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
@@ -365,13 +423,16 @@ class Consuming:
             assert effect.cursor is not None
             self._follow_seek(hosted, effect.name, effect.cursor)
         elif effect.by == "delete":
-            self._parts.deliveries.end_owner(
-                hosted, effect.name, UnknownIndex.code, f"index {effect.name!r} was deleted"
-            )
+            gone = f"index {effect.name!r} was deleted"
+            self._parts.deliveries.end_owner(hosted, effect.name, UnknownIndex.code, gone)
+            self._parts.shares.drop(hosted.core.topic, effect.name, UnknownIndex.code, gone)
         self._operation_part(effect.origin, hosted.core.number, effect.cursor)
 
     def _follow_seek(self, hosted: Hosted, index: str, cursor: Cursor) -> None:
         """The consumer of the index goes on at the new place, as its owner still."""
+        if cursor.mode != "own":
+            self._parts.shares.sought(hosted, index, cursor.position)
+            return
         owner = self._parts.deliveries.owner(hosted, index)
         if owner is None:
             return

@@ -9,24 +9,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import hocket
 from hocket import frames
-from hocket.core import catalogue as catalogue_core
+from hocket.core import metadata as metadata_core
 from hocket.core import partition as events
+from hocket.core.access import Access
 from hocket.core.catalogue import Catalogue
-from hocket.core.session import Demand, Hangup, Reply, Session, failure
-from hocket.errors import HocketError, ProtocolError, ShuttingDown, StoreStopped
+from hocket.core.metadata import Metadata
+from hocket.core.session import TRUSTED, Caller, Demand, Hangup, Reply, Session, failure
+from hocket.core.stages import StageAcked, TransactionApplied
+from hocket.core.transactions import Decider
+from hocket.errors import HocketError, NotAllowed, ProtocolError, ShuttingDown, StoreStopped
 from hocket.frames import Frame
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
+from hocket.node import audit
 from hocket.node.consuming import Consuming
+from hocket.node.dead_letters import DeadLetters
 from hocket.node.deliveries import Address, Deliveries
+from hocket.node.guarding import Guarding
+from hocket.node.own_requests import NetworkWithin
 from hocket.node.partitions import Hosted, Partitions
 from hocket.node.parts import Parts
 from hocket.node.producing import Producing
 from hocket.node.settings import NodeSettings
+from hocket.node.sharing import Shares
 from hocket.node.topics import Topics
+from hocket.node.transacting import Transacting
 from hocket.ports import Clock, Disk, Executor, Network
 from hocket.wire.entry import Kind
 
@@ -45,33 +56,64 @@ class Node:
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         log = LogStore.open(disk, executor, clock, settings.log, self)
+        network = NetworkWithin(network, lambda frame: self._dead_letters.answered(frame))
         partitions = Partitions(log, self._hear)
         deliveries = Deliveries(log, network, partitions, self._subscription_ended)
+        shares = Shares(log, network, clock, partitions, self._subscription_ended)
         self.name = settings.name or log.store_id
+        metadata = Metadata()
+        catalogue = Catalogue(indexes=metadata.indexes)
+        metadata.register(Kind.CONFIG, metadata_core.CATALOGUE, catalogue)
+        self._access = Access(metadata.indexes)
+        metadata.register(Kind.ACCESS, "access", self._access)
         self._parts = Parts(
-            self.name, settings, clock, network, log, Catalogue(), partitions, deliveries, entropy
-        )
-        self._producing = Producing(self._parts)
+            self.name, settings, clock, network, log, metadata, catalogue, partitions, deliveries,
+            shares, entropy,
+        )  # fmt: skip
+        decider = Decider(metadata.indexes)
+        metadata.register(Kind.DECISION, "transactions", decider)
+        self._transacting = Transacting(self._parts, decider)
+        self._producing = Producing(self._parts, self._transacting)
         self._consuming = Consuming(self._parts)
         self._topics = Topics(self._parts, self._consuming)
+        self._dead_letters = DeadLetters(self._parts, self._topics.create)
+        self._guarding = Guarding(self._parts, self._access, executor, self._hang_up)
         self._servants = {
+            **self._guarding.servants(),
             **self._topics.servants(),
             **self._producing.servants(),
+            **self._transacting.servants(),
             **self._consuming.servants(),
+        }
+        self._committed: dict[int, Callable[[Any], None]] = {  # changes of the metadata, by kind
+            Kind.CONFIG: self._topics.changed,
+            Kind.ACCESS: self._guarding.changed,
+            Kind.DECISION: self._transacting.carry_out,
         }
         self._paused = False
         self._retention_at_us = 0
         self._producers_at_us = 0
-        self._recover()
+        try:
+            self._recover()
+        except BaseException:
+            disk.unlock()
+            raise
+
+    @property
+    def access_is_on(self) -> bool:
+        """There is a user: whoever comes from outside the process has to show who he is."""
+        return self._access.is_on
 
     # --- what the shell calls ---------------------------------------------
 
-    def connected(self, connection: int) -> None:
+    def connected(self, connection: int, caller: Caller = TRUSTED) -> None:
         self._parts.sessions[connection] = Session(
             self._parts.catalogue,
             node=self.name,
             software=f"hocket {hocket.__version__}",
             limits=self._parts.settings.limits,
+            caller=caller,
+            access=self._access,
         )
 
     def received(self, connection: int, frame: Frame, payload: memoryview) -> None:
@@ -79,6 +121,8 @@ class Node:
         if session is None:  # hung up on while this was on its way
             return
         for effect in session.step(frame):
+            if isinstance(effect, Reply | Hangup):
+                _audit_if_denied(session, frame, effect.frame)
             if isinstance(effect, Reply):
                 self._parts.network.send(connection, effect.frame)
             elif isinstance(effect, Hangup):
@@ -90,9 +134,10 @@ class Node:
         session = self._parts.sessions.pop(connection, None)
         if session is not None:
             for handle in session.handles:
-                self._parts.deliveries.close((connection, handle))
+                self._parts.close_subscription((connection, handle), graceful=False)
 
     def end_turn(self) -> None:
+        self._dead_letters.work()
         self._parts.partitions.end_turn()
         self._parts.log.flush()
         if self._parts.log.congested != self._paused:
@@ -107,6 +152,9 @@ class Node:
         if now >= self._retention_at_us:
             self._retention_at_us = now + self._parts.settings.retention_every_us
             self._apply_retention(now)
+        self._transacting.tick(now)
+        self._parts.shares.tick()
+        self._dead_letters.tick()
         self._parts.log.tick()
         self.end_turn()
 
@@ -117,6 +165,7 @@ class Node:
 
     def close(self) -> None:
         """Make everything durable and let the data directory go. Waits for the disk."""
+        self._parts.shares.closing()
         self.end_turn()
         self._parts.log.close()
 
@@ -124,11 +173,12 @@ class Node:
 
     def log_durable(self, through: dict[int, int]) -> None:
         for group, index in through.items():
-            if group == catalogue_core.GROUP:
-                for changed in self._parts.catalogue.durable(index):
-                    self._topics.changed(changed)
+            if group == metadata_core.GROUP:
+                for kind, changed in self._parts.metadata.durable(index):
+                    self._committed[kind](changed)
             else:
                 self._parts.partitions.durable(group, index)
+        self._transacting.pump()
 
     def log_stopped(self, error: StoreStopped) -> None:
         """Nobody who waits for durability will get it; they must not wait for ever either."""
@@ -141,8 +191,8 @@ class Node:
             self._parts.network.resume()
 
     def snapshot(self, group: int) -> tuple[int, bytes]:
-        if group == catalogue_core.GROUP:
-            return self._parts.catalogue.snapshot()
+        if group == metadata_core.GROUP:
+            return self._parts.metadata.snapshot()
         return self._parts.partitions[group].core.snapshot()
 
     # --- recovery ---------------------------------------------
@@ -151,23 +201,24 @@ class Node:
         recovered = dict(self._parts.log.recovered)
         self._parts.log.recovered.clear()  # else it would keep all of it in memory
         now_us = self._parts.clock.now_us()
-        self._parts.catalogue_term = 1
-        own = recovered.pop(catalogue_core.GROUP, None)
+        own = recovered.pop(metadata_core.GROUP, None)
         if own is not None:
-            self._parts.catalogue_term = own.term + 1
-            self._parts.catalogue.restore(own.snapshot_index, own.snapshot)
+            self._parts.metadata_term = own.term + 1
+            self._parts.metadata.restore(own.snapshot_index, own.snapshot)
             for header, body in own.entries:
-                if header.kind == Kind.CONFIG:
-                    self._parts.catalogue.replayed(header.index, bytes(body))
-        self._parts.log.configure(catalogue_core.GROUP, GroupSettings())
+                self._parts.metadata.replayed(header.kind, header.index, bytes(body))
+        self._parts.log.configure(metadata_core.GROUP, GroupSettings())
         for topic in self._parts.catalogue.topics.values():
             for number, group in enumerate(topic.groups):
                 known = recovered.pop(group, None)
-                self._parts.partitions.host(
+                hosted = self._parts.partitions.host(
                     topic.name, number, group, topic.config, known, now_us=now_us
                 )
+                for index, share in hosted.core.shares.items():
+                    self._dead_letters.take(hosted, index, share.dying)
         for group in recovered:  # of topics whose deletion was the last thing that happened
             self._parts.log.delete_group(group)
+        self._transacting.started()
 
     # --- serving ---------------------------------------------
 
@@ -179,7 +230,9 @@ class Node:
         except ProtocolError as error:
             self._hang_up(connection, failure(demand.frame.request, error))
         except HocketError as error:
-            self._parts.network.send(connection, failure(demand.frame.request, error))
+            answer = failure(demand.frame.request, error)
+            _audit_if_denied(session, demand.frame, answer)
+            self._parts.network.send(connection, answer)
 
     def _hang_up(self, connection: int, last_word: Frame | None) -> None:
         session = self._parts.sessions.get(connection)
@@ -199,8 +252,16 @@ class Node:
     def _hear(self, hosted: Hosted, effect: events.Effect) -> None:
         if isinstance(effect, events.Acked):
             self._producing.acked(hosted, effect)
+        elif isinstance(effect, StageAcked):
+            self._producing.staged(hosted, effect)
+        elif isinstance(effect, TransactionApplied):
+            self._transacting.applied(hosted, effect)
         elif isinstance(effect, events.EndMoved | events.LogStartMoved):
             self._parts.deliveries.advanced(hosted)
+            self._parts.shares.advanced(hosted)
+        elif isinstance(effect, events.ShareChanged):
+            self._parts.shares.changed(effect)
+            self._dead_letters.take(hosted, effect.name, effect.change.dying)
         elif isinstance(effect, events.IndexMoved):
             self._consuming.index_moved(hosted, effect)
         elif isinstance(effect, events.IndexFenced):
@@ -227,3 +288,8 @@ class Node:
                     self._parts.partitions.step(hosted, events.ExpireProducers(idle_since))
             except HocketError:  # no room to write it down: next time
                 return
+
+
+def _audit_if_denied(session: Session, frame: Frame, answer: Frame | None) -> None:
+    if isinstance(answer, frames.Failure) and answer.code == NotAllowed.code:
+        audit.denied(session, frame, answer.message)

@@ -24,12 +24,14 @@ from hocket.core.partition import (
     TurnEnded,
 )
 from hocket.core.retention import plan_log_start
+from hocket.core.stages import Staged, StageKey, StagesMoved
 from hocket.log.model import NewEntry, RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
 from hocket.model import TopicConfig
 from hocket.wire.batch import PRELUDE, BatchInfo
-from hocket.wire.entry import HEADER_BYTES, Kind, padded
+from hocket.wire.entry import HEADER_BYTES, Header, Kind, padded
+from hocket.wire.stage import open_stage, stage_prelude
 
 if TYPE_CHECKING:
     from hocket.core.subscription import Subscription
@@ -82,6 +84,7 @@ class Partitions:
             replay(core, recovered, now_us)
         hosted = self._hosted[group] = Hosted(group, core, term, config)
         self.configure(hosted, config)
+        self._hold(group, core.stages.moved())
         return hosted
 
     def configure(self, hosted: Hosted, config: TopicConfig) -> None:
@@ -105,9 +108,14 @@ class Partitions:
         self._log.delete_group(group)
         return hosted
 
-    def admit(self, group: int, body_bytes: int = LARGEST_CONTROL_BYTES) -> None:
-        """Raises what the log has against another entry of this size; nothing has changed then."""
-        self._log.admit(group, HEADER_BYTES + padded(body_bytes))
+    def admit(
+        self, group: int, body_bytes: int = LARGEST_CONTROL_BYTES, *, reserved: bool = False
+    ) -> None:
+        """Raises what the log has against another entry of this size; nothing has changed then.
+
+        With `reserved` it may use the room that is kept for transactions.
+        """
+        self._log.admit(group, entry_bytes(body_bytes), reserved=reserved)
 
     def step(self, hosted: Hosted, event: Event) -> None:
         if not hosted.changed:
@@ -148,7 +156,14 @@ class Partitions:
             else:
                 if isinstance(effect, LogStartMoved):
                     self._log.set_log_start(hosted.group, effect.offset)
+                elif isinstance(effect, StagesMoved):
+                    self._hold(hosted.group, effect)
+                    continue
                 self._hear(hosted, effect)
+
+    def _hold(self, group: int, held: StagesMoved) -> None:
+        # What is published is written twice: to the write-ahead log, and to a segment.
+        self._log.hold(group, held.first_index, 2 * held.bytes)
 
     def _append(self, hosted: Hosted, effect: Append) -> None:
         batch = effect.batch
@@ -156,6 +171,8 @@ class Partitions:
             entry = plain_entry(
                 effect.kind, hosted.term, effect.index, effect.base_offset, effect.body
             )
+        elif effect.stage is not None:
+            entry = stage_entry(effect, hosted.term)
         else:
             body, header = batch.body
             entry = NewEntry(
@@ -189,6 +206,26 @@ def plain_entry(kind: int, term: int, index: int, base_offset: int, body: bytes)
     )
 
 
+def stage_entry(effect: Append, term: int) -> NewEntry:
+    """A batch that is staged for a transaction: an entry without records of its own."""
+    assert effect.batch is not None
+    assert effect.stage is not None
+    body, header = effect.batch.body
+    prelude = stage_prelude(effect.stage.transaction, effect.stage.number, header)
+    return NewEntry(
+        kind=Kind.STAGE,
+        codec=0,
+        flags=0,
+        count=0,
+        term=term,
+        index=effect.index,
+        base_offset=effect.base_offset,
+        body_crc=crc32c(body, crc32c(prelude)),
+        max_timestamp=0,
+        body=b"".join((prelude, body)),
+    )
+
+
 def batch_of(info: BatchInfo, entries: memoryview) -> Batch:
     """A checked batch as the partition's core takes it; the body stays where it is."""
     header = info.header
@@ -204,8 +241,10 @@ def replay(core: Partition, recovered: RecoveredGroup, now_us: int) -> None:
     """Bring a new core to the state that the log was left in."""
     core.restore(recovered.snapshot_index, recovered.snapshot)
     for header, body in recovered.entries:
-        batch = None
-        if header.kind == Kind.BATCH:
+        batch = staged = None
+        if header.kind == Kind.STAGE:
+            batch, staged = staged_of(header, body)
+        elif header.kind == Kind.BATCH:
             producer_id, epoch, _, sequence, _ = PRELUDE.unpack_from(body)
             batch = Batch(producer_id, epoch, sequence, header.count, header.max_timestamp, None)
         core.step(
@@ -217,5 +256,24 @@ def replay(core: Partition, recovered: RecoveredGroup, now_us: int) -> None:
                 now_us=now_us,
                 batch=batch,
                 body=b"" if batch else bytes(body),
+                staged=staged,
             )
         )
+    core.stages.recovered(now_us)
+
+
+def staged_of(header: Header, body: memoryview) -> tuple[Batch, tuple[StageKey, Staged]]:
+    """What an entry of kind STAGE holds; the bytes stay in the log."""
+    stage = open_stage(body)
+    producer_id, epoch, _, sequence, _ = PRELUDE.unpack_from(stage.body)
+    batch = Batch(producer_id, epoch, sequence, stage.records, stage.max_timestamp, None)
+    key = StageKey(stage.transaction, stage.number, producer_id)
+    size = entry_bytes(len(stage.body))
+    return batch, (
+        key, Staged(header.index, header.base_offset, size, stage.records, stage.body_crc)
+    )  # fmt: skip
+
+
+def entry_bytes(length: int) -> int:
+    """Of an entry with a body of this length."""
+    return HEADER_BYTES + padded(length)

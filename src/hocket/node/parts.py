@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hocket.core.catalogue import Catalogue
+from hocket.core.metadata import GROUP, Metadata
 from hocket.core.session import Demand, Session, failure, offset_of
 from hocket.errors import HocketError, UnknownTopic
 from hocket.log.model import OffsetDone, ReadResult
 from hocket.log.store import LogStore
 from hocket.model import Start
-from hocket.node.deliveries import Deliveries
-from hocket.node.partitions import Hosted, Partitions
+from hocket.node.deliveries import Address, Deliveries
+from hocket.node.partitions import Hosted, Partitions, plain_entry
 from hocket.node.settings import NodeSettings
+from hocket.node.sharing import Shares
 from hocket.ports import Clock, Network
 from hocket.wire.batch import parse
 
@@ -28,12 +30,30 @@ class Parts:
     clock: Clock
     network: Network
     log: LogStore
+    metadata: Metadata
     catalogue: Catalogue
     partitions: Partitions
     deliveries: Deliveries
+    shares: Shares
     entropy: Callable[[int], bytes]
-    catalogue_term: int = 1
+    metadata_term: int = 1
     sessions: dict[int, Session] = field(default_factory=dict)
+
+    def close_subscription(self, address: Address, *, graceful: bool) -> None:
+        """Whatever of them it is; nothing if it is neither."""
+        self.deliveries.close(address)
+        self.shares.close(address, graceful=graceful)
+
+    def end_subscription(self, address: Address, code: str, message: str) -> None:
+        """From our side, saying why."""
+        self.deliveries.end(address, code, message)
+        self.shares.end(address, code, message)
+
+    def append_metadata(self, kind: int, index: int, body: bytes) -> None:
+        """An entry of one of the machines of group 0, which was admitted there."""
+        self.metadata.appended(kind, index)
+        entry = plain_entry(kind, self.metadata_term, index, 0, body)
+        self.log.append(GROUP, entry, admitted=True)
 
     def resolve(
         self,

@@ -6,6 +6,7 @@ from hocket import frames
 from hocket.core import partition as events
 from hocket.core.partition import Origin
 from hocket.core.session import Demand, OpenedProducer, Session
+from hocket.core.stages import StageAcked
 from hocket.errors import (
     CorruptData,
     Fenced,
@@ -18,12 +19,14 @@ from hocket.frames import Frame, packed
 from hocket.model import partition_of
 from hocket.node.partitions import Hosted, batch_of
 from hocket.node.parts import Parts, Servant
+from hocket.node.transacting import Transacting
 from hocket.wire.batch import BatchInfo, check_entries, first_key_hash
 
 
 class Producing:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, transacting: Transacting) -> None:
         self._parts = parts
+        self._transacting = transacting
 
     def servants(self) -> dict[type, Servant]:
         return {
@@ -40,15 +43,36 @@ class Producing:
         assert topic is not None
         producer_id = frame.producer_id or self._parts.entropy(16)
         cores = [self._parts.partitions[group].core for group in topic.groups]
+        if frame.transaction:
+            key = self._transacting.key_of(frame.transaction, frame.number, producer_id)
+            opened = OpenedProducer(topic.name, producer_id, frame.epoch, *key.name)
+            sequences = [core.stages.next_sequence(key) for core in cores]
+            self._opened(connection, session, frame, opened, sequences)
+            return
         newest = max(core.dedupe.epoch_of(producer_id) for core in cores)
         if frame.epoch < newest:
             raise Fenced(f"epoch {newest} of this producer has taken over from {frame.epoch}")
-        handle = session.open(OpenedProducer(topic.name, producer_id, frame.epoch))
         sequences = [core.dedupe.next_sequence(producer_id, frame.epoch) for core in cores]
+        opened = OpenedProducer(topic.name, producer_id, frame.epoch)
+        self._opened(connection, session, frame, opened, sequences)
+
+    def _opened(
+        self,
+        connection: int,
+        session: Session,
+        frame: frames.OpenProducer,
+        opened: OpenedProducer,
+        sequences: list[int],
+    ) -> None:
         self._parts.network.send(
             connection,
             frames.ProducerOpened(
-                frame.request, handle, producer_id, frame.epoch, len(cores), packed(sequences)
+                frame.request,
+                session.open(opened),
+                opened.producer_id,
+                opened.epoch,
+                len(sequences),
+                packed(sequences),
             ),
         )
 
@@ -67,7 +91,11 @@ class Producing:
                     f"a batch of another producer or epoch was pushed to handle {frame.handle}"
                 )
             try:
-                self._produce(hosted, origin, info, payload)
+                if opened.transaction:
+                    self._check_size(info)
+                    self._transacting.stage(hosted, origin, opened, info, payload)
+                else:
+                    self._produce(hosted, origin, info, payload)
             except HocketError as error:
                 self.refused(hosted, origin, info.sequence, error.code, str(error))
                 break  # the ones behind it would make a gap
@@ -99,6 +127,14 @@ class Producing:
     def _produce(
         self, hosted: Hosted, origin: Origin, info: BatchInfo, payload: memoryview
     ) -> None:
+        self._check_size(info)
+        self._parts.partitions.admit(hosted.group, info.header.length)
+        batch = batch_of(info, payload)
+        self._parts.partitions.step(
+            hosted, events.Produce(origin, batch, self._parts.clock.now_us())
+        )
+
+    def _check_size(self, info: BatchInfo) -> None:
         header = info.header
         if header.length > self._parts.settings.limits.batch_bytes_max:
             raise MessageTooLarge(
@@ -107,11 +143,11 @@ class Producing:
             )
         if not header.count:
             raise OutOfRange("a batch without records")
-        self._parts.partitions.admit(hosted.group, header.length)
-        batch = batch_of(info, payload)
-        self._parts.partitions.step(
-            hosted, events.Produce(origin, batch, self._parts.clock.now_us())
-        )
+
+    def staged(self, hosted: Hosted, effect: StageAcked) -> None:
+        origin, number = effect.origin, hosted.core.number
+        answer = frames.PushAcked(0, origin.handle, number, effect.sequence, b"")
+        self._parts.network.send(origin.connection, answer)
 
     def acked(self, hosted: Hosted, effect: events.Acked) -> None:
         origin, number = effect.origin, hosted.core.number

@@ -5,9 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hocket.log.settings import LogSettings
-from hocket.model import Limits
+from hocket.model import MINUTE_US, Limits
 
 TICK_US = 100_000  # how often a node looks at the clock
+HELLO_TIMEOUT_US = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Argon2Settings:
+    """How dear a guess at a token is. These are what OWASP recommends for argon2id with the least
+    memory: 19 MiB and one thread, some 20 ms, which a broker can spare at every login. RFC 9106's
+    64 MiB on four threads would buy little: tokens are random, not chosen by people."""
+
+    time_cost: int = 2
+    memory_cost: int = 19_456  # KiB
+    parallelism: int = 1
 
 
 @dataclass(slots=True)
@@ -16,3 +28,10 @@ class NodeSettings:
     limits: Limits = field(default_factory=Limits)
     log: LogSettings = field(default_factory=LogSettings)
     retention_every_us: int = 1_000_000
+    hello_timeout_us: int = HELLO_TIMEOUT_US  # a connection that says nothing is hung up on
+    argon2: Argon2Settings = Argon2Settings()
+    # What is staged for a transaction, and by whom nobody knows any more, is asked about then.
+    transaction_timeout_us: int = 15 * MINUTE_US
+    staged_bytes_max: int = 4 << 30  # of transactions that are not published yet, per partition
+    staged_batches_max: int = 100_000  # of one producer and partition
+    stages_max: int = 1000  # producers that have staged, per partition

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from hocket import frames
 from hocket.core import catalogue as catalogue_core
-from hocket.core.catalogue import AppendChange, Topic
+from hocket.core.catalogue import Topic
+from hocket.core.metadata import GROUP
 from hocket.core.partition import Origin
 from hocket.core.session import Demand, OpenedProducer, OpenedSubscription, Session, failure
 from hocket.errors import UnknownTopic
 from hocket.frames import packed
-from hocket.model import PartitionDescription, TopicDescription
+from hocket.model import PartitionDescription, TopicConfig, TopicDescription
 from hocket.node.consuming import Consuming
-from hocket.node.partitions import Hosted, plain_entry
+from hocket.node.partitions import Hosted
 from hocket.node.parts import Parts, Servant
 from hocket.wire.entry import Kind
 
@@ -31,24 +32,26 @@ class Topics:
             frames.FindOffsets: self._find_offsets,
         }
 
+    def create(self, origin: Origin, name: str, config: TopicConfig) -> None:
+        self._parts.partitions.admit(GROUP)
+        append = self._parts.catalogue.create(origin, name, config)
+        self._parts.append_metadata(Kind.CONFIG, append.index, append.body)
+
     def _change_topic(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
     ) -> None:
         frame = demand.frame
         origin = Origin(connection, 0, frame.request)
-        self._parts.partitions.admit(catalogue_core.GROUP)
         if isinstance(frame, frames.CreateTopic):
-            append = self._parts.catalogue.create(origin, frame.topic, frame.config)
-        elif isinstance(frame, frames.AlterTopic):
+            self.create(origin, frame.topic, frame.config)
+            return
+        self._parts.partitions.admit(GROUP)
+        if isinstance(frame, frames.AlterTopic):
             append = self._parts.catalogue.alter(origin, frame.topic, frame.config)
         else:
             assert isinstance(frame, frames.DeleteTopic)
             append = self._parts.catalogue.delete(origin, frame.topic)
-        self._append_change(append)
-
-    def _append_change(self, change: AppendChange) -> None:
-        entry = plain_entry(Kind.CONFIG, self._parts.catalogue_term, change.index, 0, change.body)
-        self._parts.log.append(catalogue_core.GROUP, entry, admitted=True)
+        self._parts.append_metadata(Kind.CONFIG, append.index, append.body)
 
     def changed(self, changed: catalogue_core.Changed) -> None:
         change = changed.change
@@ -59,6 +62,7 @@ class Topics:
                     self._parts.partitions[group], UnknownTopic.code, gone
                 )
                 self._refuse_waiting(self._parts.partitions.drop(group), gone)
+            self._parts.shares.drop(change.topic, None, UnknownTopic.code, gone)
             self._consuming.topic_deleted(change.topic, gone)
             self._end_producers(change.topic, gone)
         else:
@@ -110,11 +114,12 @@ class Topics:
                     )
 
     def _list_topics(
-        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+        self, connection: int, session: Session, demand: Demand, _payload: memoryview
     ) -> None:
         topics = tuple(
             TopicDescription(topic.name, topic.config)
-            for _, topic in sorted(self._parts.catalogue.topics.items())
+            for name, topic in sorted(self._parts.catalogue.topics.items())
+            if session.rights.sees(name)
         )
         self._parts.network.send(connection, frames.Topics(demand.frame.request, topics))
 

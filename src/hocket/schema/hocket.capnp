@@ -59,6 +59,30 @@ struct Frame {
     indexes @32 :Indexes;
     seekIndex @33 :SeekIndex;
     deleteIndex @34 :DeleteIndex;
+
+    # Shared indexes.
+    lease @35 :Lease;
+    settle @36 :Settle;
+    settled @37 :Settled;
+
+    # Transactions.
+    commitTransaction @38 :CommitTransaction;
+    abortTransaction @39 :AbortTransaction;
+
+    # Access.
+    createUser @40 :CreateUser;
+    renewToken @41 :RenewToken;
+    tokenIssued @42 :TokenIssued;
+    deleteUser @43 :DeleteUser;
+    setRoles @44 :SetRoles;
+    createRole @45 :CreateRole;
+    deleteRole @46 :DeleteRole;
+    addGrant @47 :AddGrant;
+    removeGrant @48 :RemoveGrant;
+    describeAccess @49 :DescribeAccess;
+    access @50 :Access;
+    explainAccess @51 :ExplainAccess;
+    explained @52 :Explained;
   }
 }
 
@@ -218,6 +242,12 @@ struct OpenProducer {
 
   epoch @2 :UInt32;
   # That of the producer opened before; 0 for a new one.
+
+  transaction @3 :Text;
+  # Not empty: what is pushed is staged for this transaction, and acknowledged without offsets.
+
+  number @4 :UInt64;
+  # Of the transaction, among those of its id.
 }
 
 struct ProducerOpened {
@@ -340,6 +370,24 @@ struct OpenSubscription {
 
   creditBytes @7 :UInt64;
   # The first credit: so many bytes of payload may be sent.
+
+  consumer @8 :Data;
+  # Shared indexes: 16 bytes of the client's choice, the same again when its connection was lost.
+
+  prefetch @9 :UInt32;
+  # Shared indexes: so many messages may be sent.
+
+  leaseUs @10 :UInt64;
+  # Shared indexes: how long a message is this consumer's. 0: as the index has it, 30 s if it is new.
+
+  maxDeliveries @11 :UInt32;
+  # Shared indexes: after so many it goes to the dead letters. 0: as the index has it, 5 if it is new.
+
+  failover @12 :Failover;
+  # Shared indexes: whether to wait for old leases when the broker has been away.
+
+  held @13 :Data;
+  # Shared indexes: packed triples (partition, start, end) handed out and not settled.
 }
 
 struct SubscriptionOpened {
@@ -350,6 +398,9 @@ struct SubscriptionOpened {
 
   positions @1 :Data;
   # Packed pairs (partition, next offset).
+
+  leaseUs @2 :UInt64;
+  # Shared indexes: how long a message is this consumer's.
 }
 
 struct Deliver {
@@ -376,6 +427,9 @@ struct Credit {
 
   bytes @1 :UInt64;
   # How many more.
+
+  messages @2 :UInt64;
+  # Shared indexes: how many more messages.
 }
 
 struct Commit {
@@ -469,7 +523,289 @@ struct DeleteIndex {
   # The index's name.
 }
 
+# --- shared indexes ------------------------------------------------------------------------------
+
+struct Lease {
+  # Messages for this consumer alone, until their lease ends. Payload: the batches that hold them.
+  # Uses up credit; not answered.
+
+  handle @0 :UInt64;
+  # The subscription.
+
+  partition @1 :UInt32;
+  # The partition.
+
+  end @2 :UInt64;
+  # The partition's end as the broker knows it now, for the lag.
+
+  ranges @3 :Data;
+  # Packed triples (start, end, delivery count), in order.
+
+  continued @4 :Bool;
+  # The first batch is the last one of the Lease before it of this partition, and is not sent again.
+}
+
+struct Settle {
+  # What has become of messages. Answered by Settled when it is durable.
+
+  handle @0 :UInt64;
+  # The subscription.
+
+  action @1 :Settlement;
+  # What.
+
+  ranges @2 :Data;
+  # Packed triples (partition, start, end).
+
+  durationUs @3 :UInt64;
+  # nack: not again before so long. extend: the new lease from now on; 0 for the usual one.
+
+  reason @4 :Text;
+  # Of a reject, in words.
+}
+
+struct Settled {
+  # The answer to Settle.
+
+  refused @0 :Data;
+  # Packed triples (partition, start, end) that this consumer does not hold; nothing was done there.
+}
+
+# --- transactions --------------------------------------------------------------------------------
+
+struct CommitTransaction {
+  # Publish all that was staged, or nothing. Answered by Done when all of it can be read.
+
+  transaction @0 :Text;
+  # Its id.
+
+  number @1 :UInt64;
+  # Which one of this id. Numbers only ever grow.
+
+  participants @2 :List(Participant);
+  # All of it. What others have staged for it is dropped.
+}
+
+struct AbortTransaction {
+  # Drop what was staged. Answered by Done.
+
+  transaction @0 :Text;
+  # Its id.
+
+  number @1 :UInt64;
+  # Which one of this id.
+}
+
+# --- access --------------------------------------------------------------------------------------
+
+struct CreateUser {
+  # Answered by TokenIssued. The first one turns access control on, and must have the role admin.
+
+  name @0 :Text;
+  # Letters, digits, '.', '_' or '-'.
+
+  roles @1 :List(Text);
+  # What it may do.
+}
+
+struct RenewToken {
+  # The old token is void from now on. Answered by TokenIssued.
+
+  name @0 :Text;
+  # The user.
+}
+
+struct TokenIssued {
+  # The answer to CreateUser and RenewToken. The broker keeps a hash only: it cannot be asked again.
+
+  token @0 :Text;
+  # For Hello.
+}
+
+struct DeleteUser {
+  # Its connections are closed. Answered by Done.
+
+  name @0 :Text;
+  # The user.
+}
+
+struct SetRoles {
+  # Answered by Done.
+
+  name @0 :Text;
+  # The user.
+
+  roles @1 :List(Text);
+  # All of them, in place of those it has.
+}
+
+struct CreateRole {
+  # Answered by Done.
+
+  name @0 :Text;
+  # Letters, digits, '.', '_' or '-'.
+}
+
+struct DeleteRole {
+  # Users that have it lose it. Answered by Done.
+
+  name @0 :Text;
+  # The role.
+}
+
+struct AddGrant {
+  # Answered by Done.
+
+  role @0 :Text;
+  # The role that gets it.
+
+  grant @1 :Grant;
+  # What it permits.
+}
+
+struct RemoveGrant {
+  # What was opened by it is closed at once. Answered by Done.
+
+  role @0 :Text;
+  # The role that has it.
+
+  grant @1 :Grant;
+  # Exactly as it was given.
+}
+
+struct DescribeAccess {
+  # Answered by Access.
+}
+
+struct Access {
+  # The answer to DescribeAccess. Without users access control is off.
+
+  users @0 :List(UserDescription);
+  # In the order of their names.
+
+  roles @1 :List(RoleDescription);
+  # In the order of their names.
+}
+
+struct ExplainAccess {
+  # May this user do this? Answered by Explained.
+
+  user @0 :Text;
+  # Its name. Everybody may ask for himself, an admin for all.
+
+  action @1 :Action;
+  # What.
+
+  topic @2 :Text;
+  # With which topic.
+
+  index @3 :Text;
+  # And which of its indexes; empty for none.
+}
+
+struct Explained {
+  # The answer to ExplainAccess.
+
+  allowed @0 :Bool;
+  # Whether.
+
+  reason @1 :Text;
+  # Why, in words: by which grant of which role, or what is missing.
+}
+
 # --- what the frames are made of -----------------------------------------------------------------
+
+enum Failover {
+  safe @0;
+  # Messages that an old lease may still hold wait until it has ended for certain.
+
+  fast @1;
+  # They are delivered again at once; they may be with two consumers for a while.
+}
+
+enum Settlement {
+  ack @0;
+  # It is done.
+
+  nack @1;
+  # It is to be delivered again.
+
+  extend @2;
+  # It takes longer: a new lease, from now on.
+
+  reject @3;
+  # It is not to be delivered again: to the dead letters.
+
+  release @4;
+  # It was not handed out: delivered again, and this delivery does not count.
+}
+
+enum Action {
+  publish @0;
+  # Produce to the topic.
+
+  subscribe @1;
+  # Consume it, and move its indexes.
+
+  create @2;
+  # Make a topic of that name.
+
+  alter @3;
+  # Change what is set for it.
+
+  delete @4;
+  # Delete the topic, or its indexes.
+
+  admin @5;
+  # Everything, users and roles included.
+}
+
+struct Participant {
+  topic @0 :Text;
+  # Its name.
+
+  partition @1 :UInt32;
+  # The partition.
+
+  producerId @2 :Data;
+  # 16 bytes: who staged.
+
+  batches @3 :UInt64;
+  # How many, sequences 0 to one less.
+
+  records @4 :UInt64;
+  # In all of them.
+
+  crc @5 :UInt32;
+  # CRC-32C over the body CRCs of the batches, each as four bytes, little-endian, in order.
+}
+
+struct Grant {
+  action @0 :Action;
+  # What it permits.
+
+  topic @1 :Text;
+  # A pattern of names: '*' is any run of characters.
+
+  index @2 :Text;
+  # Likewise, where an index is concerned.
+}
+
+struct RoleDescription {
+  name @0 :Text;
+  # Of the role.
+
+  grants @1 :List(Grant);
+  # What it permits.
+}
+
+struct UserDescription {
+  name @0 :Text;
+  # Of the user.
+
+  roles @1 :List(Text);
+  # That it has.
+}
 
 enum Durability {
   quorum @0;
@@ -623,6 +959,12 @@ struct IndexPartition {
 
   attached @3 :Bool;
   # A consumer is connected.
+
+  ahead @4 :UInt64;
+  # Of a shared index: messages behind `position` that are done already.
+
+  leased @5 :UInt64;
+  # Of a shared index: messages that are with consumers now.
 }
 
 struct Start {

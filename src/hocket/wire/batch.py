@@ -262,13 +262,14 @@ class Batch:
 
     __slots__ = (
         "_opened", "_raw_length", "_stored",
-        "base_offset", "count", "end_offset", "epoch", "header", "key_hashes", "producer_id",
-        "sequence",
+        "base_offset", "count", "end_offset", "entry", "epoch", "header", "key_hashes",
+        "producer_id", "sequence",
     )  # fmt: skip
 
     def __init__(self, view: memoryview, info: BatchInfo, raw_length: int) -> None:
         """For `parse`, which has checked what is passed here."""
         header = self.header = info.header
+        self.entry = view[info.position : info.position + info.size]  # as it is stored
         self.producer_id = info.producer_id
         self.epoch = info.epoch
         self.sequence = info.sequence

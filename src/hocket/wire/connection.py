@@ -22,14 +22,17 @@ from crc32c import crc32c
 
 from hocket.errors import MessageTooLarge, ProtocolError
 from hocket.frames import (
+    Access,
     Deliver,
     Done,
+    Explained,
     Failure,
     Frame,
     Goodbye,
     HandleEnded,
     Hello,
     Indexes,
+    Lease,
     Moved,
     Offsets,
     PartitionsChanged,
@@ -40,7 +43,9 @@ from hocket.frames import (
     Push,
     PushAcked,
     PushRefused,
+    Settled,
     SubscriptionOpened,
+    TokenIssued,
     Topics,
     Welcome,
 )
@@ -76,7 +81,8 @@ class Rule(NamedTuple):
 _BY_EITHER: frozenset[type[Frame]] = frozenset({Goodbye, Ping, Done})
 _BY_SERVER: frozenset[type[Frame]] = _BY_EITHER | {
     Failure, Topics, Offsets, ProducerOpened, PushAcked, PushRefused, Published,
-    SubscriptionOpened, Deliver, Moved, HandleEnded, PartitionsChanged, Indexes,
+    SubscriptionOpened, Deliver, Moved, HandleEnded, PartitionsChanged, Indexes, Lease, Settled,
+    TokenIssued, Access, Explained,
 }  # fmt: skip
 _BY_CLIENT: frozenset[type[Frame]] = _BY_EITHER | (
     frozenset(get_args(Frame)) - _BY_SERVER - {Hello, Welcome}
@@ -99,7 +105,7 @@ NEXT_PHASE: dict[tuple[Phase, type[Frame]], Phase] = {
     ("greeted", Welcome): "open",
     ("greeted", Failure): "refused",
 }
-WITH_PAYLOAD: frozenset[type[Frame]] = frozenset({Push, Publish, Deliver})
+WITH_PAYLOAD: frozenset[type[Frame]] = frozenset({Push, Publish, Deliver, Lease})
 
 _NOTHING = memoryview(b"")
 _PADDING = [[bytes(-length % 8)] if length else [] for length in range(8)]  # by length modulo 8

@@ -36,6 +36,9 @@ class Kind(IntEnum):
     CURSOR = 2  # how far indexes have come
     CONFIG = 3  # of the group itself, or in the catalogue's log of a topic
     CONTROL = 4  # log start, and what else the leader decides
+    STAGE = 5  # a batch of a transaction that is not decided yet
+    DECISION = 6  # in the catalogue's log: what has become of a transaction
+    ACCESS = 7  # in the catalogue's log: users, roles and grants
 
 
 class Header(NamedTuple):

@@ -33,7 +33,10 @@ SEGMENTS_MAX = 512  # as Cap'n Proto's own stream reader allows
 NESTING_MAX = 8  # ours nest 4 deep: frame, topics, their partitions, the names of their replicas
 _SPARE_WORDS = 4096  # an element without any data of its own still counts as a word
 
-_PACKED_BYTES = {"offsets": 8, "sequences": 8, "partitions": 8, "positions": 16}  # of one item
+_PACKED_BYTES = {
+    "offsets": 8, "sequences": 8, "partitions": 8, "positions": 16,
+    "ranges": 24, "held": 24, "refused": 24,
+}  # fmt: skip  # of one item
 _COUNT = struct.Struct("<I")
 
 # What pycapnp raises at a message that is not what the schema says: a pointer that leads nowhere, a
@@ -103,6 +106,14 @@ def decode(
         return kind.make(message._get("request"), *_read_fields(kind.fields, message._get(name)))
     except _MALFORMED as exc:
         raise ProtocolError(f"a malformed frame header: {_reason(exc)}") from exc
+
+
+def struct_codec(struct_type: type) -> tuple[_Write, _Read]:
+    """Writes and reads a struct of `hocket.capnp` that stands in a message of another schema.
+
+    Reading may raise ProtocolError, and KjException where the message is malformed.
+    """
+    return _struct(struct_type)
 
 
 def _segments(view: memoryview) -> list[memoryview]:

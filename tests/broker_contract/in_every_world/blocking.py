@@ -16,6 +16,7 @@ from typing import Any
 from hocket.client.aio import AsyncClient
 from hocket.client.aio_producer import AsyncProducer
 from hocket.client.aio_subscription import AsyncSubscription
+from hocket.client.aio_transaction import AsyncTransaction
 from hocket.client.message import AsyncMessage, AsyncMessageBatch, Message
 from hocket.client.opening import Opening
 from tests.support import PATIENCE
@@ -88,7 +89,7 @@ class LoopThread:
             return BlockingBatch(result, self)
         if isinstance(result, AsyncSubscription):
             return BlockingSubscription(result, self)
-        if isinstance(result, AsyncClient | AsyncProducer):
+        if isinstance(result, AsyncClient | AsyncProducer | AsyncTransaction):
             return Blocking(result, self)
         if isinstance(result, asyncio.Future):
             return BlockingFuture(result, self)
@@ -96,7 +97,7 @@ class LoopThread:
 
 
 class Blocking:
-    """A client or a producer."""
+    """A client, a producer or a transaction."""
 
     def __init__(self, inner: Any, loop: LoopThread) -> None:
         self.inner = inner
@@ -132,7 +133,7 @@ class BlockingSubscription(Blocking):
 
 
 class BlockingMessage(Message):
-    """Read here, acknowledged on the loop."""
+    """Read here, settled on the loop."""
 
     __slots__ = ()
 
@@ -140,8 +141,20 @@ class BlockingMessage(Message):
         return tuple.__new__(cls, (*inner, inner, loop))
 
     def ack(self) -> None:
+        self._settle("ack")
+
+    def nack(self, *args: Any, **kwargs: Any) -> None:
+        self._settle("nack", *args, **kwargs)
+
+    def extend(self, *args: Any, **kwargs: Any) -> None:
+        self._settle("extend", *args, **kwargs)
+
+    def reject(self, *args: Any, **kwargs: Any) -> None:
+        self._settle("reject", *args, **kwargs)
+
+    def _settle(self, action: str, *args: Any, **kwargs: Any) -> None:
         inner, loop = self[9], self[10]
-        loop.run(inner.ack)
+        loop.run(lambda: getattr(inner, action)(*args, **kwargs))
 
 
 class BlockingBatch:
@@ -150,16 +163,16 @@ class BlockingBatch:
         self._loop = loop
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        found = getattr(self._inner, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+        return lambda *args, **kwargs: self._loop.run(lambda: found(*args, **kwargs))
 
     def __len__(self) -> int:
         return len(self._inner)
 
     def messages(self) -> list[BlockingMessage]:
         return [BlockingMessage(each, self._loop) for each in self._inner.messages()]
-
-    def ack(self) -> None:
-        self._loop.run(self._inner.ack)
 
 
 class BlockingFuture:

@@ -1,0 +1,190 @@
+"""TLS at a broker's port: its certificates, and connections that never wait.
+
+Python's own SSLSocket on a socket that does not block, and not a TLS state over memory: OpenSSL
+then gives an idle connection's buffers back (16 KiB a connection are left), where a memory BIO
+keeps the room for the most it ever held, and only what the socket takes is encrypted.
+
+There is no renegotiation, so writing never waits for something to read. Nothing is resumed either:
+every connection shows its certificate, checked against the authority of today.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from os import PathLike
+from typing import Any
+
+from hocket.errors import BadName
+
+Path = str | PathLike[str]
+
+HANDSHAKE = b"\x16"  # the first byte of everything that speaks TLS
+JOINED_BYTES = 256 << 10  # views are copied together up to this, to make whole records of 16 KiB
+
+
+def server_context(certificate: Path, key: Path, authority: Path | None = None) -> ssl.SSLContext:
+    """For TLS 1.2 and up. Client certificates are asked for if there is an `authority` for them.
+
+    Raises BadName, with the file, for what cannot be read or does not fit together.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    for path, what in ((certificate, "certificate"), (key, "key")):
+        _check_readable(path, f"the TLS {what}")
+    try:
+        context.load_cert_chain(certificate, key, password=lambda: _no_password(key))
+    except ssl.SSLError as error:
+        raise BadName(
+            f"the TLS certificate '{certificate}' with the key '{key}' cannot be used: "
+            f"{reason_of(error)}; both must be PEM files, and belong together"
+        ) from error
+    if authority is not None:
+        _check_readable(authority, "the TLS authority")
+        try:
+            context.load_verify_locations(authority)
+        except ssl.SSLError as error:
+            raise BadName(
+                f"the TLS authority '{authority}' cannot be used: {reason_of(error)}; it must be "
+                "a PEM file with the certificate that signs those of clients"
+            ) from error
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def reason_of(error: OSError) -> str:
+    """What went wrong, without OpenSSL's brackets and line numbers."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return str(error.verify_message)
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return str(error.reason).replace("_", " ").lower()
+    if isinstance(error, ssl.SSLError) and "PEM lib" in str(error):
+        return "the certificate or the key is not in there"
+    return error.strerror or str(error)
+
+
+def _check_readable(path: Path, what: str) -> None:
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:  # OpenSSL's own error would not name the file
+        raise BadName(f"{what} '{path}' cannot be read: {error.strerror}") from error
+
+
+def _no_password(key: Path) -> str:
+    raise BadName(
+        f"the TLS key '{key}' is encrypted; a broker starts without anybody there to type a "
+        "password: decrypt it, and let nobody else read it"
+    )
+
+
+class NotTls(ConnectionError):
+    """What came first is no TLS: perhaps a client that was not told to speak it."""
+
+
+class TlsTransport:
+    """See `transport.Transport`. The socket is connected and does not block."""
+
+    reads_per_turn = 64
+    short_is_all = False
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self._plain = sock
+        self._tls: ssl.SSLSocket | None = None  # as soon as the other end has begun
+        self._context = context
+        self.wants_write = False
+        self.user = ""
+
+    @property
+    def unread(self) -> int:
+        return 0 if self._tls is None else self._tls.pending()
+
+    @property
+    def plain(self) -> socket.socket:
+        """To tell somebody who does not speak TLS so; only after NotTls."""
+        return self._plain
+
+    def fileno(self) -> int:
+        return (self._tls or self._plain).fileno()
+
+    def handshake(self) -> None:
+        if self._tls is None:
+            self._tls = self._begun()
+        self.wants_write = False
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            raise BlockingIOError from None
+        except ssl.SSLWantWriteError:
+            self.wants_write = True
+            raise BlockingIOError from None
+        self.user = common_name(self._tls.getpeercert())
+
+    def _begun(self) -> ssl.SSLSocket:
+        first = self._plain.recv(1, socket.MSG_PEEK)
+        if not first:
+            raise ConnectionResetError("it has closed the connection")
+        if first != HANDSHAKE:
+            raise NotTls("it does not speak TLS")
+        return self._context.wrap_socket(
+            self._plain, server_side=True, do_handshake_on_connect=False
+        )
+
+    def recv_into(self, buffer: memoryview) -> int:
+        self.wants_write = False
+        try:
+            return (self._tls or self._plain).recv_into(buffer)
+        except ssl.SSLWantReadError:
+            raise BlockingIOError from None
+        except ssl.SSLWantWriteError:  # new keys are to be confirmed, and there is no room
+            self.wants_write = True
+            raise BlockingIOError from None
+
+    def send(self, views: Sequence[memoryview]) -> int:
+        # OpenSSL may have sent part of what it did not take whole. It goes on from there if it is
+        # given the same bytes again (wherever they lie now), and perhaps more behind them: hence
+        # the rule of `Transport.send`, and nothing has to be kept here.
+        assert self._tls is not None
+        try:
+            return self._tls.send(joined(views))
+        except ssl.SSLWantWriteError:
+            return 0
+
+    def end_sending(self) -> None:
+        self._say_end()
+        (self._tls or self._plain).shutdown(socket.SHUT_WR)  # and it is no TLS any more
+
+    def close(self) -> None:
+        self._say_end()
+        (self._tls or self._plain).close()
+
+    def _say_end(self) -> None:
+        """If there is room to; without waiting for a reply."""
+        if self._tls is not None:
+            with suppress(OSError, ValueError):  # the reply is not there, or it was said before
+                self._tls.unwrap()
+
+
+def joined(views: Sequence[memoryview]) -> memoryview | bytes:
+    """The first bytes of all, in one piece."""
+    if len(views[0]) >= JOINED_BYTES:
+        return views[0][:JOINED_BYTES]
+    room = JOINED_BYTES
+    parts = []
+    for view in views:
+        parts.append(view[:room])
+        room -= len(parts[-1])
+        if not room:
+            break
+    return b"".join(parts)
+
+
+def common_name(certificate: Mapping[str, Any] | None) -> str:
+    """Of the certificate that the other end has shown and that was found good; else empty."""
+    subject = (certificate or {}).get("subject", ())
+    names = [text for part in subject for kind, text in part if kind == "commonName"]
+    return str(names[0]) if len(names) == 1 else ""

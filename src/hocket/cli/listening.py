@@ -1,0 +1,67 @@
+"""Where a broker may listen.
+
+Whoever reaches an open port may read and delete everything, so beyond loopback a port needs both:
+TLS, or tokens and data could be read on the way, and users, or anybody would be let in.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import NamedTuple
+
+import click
+
+from hocket.errors import OutOfRange
+
+MAKE_CERTIFICATES = (
+    "give it TLS: make certificates with `hocket certs init`, then add --tls-cert and --tls-key"
+)
+MAKE_AN_ADMIN = (
+    "give it a first user: start it with --listen 127.0.0.1:PORT and run "
+    "`hocket user create NAME --role admin`"
+)
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str | Address) -> Address:
+    if isinstance(text, Address):
+        return text
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    if not colon or not host or (":" in host and not bracketed):
+        raise OutOfRange(f"an address is HOST:PORT (IPv6 in brackets, [::1]:4150), not {text!r}")
+    if not (port.isascii() and port.isdecimal() and int(port) <= 65535):
+        raise OutOfRange(f"a port is a number from 0 to 65535, not {port!r}")
+    return Address(host, int(port))
+
+
+def is_loopback(listen: Address) -> bool:
+    """Whether every address of that name is reached from this machine alone."""
+    try:
+        found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {listen}: {error.strerror}") from error
+    return all(ipaddress.ip_address(address[0]).is_loopback for *_, address in found)
+
+
+def refuse_if_open(listen: Address, *, tls: bool, users: bool) -> None:
+    """ClickException if this port would be open to others without TLS or without any user."""
+    if (tls and users) or is_loopback(listen):
+        return
+    missing = [
+        *([] if tls else [MAKE_CERTIFICATES]),
+        *([] if users else [MAKE_AN_ADMIN]),
+    ]
+    raise click.ClickException(
+        f"refused to listen on {listen}, where others could reach it: {'; and '.join(missing)}"
+    )

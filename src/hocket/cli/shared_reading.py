@@ -1,0 +1,94 @@
+"""`hocket consume` of a shared index: message by message, each acknowledged once it is written.
+
+Nothing is taken that is not printed, since what was taken counts as a delivery. Without --follow
+it ends when nothing is left but what others have in hand.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hocket.cli.line_writer import LineWriter
+from hocket.cli.output import message_json
+from hocket.errors import Timeout, WouldBlock
+
+if TYPE_CHECKING:
+    from hocket.client.message import Message
+    from hocket.client.subscription import Subscription
+    from hocket.client.sync import Client
+
+PORTION = 500  # messages written at once
+QUIET = 0.2  # seconds without a message, after which it is asked whether there are any left
+
+
+class SharedReading:
+    def __init__(
+        self,
+        client: Client,
+        subscription: Subscription,
+        *,
+        partitions: Sequence[int],
+        follow: bool,
+        count_max: int | None,
+    ) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._partitions = partitions
+        self._follow = follow
+        self._left = sys.maxsize if count_max is None else count_max
+
+    def next(self) -> list[Message] | None:
+        """Messages to print; None: that was all."""
+        if not self._left:
+            return None
+        first = self._first()
+        if first is None:
+            return None
+        found = [first]
+        while len(found) < min(self._left, PORTION):
+            try:
+                found.append(self._subscription.receive_nowait())
+            except WouldBlock:
+                break
+        self._left -= len(found)
+        return found
+
+    def _first(self) -> Message | None:
+        while True:
+            try:
+                return self._subscription.receive(None if self._follow else QUIET)
+            except Timeout:
+                if self._is_done():
+                    return None
+
+    def _is_done(self) -> bool:
+        """Is nothing left for us? What others have in hand may come again, or not."""
+        name = self._subscription.index
+        return all(
+            each.lag <= each.leased
+            for index in self._client.indexes(self._subscription.topic)
+            if index.name == name
+            for each in index.partitions
+            if not self._partitions or each.partition in self._partitions
+        )
+
+
+class SharedPrinting:
+    """Messages to stdout, each acknowledged once it is written."""
+
+    def __init__(self, writer: LineWriter, *, as_json: bool) -> None:
+        self._writer = writer
+        self._as_json = as_json
+
+    def print(self, messages: list[Message]) -> None:
+        if self._as_json:
+            lines = [message_json(message, counted=True) for message in messages]
+        else:
+            lines = [message.value + b"\n" for message in messages]
+        try:
+            self._writer.write(lines)
+        finally:
+            for message in messages[: self._writer.written]:
+                message.ack()

@@ -1,0 +1,215 @@
+"""Transactions for asyncio: messages to any topics, published all together or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hocket import frames
+from hocket.client import late
+from hocket.client.aio_engine import AioEngine
+from hocket.client.aio_producer import AsyncProducer
+from hocket.client.pusher import ProducerOptions
+from hocket.client.session import closed
+from hocket.client.staging_core import Deciding, StagingCore, participants_of
+from hocket.client.transaction import ABORT_SECONDS
+from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
+from hocket.errors import HocketError, TransactionConflict
+from hocket.model import check_name
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import pyarrow  # type: ignore[import-untyped]
+    from typing_extensions import Buffer
+
+    from hocket.client.aio import AsyncClient
+    from hocket.client.records import Headers
+
+
+class AsyncStagingProducer(AsyncProducer):
+    """The way of a transaction to one topic."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        engine: AioEngine,
+        topic: str,
+        options: ProducerOptions,
+        send_timeout: float | None,
+        name: tuple[str, int],
+    ) -> None:
+        super().__init__(client, engine, topic, options, None, send_timeout)
+        self._core = self.staging = StagingCore(engine.session, topic, options, *name)
+
+
+class AsyncTransaction:
+    """`Transaction` for asyncio, with the same names; made by `client.transaction`."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        engine: AioEngine,
+        transaction: str,
+        number: int,
+        options: ProducerOptions,
+        send_timeout: float | None,
+    ) -> None:
+        self.id = transaction
+        self.number = number
+        self.committed = False
+        self.aborted = False
+        self._client = client
+        self._engine = engine
+        self._options = options
+        self._send_timeout = send_timeout
+        self._producers: dict[str, AsyncStagingProducer] = {}
+        self._opening = asyncio.Lock()  # held while a producer is opened, so that there is one
+        self._ending = False
+
+    def __repr__(self) -> str:
+        state = "committed" if self.committed else "aborted" if self.aborted else "open"
+        return f"<AsyncTransaction {self.id!r} number {self.number}, {state}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        if self.committed or self.aborted:
+            return
+        if kind is not None:
+            await self._give_up()
+            return
+        try:
+            await self.commit()
+        except HocketError as error:
+            if not error.may_have_happened:
+                await self._give_up()
+            raise
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Buffer,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a message; waits only while the window is full, or to open the topic."""
+        await (await self._producer(topic)).send(value, key, headers, timestamp, partition)
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Sequence[Buffer],
+        keys: Sequence[Buffer | None] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+    ) -> None:
+        """Many messages at once; if one is wrong, it is named and none is taken."""
+        await (await self._producer(topic)).send_many(values, keys, headers)
+
+    async def send_arrow(self, topic: str, record_batch: pyarrow.RecordBatch) -> None:
+        """The rows of an Arrow batch; see `Producer.send_arrow`."""
+        await (await self._producer(topic)).send_arrow(record_batch)
+
+    async def _producer(self, topic: str) -> AsyncStagingProducer:
+        producer = self._producers.get(topic)
+        if producer is None:
+            check_name(topic)
+            async with self._opening:
+                producer = self._producers.get(topic)
+                if producer is None:
+                    self._check_open()
+                    producer = AsyncStagingProducer(
+                        self._client, self._engine, topic, self._options, self._send_timeout,
+                        (self.id, self.number),
+                    )  # fmt: skip
+                    await producer._open(DEFAULT_TIMEOUT)
+                    self._producers[topic] = producer
+        return producer
+
+    def _check_open(self) -> None:
+        if self._ending:
+            raise closed("the transaction")
+
+    # --- deciding --------------------------------------------------------------------------------
+
+    async def commit(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Publish all of it; when this returns, all of it can be read. See `Transaction.commit`."""
+        if self.committed:
+            return
+        if self.aborted:
+            raise closed("the transaction")
+        deadline = Deadline(check_timeout(timeout))
+        cores = await self._stop_taking()
+        for core in cores:
+            await self._engine.wait_for(
+                lambda core=core: core.is_staged() or None,  # type: ignore[misc]
+                core.settled,
+                deadline.left(),
+                lambda core=core: late.undelivered(core, timeout),  # type: ignore[misc]
+            )
+        named = participants_of(cores)
+        await self._decide(
+            frames.CommitTransaction(0, self.id, self.number, named), deadline.left(), "commit"
+        )
+        self.committed = True
+        self._end(cores)
+
+    async def abort(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Drop all of it. Raises TransactionConflict if it is committed already."""
+        if self.aborted:
+            return
+        if self.committed:
+            raise TransactionConflict(f"{self!r} cannot be aborted any more")
+        timeout = check_timeout(timeout)
+        self._end(await self._stop_taking())
+        await self._decide(frames.AbortTransaction(0, self.id, self.number), timeout, "abort")
+        self.aborted = True
+
+    async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Let go: abort it if anything was sent and it is not committed."""
+        if self._producers and not self.committed:
+            await self.abort(timeout)
+        else:
+            self._end([])
+
+    async def _stop_taking(self) -> list[StagingCore]:
+        async with self._opening:  # nobody opens another one from now on
+            self._ending = True
+            cores = [producer.staging for producer in self._producers.values()]
+        for core in cores:
+            core.stop_taking()
+        return cores
+
+    def _end(self, cores: list[StagingCore]) -> None:
+        for core in cores:
+            core.end(closed("the transaction"))
+        self._client._forget(self)
+
+    async def _give_up(self) -> None:
+        """The broker would find out by itself, but much later."""
+        try:
+            await self.abort(ABORT_SECONDS)
+        except HocketError:
+            return
+
+    async def _decide(
+        self,
+        frame: frames.CommitTransaction | frames.AbortTransaction,
+        timeout: float | None,
+        what: str,
+    ) -> None:
+        deciding = Deciding(self._engine.session, frame)
+        try:
+            answer = await self._engine.wait_for_reply(
+                deciding.reply, timeout, lambda: late.undecided(what, deciding.refusal, timeout)
+            )
+        finally:
+            deciding.cancel()
+        if isinstance(answer, HocketError):
+            raise answer

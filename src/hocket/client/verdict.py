@@ -1,0 +1,63 @@
+"""What can be said about a message of a shared index, checked."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hocket.core.session import LEASE_US_MAX, LEASE_US_MIN
+from hocket.errors import OutOfRange, WrongType
+from hocket.model import SECOND_US, Settlement, duration_us, format_duration
+
+Duration = float | str  # seconds, or "5s"
+
+REASON_MAX = 500  # characters; a whole traceback is for a log
+
+
+class Verdict(NamedTuple):
+    """Messages of which the same is said are told to the broker together."""
+
+    action: Settlement
+    duration_us: int = 0
+    reason: str = ""
+
+
+ACK = Verdict("ack")
+NACK = Verdict("nack")
+RELEASE = Verdict("release")
+RENEWAL = Verdict("extend")  # by the usual lease
+
+
+class Note(NamedTuple):
+    """Something that was said, about messages side by side of one delivery."""
+
+    verdict: Verdict
+    start: int
+    end: int
+    deliveries: int
+    hashes: tuple[int, ...]  # of their keys, each; 0 for none
+
+
+def refusal(delay: Duration) -> Verdict:
+    return Verdict("nack", duration_us(delay, "delay"))
+
+
+def extension(seconds: Duration | None) -> Verdict:
+    return RENEWAL if seconds is None else Verdict("extend", lease_us(seconds, "an extension"))
+
+
+def rejection(reason: str) -> Verdict:
+    if not isinstance(reason, str):
+        raise WrongType(f"reason must be a str, not {reason!r:.80}")
+    if len(reason) > REASON_MAX:
+        reason = reason[: REASON_MAX - 3] + "..."
+    return Verdict("reject", 0, reason)
+
+
+def lease_us(duration: Duration, what: str) -> int:
+    found = duration_us(duration, what)
+    if not LEASE_US_MIN <= found <= LEASE_US_MAX:
+        raise OutOfRange(
+            f"{what} must lie between {format_duration(LEASE_US_MIN)} and "
+            f"{format_duration(LEASE_US_MAX)}, not {found / SECOND_US:g} s"
+        )
+    return found

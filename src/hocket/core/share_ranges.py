@@ -1,0 +1,108 @@
+"""Ranges of offsets, half-open, and runs of equal bytes: by these a shared index's maps are cut.
+
+A map has one byte for each message. Everything here works on whole stretches of it, by searches
+that run in C, so that what happens to a thousand messages at once costs little more than for one.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+
+Range = tuple[int, int]  # half-open offsets
+
+_RUN = re.compile(rb"(.)\1*", re.DOTALL)
+
+
+def merged(ranges: Iterable[Range]) -> list[Range]:
+    """In order, without overlaps, and those side by side made one."""
+    result: list[Range] = []
+    last_start, last_end = 0, -1
+    for start, end in sorted(ranges):
+        if start > last_end:
+            if last_end >= 0:
+                result.append((last_start, last_end))
+            last_start, last_end = start, end
+        elif end > last_end:
+            last_end = end
+    if last_end >= 0:
+        result.append((last_start, last_end))
+    return result
+
+
+def joined(ranges: list[Range], start: int, end: int) -> None:
+    """Append a range, to the last one if it follows that directly."""
+    if ranges and ranges[-1][1] == start:
+        ranges[-1] = (ranges[-1][0], end)
+    else:
+        ranges.append((start, end))
+
+
+def clipped(ranges: Sequence[Range], low: int, high: int) -> list[Range]:
+    """What of these, which are in order, lies within [low, high)."""
+    if not ranges or high <= ranges[0][0] or ranges[-1][1] <= low:
+        return []
+    if low <= ranges[0][0] and ranges[-1][1] <= high:
+        return list(ranges)
+    return [
+        (max(start, low), min(end, high)) for start, end in ranges if start < high and low < end
+    ]
+
+
+def gaps(ranges: Iterable[Range], low: int, high: int) -> list[Range]:
+    """What of [low, high) these, in order and without overlaps, leave out."""
+    left: list[Range] = []
+    for start, end in ranges:
+        if low < start:
+            left.append((low, start))
+        low = end
+    if low < high:
+        left.append((low, high))
+    return left
+
+
+def length(ranges: Iterable[Range]) -> int:
+    return sum(end - start for start, end in ranges)
+
+
+def equal_runs(data: bytes | bytearray, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(start, end, value) for each run of equal bytes in data[start:end]."""
+    value = data[start]
+    if end - start == 1 or data.count(value, start, end) == end - start:  # as nearly always
+        yield start, end, value
+        return
+    for run in _RUN.finditer(data, start, end):
+        yield run.start(), run.end(), data[run.start()]
+
+
+def deltas(rows: Sequence[tuple[int, ...]]) -> list[int]:
+    """Rows that begin with (start, end) as small numbers: the distance to the last end, the length,
+    and what else the row has."""
+    numbers: list[int] = []
+    last = 0
+    for start, end, *rest in rows:
+        numbers += (start - last, end - start, *rest)
+        last = end
+    return numbers
+
+
+def rows_of(numbers: Sequence[int], width: int) -> list[tuple[int, ...]]:
+    """The rows that `deltas` was given."""
+    rows: list[tuple[int, ...]] = []
+    last = 0
+    for i in range(0, len(numbers), width):
+        start = last + numbers[i]
+        last = start + numbers[i + 1]
+        rows.append((start, last, *numbers[i + 2 : i + width]))
+    return rows
+
+
+def packed_map(data: bytes | bytearray) -> str:
+    """A map as text; a million messages whose flags are pure noise take a fifth of a megabyte."""
+    return base64.b64encode(zlib.compress(data, 1)).decode()
+
+
+def unpacked_map(text: str) -> bytearray:
+    return bytearray(zlib.decompress(base64.b64decode(text)))

@@ -1,0 +1,468 @@
+"""The decider: what becomes of transactions. Stage, decide once, roll forward.
+
+Rule 1: a commit is decided only when every participant has said that its stage is durable, and is
+        what the asker names; the decision names participants, counts and CRCs.
+Rule 2: only the decider aborts. A participant that has waited long asks.
+Rule 3: participants keep what they have applied until they are told that all decisions up to some
+        one are history; so repeating a decision does no harm, and it is repeated until answered.
+Rule 4: transactions of one id are decided in the order of their numbers, and the next one only when
+        the last is applied everywhere.
+Rule 5: what is decided is never decided again. The same content again is done already; other
+        content is a conflict.
+
+Decisions are entries of the metadata's log. Participants are partitions, by the number of their
+group; they answer by events, wherever they are, and messages to and from them may be lost, late or
+double. A message from an earlier attempt is known by its number and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from hocket.core.decisions import (
+    AbortAsked,
+    Answer,
+    AppendDecision,
+    Applied,
+    AppliedFound,
+    Apply,
+    CommitAsked,
+    Drop,
+    Effect,
+    Event,
+    Forget,
+    StageFound,
+    Started,
+    Tick,
+    Verified,
+    Verify,
+)
+from hocket.core.members import Member, groups_of, records_of, wrong_with
+from hocket.core.metadata import Indexes
+from hocket.core.partition import Origin
+from hocket.errors import (
+    Busy,
+    HocketError,
+    TransactionAborted,
+    TransactionConflict,
+)
+from hocket.model import DAY_US, HOUR_US, SECOND_US
+
+IDS_MAX = 100_000  # beyond it, those that were used longest ago are forgotten
+IDLE_US = 7 * DAY_US  # after this long without a decision an id may be forgotten
+FORGOTTEN_AT_ONCE = 100  # ids, so that their names fit into a small entry
+REPEAT_US = SECOND_US  # what was not answered is said again
+VERIFY_US = 30 * SECOND_US  # for all participants to say whether they have what is named
+MEMBER_BYTES = 512  # more than one of them takes in a decision
+
+
+@dataclass(slots=True, eq=False)
+class _Decided:
+    """The last decision on an id. It has members until it is, durably, applied everywhere."""
+
+    number: int
+    committed: bool
+    index: int
+    records: dict[str, int]  # by topic
+    members: tuple[Member, ...]
+    touched_us: int = 0
+    unapplied: dict[int, None] = field(default_factory=dict)  # groups that have not answered
+    told_us: int = 0
+    askers: list[Origin] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """What is not decided yet. From `deciding` on only its own log is waited for."""
+
+    number: int
+    members: tuple[Member, ...]
+    attempt: int
+    askers: list[Origin]
+    begun_us: int
+    told_us: int
+    unverified: dict[int, None]
+    losers: list[Origin] = field(default_factory=list)  # had asked for the contrary
+    deciding: bool = False
+
+
+class Decider:
+    """A machine of the metadata's log. `step` never raises: what is wrong is an Answer."""
+
+    def __init__(self, indexes: Indexes | None = None) -> None:
+        self.decided: dict[str, _Decided] = {}  # by id, those of long ago first
+        self.applied_index = 0
+        self._indexes = indexes or Indexes()
+        self._attempts: dict[str, _Attempt] = {}  # by id
+        self._unfinished: dict[str, None] = {}
+        self._owed: dict[int, int] = {}  # group -> a decision that it may forget
+        self._pending: deque[tuple[int, dict[str, Any]]] = deque()
+        self._last_decision = 0
+        self._last_attempt = 0
+        self._forgetting: set[str] = set()
+        self._now_us = 0
+        self._forget_at_us = 0
+
+    def step(self, event: Event) -> list[Effect]:
+        return self._handlers[type(event)](self, event)
+
+    # --- what users ask --------------------------------------------------------------------------
+
+    def refusal(self, transaction: str, number: int) -> HocketError | None:
+        """Why nothing more can be staged for it; None if it can."""
+        known = self.decided.get(transaction)
+        if known is None or number > known.number or (number == known.number and known.committed):
+            return None  # what is committed already may be done again, to find that out
+        return self._over(transaction, number, known)
+
+    def _over(self, transaction: str, number: int, known: _Decided) -> HocketError:
+        what = f"transaction {transaction!r} number {number}"
+        if number < known.number:
+            return TransactionConflict(
+                f"{what} comes behind number {known.number}, which is decided already; numbers "
+                "only grow"
+            )
+        return TransactionAborted(
+            f"{what} was aborted, and nothing of it is published; use a higher number"
+        )
+
+    def _commit_asked(self, event: CommitAsked) -> list[Effect]:
+        self._now_us = event.now_us
+        transaction, number, origin = event.transaction, event.number, event.origin
+        attempt = self._attempts.get(transaction)
+        if attempt is not None:
+            if (attempt.number, attempt.members) == (number, event.members):
+                attempt.askers.append(origin)
+                return []
+            return [Answer(origin, _busy(transaction, attempt.number))]
+        known = self.decided.get(transaction)
+        if known is not None and number <= known.number:
+            return self._asked_again(event, known)
+        if transaction in self._unfinished:
+            assert known is not None
+            return [Answer(origin, _busy(transaction, known.number))]
+        wrong = wrong_with(event.members)
+        if wrong is not None:
+            return [Answer(origin, wrong)]
+        return self._begin(transaction, number, event.members, [origin])
+
+    def _asked_again(self, event: CommitAsked, known: _Decided) -> list[Effect]:
+        """What was decided stays; who names the same content only hears of it."""
+        transaction, number = event.transaction, event.number
+        if number < known.number or not known.committed:
+            return [Answer(event.origin, self._over(transaction, number, known))]
+        records = records_of(event.members)
+        if records != known.records:
+            error = TransactionConflict(
+                f"transaction {transaction!r} number {number} is committed already, with other "
+                f"content: {known.records or 'no'} records, not {records or 'none'}"
+            )
+            return [Answer(event.origin, error)]
+        if known.unapplied:
+            known.askers.append(event.origin)
+            return []
+        # Whoever came too late has staged it once more.
+        groups = dict.fromkeys(member.group for member in event.members)
+        return [
+            *(Drop(group, transaction, number) for group in groups if group is not None),
+            Answer(event.origin, None),
+        ]
+
+    def _begin(
+        self, transaction: str, number: int, members: tuple[Member, ...], askers: list[Origin]
+    ) -> list[Effect]:
+        # By the time too, so that answers to an attempt before a crash are not taken for ours.
+        self._last_attempt = max(self._last_attempt + 1, self._now_us)
+        attempt = self._attempts[transaction] = _Attempt(
+            number, members, self._last_attempt, askers, self._now_us, self._now_us,
+            dict.fromkeys(groups_of(members)),
+        )  # fmt: skip
+        if not members:
+            return self._decide(transaction, attempt, committed=True)
+        return self._ask_to_verify(transaction, attempt)
+
+    def _ask_to_verify(self, transaction: str, attempt: _Attempt) -> list[Effect]:
+        return [
+            Verify(
+                group, transaction, attempt.number, attempt.attempt,
+                tuple(each.participant for each in attempt.members if each.group == group),
+            )
+            for group in attempt.unverified
+        ]  # fmt: skip
+
+    def _abort_asked(self, event: AbortAsked) -> list[Effect]:
+        self._now_us = event.now_us
+        transaction, number, origin = event.transaction, event.number, event.origin
+        known = self.decided.get(transaction)
+        attempt = self._attempts.get(transaction)
+        if attempt is not None and (attempt.deciding or attempt.number != number):
+            return [Answer(origin, _busy(transaction, attempt.number))]
+        if attempt is None and known is not None and number <= known.number:
+            if number == known.number and not known.committed:
+                return [Drop(None, transaction, number), Answer(origin, None)]
+            error = TransactionConflict(
+                f"transaction {transaction!r} number {number} cannot be aborted: number "
+                f"{known.number} is {'committed' if known.committed else 'aborted'} already"
+            )
+            return [Answer(origin, error)]
+        if transaction in self._unfinished:
+            assert known is not None
+            return [Answer(origin, _busy(transaction, known.number))]
+        losers = [] if attempt is None else attempt.askers
+        return self._abort(transaction, number, [origin], losers)
+
+    def _abort(
+        self, transaction: str, number: int, askers: list[Origin], losers: list[Origin]
+    ) -> list[Effect]:
+        attempt = _Attempt(number, (), 0, askers, self._now_us, self._now_us, {}, losers)
+        self._attempts[transaction] = attempt
+        return self._decide(transaction, attempt, committed=False)
+
+    # --- what participants say -------------------------------------------------------------------
+
+    def _verified(self, event: Verified) -> list[Effect]:
+        attempt = self._attempts.get(event.transaction)
+        if attempt is None or attempt.attempt != event.attempt or attempt.deciding:
+            return []
+        if event.error is not None:
+            del self._attempts[event.transaction]
+            return [Answer(origin, event.error) for origin in attempt.askers]
+        attempt.unverified.pop(event.group, None)
+        if attempt.unverified:
+            return []
+        return self._decide(event.transaction, attempt, committed=True)
+
+    def _decide(self, transaction: str, attempt: _Attempt, *, committed: bool) -> list[Effect]:
+        attempt.deciding = True
+        return self._append(
+            {
+                "decide": "commit" if committed else "abort",
+                "id": transaction,
+                "number": attempt.number,
+                "members": [member.encoded() for member in attempt.members],
+            }
+        )
+
+    def _applied(self, event: Applied) -> list[Effect]:
+        known = self.decided.get(event.transaction)
+        if known is None or known.number != event.number or event.group not in known.unapplied:
+            return []
+        del known.unapplied[event.group]
+        if known.unapplied:
+            return []
+        return [
+            *self._answer_askers(known),
+            *self._append({"finished": [event.transaction, event.number]}),
+        ]
+
+    def _answer_askers(self, known: _Decided) -> list[Effect]:
+        askers, known.askers = known.askers, []
+        return [Answer(origin, None) for origin in askers]
+
+    def _stage_found(self, event: StageFound) -> list[Effect]:
+        transaction, number, group = event.transaction, event.number, event.group
+        known = self.decided.get(transaction)
+        if transaction in self._attempts:
+            return []  # it will hear of it, or ask again
+        if known is None or number > known.number:
+            if not event.idle or transaction in self._unfinished:
+                return []
+            return self._abort(transaction, number, [], [])
+        if number == known.number and group in known.unapplied:
+            return [self._apply_at(group, transaction, known)]
+        return [Drop(group, transaction, number)]
+
+    def _applied_found(self, event: AppliedFound) -> list[Effect]:
+        return [Forget(event.group, self._history())]
+
+    def _history(self) -> int:
+        """Every decision up to here is applied everywhere, durably."""
+        indexes = (self.decided[transaction].index for transaction in self._unfinished)
+        return min(indexes, default=self._last_decision + 1) - 1
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def _started(self, event: Started) -> list[Effect]:
+        self._now_us = event.now_us
+        self._forget_at_us = event.now_us + HOUR_US
+        effects: list[Effect] = []
+        for transaction, known in self.decided.items():
+            known.touched_us = known.told_us = event.now_us
+            if known.members:
+                known.unapplied = dict.fromkeys(groups_of(known.members))
+                effects += self._apply_everywhere(transaction, known)
+        return effects
+
+    def _tick(self, event: Tick) -> list[Effect]:
+        self._now_us = now = event.now_us
+        effects: list[Effect] = []
+        for transaction, attempt in list(self._attempts.items()):
+            if attempt.deciding:
+                continue
+            if now - attempt.begun_us >= VERIFY_US:
+                del self._attempts[transaction]
+                late = ", ".join(map(str, attempt.unverified))
+                error = f"transaction {transaction!r}: groups {late} did not answer; try again"
+                effects += (Answer(origin, Busy(error)) for origin in attempt.askers)
+            elif now - attempt.told_us >= REPEAT_US:
+                attempt.told_us = now
+                effects += self._ask_to_verify(transaction, attempt)
+        for transaction in self._unfinished:
+            known = self.decided[transaction]
+            if known.unapplied and now - known.told_us >= REPEAT_US:
+                known.told_us = now
+                effects += self._apply_everywhere(transaction, known)
+        if self._owed:
+            effects += self._tell_to_forget()
+        if self._forgets_at(now):
+            self._forget_at_us = now + HOUR_US
+            effects += self._forget_idle()
+        return effects
+
+    def _tell_to_forget(self) -> list[Effect]:
+        through = self._history()
+        ready = [group for group, decision in self._owed.items() if decision <= through]
+        for group in ready:
+            del self._owed[group]
+        return [Forget(group, through) for group in ready]
+
+    def _forget_idle(self) -> list[Effect]:
+        idle: list[tuple[str, int]] = []
+        surplus = len(self.decided) - IDS_MAX
+        for transaction, known in self.decided.items():
+            if len(idle) >= FORGOTTEN_AT_ONCE:
+                break
+            if known.touched_us >= self._now_us - IDLE_US and len(idle) >= surplus:
+                break  # those behind it were used later
+            if transaction not in self._unfinished and transaction not in self._forgetting:
+                idle.append((transaction, known.number))
+        if not idle:
+            return []
+        self._forgetting.update(transaction for transaction, _ in idle)
+        return self._append({"forget": idle})
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    def room_for(self, event: Event) -> int:
+        """What it may append when it hears this is sure to fit into so many bytes; 0: nothing."""
+        if isinstance(event, CommitAsked):
+            return MEMBER_BYTES * (len(event.members) + 1)
+        if isinstance(event, Verified):
+            attempt = self._attempts.get(event.transaction)
+            is_last = attempt is not None and list(attempt.unverified) == [event.group]
+            return MEMBER_BYTES * (len(attempt.members) + 1) if attempt and is_last else 0
+        if isinstance(event, Tick):
+            return MEMBER_BYTES * FORGOTTEN_AT_ONCE if self._forgets_at(event.now_us) else 0
+        return MEMBER_BYTES if isinstance(event, AbortAsked | Applied | StageFound) else 0
+
+    def _forgets_at(self, now_us: int) -> bool:
+        return now_us >= self._forget_at_us or len(self.decided) > IDS_MAX
+
+    def _append(self, change: dict[str, Any]) -> list[Effect]:
+        index = self._indexes.take()
+        self._pending.append((index, change))
+        return [AppendDecision(index, json.dumps(change, separators=(",", ":")).encode())]
+
+    def durable(self, index: int) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._pending and self._pending[0][0] <= index:
+            entry, change = self._pending.popleft()
+            self.applied_index = entry
+            effects += self._change(entry, change)
+        return effects
+
+    def _change(self, index: int, change: dict[str, Any]) -> list[Effect]:
+        if "decide" in change:
+            return self._became_decided(index, change)
+        if "finished" in change:
+            transaction, number = change["finished"]
+            known = self.decided[transaction]
+            assert known.number == number
+            for group in groups_of(known.members):
+                self._owed[group] = known.index
+            known.members = ()
+            known.unapplied.clear()
+            del self._unfinished[transaction]
+        else:
+            for transaction, number in change["forget"]:
+                self._forgetting.discard(transaction)
+                if self.decided[transaction].number == number:  # else it was used meanwhile
+                    del self.decided[transaction]
+        return []
+
+    def _became_decided(self, index: int, change: dict[str, Any]) -> list[Effect]:
+        transaction = change["id"]
+        attempt = self._attempts.pop(transaction, None)
+        members = tuple(Member.decode(fields) for fields in change["members"])
+        self._last_decision = index
+        self.decided.pop(transaction, None)  # so that the newest stands last
+        known = self.decided[transaction] = _Decided(
+            change["number"], change["decide"] == "commit", index, records_of(members), members,
+            self._now_us, dict.fromkeys(groups_of(members)), self._now_us,
+            attempt.askers if attempt else [],
+        )  # fmt: skip
+        if members:
+            self._unfinished[transaction] = None
+            return self._apply_everywhere(transaction, known)
+        effects: list[Effect] = []
+        if not known.committed:
+            effects.append(Drop(None, transaction, known.number))
+            losers = attempt.losers if attempt else []
+            effects += (
+                Answer(each, self._over(transaction, known.number, known)) for each in losers
+            )
+        return [*effects, *self._answer_askers(known)]
+
+    def _apply_everywhere(self, transaction: str, known: _Decided) -> list[Effect]:
+        return [self._apply_at(group, transaction, known) for group in known.unapplied]
+
+    def _apply_at(self, group: int, transaction: str, known: _Decided) -> Apply:
+        producers = tuple(
+            (each.participant.producer_id, each.participant.batches)
+            for each in known.members
+            if each.group == group
+        )
+        return Apply(group, transaction, known.number, known.index, producers)
+
+    # --- recovery --------------------------------------------------------------------------------
+
+    def replayed(self, index: int, body: bytes) -> None:
+        self._indexes.last = self.applied_index = index
+        self._change(index, json.loads(body))
+
+    def snapshot(self) -> tuple[int, dict[str, Any]]:
+        decided = [
+            [transaction, known.number, known.committed, known.index, known.records,
+             [member.encoded() for member in known.members]]
+            for transaction, known in self.decided.items()
+        ]  # fmt: skip
+        return self.applied_index, {"decided": decided, "last_decision": self._last_decision}
+
+    def restore(self, index: int, state: dict[str, Any]) -> None:
+        """To be followed by the replay of what stands behind it, and `Started`."""
+        self._indexes.last = self.applied_index = index
+        self._last_decision = state["last_decision"]
+        for transaction, number, committed, at, records, encoded in state["decided"]:
+            members = tuple(Member.decode(fields) for fields in encoded)
+            self.decided[transaction] = _Decided(number, committed, at, records, members)
+            if members:
+                self._unfinished[transaction] = None
+
+    _handlers: ClassVar[dict[type, Callable[..., list[Effect]]]] = {
+        Started: _started,
+        CommitAsked: _commit_asked,
+        AbortAsked: _abort_asked,
+        Verified: _verified,
+        Applied: _applied,
+        StageFound: _stage_found,
+        AppliedFound: _applied_found,
+        Tick: _tick,
+    }
+
+
+def _busy(transaction: str, number: int) -> Busy:
+    return Busy(f"number {number} of transaction {transaction!r} is not done yet; try again")

@@ -1,0 +1,55 @@
+"""The audit log: every request that was denied, and every change of who may do what.
+
+Rule: a token, or the hash of one, is never handed to this file.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from hocket.core.roster import Change, in_words
+from hocket.core.session import Opened, OpenedProducer, Session
+from hocket.frames import Frame
+
+log = logging.getLogger("hocket.audit")
+
+_SHOWN_MAX = 255  # characters of a name that somebody sent
+
+
+def denied(session: Session, frame: Frame, why: str) -> None:
+    log.warning("denied: %s %s: %s", who(session), _act(frame), why)
+
+
+def wrong_token(session: Session, user: str | None, why: str) -> None:
+    shown = "without a user" if user is None else f"as user {user[:_SHOWN_MAX]!r}"
+    log.warning("denied: %s Hello %s: %s", who(session), shown, why)
+
+
+def changed(who: str, change: Change) -> None:
+    details = f" roles={list(change.roles)}" if change.kind in ("createUser", "setRoles") else ""
+    if change.grant is not None:
+        details = f" {in_words(change.grant)}"
+    log.info("changed: %s %s %r%s", who, change.kind, change.name, details)
+
+
+def ended(session: Session, opened: Opened, why: str) -> None:
+    """A producer or subscription lost its right."""
+    what = "producer" if isinstance(opened, OpenedProducer) else "subscription"
+    log.info("ended: %s %s of topic %r: %s", who(session), what, opened.topic, why)
+
+
+def who(session: Session) -> str:
+    if session.rights.trusted:
+        return "user=(this process)"
+    user = repr(session.rights.user) if session.rights.user else "(nobody)"
+    return f"user={user} address={session.caller.address or '(unknown)'}"
+
+
+def _act(frame: Frame) -> str:
+    """Its kind and the names in it, and nothing else of it."""
+    words = [type(frame).__name__]
+    for field in ("topic", "index", "name", "role", "user", "transaction"):
+        value = getattr(frame, field, "")
+        if value:
+            words.append(f"{field}={value[:_SHOWN_MAX]!r}")
+    return " ".join(words)

@@ -1,0 +1,41 @@
+"""A node may ask itself: its own requests have a connection number that no client has.
+
+What is answered there goes to whoever in the node asked, so that topics are made and batches are
+stored for the node by the very code that does it for clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from hocket.frames import Frame
+from hocket.ports import Network
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+NODE = 0  # connections of clients are counted from 1
+
+
+class NetworkWithin:
+    """The node's network, and the short way back to itself."""
+
+    def __init__(self, outside: Network, answered: Callable[[Frame], None]) -> None:
+        self._outside = outside
+        self._answered = answered
+
+    def send(self, connection: int, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        if connection == NODE:
+            self._answered(frame)
+        else:
+            self._outside.send(connection, frame, payload)
+
+    def close(self, connection: int) -> None:
+        self._outside.close(connection)
+
+    def pause(self) -> None:
+        self._outside.pause()
+
+    def resume(self) -> None:
+        self._outside.resume()

@@ -1,0 +1,282 @@
+"""The interfaces of `schema/rpc.capnp`, as pycapnp calls them: each face is one capability.
+
+A face lives for as long as somebody at the other end holds its capability; when it goes, what it
+stands for is closed. Nothing here refers to a face, so that it goes at once.
+
+Rule 1: what a call was given is read before the first `await`, and what it answers is written after
+the last. In between the call may be given up, and its memory with it.
+Rule 2: everything a face raises becomes a Failure with a code.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import capnp  # type: ignore[import-untyped]
+
+from hocket.client.options import producer_options
+from hocket.client.verdict import ACK
+from hocket.errors import HocketError, OutOfRange, ProtocolError
+from hocket.model import (
+    Failover,
+    Mode,
+    Settlement,
+    Start,
+    TopicConfig,
+    TopicDescription,
+    check_name,
+)
+from hocket.rpc.batches import read_batch
+from hocket.rpc.courier import Courier
+from hocket.rpc.failure import failure, forget_trace, reason_of
+from hocket.rpc.login import Login, PushProducer
+from hocket.rpc.schema import rpc_capnp
+from hocket.rpc.settling import verdict_of
+from hocket.wire.frame_codec import struct_codec
+
+if TYPE_CHECKING:
+    from hocket.rpc.line import Line
+    from hocket.rpc.switchboard import Switchboard
+
+log = logging.getLogger("hocket.rpc")
+
+WINDOW_BYTES_MAX = 64 << 20
+MODES: tuple[Mode, ...] = ("own", "shared", "key_shared")  # as numbered in hocket.capnp
+FAILOVERS: tuple[Failover, ...] = ("safe", "fast")
+SETTLEMENTS: tuple[Settlement, ...] = ("ack", "nack", "extend", "reject", "release")
+
+read_config = struct_codec(TopicConfig)[1]
+read_start = struct_codec(Start)[1]
+write_description = struct_codec(TopicDescription)[0]
+
+F = TypeVar("F", bound="Face | BrokerFace")
+T = TypeVar("T")
+
+
+class Face:
+    """What all of them have: the connection they were made on, and the login they belong to."""
+
+    def __init__(self, switchboard: Switchboard, line: Line, login: Login) -> None:
+        self.switchboard = switchboard
+        self.line = line
+        self.login = login
+        login.hold()
+
+    def __del__(self) -> None:
+        self.switchboard.let_go(self.login)
+
+
+def answering(
+    method: Callable[[F, Any], Awaitable[None]],
+) -> Callable[[F, Any], Coroutine[Any, Any, None]]:
+    @wraps(method)
+    async def answer(face: F, context: Any) -> None:
+        with face.line.call():
+            try:
+                await method(face, context)
+            except HocketError as error:
+                forget_trace(error)
+                raise failure(error) from None
+            except (capnp.KjException, UnicodeDecodeError) as error:
+                forget_trace(error)
+                wrong = ProtocolError(f"the call's arguments cannot be read: {reason_of(error)}")
+                raise failure(wrong) from None
+            except Exception as error:
+                log.exception("a call failed in a way that it should not")
+                forget_trace(error)
+                raise failure(HocketError("the broker has failed; its log says how")) from None
+
+    return answer
+
+
+class BrokerFace(rpc_capnp.Broker.Server):  # type: ignore[misc]
+    """The one that every connection begins with."""
+
+    def __init__(self, switchboard: Switchboard, line: Line) -> None:
+        self.switchboard = switchboard
+        self.line = line
+
+    @answering
+    async def login_context(self, context: Any) -> None:
+        params = context.params
+        token, client = params.token, params.client
+        context.release_params()
+        login = await self.switchboard.log_in(self.line, token, client)
+        context.results.session = SessionFace(self.switchboard, self.line, login)
+
+
+class SessionFace(Face, rpc_capnp.Session.Server):  # type: ignore[misc]
+    @answering
+    async def topic_context(self, context: Any) -> None:
+        context.results.topic = self._topic(check_name(context.params.topic))
+
+    @answering
+    async def createTopic_context(self, context: Any) -> None:  # noqa: N802
+        params = context.params
+        name, config = params.topic, read_config(params.config)
+        await self.login.create_configured(name, config, params.existOk)
+        context.results.topic = self._topic(name)
+
+    @answering
+    async def deleteTopic_context(self, context: Any) -> None:  # noqa: N802
+        params = context.params
+        await self.login.delete_topic(params.topic, missing_ok=params.missingOk)
+
+    @answering
+    async def topics_context(self, context: Any) -> None:
+        names = await self.login.topics()
+        context.results.names = names
+
+    def _topic(self, name: str) -> TopicFace:
+        return TopicFace(self.switchboard, self.line, self.login, name)
+
+
+class TopicFace(Face, rpc_capnp.Topic.Server):  # type: ignore[misc]
+    def __init__(self, switchboard: Switchboard, line: Line, login: Login, name: str) -> None:
+        super().__init__(switchboard, line, login)
+        self._name = name
+
+    @answering
+    async def publish_context(self, context: Any) -> None:
+        batch = read_batch(context.params.batch)
+        context.release_params()
+        with self.line.carrying(batch.size):
+            position = await self.login.publish_batch(self._name, batch)
+        results = context.results
+        results.partition = position.partition
+        results.offset = position.offset
+
+    @answering
+    async def producer_context(self, context: Any) -> None:
+        options = context.params.options
+        chosen = producer_options(
+            linger=options.lingerUs / 1e6,
+            batch_bytes=options.batchBytes,
+            window_bytes=_window(options.windowBytes),
+            codec=options.codec,
+            delivery_timeout=120,
+        )
+        producer = await self.login.open_producer(self._name, chosen)
+        context.results.producer = ProducerFace(self.switchboard, self.line, self.login, producer)
+
+    @answering
+    async def subscribe_context(self, context: Any) -> None:
+        params = context.params
+        options, sink = params.options, params.sink
+        encoded = _member(options.form, ("records", "encoded")) == "encoded"
+        window_bytes = _window(options.windowBytes)
+        start = read_start(options.start)
+        subscription = await self.login.subscribe(
+            self._name,
+            index=options.index or None,
+            mode=_member(options.mode, MODES),
+            start=start,
+            partitions=list(options.partitions) or None,
+            positions={each.partition: each.offset for each in options.positions} or None,
+            hold_retention=options.holdRetention,
+            credit_bytes=window_bytes,
+            lease=options.leaseUs / 1e6 or None,
+            max_deliveries=options.maxDeliveries or None,
+            prefetch=options.prefetch,
+            failover=_member(options.failover, FAILOVERS),
+        )
+        courier = Courier(
+            subscription,
+            sink,
+            self.switchboard.chores,
+            encoded=encoded,
+            window_bytes=window_bytes,
+        )
+        self.switchboard.couriers[courier] = None
+        context.results.subscription = SubscriptionFace(
+            self.switchboard, self.line, self.login, courier
+        )
+
+    @answering
+    async def describe_context(self, context: Any) -> None:
+        description = await self.login.describe(self._name)
+        write_description(context.results, "description", description)
+
+
+class ProducerFace(Face, rpc_capnp.Producer.Server):  # type: ignore[misc]
+    def __init__(
+        self, switchboard: Switchboard, line: Line, login: Login, producer: PushProducer
+    ) -> None:
+        super().__init__(switchboard, line, login)
+        self._producer = producer
+
+    def __del__(self) -> None:
+        self.switchboard.chores.do(self._producer.close)
+        super().__del__()
+
+    @answering
+    async def push_context(self, context: Any) -> None:
+        batch = read_batch(context.params.batch)
+        context.release_params()
+        with self.line.carrying(batch.size, stream=True):
+            await self._producer.push(batch)
+
+    @answering
+    async def flush_context(self, context: Any) -> None:
+        await self._producer.flush()
+        ends = sorted(self._producer.ends.items())
+        written = context.results.init("ends", len(ends))
+        for at, (partition, offset) in enumerate(ends):
+            written[at].partition = partition
+            written[at].offset = offset
+
+
+class SubscriptionFace(Face, rpc_capnp.Subscription.Server):  # type: ignore[misc]
+    def __init__(
+        self, switchboard: Switchboard, line: Line, login: Login, courier: Courier
+    ) -> None:
+        super().__init__(switchboard, line, login)
+        self._courier = courier
+
+    def __del__(self) -> None:
+        self.switchboard.chores.do(self._courier.close)
+        self.switchboard.couriers.pop(self._courier, None)
+        super().__del__()
+
+    @answering
+    async def ack_context(self, context: Any) -> None:
+        params = context.params
+        self._courier.settle(ACK, params.partition, params.start, params.end)
+
+    @answering
+    async def settle_context(self, context: Any) -> None:
+        said = [
+            (
+                verdict_of(_member(each.action, SETTLEMENTS), each.durationUs, each.reason),
+                each.partition,
+                each.start,
+                each.end,
+            )
+            for each in context.params.settlements
+        ]
+        for each in said:
+            self._courier.settle(*each)
+
+    @answering
+    async def commit_context(self, _context: Any) -> None:
+        await self._courier.commit()
+
+    @answering
+    async def close_context(self, _context: Any) -> None:
+        await self._courier.close()
+
+
+def _window(size: int) -> int:
+    if not 1 <= size <= WINDOW_BYTES_MAX:
+        raise OutOfRange(f"windowBytes must lie between 1 and {WINDOW_BYTES_MAX}, not {size}")
+    return size
+
+
+def _member(enum: Any, names: tuple[T, ...]) -> T:
+    number: int = enum.raw
+    if number >= len(names):
+        raise OutOfRange(f"{number} is none of {', '.join(map(str, names))}")
+    return names[number]

@@ -1,0 +1,261 @@
+"""One connection to the RPC port, between asyncio's transport and pycapnp's protocol.
+
+To either it looks like the other. pycapnp reads calls for as long as there are any, whether or not
+the ones before are done; so that a client cannot fill our memory with calls, reading stops here
+
+* while many calls, or many bytes of them, are in progress,
+* while a streaming call waits: those behind it queue up where nobody can count them,
+* while the client does not read the answers it gets.
+
+None of this waits for the client to say something more (pushes wait for the broker alone), so
+reading always goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import capnp  # type: ignore[import-untyped]
+
+from hocket.adapters.tls import common_name
+from hocket.core.session import Caller
+from hocket.errors import LimitExceeded
+from hocket.rpc.failure import Failure, cleaned
+
+log = logging.getLogger("hocket.rpc")
+
+CALLS_MAX = 256  # in progress on one connection, or answered while nobody fetches the answers
+CARRIED_BYTES_MAX = 16 << 20  # of records in these calls
+LOGINS_MAX = 100  # of one connection
+LOGIN_SECONDS = 10.0  # until the first of them, or it is hung up on
+CLOSE_SECONDS = 2.0  # for the client to take the last we sent
+# A client whose machine is gone without a word is noticed after about two minutes.
+KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+
+Serve = Callable[["Line", Any], Any]  # (the line, pycapnp's stream) -> its TwoPartyServer
+
+
+class Line(asyncio.BufferedProtocol):
+    def __init__(self, serve: Serve, ended: Callable[[Line], None]) -> None:
+        self.caller = Caller()
+        self._loop = asyncio.get_running_loop()
+        self._serve = serve
+        self._ended = ended
+        self._transport: asyncio.Transport | None = None
+        self._inner: Any = None  # pycapnp's protocol
+        self._server: Any = None
+        self._alarm: asyncio.TimerHandle | None = None  # for a login, later for the end
+        self._eof = False
+        self._closing = False
+        self._logins = 0
+        self._has_failed = False  # so there may be failures in what is written
+        # --- what decides whether we read
+        self._wanted = False  # pycapnp would like to
+        self._open = True
+        self._weighing = False
+        self._calls = 0
+        self._waiting = 0  # streaming calls
+        self._carried_bytes = 0
+        self._writing = True  # the client takes what we send
+        self._unfetched = 0  # calls that began while it does not
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    @property
+    def calls(self) -> int:
+        return self._calls
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call is in progress."""
+        self._calls += 1
+        self._unfetched += not self._writing
+        self._weigh()
+        try:
+            yield
+        except Failure:
+            self._has_failed = True
+            raise
+        finally:
+            self._calls -= 1
+            self._weigh()
+
+    @contextmanager
+    def carrying(self, size: int, *, stream: bool = False) -> Iterator[None]:
+        """A call holds records of this size; those behind one of a stream wait for it."""
+        self._carried_bytes += size
+        self._waiting += stream
+        self._weigh()
+        try:
+            yield
+        finally:
+            self._carried_bytes -= size
+            self._waiting -= stream
+            self._weigh()
+
+    def _weigh(self) -> None:
+        """When this turn is over, which is when most calls are over: look whether to read."""
+        if not self._weighing:
+            self._weighing = True
+            self._loop.call_soon(self._weighed)
+
+    def _weighed(self) -> None:
+        self._weighing = False
+        self._open = (
+            self._calls < CALLS_MAX
+            and self._carried_bytes < CARRIED_BYTES_MAX
+            and not self._waiting
+            and self._unfetched < CALLS_MAX
+        )
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        if self._transport is None or self._closing:
+            return
+        if self._wanted and self._open:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # --- logins ----------------------------------------------------------------------------------
+
+    def check_login(self) -> None:
+        if self._logins >= LOGINS_MAX:
+            raise LimitExceeded(
+                f"this connection has {LOGINS_MAX} sessions open, and no more are allowed; "
+                "drop those that are not used"
+            )
+        self._logins += 1
+
+    def stop_reading(self) -> None:
+        """No more calls begin."""
+        self._waiting += 1
+        self._weighed()
+
+    def logged_in(self) -> None:
+        self._set_alarm(None)
+
+    def logged_out(self) -> None:
+        self._logins -= 1
+
+    # --- as asyncio's protocol -------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.caller = _caller(transport)
+        self._set_alarm(LOGIN_SECONDS)
+        _keep_alive(transport.get_extra_info("socket"))
+        # What its own server makes for each connection, but with us for a transport.
+        self._inner = capnp.AsyncIoStream._connect(self._begin)
+        self._inner.connection_made(self)
+
+    def _begin(self, stream: Any) -> None:
+        self._server = self._serve(self, stream)
+        ending: asyncio.Future[None] = self._server.on_disconnect()
+        ending.add_done_callback(self._disconnected)
+
+    def get_buffer(self, sizehint: int) -> Any:
+        return self._inner.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._inner.buffer_updated(nbytes)
+
+    def eof_received(self) -> None:
+        self._eof = True
+        self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._writing = False
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._writing = True
+        self._unfetched = 0
+        self._weigh()
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._inner.connection_lost(exc)
+        self.close()
+        self._set_alarm(None)
+        self._transport = self._inner = None
+        self._ended(self)
+
+    # --- as pycapnp's transport ------------------------------------------------------------------
+
+    def resume_reading(self) -> None:
+        self._wanted = True
+        self._read_or_not()
+
+    def pause_reading(self) -> None:
+        self._wanted = False
+        self._read_or_not()
+
+    def write(self, data: bytes) -> None:
+        if self.is_closing() or self._transport is None:
+            return  # nobody is there to read it
+        # From the first failure on, since one of a streaming call is told again for every later
+        # call of that capability, without our doing.
+        self._transport.write(cleaned(data) if self._has_failed else data)
+
+    def can_write_eof(self) -> bool:
+        return False  # it is closed as a whole
+
+    def is_closing(self) -> bool:
+        # From the end of what came on, pycapnp must not begin to read: it would read from nowhere.
+        return self._eof or self._transport is None or self._transport.is_closing()
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def _disconnected(self, ending: asyncio.Future[None]) -> None:
+        if not ending.cancelled():
+            ending.exception()  # however it ended, it has
+        self.close()
+
+    def close(self) -> None:
+        """What is written gets a little time to leave."""
+        if self._closing:
+            return
+        self._closing = True
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        if self._transport is not None:
+            self._transport.close()
+            self._set_alarm(CLOSE_SECONDS)
+
+    def _set_alarm(self, seconds: float | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if seconds is not None:
+            self._alarm = self._loop.call_later(seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        """It has not logged in, or does not take the last we sent."""
+        if not self._closing:
+            log.info("hung up on %s: no login within %g s", self.caller.address, LOGIN_SECONDS)
+        self.abort()
+
+    def abort(self) -> None:
+        self.close()
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _caller(transport: asyncio.BaseTransport) -> Caller:
+    peer = transport.get_extra_info("peername") or ("",)
+    return Caller(address=str(peer[0]), certified=common_name(transport.get_extra_info("peercert")))
+
+
+def _keep_alive(sock: socket.socket | None) -> None:
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE.items():
+            if hasattr(socket, name):  # not everywhere
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,141 @@
+"""A client of the broker for each login: the one that asyncio users have, over a link of its own.
+
+So windows, retries, batching, handles and permissions are the code that everybody uses; here is
+only what RPC clients can ask for and others cannot: batches that are encoded already, and several
+records in one publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from hocket.client import admin, late
+from hocket.client.aio import AsyncClient
+from hocket.client.aio_engine import AioEngine
+from hocket.client.aio_producer import AsyncProducer, AsyncPublisher, wait_until_open
+from hocket.client.embedded import EmbeddedConnector
+from hocket.client.lane import Lane, Outcome, Outgoing, Positions, Stamp, restamped
+from hocket.client.producer_core import ProducerCore
+from hocket.client.pusher import ProducerOptions
+from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline
+from hocket.core.session import Caller
+from hocket.errors import HocketError, OutOfRange
+from hocket.model import Position, TopicConfig, check_name
+from hocket.node.broker import Broker
+from hocket.rpc.batches import Encoded, Records
+
+Choose = Callable[[ProducerCore], Lane | None]
+
+
+class Login(AsyncClient):
+    """Ends when the last capability that came of it was dropped."""
+
+    def __init__(self, broker: Broker, caller: Caller, *, token: str, name: str) -> None:
+        super().__init__(
+            EmbeddedConnector(broker, caller), token=token, name=name, closing=_nothing_more
+        )
+        self._batch_publisher = BatchPublisher(self._engine)
+        self._holders = 0
+
+    async def open(self) -> None:
+        await self._open(DEFAULT_TIMEOUT)
+
+    def abandon(self, error: HocketError) -> None:
+        """There is no time left to close it."""
+        self._engine.stop(error)
+
+    # --- capabilities ----------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        self._holders += 1
+
+    def let_go(self) -> bool:
+        """Whether that was the last."""
+        self._holders -= 1
+        return not self._holders
+
+    # --- what RPC clients ask for ----------------------------------------------------------------
+
+    async def create_configured(self, name: str, config: TopicConfig, exist_ok: bool) -> None:
+        call = admin.create_topic(name, config, exist_ok=exist_ok)
+        await self._engine.call(call, DEFAULT_TIMEOUT)
+
+    async def publish_batch(self, topic: str, batch: Records | Encoded) -> Position:
+        if isinstance(batch, Encoded):
+            if len(batch.entries) != 1:
+                raise OutOfRange(f"a publish takes one encoded batch, not {len(batch.entries)}")
+            info = batch.entries[0]
+            return await self._batch_publisher.publish_entry(
+                topic,
+                lambda core: batch.lane(core, info),
+                partial(restamped, batch.entry(info)),
+                info.header.count,
+            )
+        if not batch.records:
+            raise OutOfRange("a publish takes one record at least; this one has none")
+        if len(batch.records) > 1:
+            now = self._engine.session.clock.now_us()
+            return await self._batch_publisher.publish_entry(
+                topic, batch.lane, partial(batch.encoded, now), len(batch.records)
+            )
+        value, key, headers, timestamp, _ = batch.records[0]
+        return await self.publish(
+            topic, value, key=key, headers=headers, partition=batch.partition, timestamp=timestamp
+        )
+
+    async def open_producer(self, topic: str, options: ProducerOptions) -> PushProducer:
+        producer = PushProducer(self, self._engine, check_name(topic), options)
+        self._producers[await producer._open(DEFAULT_TIMEOUT)] = None
+        return producer
+
+
+async def _nothing_more() -> None:
+    """The broker goes on without this client."""
+
+
+class BatchPublisher(AsyncPublisher):
+    async def publish_entry(
+        self,
+        topic: str,
+        choose: Choose,
+        encode_entry: Callable[[Stamp], bytes],
+        count: int,
+    ) -> Position:
+        """Records that stay together, in a batch of their own; the position of the first."""
+        deadline = Deadline(DEFAULT_TIMEOUT)
+        publication = self._publications.new(DEFAULT_TIMEOUT)
+        core = self._publications.core(check_name(topic))
+        await wait_until_open(self._engine, core, "topic", deadline.left())
+        core.offer_entry(choose(core), encode_entry, count, publication)
+        outcome = await self._engine.wait_for_reply(
+            publication,
+            deadline.left(),
+            lambda: late.unpublished(core, False, DEFAULT_TIMEOUT),
+        )
+        if isinstance(outcome, HocketError):
+            raise outcome
+        return outcome
+
+
+class PushProducer(AsyncProducer):
+    """A producer that takes whole batches, and knows where its last records stand."""
+
+    def __init__(
+        self, client: AsyncClient, engine: AioEngine, topic: str, options: ProducerOptions
+    ) -> None:
+        self.ends: dict[int, int] = {}  # by partition, the offset behind the last record
+        super().__init__(client, engine, topic, options, on_delivery=None, send_timeout=None)
+
+    async def push(self, batch: Records | Encoded) -> None:
+        """Returns when the window has taken them."""
+        core = self._core
+        for portion in batch.portions(core):
+            start = 0
+            while start < portion.count:
+                start = await self._when_taken(partial(portion.offer, core, start), None)
+
+    def _settle(self, batch: Outgoing, outcome: Outcome) -> None:
+        super()._settle(batch, outcome)
+        if isinstance(outcome, Positions):
+            self.ends[outcome.partition] = max(self.ends.get(outcome.partition, 0), outcome.end)

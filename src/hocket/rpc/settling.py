@@ -1,0 +1,130 @@
+"""What a client says about messages it was delivered, by their partition and offsets.
+
+Other clients say it about message objects, which know whether they are still good. Over RPC there
+are only numbers, so here they are compared with what was delivered, and what is not the client's
+(never was, or not any more) is refused at once.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Protocol
+
+from hocket.client.aio_subscription import AsyncSubscription
+from hocket.client.inbound import Inbound
+from hocket.client.leases import Leases
+from hocket.client.message import MessageBatch
+from hocket.client.offsets import in_words, ranges_of
+from hocket.client.shared_message import hash_of
+from hocket.client.shared_place import SharedPlace
+from hocket.client.verdict import ACK, RELEASE, Note, Verdict, extension, refusal, rejection
+from hocket.errors import LeaseLost, OutOfRange, UnknownPartition, WrongKind
+from hocket.model import SECOND_US, Settlement
+
+SPARE_HASHES = 1000  # of messages that are not held any more
+
+
+def verdict_of(action: Settlement, duration_us: int, reason: str) -> Verdict:
+    """Raises OutOfRange for a duration that cannot be."""
+    seconds = duration_us / SECOND_US
+    if action == "nack":
+        return refusal(seconds)
+    if action == "extend":
+        return extension(seconds or None)
+    if action == "reject":
+        return rejection(reason)
+    return ACK if action == "ack" else RELEASE
+
+
+class Settling(Protocol):
+    def delivered(self, batch: MessageBatch) -> None: ...
+
+    def settle(self, verdict: Verdict, partition: int, start: int, end: int) -> None: ...
+
+
+def settling(subscription: AsyncSubscription) -> Settling:
+    inbound = subscription._core.inbound
+    if isinstance(inbound, Leases):
+        return SharedSettling(inbound)
+    assert isinstance(inbound, Inbound)
+    return OwnSettling(inbound)
+
+
+class OwnSettling:
+    """Of an own index: acks are of everything up to an offset."""
+
+    def __init__(self, inbound: Inbound) -> None:
+        self._inbound = inbound
+
+    def delivered(self, batch: MessageBatch) -> None:
+        """How far it is delivered stands in the place."""
+
+    def settle(self, verdict: Verdict, partition: int, start: int, end: int) -> None:
+        if verdict is not ACK:
+            raise WrongKind(
+                f"{verdict.action} is for messages of a shared index; those of an own one are "
+                "delivered again by seeking back to them, and skipped by acknowledging them"
+            )
+        delivered = self._inbound.position(partition)
+        if not start < end <= delivered:
+            raise OutOfRange(
+                f"an ack of offsets {start} to {end} of partition {partition}: it must be of one "
+                f"at least, and only those before {delivered} were delivered"
+            )
+        self._inbound.place(partition).ack(end - 1)
+
+
+class SharedSettling:
+    """Of a shared index: each message by itself."""
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        # Of messages whose key has an order, by partition and offset: a nack has to say the key.
+        self._hashes: dict[int, dict[int, int]] = {}
+
+    def delivered(self, batch: MessageBatch) -> None:
+        place = self._place(batch.partition)
+        if place.keyed:
+            hashes = self._hashes.setdefault(batch.partition, {})
+            hashes.update(
+                zip(range(batch.offset, batch.end), map(hash_of, batch.keys()), strict=True)
+            )
+            if len(hashes) > 2 * len(place.held) + SPARE_HASHES:
+                self._hashes[batch.partition] = {
+                    offset: hashes[offset] for offset in place.held if offset in hashes
+                }
+
+    def settle(self, verdict: Verdict, partition: int, start: int, end: int) -> None:
+        """Those that are held are settled, whatever is the matter with the others."""
+        place = self._place(partition)
+        held = place.held
+        if not start < end:
+            raise OutOfRange(f"offsets {start} to {end} of partition {partition} are none at all")
+        if end - start > len(held):  # it may be of any length
+            offsets = sorted(offset for offset in held if start <= offset < end)
+        else:
+            offsets = [offset for offset in range(start, end) if offset in held]
+        for run_start, run_end in ranges_of(offsets):
+            self._say(verdict, place, run_start, run_end)
+        if len(offsets) < end - start:
+            raise LeaseLost(self._refused(partition, start, end, offsets))
+
+    def _say(self, verdict: Verdict, place: SharedPlace, start: int, end: int) -> None:
+        hashes = self._hashes.get(place.partition, {})
+        for count, run in groupby(range(start, end), place.held.__getitem__):
+            offsets = list(run)
+            keys = tuple(hashes.get(offset, 0) for offset in offsets)
+            place.say(Note(verdict, offsets[0], offsets[-1] + 1, count, keys))
+
+    def _place(self, partition: int) -> SharedPlace:
+        place = self._leases.places.get(partition)
+        if place is None:
+            raise UnknownPartition(f"nothing was delivered of a partition {partition}")
+        return place
+
+    def _refused(self, partition: int, start: int, end: int, settled: list[int]) -> str:
+        named = in_words(ranges_of(settled)) if settled else "none"
+        return (
+            f"of the offsets {start} to {end} of partition {partition} this consumer held {named}; "
+            "the others were settled before, or their lease has ended, or they never came here"
+        )

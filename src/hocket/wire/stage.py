@@ -1,0 +1,46 @@
+"""The body of an entry of kind STAGE: a batch, and the transaction that it is staged for.
+
+In front of the batch's body, unchanged, stands what its own header will need when it is published:
+
+    number of the transaction 8 | latest timestamp 8 | body crc 4 | count of records 4 | flags 2 |
+    codec 1 | length of the transaction's id 1 | reserved 4 | the id | zeros to a multiple of 8
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from hocket.wire.entry import Header, padded
+
+_FIXED = struct.Struct("<QQIIHBBI")
+assert _FIXED.size == 32
+
+
+class StagedBatch(NamedTuple):
+    transaction: str
+    number: int
+    max_timestamp: int
+    body_crc: int
+    records: int
+    flags: int
+    codec: int
+    body: memoryview
+
+
+def stage_prelude(transaction: str, number: int, header: Header) -> bytes:
+    """What stands in front of the body of the batch with this header."""
+    name = transaction.encode()
+    fixed = _FIXED.pack(
+        number, header.max_timestamp, header.body_crc, header.count, header.flags, header.codec,
+        len(name), 0,
+    )  # fmt: skip
+    return (fixed + name).ljust(padded(_FIXED.size + len(name)), b"\0")
+
+
+def open_stage(body: memoryview) -> StagedBatch:
+    """The inverse, of what our own log holds; the body is a view."""
+    number, max_timestamp, body_crc, records, flags, codec, length, _ = _FIXED.unpack_from(body)
+    name = bytes(body[_FIXED.size : _FIXED.size + length]).decode()
+    start = padded(_FIXED.size + length)
+    return StagedBatch(name, number, max_timestamp, body_crc, records, flags, codec, body[start:])
