@@ -1,4 +1,4 @@
-"""pycapnp's objects are freed where they were made; see hocket.rpc.garbage for what happens else."""
+"""Where pycapnp's objects are freed, on which the life of the process depends."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from time import perf_counter
 
-from hocket.demo import local, topics
+from hocket.demo import local, teamwork, topics
 from hocket.demo.outcome import Outcome
 from hocket.local import MixedQueueBroker, QueueBroker
 
@@ -36,6 +36,9 @@ SCENES: list[tuple[str, str, Callable[[Callable[[float], None]], Outcome]]] = [
     ("3 topics", "embedded broker, two indexes", topics.two_indexes),
     ("3 topics", "memory, then disk", lambda _: topics.memory_then_disk()),
     ("3 topics", "served, kill -9, recovered", topics.killed_under_load),
+    ("3 topics", "shared index, dead letter", teamwork.shared_work),
+    ("3 topics", "transactions", lambda _: teamwork.all_or_nothing()),
+    ("3 topics", "access, revoked while open", teamwork.revoked),
 ]
 
 

@@ -101,7 +101,13 @@ def serving(data: str, listen: str) -> Iterator[tuple[str, subprocess.Popen[str]
     """`hocket serve` in a process of its own: its address, and the process."""
     command = [sys.executable, "-m", "hocket.cli", "serve", "--listen", listen, "--data", data]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # what it logs is not part of the show
+        text=True,
+        env=environment,
+    ) as process:
         assert process.stdout is not None
         ready = process.stdout.readline()
         check(bool(ready), "the broker starts")
