@@ -25,6 +25,7 @@ PARTITIONS_MAX = 4096
 NAME_BYTES_MAX = 255
 MESSAGE_BYTES_MAX = 64 << 20  # of one message, key and headers included
 BATCH_BYTES_MAX = 128 << 20  # of one batch as it is stored
+PREFETCH_DEFAULT = 5_000  # messages of a shared index that a consumer may hold unsettled
 
 Durability = Literal["quorum", "memory"]
 Mode = Literal["own", "shared", "key_shared"]

@@ -29,13 +29,17 @@ def flat(triple_list: Any) -> bytes:
 
 
 class Sharing:
-    def __init__(self, *, mode="shared", partitions=(0,), lease_us=LEASE_US, **options) -> None:
+    def __init__(
+        self, *, mode="shared", partitions=(0,), lease_us=LEASE_US, window=None, **options
+    ) -> None:
         self.stage = Stage().started()
         self.lease_us = lease_us
         self.core = SharedCore(
             self.stage.session, "t", SubscriptionOptions(index="i", mode=mode, **options),
             message=SharedMessage, batch=SharedBatch, arouse=lambda place: self.core.arouse(place),
         )  # fmt: skip
+        if window is not None:  # as if it had grown
+            self.core._window.size = window
         self.core.open()
         self.asked = self.opened(partitions=partitions)
 

@@ -9,6 +9,7 @@ import pytest
 from hocket import frames
 from hocket.client.attachment import TIDY_US
 from hocket.client.shared_place import NOTES_MAX
+from hocket.client.window import FIRST
 from hocket.errors import (
     Closed,
     CorruptData,
@@ -210,24 +211,32 @@ def test_wrong_answers_cost_the_link():
 # --- credit --------------------------------------------------------------------------------------
 
 
-def test_credit_returns_as_messages_are_handed_out_and_bytes_with_the_last_of_a_batch():
+def test_bytes_return_with_the_last_of_a_batch_and_messages_as_they_are_settled():
     one = Sharing(prefetch=100)
-    size = one.lease((0, 10, 1), (20, 30, 1), base=0, count=40)
+    size = one.lease((0, 5, 1), (20, 25, 1), base=0, count=40)
     assert one.credits() == (0, 0)
-    one.read(9)
-    assert one.credits() == (0, 9)
-    one.read(11)
+    messages = one.read(9)
+    assert one.credits() == (0, 0)
+    messages += one.read(1)
     one.stage.advance(LEASE_US // 10)  # nobody is asked when a message is drawn: it is seen later
-    assert one.credits() == (size, 11)
+    assert one.credits() == (size, 0)
+    for message in messages[:4]:
+        message.ack()
+    messages[4].nack()
+    messages[5].extend()
+    assert one.credits() == (0, 5)
     assert one.credits() == (0, 0)
 
 
-def test_half_of_the_credit_returns_at_once():
+def test_half_of_the_window_returns_at_once():
     one = Sharing(prefetch=8)
     one.lease((0, 8, 1))
-    one.read(4)
+    messages = one.read(8)
+    for message in messages[:3]:
+        message.ack()
     assert one.stage.kinds() == []
-    one.read(1)
+    messages[3].ack()
+    assert one.stage.take(frames.Settle).action == "ack"
     assert one.stage.take(frames.Credit).messages == 4
     two = Sharing(credit_bytes=1000)
     size = two.lease((0, 1, 1), payload=stored([bytes(600)], 0))
@@ -235,12 +244,42 @@ def test_half_of_the_credit_returns_at_once():
     assert two.stage.take(frames.Credit).bytes == size
 
 
+def test_no_more_than_prefetch_are_ever_unsettled():
+    one = Sharing(prefetch=4)
+    assert one.asked.prefetch == 4
+    one.lease((0, 4, 1))
+    messages = one.read()
+    assert len(messages) == 4
+    assert one.credits()[1] == 0
+    messages[2].reject()
+    one.read()  # it waits: what it has said is told at once
+    assert one.stage.kinds() == ["Settle", "Credit"]
+
+
+def test_the_window_grows_when_the_application_has_to_wait_for_it():
+    one = Sharing(prefetch=50)
+    assert one.asked.prefetch == FIRST == 16
+    one.lease((0, 15, 1))
+    one.read()  # it waits, but the broker could send one more
+    assert one.credits()[1] == 0
+    one.lease((15, 16, 1))
+    one.read()
+    assert one.stage.take(frames.Credit).messages == 16  # 32 in all
+    one.lease((16, 32, 1))
+    one.read()
+    assert one.stage.take(frames.Credit).messages == 18  # 50, and no more
+    one.lease((32, 50, 1))
+    one.read()
+    one.stage.advance(TIDY_US)
+    assert one.credits()[1] == 0
+
+
 def test_a_continued_batch_costs_its_bytes_once():
     one = Sharing(prefetch=100)
     size = one.lease((0, 1, 1), base=0, count=10)
     one.lease((1, 2, 1), continued=True)
     one.read()
-    assert one.credits() == (size, 2)
+    assert one.credits() == (size, 0)
 
 
 def test_batches_that_hold_nothing_for_us_are_given_back_at_once():
@@ -251,35 +290,42 @@ def test_batches_that_hold_nothing_for_us_are_given_back_at_once():
     assert one.credits() == (len(empty), 0)
     one.core.next_batch()
     one.core.next_batch()
-    assert one.credits() == (len(payload) - len(empty), 2)
+    assert one.credits() == (len(payload) - len(empty), 0)
 
 
 def test_what_is_dropped_is_given_back():
     one = Sharing(prefetch=100)
     size = one.lease((0, 10, 1))
-    more = one.lease((10, 20, 1))
+    more = one.lease((10, 16, 1))
     one.read(3)
     one.move()
-    assert one.credits() == (size + more, 20)
+    assert one.credits() == (size + more, 16)
 
 
-def test_after_a_loss_all_of_the_credit_is_new():
+def test_after_a_loss_all_of_the_credit_is_new_but_for_what_is_held():
     one = Sharing(prefetch=100, credit_bytes=5000)
     one.lease((0, 10, 1))
     one.read(3)
     asked = one.come_back()
-    assert (asked.credit_bytes, asked.prefetch) == (5000, 100)
+    assert (asked.credit_bytes, asked.prefetch) == (5000, 13)
     assert one.credits() == (0, 0)
     size = one.lease((3, 10, 1), handle=2)
     one.read()
-    assert one.credits() == (size, 7)
+    assert one.credits() == (size, 0)
+
+
+def test_after_a_loss_with_hands_full_one_more_may_come():
+    one = Sharing(prefetch=4)
+    one.lease((0, 4, 1))
+    one.read()
+    assert one.come_back().prefetch == 1
 
 
 # --- what is said about messages -----------------------------------------------------------------
 
 
 def test_acks_are_sent_together_as_ranges_and_without_waiting():
-    one = Sharing(partitions=(0, 1))
+    one = Sharing(partitions=(0, 1), window=100)
     one.lease((0, 10, 1))
     one.lease((5, 6, 1), partition=1)
     for message in one.read():
@@ -291,7 +337,7 @@ def test_acks_are_sent_together_as_ranges_and_without_waiting():
 
 
 def test_a_thousand_do_not_wait():
-    one = Sharing(prefetch=5000)
+    one = Sharing(prefetch=5000, window=5000)
     one.lease((0, NOTES_MAX + 10, 1))
     messages = one.read()
     one.settles()
@@ -473,7 +519,7 @@ def test_without_a_commit_refusals_are_logged_once_in_a_burst(caplog):
 
 
 def test_an_error_names_few_and_counts_all():
-    one = Sharing()
+    one = Sharing(window=500)
     one.lease((0, 100, 1))
     for message in one.read()[::2]:
         message.ack()
@@ -608,9 +654,9 @@ def test_a_renewal_refused_late_does_not_touch_what_came_since():
 
 
 def test_if_the_application_takes_nothing_for_a_lease_what_waits_is_released():
-    one = Sharing(prefetch=40)
+    one = Sharing(prefetch=40, window=40)
     one.lease((0, 30, 1))
-    one.read(1)
+    one.read(1)[0].ack()
     assert one.credits() == (0, 1)
     one.stage.advance(LEASE_US + LEASE_US // 10)
     told = one.verdicts()

@@ -25,7 +25,7 @@ from tests.support import LONG
 
 SEEDS = range(300 if LONG else 30)
 CREDIT, PREFETCH = 3000, 40
-LEASE_US = 2_000_000
+LEASE_US, FOR_EVER_US = 2_000_000, 10**12
 FREE, LEASED, SETTLED = "free", "leased", "settled"
 
 
@@ -40,8 +40,9 @@ class Record:
 class Broker:
     """One consumer's broker: it leases the lowest first, and keeps the order of keys."""
 
-    def __init__(self, random: Random, stage: Stage, *, keyed: bool) -> None:
+    def __init__(self, random: Random, stage: Stage, *, keyed: bool, lease_us: int) -> None:
         self.random = random
+        self.lease_us = lease_us
         self.stage = stage
         self.keyed = keyed
         self.partitions = random.choice([1, 2])
@@ -96,8 +97,9 @@ class Broker:
     def _open(self, frame: frames.OpenSubscription) -> None:
         assert self.consumer in (b"", frame.consumer)
         self.consumer = frame.consumer
-        assert (frame.credit_bytes, frame.prefetch) == (CREDIT, PREFETCH)
-        self.bytes, self.messages = CREDIT, PREFETCH
+        assert frame.credit_bytes == CREDIT
+        assert 1 <= frame.prefetch <= PREFETCH
+        self.bytes, self.messages = CREDIT, frame.prefetch
         held = {(p, n) for p, start, end in triples(frame.held) for n in range(start, end)}
         for place, record in self.records.items():
             if record.state == LEASED and place not in held:
@@ -107,7 +109,9 @@ class Broker:
         self.is_open = True
         self.last = {}
         positions = packed(n for partition in range(self.partitions) for n in (partition, 0))
-        self.stage.reply(frames.SubscriptionOpened(frame.request, self.handle, positions, LEASE_US))
+        self.stage.reply(
+            frames.SubscriptionOpened(frame.request, self.handle, positions, self.lease_us)
+        )
 
     def _settle(self, frame: frames.Settle) -> list[tuple[int, int, int]]:
         refused = []
@@ -117,7 +121,7 @@ class Broker:
                 if record.state != LEASED:
                     refused.append((partition, offset, offset + 1))
                 elif frame.action == "extend":
-                    record.until_us = self.stage.clock.ticks + LEASE_US
+                    record.until_us = self.stage.clock.ticks + self.lease_us
                 elif frame.action in ("ack", "reject"):
                     record.state = SETTLED
                 else:
@@ -158,7 +162,7 @@ class Broker:
             record = self.records[partition, offset]
             record.state = LEASED
             record.deliveries += 1
-            record.until_us = self.stage.clock.ticks + LEASE_US
+            record.until_us = self.stage.clock.ticks + self.lease_us
             runs.append((offset, offset + 1, record.deliveries))
         self.stage.reply(
             frames.Lease(0, self.handle, partition, 240, flat(runs), continued), payload
@@ -185,7 +189,8 @@ class Application:
     def __init__(self, seed: int, *, keyed: bool, expiring: bool) -> None:
         self.random = Random(seed)
         self.stage = Stage(seed=seed).started()
-        self.broker = Broker(self.random, self.stage, keyed=keyed)
+        lease_us = LEASE_US if expiring else FOR_EVER_US
+        self.broker = Broker(self.random, self.stage, keyed=keyed, lease_us=lease_us)
         self.expiring = expiring
         self.losses = 0
         self.hands: list[Message] = []  # taken, and not settled
@@ -285,7 +290,7 @@ class Application:
             self.stage.advance(60_000)
             if (
                 all(record.state == SETTLED for record in broker.records.values())
-                and (broker.bytes, broker.messages) == (CREDIT, PREFETCH)
+                and (broker.bytes, broker.messages) == (CREDIT, self.core._window.size)
                 and not self.stage.sent()
             ):
                 return
@@ -324,4 +329,4 @@ def test_the_runs_have_losses_debts_and_refusals():
     runs = [run(seed, keyed=False, expiring=True) for seed in SEEDS[:20]]
     assert sum(each.losses for each in runs) > 50
     for what in ("continued", "debts", "refused", "expired"):
-        assert sum(each.broker.seen[what] for each in runs) > 50, what
+        assert sum(each.broker.seen[what] for each in runs) > 10, what

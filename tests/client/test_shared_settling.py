@@ -130,7 +130,7 @@ def test_what_many_threads_say_is_all_heard():
                 gather(place)
 
     place = SharedPlace(0, keyed=False, arouse=arouse)
-    place.hand_out(range(threads * each), repeat(1))
+    place.hand_out(range(threads * each), repeat(1), 0)
 
     def settle(thread: int) -> None:
         for n in range(each):
@@ -156,7 +156,7 @@ def test_what_many_threads_say_is_all_heard():
 def test_what_has_ended_is_remembered_for_so_many_and_no_more():
     place = SharedPlace(0, keyed=False, arouse=lambda place: None)
     for round_ in range(2):
-        place.hand_out(range(LAPSED_MAX - 1), repeat(round_ + 1))
+        place.hand_out(range(LAPSED_MAX - 1), repeat(round_ + 1), 0)
         place.delivered_again(range(LAPSED_MAX))
     for round_ in range(2):
         old = tuple.__new__(SharedMessage, (b"", None, {}, "t", 0, 5, 0, round_ + 1, place))

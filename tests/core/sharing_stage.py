@@ -98,7 +98,7 @@ class SharingStage:
     def _state(self) -> list[str]:
         lines = []
         for number, state in self.states.items():
-            done, counts = state.maps()
+            _, counts = state.maps()
             lines.append(
                 f"{number}: settled below {state.start} and {state.ahead()} more, delivered "
                 f"{list(counts.rstrip(bytes(1)))}{', clean' if state.clean else ''}"
@@ -108,7 +108,12 @@ class SharingStage:
     # --- consumers -------------------------------------------------------------------------------
 
     def _join(
-        self, name: str, *held: str, messages: int = 10, bytes: int = 10_000, of: str = ""  # noqa: A002
+        self,
+        name: str,
+        *held: str,
+        messages: int = 10,
+        bytes: int = 10_000,  # noqa: A002
+        of: str = "",
     ) -> list[str]:
         self.last_consumer += 1
         partitions = tuple(int(number) for number in str(of).split(",") if number)
@@ -134,11 +139,11 @@ class SharingStage:
         return self._step(events.Left(self.numbers.pop(name), False, self.now_us))
 
     def _credit(self, name: str, messages: str, bytes: int = 10_000) -> list[str]:  # noqa: A002
-        return self._step(
-            events.CreditGiven(self.numbers[name], bytes, int(messages), self.now_us)
-        )
+        return self._step(events.CreditGiven(self.numbers[name], bytes, int(messages), self.now_us))
 
-    def _settle(self, action: str, name: str, *what: str, delay: int = 0, why: str = "") -> list[str]:
+    def _settle(
+        self, action: str, name: str, *what: str, delay: int = 0, why: str = ""
+    ) -> list[str]:
         self.token += 1
         return self._step(
             events.Settle(
@@ -164,9 +169,7 @@ class SharingStage:
 
     def _scanned(self, what: str) -> list[str]:
         number, start, end = _triple(what)
-        return self._step(
-            events.Scanned(number, start, self.keys[number][start:end], self.now_us)
-        )
+        return self._step(events.Scanned(number, start, self.keys[number][start:end], self.now_us))
 
     # --- effects in words ------------------------------------------------------------------------
 

@@ -110,6 +110,7 @@ class Client:
     credit_messages: int = 0
     life_us: int = 0
     stalled: bool = False
+    sated_until: int = 0
     served: int = 0
 
 
@@ -227,7 +228,8 @@ class World:
         replaced = client.number
         client.number, client.partitions = self.last_number, partitions
         client.credit_bytes, client.credit_messages = credit * RECORD_BYTES, credit
-        client.life_us, client.stalled, client.served = self.now_us, False, 0
+        client.life_us, client.stalled, client.sated_until = self.now_us, False, 0
+        client.served = 0
         effects = self.sharing.step(
             Joined(
                 client.number,
@@ -267,6 +269,7 @@ class World:
     def give_credit(self, client: Client, messages: int) -> None:
         client.credit_messages += messages
         client.credit_bytes += messages * RECORD_BYTES
+        client.sated_until = 0
         self.shows_life(client)
         self.step(
             CreditGiven(client.number, messages * RECORD_BYTES, messages, self.now_us),
@@ -279,6 +282,8 @@ class World:
         self, client: Client, action: str, ranges: list[Any], duration: int = 0, reason: str = ""
     ) -> None:
         self.shows_life(client)
+        if action == "release" and ranges:
+            client.sated_until = self.now_us + self.settings.lease_us
         self.pass_time({p for p, _, _ in ranges})
         refused = []
         for p, start, end in ranges:
@@ -357,6 +362,8 @@ class World:
     def tick(self, passed: int) -> None:
         self.now_us += passed
         self.resting.clear()
+        for client in self.clients:
+            client.sated_until = client.sated_until if client.sated_until > self.now_us else 0
         self.pass_time(self.logs)
         self.vanished = {
             identity: number for identity, number in self.vanished.items() if self.leases_of(number)
@@ -529,7 +536,12 @@ class World:
 
     def could_fetch(self, client: Client, p: int) -> bool:
         """Whether it is ready for this partition; what there is for it is another matter."""
-        if not client.number or p not in client.partitions or p in self.resting:
+        if (
+            not client.number
+            or p not in client.partitions
+            or p in self.resting
+            or client.sated_until
+        ):
             return False
         under_way = [f.partition for f, _ in self.fetches.values() if f.consumer == client.number]
         if client.stalled and (under_way or self.leases_of(client.number)):
@@ -621,6 +633,7 @@ class World:
             at = offset - state.start
             assert not done[at : at + 1].strip(b"\0"), f"{offset} is settled in the log only"
             if message.state == "dying":
+                assert offset in dying, f"the log does not know that {offset} is dying"
                 unit = dying.pop(offset)
                 assert (unit.deliveries, unit.reason) == (message.count, message.reason)
             else:

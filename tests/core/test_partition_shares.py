@@ -1,4 +1,4 @@
-"""Shared indexes in a partition's log: gathered, committed, replayed, and never ahead of the disk."""
+"""Shared indexes in a partition's log: gathered, committed, replayed, never ahead of the disk."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -31,7 +32,7 @@ def through_the_log(change: ShareChange) -> ShareChange:
 def test_merged_ranges_are_the_same_offsets_in_order_and_apart(some):
     result = merged(some)
     assert members(result) == members(some)
-    assert all(first[1] < second[0] for first, second in zip(result, result[1:], strict=False))
+    assert all(first[1] < second[0] for first, second in pairwise(result))
 
 
 @given(st.lists(ranges), offsets, offsets)
@@ -48,7 +49,7 @@ def test_equal_runs_are_the_bytes(data, draw):
     end = draw.draw(st.integers(start + 1, len(data)))
     runs = list(equal_runs(data, start, end))
     assert b"".join(bytes([value]) * (high - low) for low, high, value in runs) == data[start:end]
-    assert all(a[2] != b[2] for a, b in zip(runs, runs[1:], strict=False))
+    assert all(a[2] != b[2] for a, b in pairwise(runs))
 
 
 @given(st.lists(st.tuples(offsets, offsets, st.integers(0, 9))))
@@ -86,7 +87,9 @@ def with_details(drawn: list[tuple[ShareChange, list, list]]) -> list[ShareChang
     return [change for change, _, _ in drawn]
 
 
-rows = st.lists(st.tuples(ranges, st.integers(1, 5)).map(lambda pair: (*pair[0], pair[1])), max_size=3)
+rows = st.lists(
+    st.tuples(ranges, st.integers(1, 5)).map(lambda pair: (*pair[0], pair[1])), max_size=3
+)
 histories = st.lists(st.tuples(changes, rows, rows), max_size=6).map(with_details)
 
 
@@ -99,7 +102,7 @@ def all_of(state: ShareState) -> object:
     )  # fmt: skip
 
 
-@settings(max_examples=2_000 if LONG else 150)
+@settings(max_examples=2_000 if LONG else 60)
 @given(histories)
 def test_it_makes_no_difference_whether_changes_are_merged_logged_or_snapshotted(history):
     one_by_one, at_once, logged = ShareState(3), ShareState(3), ShareState(3)
@@ -113,7 +116,7 @@ def test_it_makes_no_difference_whether_changes_are_merged_logged_or_snapshotted
     assert all_of(one_by_one) == all_of(at_once) == all_of(logged)
 
 
-@settings(max_examples=2_000 if LONG else 150)
+@settings(max_examples=2_000 if LONG else 60)
 @given(histories, st.lists(offsets, max_size=6))
 def test_the_state_is_what_sets_and_dicts_say(history, log_starts):
     state, settled, counts, dying = ShareState(3), set(range(3)), {}, {}
@@ -154,6 +157,21 @@ def test_an_empty_change_says_nothing_but_that_the_state_is_no_longer_clean():
     assert (state.clean, state.lent) == (True, [(7, 9)])
     state.apply(ShareChange())
     assert (state.clean, state.lent) == (False, [])
+
+
+def test_what_comes_too_late_for_the_log_start_changes_nothing():
+    state = ShareState(10)
+    late = ShareChange(counts=[(5, 12, 2), (3, 6, 4)], dying=[(1, 9, 5, "x"), (9, 11, 5, "y")])
+    late.merge(ShareChange(settled=[(4, 8)], settings=ShareSettings(7)))
+    state.apply(late)
+    assert state.maps() == (b"\0\0", b"\2\2")
+    assert (state.start, state.dying, state.settings.lease_us) == (10, [(10, 11, 5, "y")], 7)
+
+
+def test_of_merged_changes_only_what_follows_the_last_reset_counts():
+    whole = ShareChange(settled=[(1, 2)], counts=[(3, 4, 1)], dying=[(5, 6, 1, "x")], clean=True)
+    whole.merge(ShareChange(reset=9, settled=[(10, 11)]))
+    assert whole == ShareChange(settled=[(10, 11)], reset=9)
 
 
 def test_a_thousand_acks_make_a_small_entry():

@@ -1,4 +1,4 @@
-"""Workers that share an index, in processes of their own, and what a death of one of them brings."""
+"""Workers that share an index, in processes of their own, and what the death of one brings."""
 
 from __future__ import annotations
 

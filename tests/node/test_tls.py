@@ -133,13 +133,14 @@ def test_megabytes_go_both_ways_for_asyncio(address, certificates):
 def test_a_large_frame_in_odd_pieces(address, certificates):
     chance = random.Random("pieces")
     value = chance.randbytes(3_000_000)
+    entry = batches.encode([value], timestamps=time.time_ns() // 1000)
     with Speaker(address, certificates.client()) as speaker:
         speaker.greet()
         speaker.say(frames.CreateTopic(2, "t", TopicConfig()))
         assert isinstance(speaker.hear(), frames.Topics | frames.Done)
         data = b"".join(
             speaker.wire.send(
-                frames.Publish(3, "t", 0), [batches.encode([value], timestamps=time.time_ns() // 1000)]
+                frames.Publish(3, "t", 0), [entry]
             )
         )  # fmt: skip
         while data:

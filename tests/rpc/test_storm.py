@@ -60,10 +60,9 @@ class Recorder:
             broker.shutdown(socket.SHUT_RDWR)
             back.join()
 
-    def close(self) -> bytes:
+    def close(self) -> None:
         self._thread.join()
         self._listener.close()
-        return self.said
 
 
 def _copy(source: socket.socket, target: socket.socket) -> bytes:
@@ -98,8 +97,11 @@ async def until_received(sink: Sink) -> None:
 
 def recorded(address: Address) -> bytes:
     recorder = Recorder(address)
-    run(conversation(recorder.address))
-    return recorder.close()
+    try:
+        run(conversation(recorder.address))
+    finally:
+        recorder.close()
+    return recorder.said
 
 
 def attack(address: Address, said: bytes, chance: random.Random) -> None:

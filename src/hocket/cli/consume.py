@@ -21,7 +21,7 @@ from hocket.cli.server_options import Server, pass_server, server_options
 from hocket.cli.shared_reading import SharedPrinting, SharedReading
 from hocket.cli.stop_signals import StopSignals
 from hocket.errors import Timeout
-from hocket.model import Mode, Start, TopicDescription
+from hocket.model import PREFETCH_DEFAULT, Mode, Start, TopicDescription
 
 if TYPE_CHECKING:
     from hocket.client.message import MessageBatch
@@ -59,7 +59,7 @@ $ hocket consume orders --start 2026-03-01T08:00 --json | jq .key
 )  # fmt: skip
 @click.option(
     "--prefetch", type=click.IntRange(1, 20_000), metavar="N",
-    help="Shared: messages sent ahead of those printed. [default: 500]",
+    help="Shared: at most so many are here unsettled. [default: 5000]",
 )  # fmt: skip
 @click.option(
     "--start", type=START, default="earliest", show_default=True,
@@ -124,7 +124,7 @@ def consume(
             partitions=list(partitions) or None,
             lease=lease,
             max_deliveries=max_deliveries,
-            prefetch=prefetch or 500,
+            prefetch=prefetch or PREFETCH_DEFAULT,
             timeout=server.timeout,
         )
         with subscription, StopSignals() as stop:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,7 +10,9 @@ from hocket.cli import output
 from hocket.cli.command import Command, Group
 from hocket.cli.names import INDEX, TOPIC
 from hocket.cli.server_options import Server, pass_server, server_options
-from hocket.client.dead_letters import DeadLetter
+
+if TYPE_CHECKING:
+    from hocket.client.dead_letters import DeadLetter
 
 SHOWN_MAX = 40  # characters of a value in a table
 
@@ -101,9 +103,7 @@ def replay(
     Every index of the topic gets them. Each is replayed once, unless this command is cut short.
     """
     with server.connect() as client:
-        count = client.replay_dead_letters(
-            topic, index=index, limit=limit, timeout=server.timeout
-        )
+        count = client.replay_dead_letters(topic, index=index, limit=limit, timeout=server.timeout)
     if as_json:
         output.print_json({"topic": topic, "replayed": count})
     else:

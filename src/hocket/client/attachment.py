@@ -15,7 +15,7 @@ from hocket.client.session import Answer, Session, again, closed
 from hocket.client.waiters import Waiters
 from hocket.errors import HocketError, ProtocolError, ReplyLost
 from hocket.frames import Frame
-from hocket.model import Failover, Mode, Start
+from hocket.model import PREFETCH_DEFAULT, Failover, Mode, Start
 
 TIDY_US = 50_000  # what need not be sent at once waits so long for company
 RETRYABLE = frozenset({"busy", "shuttingDown"})
@@ -31,7 +31,7 @@ class SubscriptionOptions:
     hold_retention: bool = False
     credit_bytes: int = 8 << 20
     # What follows is for shared indexes.
-    prefetch: int = 500
+    prefetch: int = PREFETCH_DEFAULT
     lease_us: int = 0  # like the next: 0 for what the index has
     max_deliveries: int = 0
     failover: Failover = "safe"

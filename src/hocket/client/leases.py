@@ -4,8 +4,8 @@ Messages are made in chunks, of one portion (what one delivery leases of one bat
 partitions take turns. A chunk is an iterator of a list (`ready`) that any number of threads may
 draw from without a lock; what is taken back of it is taken by drawing it.
 
-Of every payload its size, and of every delivery its number of messages, go out once through
-`give_back`: when they are handed out, or when they are dropped.
+Of every payload its size goes out once through `give_back`: when the last of its messages is handed
+out, or dropped.
 
 Leases run while messages wait, so they are renewed: in the queue after a third of their time, in
 `ready` after a tenth, because nobody is asked when a message is drawn from there and the one who
@@ -40,7 +40,7 @@ class Leases:
         message: type[Message],
         batch: type[MessageBatch],
         chunk: int,
-        give_back: Callable[[int, int], None],
+        give_back: Callable[[int], None],
     ) -> None:
         self.places: dict[int, SharedPlace] = {}
         self.ready: Iterator[Message] = iter(())
@@ -88,7 +88,7 @@ class Leases:
             if header.kind == Kind.BATCH:
                 sources.append((Source(payload, position, header), header.size))
             else:
-                self._give_back(header.size, 0)
+                self._give_back(header.size)
         if sources:
             place.last = sources[-1][0]
         was_empty = not place.queue
@@ -96,7 +96,7 @@ class Leases:
             if part:
                 place.queue.append(Portion(source, size, part, self.deliveries, now_us))
             else:
-                self._give_back(size, 0)
+                self._give_back(size)
         if was_empty and place.queue:
             self._turns.append(place)
 
@@ -110,7 +110,8 @@ class Leases:
         place, portion = self._head(now_us)
         runs = _cut(portion.runs, self._chunk)
         messages = leased_messages(self._message, portion.source.batch(), runs, self._topic, place)
-        place.hand_out(map(offset_of, messages), map(count_of, messages))
+        offsets = [*map(offset_of, messages)]
+        place.hand_out(offsets, map(count_of, messages), portion.renewed_us)
         self._ready_bytes = self._pass_turn(place, portion)
         self._ready_place, self._ready_portion = place, portion
         self._ready_us = portion.renewed_us
@@ -129,8 +130,8 @@ class Leases:
         elif self._turns:
             place, portion = self._head(now_us)
             start, end, count = portion.runs.pop(0)
-            place.hand_out(range(start, end), repeat(count))
-            self._give_back(self._pass_turn(place, portion), end - start)
+            place.hand_out(range(start, end), repeat(count), portion.renewed_us)
+            self._give_back(self._pass_turn(place, portion))
         else:
             return None
         self._taken_us = now_us
@@ -171,9 +172,7 @@ class Leases:
     def _draw_all(self) -> list[Message]:
         """What nobody else has drawn, and nobody else can any more."""
         drawn = list(self.ready)
-        taken, self._left = self._left - len(drawn), len(drawn)
-        if taken:
-            self._give_back(0, taken)
+        self._left = len(drawn)
         return drawn
 
     def _pass_turn(self, place: SharedPlace, portion: Portion) -> int:
@@ -187,7 +186,7 @@ class Leases:
         return portion.size
 
     def count_drawn(self, now_us: int) -> None:
-        """Give back what was drawn from `ready`."""
+        """See what was drawn from `ready`, and give its batch back if that was all."""
         left = length_hint(self.ready)
         drawn, self._left = self._left - left, left
         size = 0
@@ -195,7 +194,7 @@ class Leases:
             size, self._ready_bytes = self._ready_bytes, 0
         if drawn or size:
             self._taken_us = now_us
-            self._give_back(size, drawn)
+            self._give_back(size)
 
     # --- renewal ---------------------------------------------------------------------------------
 
@@ -205,6 +204,7 @@ class Leases:
         if waiting and now_us - self._ready_us >= self.lease_us // 10:
             assert self._ready_place is not None
             self._ready_us = now_us
+            self._ready_place.renewed(waiting, now_us)
             self.renewals.append((self._ready_place, waiting))
         for place in self.places.values():
             for portion in place.queue:
@@ -266,7 +266,7 @@ class Leases:
         size = 0
         if not self._left:
             size, self._ready_bytes = self._ready_bytes, 0
-        self._give_back(size, len(gone))
+        self._give_back(size)
 
     def _withdraw_portion(
         self, place: SharedPlace, portion: Portion, doomed: Container[int], found: dict[int, int]
@@ -286,7 +286,7 @@ class Leases:
             place.queue.remove(portion)
             if not place.queue:
                 self._turns.remove(place)
-        self._give_back(size, len(gone))
+        self._give_back(size)
 
     def behind(self, place: SharedPlace, firsts: dict[int, int]) -> set[int]:
         """Messages whose key (by its hash) has one before them that is to come first."""

@@ -1,7 +1,8 @@
 """A subscription to a shared index without threads and sockets: leases in, verdicts back.
 
-Rule 1: credit is exact, in bytes and in messages. Both go back when a message is handed out or
-dropped; a batch's bytes with the last of its messages that its delivery leased.
+Rule 1: credit is exact, in bytes and in messages. The bytes of a batch go back when the last of its
+messages that its delivery leased is handed out or dropped; a message when it is settled or dropped,
+so that no consumer holds more than its window (see `window`) unsettled.
 Rule 2: leases of messages that wait here are renewed (see `leases`); what was handed out is the
 application's, and is never renewed by itself. If the application takes nothing for a whole lease,
 what waits is released for others, and its credit stays here until the application comes back.
@@ -28,9 +29,10 @@ from hocket.client.offsets import ranges_of
 from hocket.client.session import Answer, Session
 from hocket.client.settlements import Settlements, Telling
 from hocket.client.shared_message import Run
-from hocket.client.shared_place import SharedPlace
+from hocket.client.shared_place import NOTES_MAX, SharedPlace
 from hocket.client.timers import Timer
 from hocket.client.verdict import RELEASE, RENEWAL
+from hocket.client.window import Window
 from hocket.core.session import CONSUMER_BYTES
 from hocket.errors import (
     CorruptData,
@@ -71,8 +73,9 @@ class SharedCore(Attachment):
         self._arouse = arouse
         self._consumer = session.random.randbytes(CONSUMER_BYTES)
         self._winding_up = False
-        self._owed_bytes = 0  # like the next: handed out and not given back as credit
-        self._owed_messages = 0
+        self._lost_us = 0  # when the last link was lost
+        self._owed_bytes = 0  # handed out and not given back as credit
+        self._window = Window(options.prefetch)
         self._idle = False  # the application has left what waited until it was released
         self._tidy_timer: Timer | None = None
         self._watch_timer: Timer | None = None
@@ -84,8 +87,9 @@ class SharedCore(Attachment):
 
     def link_up(self) -> None:
         options = self.options
-        self._owed_bytes = self._owed_messages = 0  # nothing waits here: all of the credit is new
+        self._owed_bytes = 0  # nothing waits here: all of the credit is new
         self._idle = False
+        held = self._held()
         frame = frames.OpenSubscription(
             0,
             self.topic,
@@ -96,29 +100,34 @@ class SharedCore(Attachment):
             hold_retention=options.hold_retention,
             credit_bytes=options.credit_bytes,
             consumer=self._consumer,
-            prefetch=options.prefetch,
+            prefetch=self._window.open(sum(map(len, held.values()))),
             lease_us=options.lease_us,
             max_deliveries=options.max_deliveries,
             failover=options.failover,
-            held=self._held(),
+            held=packed(
+                number
+                for place, offsets in held.items()
+                for start, end in ranges_of(offsets)
+                for number in (place.partition, start, end)
+            ),
         )
         self._ask(frame)
 
-    def _held(self) -> bytes:
-        """What was handed out and is not settled, as far as the broker is known to know."""
+    def _held(self) -> dict[SharedPlace, set[int]]:
+        """What was handed out and is not settled, as far as the broker is known to know.
+
+        But not what our lease of had ended before the link was lost: that may be with somebody
+        else, and after a restart of the broker the first who claims it has it.
+        """
         self._settlements.put_together(self.inbound.deliveries)
-        offsets = {place: set(place.held) for place in self._places()}
+        held = {place: place.held_still(self._lost_us) for place in self._places()}
         for place, offset in self._settlements.held():
-            offsets[place].add(offset)
-        return packed(
-            number
-            for place, held in offsets.items()
-            for start, end in ranges_of(held)
-            for number in (place.partition, start, end)
-        )
+            held[place].add(offset)
+        return held
 
     def link_down(self) -> None:
         self._handle = None
+        self._lost_us = self._now_us()
         here = {place: self.inbound.waiting(place).union(place.held) for place in self._places()}
         self._settlements.put_together(self.inbound.deliveries)
         self._settlements.link_lost(lambda place, offset: offset in here[place])
@@ -140,7 +149,9 @@ class SharedCore(Attachment):
         self.inbound.lease_us = frame.lease_us
         for partition in unpacked(frame.positions)[::2]:
             self._place(partition).lease_us = frame.lease_us
-        self._looked_us = self._now_us()
+        self._looked_us = now_us = self._now_us()
+        for place in self._places():
+            place.renewed(place.held_still(self._lost_us), now_us)  # as they were claimed
         self._flush()
         self._watch_soon()
 
@@ -160,6 +171,7 @@ class SharedCore(Attachment):
     def _new_place(self, partition: int) -> SharedPlace:
         place = SharedPlace(partition, keyed=self.options.mode == "key_shared", arouse=self._arouse)
         place.lease_us = self.inbound.lease_us
+        place.notes_max = self._notes_max()
         return place
 
     # --- what only an own index has --------------------------------------------------------------
@@ -196,6 +208,7 @@ class SharedCore(Attachment):
     def _leased(self, frame: frames.Lease, payload: memoryview) -> None:
         place = self._place(frame.partition)
         runs = _triples(frame.ranges)
+        self._window.received(sum(end - start for start, end, _ in runs))
         again = {n for start, end, count in runs if count > 1 for n in range(start, end)}
         contested: set[int] = set()
         if again:  # it may be here already, by a lease that has ended, or be settled any moment
@@ -245,6 +258,7 @@ class SharedCore(Attachment):
                 self.end(error)
             if message is None:
                 self.check_usable()
+                self._ran_dry()
         return message
 
     def next_batch(self) -> MessageBatch | None:
@@ -257,6 +271,7 @@ class SharedCore(Attachment):
             batch = None
         if batch is None:
             self.check_usable()
+            self._ran_dry()
         return batch
 
     def _now_us(self) -> int:
@@ -264,23 +279,36 @@ class SharedCore(Attachment):
 
     # --- credit ----------------------------------------------------------------------------------
 
-    def _give_back(self, size: int, messages: int) -> None:
+    def _give_back(self, size: int) -> None:
         self._owed_bytes += size
-        self._owed_messages += messages
-        if (
-            2 * self._owed_bytes >= self.options.credit_bytes
-            or 2 * self._owed_messages >= self.options.prefetch
-        ):
+        if 2 * self._owed_bytes >= self.options.credit_bytes:
             self._send_credit()
         else:
             self.tidy_soon()
 
+    def _unsettled(self) -> int:
+        return sum(len(place.held) + place.waiting() for place in self._places())
+
     def _send_credit(self) -> None:
-        owed = (self._owed_bytes, self._owed_messages)
-        wants_more = not self._idle and not self._winding_up
-        if any(owed) and self._handle is not None and wants_more:
-            self._owed_bytes = self._owed_messages = 0
-            self.session.send(frames.Credit(0, self._handle, *owed))
+        if self._handle is None or self._idle or self._winding_up:
+            return
+        messages = self._window.owed(self._unsettled())
+        if messages or self._owed_bytes:
+            self._window.give(messages)
+            size, self._owed_bytes = self._owed_bytes, 0
+            self.session.send(frames.Credit(0, self._handle, size, messages))
+
+    def _ran_dry(self) -> None:
+        """The application waits; if the broker does too, for us, it must not for long."""
+        if self._window.ran_dry():
+            for place in self._places():
+                place.notes_max = self._notes_max()
+            self._flush()
+            self._send_credit()
+
+    def _notes_max(self) -> int:
+        """So many verdicts are told at once; soon enough for the window to move on."""
+        return max(1, min(NOTES_MAX, self._window.size // 2))
 
     def _asked_for_more(self) -> None:
         if self._idle:
@@ -295,8 +323,8 @@ class SharedCore(Attachment):
         self._tidy_timer = None
         if self.failure is None:
             self.inbound.count_drawn(self._now_us())
-            self._send_credit()
             self._flush()
+            self._send_credit()
 
     # --- leases ----------------------------------------------------------------------------------
 
@@ -324,6 +352,7 @@ class SharedCore(Attachment):
             self._looked_us = now_us
             for place in self._places():
                 place.forget_lapsed(now_us, self.inbound.waiting(place))
+            self.tidy_soon()
         self._watch_soon()
 
     def _tell_renewals(self) -> None:
@@ -353,6 +382,7 @@ class SharedCore(Attachment):
         place.awake = True
         if place.hurries:
             self._flush()
+            self._send_credit()
         else:
             self.tidy_soon()
 

@@ -24,7 +24,7 @@ from hocket.errors import CorruptData
 from hocket.wire.batch import Batch, parse
 from hocket.wire.entry import Header
 
-NOTES_MAX = 1000  # gathered at once
+NOTES_MAX = 1000  # told at once, at most
 LAPSED_MAX = 20_000  # as many as can be leased at a time
 
 
@@ -78,8 +78,9 @@ class Portion:
 
 class SharedPlace:
     __slots__ = (
-        "_arouse", "_extended", "_lapsed", "_note", "_seen", "awake", "held", "keyed",
-        "last", "lease_us", "notes", "partition", "queue", "refused", "returned", "urgent",
+        "_arouse", "_extended", "_lapsed", "_note", "_seen", "_until", "awake", "held", "keyed",
+        "last", "lease_us", "notes", "notes_max", "partition", "queue", "refused", "returned",
+        "urgent",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +96,7 @@ class SharedPlace:
         # offset -> key hash: nacked or released; until that is answered its key waits
         self.returned: dict[int, int] = {}
         self.notes: list[Message | Note] = []
+        self.notes_max = NOTES_MAX
         self.awake = False
         self.urgent = False  # something was said that cannot wait
         self._note: Callable[[Message | Note], None] = self.notes.append
@@ -102,12 +104,13 @@ class SharedPlace:
         self._lapsed: dict[tuple[int, int], None] = {}  # handed out, and the lease has ended
         self._seen: dict[int, int] = {}  # `held` when it was last looked through
         self._extended: dict[int, int] = {}  # offset -> until when, where it was asked for
+        self._until: dict[int, int] = {}  # offset -> until when; also of some not held any more
 
     # --- what is said, by any thread -------------------------------------------------------------
 
     def ack(self, message: Message) -> None:
         self._note(message)
-        if not self.awake or len(self.notes) >= NOTES_MAX:
+        if not self.awake or len(self.notes) >= self.notes_max:
             self._arouse(self)
 
     def say(self, note: Note) -> None:
@@ -115,12 +118,12 @@ class SharedPlace:
         action = note.verdict.action
         if action == "extend" or (action == "nack" and self.keyed):
             self.urgent = True  # a lease may be about to end, or the next of its key to be read
-        if self.urgent or not self.awake or len(self.notes) >= NOTES_MAX:
+        if self.urgent or not self.awake or len(self.notes) >= self.notes_max:
             self._arouse(self)
 
     @property
     def hurries(self) -> bool:
-        return self.urgent or len(self.notes) >= NOTES_MAX
+        return self.urgent or len(self.notes) >= self.notes_max
 
     # --- what is made of it, under the lock ------------------------------------------------------
 
@@ -184,8 +187,27 @@ class SharedPlace:
 
     # --- leases ----------------------------------------------------------------------------------
 
-    def hand_out(self, offsets: Iterable[int], deliveries: Iterable[int]) -> None:
+    def hand_out(self, offsets: Sequence[int], deliveries: Iterable[int], leased_us: int) -> None:
         self.held.update(zip(offsets, deliveries, strict=False))  # counts may never end
+        self.renewed(offsets, leased_us)
+
+    def renewed(self, offsets: Iterable[int], now_us: int) -> None:
+        if len(self._until) > 2 * len(self.held) + NOTES_MAX:
+            self._until = {each: self._until[each] for each in self.held if each in self._until}
+        self._until.update(dict.fromkeys(offsets, now_us + self.lease_us))
+
+    def held_still(self, at_us: int) -> set[int]:
+        """Of what is held, that of which the lease had not ended then, by our own clock."""
+        until, extended = self._until, self._extended
+        return {
+            each
+            for each in self.held
+            if at_us < until.get(each, 0) or at_us < extended.get(each, 0)
+        }
+
+    def waiting(self) -> int:
+        """How many messages are here and not handed out, nor about to be."""
+        return sum(end - start for portion in self.queue for start, end, _ in portion.runs)
 
     def delivered_again(self, offsets: Iterable[int]) -> None:
         """Leases that we took for ours had ended."""

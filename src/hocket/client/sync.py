@@ -28,6 +28,7 @@ from hocket.client.transaction import Transaction
 from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
 from hocket.errors import HocketError
 from hocket.model import (
+    PREFETCH_DEFAULT,
     Decision,
     IndexDescription,
     Position,
@@ -457,7 +458,7 @@ class Client:
         credit_bytes: int | str = 8 << 20,
         lease: Duration | None = None,
         max_deliveries: int | None = None,
-        prefetch: int = 500,
+        prefetch: int = PREFETCH_DEFAULT,
         failover: str = "safe",
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Subscription:
@@ -471,7 +472,7 @@ class Client:
         `lease` (seconds, or "30s"); not settled by then, it is delivered again, at most
         `max_deliveries` times, and then goes to the dead letters. None leaves either as the index
         has it: 30 s and 5, unless somebody set it. `mode="key_shared"` also keeps the order of
-        each key. The broker sends at most `prefetch` messages ahead. After a restart of the broker
+        each key. At most `prefetch` messages are with it unsettled. After a restart of the broker
         messages that may still be with somebody wait for their leases, unless `failover="fast"`.
         """
         options = subscription_options(

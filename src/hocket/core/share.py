@@ -146,11 +146,9 @@ class Share(Ledger):
         while count:
             found = maps.states.find(AVAILABLE, at - maps.base)
             if found < 0:
-                new, end = self._new_start(), self._new_end()
-                if new >= end:
-                    break
-                self._cover(min(end, new + count))
-                at = new
+                at = self._new_start()
+                assert at < self._new_end(), "more was asked for than is available"
+                self._cover(min(self._new_end(), at + count))
                 continue
             first = maps.base + found
             if runs and first - runs[-1][1] >= GAP_MAX:

@@ -30,6 +30,7 @@ class Consumer:
     life_us: int  # its last sign of life
     served: int = 0  # when it was last served, in numbers of fetches
     stalled: bool = False
+    sated_until_us: int = 0  # it has given messages back: no more before then, or before credit
     bytes_under_way: int = 0  # asked for by reads: credit that is spoken for
     messages_under_way: int = 0
     fetching: dict[int, int] = field(default_factory=dict)  # partition -> fetch

@@ -142,7 +142,7 @@ class Ledger:
             elif resting_until:
                 self._turn(*run, before, RESTING)
                 self._set_deadline(*run, resting_until)
-            elif before != AVAILABLE:
+            else:
                 self._turn(*run, before, AVAILABLE)
 
     def _die(self, start: int, end: int, before: int, deliveries: int, reason: str) -> None:

@@ -1,7 +1,8 @@
 """Who gets the next messages of a shared index: the dispatcher of one (topic, index) on this node.
 
 Rule 1: nothing is read without credit. Bytes may be overdrawn by one read, and the debt is paid
-        before anything more is; messages never are.
+        before anything more is; messages never are. Who has released messages gets none before it
+        gives credit, or a lease's time is over: it would only release them again.
 Rule 2: of those who are ready, the one that has waited longest since it was last served goes first,
         and takes no more than an even share. Its partitions take turns.
 Rule 3: a consumer is stalled when a lease of it ran out and it had given no sign of life for the
@@ -147,6 +148,7 @@ class Sharing:
         self._unrank(consumer)
         consumer.credit_bytes += event.bytes
         consumer.credit_messages += event.messages
+        consumer.sated_until_us = 0
         self._rank(consumer)
         self._lives(consumer, event.now_us)
         return self._dispatch()
@@ -173,7 +175,7 @@ class Sharing:
 
     def _rank(self, consumer: Consumer) -> None:
         """Among those who are ready, if it has credit."""
-        if consumer.bytes_left > 0 and consumer.messages_left > 0:
+        if consumer.bytes_left > 0 and consumer.messages_left > 0 and not consumer.sated_until_us:
             insort(self._ready, consumer.rank)
 
     def _unrank(self, consumer: Consumer) -> None:
@@ -272,6 +274,8 @@ class Sharing:
             else:
                 refused.append((number, start, end))
         self._pass_time(asked, event.now_us)
+        if event.action == "release":
+            self._sate(consumer, asked, event.now_us)
         for number, ranges in asked.items():
             others = self._shares[number].settle(
                 consumer.number,
@@ -285,6 +289,13 @@ class Sharing:
         records = self._records(asked, event.token)
         answer = Answer(consumer.number, event.token, refused, len(records))
         return [*records, answer, *self._dispatch()]
+
+    def _sate(self, consumer: Consumer, partitions: Iterable[int], now_us: int) -> None:
+        self._unrank(consumer)
+        for number in partitions:
+            until_us = now_us + self._shares[number].settings.lease_us
+            consumer.sated_until_us = max(consumer.sated_until_us, until_us)
+        self._rank(consumer)
 
     def _dead_lettered(self, event: DeadLettered) -> list[Effect]:
         self._shares[event.partition].dead_lettered(event.start, event.end)
@@ -304,6 +315,11 @@ class Sharing:
         self._resting.clear()
         self._not_scanned.clear()
         self._pass_time(self._shares, event.now_us)
+        for consumer in self._consumers.values():
+            if 0 < consumer.sated_until_us <= event.now_us:
+                self._unrank(consumer)
+                consumer.sated_until_us = 0
+                self._rank(consumer)
         self._vanished = {
             identity: number
             for identity, number in self._vanished.items()

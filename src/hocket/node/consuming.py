@@ -337,6 +337,9 @@ class Consuming:
                     Origin(connection, 0, operation), frame.index, offsets[number]
                 )
                 self._parts.partitions.step(each, seek)
+                if each.core.cursors.leading[frame.index].mode != "own":
+                    # At once: what is settled from now on is of after the seek, in the log too.
+                    self._move_shared(each, frame.index, offsets[number])
 
         for each in hosted.values():
             self._parts.partitions.admit(each.group)
@@ -430,9 +433,6 @@ class Consuming:
 
     def _follow_seek(self, hosted: Hosted, index: str, cursor: Cursor) -> None:
         """The consumer of the index goes on at the new place, as its owner still."""
-        if cursor.mode != "own":
-            self._parts.shares.sought(hosted, index, cursor.position)
-            return
         owner = self._parts.deliveries.owner(hosted, index)
         if owner is None:
             return
@@ -441,10 +441,23 @@ class Consuming:
         assert isinstance(opened, OpenedSubscription)
         opened.epochs[hosted.core.number] = cursor.epoch
         self._parts.deliveries.sought(hosted, index, cursor.position)
-        # Commits do not say whether they are from before the seek. Those that come before this Ping
-        # is answered are, since nothing is delivered from the new place until then.
+        self._await_awareness(connection, opened, hosted.core.number)
+
+    def _move_shared(self, hosted: Hosted, index: str, offset: int) -> None:
+        for connection, handle in self._parts.shares.sought(hosted, index, offset):
+            opened = self._parts.sessions[connection].handles[handle]
+            assert isinstance(opened, OpenedSubscription)
+            self._await_awareness(connection, opened, hosted.core.number)
+
+    def _await_awareness(self, connection: int, opened: OpenedSubscription, number: int) -> None:
+        """Of an index that was put elsewhere, as was said already.
+
+        Commits and settlements do not say whether they are from before that. Those that come before
+        this Ping is answered are: an own index sends nothing from the new place until then, and
+        whoever shares one has heard of the move before of anything new.
+        """
         self._last_ping += 1
-        opened.unaware[hosted.core.number] = self._last_ping
+        opened.unaware[number] = self._last_ping
         self._answer(connection, frames.Ping(self._last_ping))
 
     def _pinged(

@@ -18,7 +18,7 @@ from hocket import frames
 from hocket.core import partition as events
 from hocket.core import sharing_events as core
 from hocket.core.partition import Origin
-from hocket.core.session import DEAD_LETTERS, Demand, Session, triples
+from hocket.core.session import DEAD_LETTERS, Demand, OpenedSubscription, Session, triples
 from hocket.core.share import Share
 from hocket.core.share_state import ShareChange, ShareSettings, ShareState
 from hocket.core.sharing import Sharing
@@ -62,8 +62,9 @@ class Waiting:
     """A settlement that is on its way to the disk."""
 
     address: Address
-    answer: frames.Settled
-    records: int  # so many are not durable yet
+    request: int
+    refused: list[tuple[int, int, int]]
+    records: int = 0  # so many are not durable yet
 
 
 class Shares:
@@ -145,6 +146,7 @@ class Shares:
         for number, each in hosted.items():
             shared.settings = each.core.shares[frame.index].settings
             self._step(shared, core.SettingsChanged(number, shared.settings))
+            self._advance(shared, each)  # what came while this was being logged
         self._last_consumer += 1
         number = self._last_consumer
         shared.consumers[number] = Consumer(address)
@@ -185,15 +187,18 @@ class Shares:
     def settle(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
     ) -> None:
-        frame = demand.frame
+        frame, opened = demand.frame, demand.opened
         assert isinstance(frame, frames.Settle)
+        assert isinstance(opened, OpenedSubscription)
         address = connection, frame.handle
         shared, number = self._numbers[address]
-        ranges = list(triples(frame.ranges))
+        asked = list(triples(frame.ranges))
+        ranges = [each for each in asked if each[0] not in opened.unaware]
         for partition in dict.fromkeys(partition for partition, _, _ in ranges):
             self._partitions.admit(shared.groups[partition])
         self._last_token += 1
-        self._waiting[self._last_token] = Waiting(address, frames.Settled(frame.request, b""), 0)
+        void = [each for each in asked if each[0] in opened.unaware]  # of before a seek
+        self._waiting[self._last_token] = Waiting(address, frame.request, void)
         self._step(
             shared,
             core.Settle(
@@ -237,10 +242,15 @@ class Shares:
         for index in partition.shares:
             shared = self._shared.get((partition.topic, index))
             if shared is not None and partition.number in shared.groups:
-                self._step(shared, core.Advanced(
-                    partition.number, partition.start, partition.high_watermark,
-                    self._clock.now_us(),
-                ))  # fmt: skip
+                self._advance(shared, hosted)
+
+    def _advance(self, shared: Shared, hosted: Hosted) -> None:
+        partition = hosted.core
+        now_us = self._clock.now_us()
+        self._step(
+            shared,
+            core.Advanced(partition.number, partition.start, partition.high_watermark, now_us),
+        )
 
     def changed(self, effect: events.ShareChanged) -> None:
         """This is durable: those who asked for it may know."""
@@ -253,17 +263,19 @@ class Shares:
                 waiting.records -= 1
                 self._answer_if_done(origin.request, waiting)
 
-    def sought(self, hosted: Hosted, index: str, offset: int) -> None:
-        """The index was put elsewhere: whatever was leased means nothing any more."""
+    def sought(self, hosted: Hosted, index: str, offset: int) -> list[Address]:
+        """The index was put elsewhere: whatever was leased means nothing any more. Who was told."""
         shared = self._shared.get((hosted.core.topic, index))
         number = hosted.core.number
         if shared is None or number not in shared.groups:
-            return
+            return []
         for consumer in shared.consumers.values():
             connection, handle = consumer.address
             consumer.last_batch.pop(number, None)
             self._network.send(connection, frames.Moved(0, handle, number, offset, 0))
+        told = [consumer.address for consumer in shared.consumers.values()]
         self._step(shared, core.Reset(number, offset, self._clock.now_us()))
+        return told
 
     def drop(self, topic: str, index: str | None, code: str, message: str) -> None:
         """The index, or the whole topic, was deleted."""
@@ -345,14 +357,15 @@ class Shares:
 
     def _answer(self, effect: core.Answer) -> None:
         waiting = self._waiting[effect.token]
-        waiting.answer.refused = packed(n for refused in effect.refused for n in refused)
+        waiting.refused += effect.refused
         waiting.records += effect.waits_for
         self._answer_if_done(effect.token, waiting)
 
     def _answer_if_done(self, token: int, waiting: Waiting) -> None:
         if not waiting.records:
             del self._waiting[token]
-            self._network.send(waiting.address[0], waiting.answer)
+            refused = packed(n for each in waiting.refused for n in each)
+            self._network.send(waiting.address[0], frames.Settled(waiting.request, refused))
 
     # --- reading ---------------------------------------------------------------------------------
 

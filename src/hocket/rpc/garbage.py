@@ -1,9 +1,10 @@
 """Circles of garbage are collected on the endpoint's own thread, and on no other, while it runs.
 
-pycapnp's objects must be freed on the thread of their event loop; anywhere else that ends the
-process at once. Python's collector runs on whichever thread happens to allocate. Nothing of ours
-leaves such an object in a circle (a test looks for one); this is for what nobody has thought of.
-It is for a process that is ours as a whole, as that of `hocket serve` is.
+pycapnp's objects must be freed on the thread of their event loop: a connection that is freed
+anywhere else aborts the process, and nothing else of it is made for threads either. Python's
+collector runs on whichever thread happens to allocate. Nothing of ours leaves such an object in a
+circle (a test looks for one); this is for what nobody has thought of. It is for a process that is
+ours as a whole, as that of `hocket serve` is.
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ struct SubscriptionOptions {
   maxDeliveries @9 :UInt32;
   # Shared indexes: after so many it goes to the dead letters. 0: as the index has it.
 
-  prefetch @10 :UInt32 = 500;
-  # Shared indexes: so many messages may be held ready for the sink.
+  prefetch @10 :UInt32 = 5000;
+  # Shared indexes: so many messages may be at the sink unsettled.
 
   failover @11 :Hocket.Failover;
   # Shared indexes: whether to wait for old leases when the broker has been away.

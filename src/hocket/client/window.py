@@ -1,0 +1,41 @@
+"""How many messages of a shared index this consumer may have that it has not settled.
+
+The window begins small and grows to `prefetch` whenever the application had to wait because it was
+used up. So a quick consumer soon has as much as it can use, and a slow one leaves to others what it
+would only keep waiting.
+"""
+
+from __future__ import annotations
+
+FIRST = 16
+
+
+class Window:
+    __slots__ = ("granted", "prefetch", "size")
+
+    def __init__(self, prefetch: int) -> None:
+        self.prefetch = prefetch
+        self.size = min(FIRST, prefetch)
+        self.granted = 0  # so many more the broker may send as things are
+
+    def open(self, unsettled: int) -> int:
+        """The first credit on a new link; at least one, or nothing could ever be said to come."""
+        self.granted = max(1, self.size - unsettled)
+        return self.granted
+
+    def received(self, count: int) -> None:
+        self.granted -= count
+
+    def owed(self, unsettled: int) -> int:
+        """So much credit may be given now."""
+        return max(0, self.size - unsettled - self.granted)
+
+    def give(self, count: int) -> None:
+        self.granted += count
+
+    def ran_dry(self) -> bool:
+        """The application waits. True: because of us; the window is larger now, if it may be."""
+        if self.granted > 0:
+            return False
+        self.size = min(self.prefetch, 2 * self.size)
+        return True
