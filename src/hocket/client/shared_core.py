@@ -73,6 +73,7 @@ class SharedCore(Attachment):
         self._arouse = arouse
         self._consumer = session.random.randbytes(CONSUMER_BYTES)
         self._winding_up = False
+        self._stopping = False  # it was asked to stop, and has not answered
         self._lost_us = 0  # when the last link was lost
         self._owed_bytes = 0  # handed out and not given back as credit
         self._window = Window(options.prefetch)
@@ -134,11 +135,24 @@ class SharedCore(Attachment):
         self.inbound.clear()
 
     def wind_up(self) -> None:
-        """It is about to be closed: what waits here is for others."""
+        """It is about to be closed: what waits here, or is on its way, is for others.
+
+        Whoever releases gets no more (see core.sharing), so behind the answer nothing comes, and
+        what was not handed out does not count as delivered.
+        """
         self._winding_up = True
         for place in self._places():
             self._release(place)
         self._flush()
+        if self._handle is not None:
+            self._stopping = True
+            self.session.request(frames.Settle(0, self._handle, "release", b""), self._stopped)
+
+    def _stopped(self, _answer: Frame | HocketError) -> None:
+        self._stopping = False
+        if self.failure is None:
+            self._flush()
+        self.commits.wake_all()
 
     def _places(self) -> list[SharedPlace]:
         return list(self.inbound.places.values())
@@ -475,7 +489,7 @@ class SharedCore(Attachment):
         if self._commit_error is not None:
             error, self._commit_error = self._commit_error, None
             raise error
-        if not self._settlements.is_answered(mark):
+        if self._stopping or not self._settlements.is_answered(mark):
             self.check_usable()
             return False
         lost = self._settlements.take_lost()

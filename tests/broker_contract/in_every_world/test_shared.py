@@ -7,6 +7,7 @@ import time
 import pytest
 
 from hocket import errors
+from hocket.client.window import FIRST
 from tests.broker_contract.in_every_world.worlds import in_parallel, only, take
 from tests.e2e.server import ServerProcess
 from tests.support import until
@@ -143,11 +144,11 @@ def test_a_nacked_message_comes_again_and_is_counted(world, client):
 def test_what_is_nacked_comes_before_what_is_new(world, client):
     topic = filled(world, 100)
     with shared(client, topic, prefetch=1) as workers:
-        first = workers.receive(timeout=SOON)
-        first.nack()
-        workers.commit()
-        rest = numbers(take(workers, 10))
-        assert rest.index(0) <= 2  # behind what was on its way already
+        workers.receive(timeout=SOON).nack()
+        again = workers.receive(timeout=SOON)
+        assert (int(again.value), again.delivery_count) == (0, 2)
+        again.ack()
+        assert int(workers.receive(timeout=SOON).value) == 1
 
 
 @pytest.mark.parametrize("delay", [0.3, "300ms"])
@@ -299,14 +300,15 @@ def test_what_waits_in_the_client_does_not_lose_its_lease(world, client):
 def test_a_consumer_that_takes_nothing_does_not_keep_what_it_has(world, client):
     topic = filled(world, 50)
     with shared(client, topic, lease=SHORT) as idle:
-        until(lambda: position(client, topic)[2] == 50)
+        until(lambda: position(client, topic)[2] == FIRST)
         with shared(client, topic) as busy:
-            got = take(busy, 50)
+            got = []
+            for _ in range(50):
+                got.append(busy.receive(timeout=SOON))
+                got[-1].ack()
+            busy.commit()
             assert sorted(numbers(got)) == list(range(50))
             assert {message.delivery_count for message in got} == {1}
-            for message in got:
-                message.ack()
-            busy.commit()
         assert client.lag(topic, "workers") == 0
         assert idle.refused == 0
 
@@ -347,13 +349,25 @@ def test_two_consumers_split_the_work(world, client):
     assert client.lag(topic, "workers") == 0
 
 
-def test_prefetch_bounds_what_one_consumer_holds_unread(world, client):
+def test_prefetch_bounds_what_one_consumer_holds_unsettled(world, client):
     topic = filled(world, 50)
     with shared(client, topic, prefetch=7) as workers:
-        until(lambda: position(client, topic)[2] == 7)
-        take(workers, 1)
-        until(lambda: position(client, topic)[2] == 8)
-        assert position(client, topic)[2] == 8
+        messages = take(workers, 7)
+        assert nothing_comes(workers)
+        assert position(client, topic) == (0, 0, 7)
+        messages[0].ack()
+        messages[3].nack(delay=60)
+        assert numbers(take(workers, 2)) == [7, 8]
+        assert nothing_comes(workers)
+        assert position(client, topic) == (1, 0, 7)
+
+
+def test_a_consumer_takes_little_until_it_has_to_wait(world, client):
+    topic = filled(world, 100)
+    with shared(client, topic) as one, shared(client, topic) as two:
+        until(lambda: position(client, topic)[2] == 2 * FIRST)
+        assert len(take(one, FIRST)) == len(take(two, FIRST)) == FIRST
+        assert len(take(one, 68)) == 68  # the rest of it
 
 
 def test_closing_gives_back_what_was_not_handed_out(world, client):
