@@ -498,7 +498,7 @@ def test_a_commit_raises_for_what_was_refused_since_the_last(caplog):
 
 
 def test_without_a_commit_refusals_are_logged_once_in_a_burst(caplog):
-    one = Sharing()
+    one = Sharing(lease_us=10 * LEASE_US)
     one.lease((0, 6, 1))
     messages = one.read()
     for message in messages[:3]:
@@ -891,12 +891,21 @@ def test_time_away_is_not_counted_against_what_is_held():
     one = Sharing()
     one.lease((0, 1, 1))
     one.read()
-    one.stage.advance(2 * LEASE_US + LEASE_US // 2)
-    one.come_back()
-    one.stage.advance(3 * LEASE_US)
+    assert triples(one.come_back().held) == [(0, 0, 1)]
+    one.stage.advance(LEASE_US)
     assert one.held == {0: 1}
-    one.stage.advance(2 * LEASE_US)
+    one.stage.advance(4 * LEASE_US)
     assert one.held == {}
+
+
+def test_what_a_lease_had_ended_of_before_the_link_was_lost_is_not_claimed():
+    one = Sharing()
+    one.lease((0, 2, 1))
+    messages = one.read()
+    one.stage.advance(LEASE_US - TIDY_US)
+    messages[1].extend()
+    one.stage.advance(2 * TIDY_US)
+    assert triples(one.come_back().held) == [(0, 1, 2)]
 
 
 def test_partitions_that_came_while_it_was_away_are_read_from_their_beginning():

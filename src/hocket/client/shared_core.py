@@ -365,7 +365,7 @@ class SharedCore(Attachment):
         if now_us - self._looked_us >= 2 * lease_us:
             self._looked_us = now_us
             for place in self._places():
-                place.forget_lapsed(now_us, self.inbound.waiting(place))
+                place.forget_lapsed(now_us)
             self.tidy_soon()
         self._watch_soon()
 

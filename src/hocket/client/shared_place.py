@@ -78,7 +78,7 @@ class Portion:
 
 class SharedPlace:
     __slots__ = (
-        "_arouse", "_extended", "_lapsed", "_note", "_seen", "_until", "awake", "held", "keyed",
+        "_arouse", "_extended", "_lapsed", "_note", "_until", "awake", "held", "keyed",
         "last", "lease_us", "notes", "notes_max", "partition", "queue", "refused", "returned",
         "urgent",
     )  # fmt: skip
@@ -102,7 +102,6 @@ class SharedPlace:
         self._note: Callable[[Message | Note], None] = self.notes.append
         self._arouse = arouse
         self._lapsed: dict[tuple[int, int], None] = {}  # handed out, and the lease has ended
-        self._seen: dict[int, int] = {}  # `held` when it was last looked through
         self._extended: dict[int, int] = {}  # offset -> until when, where it was asked for
         self._until: dict[int, int] = {}  # offset -> until when; also of some not held any more
 
@@ -218,23 +217,15 @@ class SharedPlace:
         if self.keyed and hash_:
             self.returned[offset] = hash_
 
-    def forget_lapsed(self, now_us: int, waiting: set[int]) -> None:
-        """Called every two leases: what was held at the last call too, and not extended, is lost.
+    def forget_lapsed(self, now_us: int) -> None:
+        """What is held whose lease must have ended, a whole lease ago by our clock.
 
         The broker knows exactly, but has nothing to say about messages of which we say nothing.
         """
-        held, seen = self.held, self._seen
-        self._lapse(
-            [
-                offset
-                for offset, count in held.items()
-                if seen.get(offset) == count
-                and offset not in waiting
-                and self._extended.get(offset, 0) < now_us
-            ]
-        )
-        self._extended = {each: until for each, until in self._extended.items() if each in held}
-        self._seen = dict(held)
+        self._lapse(sorted(set(self.held) - self.held_still(now_us - self.lease_us)))
+        self._extended = {
+            each: until for each, until in self._extended.items() if each in self.held
+        }
 
     def _lapse(self, offsets: list[int]) -> None:
         for offset in offsets:
@@ -253,7 +244,6 @@ class SharedPlace:
     def link_lost(self) -> None:
         """Leases are taken up anew with the next link, and batches sent anew."""
         self.last = None
-        self._seen = {}
 
     def void(self) -> None:
         """It is replaced: what is said about its messages comes to nothing."""
