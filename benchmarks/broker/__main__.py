@@ -20,6 +20,7 @@ VALUE = os.urandom(100)
 CHUNK_BYTES = 1 << 20
 ACKED = "every record acknowledged, which means synced to disk; 100 B values; one client process"
 FROM_MEMORY = "served from the broker's memory tier; 100 B values; one client process"
+SHARED = "every message acknowledged by itself, and all acks synced to disk"
 WHERE = "data on the disk of the directory the benchmark was started from"
 
 
@@ -73,6 +74,14 @@ def contests(bench: Bench, directory: Path) -> list[Contest]:
         records("consume, for m in sub", bench.consume, memory, fetched, 1_000_000, FROM_MEMORY),
         records(
             "consume, Arrow batches", bench.consume_arrow, memory, fetched, 2_000_000, FROM_MEMORY
+        ),
+        records(
+            "consume, shared index, each acked",
+            bench.consume_shared, memory, fetched, 500_000, FROM_MEMORY, SHARED,
+        ),
+        records(
+            "one transaction, send_many(), 2 topics",
+            bench.transact, synced, stored, 1_000_000, ACKED, WHERE,
         ),
         Contest(
             latency("hocket", bench.publish),

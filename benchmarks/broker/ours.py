@@ -136,6 +136,31 @@ class Bench:
                         break
                 return perf_counter() - start
 
+    def consume_shared(self, count: int) -> float:
+        """One consumer of a shared index, each message acknowledged by itself, all durable."""
+        with hocket.connect(self.url) as client, self.topic(client) as topic:
+            self._filled(client, topic, count)
+            with client.subscribe(topic, index="workers", mode="shared") as messages:
+                start = perf_counter()
+                for message in itertools.islice(messages, count):
+                    message.ack()
+                messages.commit()
+                return perf_counter() - start
+
+    def transact(self, count: int) -> float:
+        """One transaction over two topics, until all of it can be read."""
+        values = [self.value] * (count // 2)
+        with (
+            hocket.connect(self.url) as client,
+            self.topic(client) as one,
+            self.topic(client) as two,
+        ):
+            start = perf_counter()
+            with client.transaction(f"bench-{next(_names)}") as transaction:
+                transaction.send_many(one, values)
+                transaction.send_many(two, values)
+            return perf_counter() - start
+
     def publish(self, count: int) -> list[float]:
         """One at a time, each waiting for its position."""
         latencies = []

@@ -70,6 +70,13 @@ class Ledger:
     def leased(self) -> int:
         return self._numbers[LEASED]
 
+    @property
+    def is_idle(self) -> bool:
+        """Nobody has, or may have, any of it, and nothing comes back by itself."""
+        return not self._withheld_end and not any(
+            self._numbers[state] for state in (RESERVED, LEASED, RESTING, WITHHELD)
+        )
+
     def held_by(self, consumer: int) -> int:
         return self._held.get(consumer, 0)
 

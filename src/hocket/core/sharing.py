@@ -78,6 +78,13 @@ class Sharing:
     def step(self, event: Event) -> list[Effect]:
         return self._handlers[type(event)](self, event)
 
+    @property
+    def is_idle(self) -> bool:
+        """Nobody consumes it, or may come back, and nothing waits for a time."""
+        return not (self._consumers or self._vanished) and all(
+            share.is_idle for share in self._shares.values()
+        )
+
     def leased(self, partition: int) -> int:
         """How many messages of it are with consumers."""
         return self._shares[partition].leased

@@ -34,6 +34,7 @@ from hocket.wire.batch import iterate_entries, parse
 from hocket.wire.entry import Header
 
 Address = tuple[int, int]  # connection and handle
+IDLE_US = 60_000_000  # so long after its last consumer an index is not kept in memory any more
 
 
 @dataclass(slots=True)
@@ -55,12 +56,14 @@ class Shared:
     settings: ShareSettings = ShareSettings()  # noqa: RUF009 - it cannot be changed
     consumers: dict[int, Consumer] = field(default_factory=dict)
     reads: dict[int, ReadResult] = field(default_factory=dict)  # by fetch, until it is sent
+    used_us: int = 0  # when it was last seen not to be idle
 
 
 @dataclass(slots=True)
 class Waiting:
     """A settlement that is on its way to the disk."""
 
+    shared: Shared
     address: Address
     request: int
     refused: list[tuple[int, int, int]]
@@ -117,6 +120,7 @@ class Shares:
         shared = self._shared.get((topic, frame.index))
         if shared is None or shared.mode != frame.mode:
             shared = Shared(topic, frame.index, frame.mode, Sharing(frame.mode), {})
+            shared.used_us = self._clock.now_us()
             self._shared[topic, frame.index] = shared
         for number, each in hosted.items():
             self._add_partition(shared, each, starts.get(number, 0))
@@ -142,6 +146,8 @@ class Shares:
         hosted: dict[int, Hosted],
     ) -> None:
         """The index is attached to, durably, and the consumer knows its handle."""
+        if (topic, frame.index) not in self._shared:  # put away while this was being logged
+            self.prepare(topic, frame, hosted, {})
         shared = self._shared[topic, frame.index]
         for number, each in hosted.items():
             shared.settings = each.core.shares[frame.index].settings
@@ -198,7 +204,7 @@ class Shares:
             self._partitions.admit(shared.groups[partition])
         self._last_token += 1
         void = [each for each in asked if each[0] in opened.unaware]  # of before a seek
-        self._waiting[self._last_token] = Waiting(address, frame.request, void)
+        self._waiting[self._last_token] = Waiting(shared, address, frame.request, void)
         self._step(
             shared,
             core.Settle(
@@ -239,8 +245,8 @@ class Shares:
     def advanced(self, hosted: Hosted) -> None:
         """There is more to read, or the oldest is gone."""
         partition = hosted.core
-        for index in partition.shares:
-            shared = self._shared.get((partition.topic, index))
+        for index, cursor in partition.cursors.leading.items():
+            shared = self._shared.get((partition.topic, index)) if cursor.mode != "own" else None
             if shared is not None and partition.number in shared.groups:
                 self._advance(shared, hosted)
 
@@ -281,9 +287,18 @@ class Shares:
         """The index, or the whole topic, was deleted."""
         for shared in list(self._shared.values()):
             if shared.topic == topic and index in (None, shared.index):
+                del self._shared[shared.topic, shared.index]
+                self._refuse_waiting(shared, code, message)
                 for consumer in list(shared.consumers.values()):
                     self.end(consumer.address, code, message)
-                del self._shared[shared.topic, shared.index]
+
+    def _refuse_waiting(self, shared: Shared, code: str, message: str) -> None:
+        """What they wait for will not become durable."""
+        for token, waiting in list(self._waiting.items()):
+            if waiting.shared is shared:
+                del self._waiting[token]
+                failure = frames.Failure(waiting.request, code, message)
+                self._network.send(waiting.address[0], failure)
 
     def is_attached(self, hosted: Hosted, index: str) -> bool:
         shared = self._shared.get((hosted.core.topic, index))
@@ -299,6 +314,20 @@ class Shares:
         now_us = self._clock.now_us()
         for shared in list(self._shared.values()):
             self._step(shared, core.Tick(now_us))
+            if not shared.core.is_idle:
+                shared.used_us = now_us
+            elif now_us - shared.used_us > IDLE_US:
+                self._put_away(shared)
+
+    def _put_away(self, shared: Shared) -> None:
+        """Nobody consumes it: what the log says of it is enough, once it says that all is well."""
+        try:
+            for group in shared.groups.values():
+                self._partitions.admit(group)
+        except HocketError:  # the disk is full: later
+            return
+        self._step(shared, core.Closing(self._clock.now_us()))
+        del self._shared[shared.topic, shared.index]
 
     def closing(self) -> None:
         """The broker goes down in good order: who has what is worth remembering."""
