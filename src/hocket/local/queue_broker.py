@@ -69,9 +69,10 @@ class Answer(ConnectListener):
         self._waiters.wake_all()
 
     def _look(self) -> MessageQueue | None:
-        if isinstance(self._outcome, HocketError):
-            raise self._outcome
-        return self._outcome
+        outcome = self._outcome  # looked at once: the pump may set it at any moment
+        if isinstance(outcome, HocketError):
+            raise outcome
+        return outcome
 
     async def wait(self, deadline: Deadline) -> MessageQueue:
         try:

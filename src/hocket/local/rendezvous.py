@@ -41,9 +41,10 @@ class Rendezvous:
 
     def outcome(self) -> Channel | None:
         """None until settled."""
-        if isinstance(self._outcome, Exception):
-            raise self._outcome
-        return self._outcome
+        outcome = self._outcome  # looked at once: another thread may settle it at any moment
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def abandon(self) -> None:
         """Nobody will use the outcome; if it is a channel, let its other end know."""
