@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-kill check format bench bench-local bench-broker bench-recovery clean
+.PHONY: help demo test test-covered test-others test-long test-kill check format bench bench-local bench-broker bench-recovery clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,11 +20,17 @@ OTHERS  := tests/adapters tests/broker_contract tests/cli tests/client tests/e2e
            $(wildcard tests/test_*.py)
 
 test: $(VENV)/dev.stamp  ## all tests, the documentation's snippets, and branch coverage
+	@echo "==> two suites side by side, some minutes each; each is shown when it is done"
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-covered test-others
+
+test-covered: $(VENV)/dev.stamp  # channels, queues, cores and node, and every snippet of README and docs
 	@echo "==> channels, queues, cores and node, and every snippet of README and docs, with branch coverage"
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest $(COVERED) $(PYTEST_ARGS)
 	@$(BIN)/coverage report --include='src/hocket/local/*,src/hocket/core/*' --fail-under=100
-	@echo "==> wire, log, clients, command line, and the broker's contract in every world"
+
+test-others: $(VENV)/dev.stamp
+	@echo "==> wire, log, clients, command line, RPC, and the broker's contract in every world"
 	@$(BIN)/python -m pytest $(OTHERS) $(PYTEST_ARGS)
 
 test-long: $(VENV)/dev.stamp  ## the stress suites at full length, and the queue contract 20 times over

@@ -131,6 +131,8 @@ def test_a_quick_run_of_the_broker_suite_writes_every_row(tmp_path):
         "produce, send_many()",
         "consume, for m in sub",
         "consume, Arrow batches",
+        "consume, shared index, each acked",
+        "one transaction, send_many(), 2 topics",
         "publish, one at a time, p50",
         "publish, one at a time, p99",
         "publish, 10,000 coroutines at once",
