@@ -50,6 +50,8 @@ def test_it_says_one_line_when_it_is_ready_and_drains_on_sigterm(tmp_path: Path)
     with serving(tmp_path / "data") as again:
         assert Hocket(again.url)("consume", "t").text() == "kept\n"
         assert again.stop(signal.SIGINT) == 0
+    with serving(tmp_path / "data") as again:  # its terminal is closed
+        assert again.stop(signal.SIGHUP) == 0
 
 
 def test_a_client_that_is_connected_does_not_hold_up_the_end(tmp_path: Path):
@@ -100,7 +102,7 @@ def test_a_missing_file_is_refused(tmp_path: Path):
 # --- what it refuses -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "*"])
 def test_beyond_loopback_it_does_not_listen(tmp_path: Path, host: str):
     result = CliRunner().invoke(
         program, ["serve", "--listen", f"{host}:0", "--data", str(tmp_path / "data")]

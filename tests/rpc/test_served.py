@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import hocket
 from tests.cli.support import HOCKET, Serving, environment, serving
@@ -124,3 +127,13 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path):
         said = refused("--data", str(tmp_path / "data"), "--rpc-listen", address)
     assert f"cannot listen on {address}" in said
     assert "--rpc-listen" in said
+
+
+def test_whoever_has_not_logged_in_is_not_listened_to_for_long(tmp_path: Path):
+    with serving(tmp_path / "data", "--rpc-listen", "127.0.0.1:0") as broker:
+        with socket.create_connection(rpc_address(broker), timeout=10) as stranger:
+            stranger.sendall(struct.pack("<II", 0, (100 << 20) // 8))  # a message of 100 MiB
+            with pytest.raises(ConnectionError):
+                for _ in range(64):
+                    stranger.sendall(bytes(1 << 20))
+        assert broker.stop() == 0

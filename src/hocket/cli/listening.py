@@ -48,7 +48,9 @@ def parse_address(text: str | Address) -> Address:
 def is_loopback(listen: Address) -> bool:
     """Whether every address of that name is reached from this machine alone."""
     try:
-        found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(  # just as it is bound: '*' is loopback without the flag
+            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
     except OSError as error:
         raise click.ClickException(f"cannot listen on {listen}: {error.strerror}") from error
     return all(ipaddress.ip_address(address[0]).is_loopback for *_, address in found)

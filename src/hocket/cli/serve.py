@@ -25,6 +25,8 @@ import click
 from hocket import __version__
 from hocket.cli.command import Command, is_debugging
 from hocket.cli.listening import Address, parse_address, refuse_if_open
+from hocket.cli.logs import log_to_stderr
+from hocket.cli.open_files import connections_that_fit
 from hocket.cli.parameters import DURATION_US, SIZE, Checked
 from hocket.errors import Closed, HocketError, NoConnection
 
@@ -40,6 +42,7 @@ LISTEN_DEFAULT = "127.0.0.1:4150"
 # A WAL thread beside a busy loop otherwise waits Python's 5 ms for the GIL at each commit.
 SWITCH_INTERVAL = 0.0001
 STOPPING = (signal.SIGTERM, signal.SIGINT)
+STOPPING_WITHOUT_TLS = (*STOPPING, signal.SIGHUP)  # else that has another meaning
 CERTIFICATE_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -150,11 +153,7 @@ def serve(
     Prints one line to stdout when it is ready; its last word is the address for clients. Beyond
     loopback it listens only with TLS and with users. SIGHUP makes it read its certificates again.
     """
-    logging.basicConfig(
-        level="DEBUG" if is_debugging(context) else log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        force=True,
-    )
+    log_to_stderr("DEBUG" if is_debugging(context) else log_level.upper())
     load_tls = _tls_loader(tls_cert, tls_key, tls_ca)
     tls = None if load_tls is None else load_tls()
     directory = default_data_directory() if data is None else data
@@ -164,12 +163,15 @@ def serve(
             refuse_if_open(each, tls=tls is not None, users=False)
     sys.setswitchinterval(SWITCH_INTERVAL)
     settings = _settings(**limits)
+    settings.limits.connections_max = connections_that_fit(
+        settings.limits.connections_max, len(ports)
+    )
     broker = _open(directory, settings)
     endpoint = None if rpc_listen is None else _rpc_endpoint(broker, settings, load_tls)
     try:
         for each in ports:
             refuse_if_open(each, tls=tls is not None, users=broker.node.access_is_on)
-        _stop_on_signals(broker, endpoint)
+        _stop_on_signals(broker, endpoint, STOPPING if tls is not None else STOPPING_WITHOUT_TLS)
         if load_tls is not None:
             _renew_tls_on_signal(broker, endpoint, load_tls)
         try:
@@ -275,14 +277,16 @@ def _renew_tls_on_signal(
     signal.signal(signal.SIGHUP, post)
 
 
-def _stop_on_signals(broker: Broker, endpoint: Endpoint | None) -> None:
+def _stop_on_signals(
+    broker: Broker, endpoint: Endpoint | None, stopping: tuple[signal.Signals, ...]
+) -> None:
     def stop(_number: int, _frame: FrameType | None) -> None:
-        for each in STOPPING:
+        for each in stopping:
             signal.signal(each, signal.SIG_DFL)
         if endpoint is None:
             broker.stop()
         else:  # what its clients have begun needs the broker to be finished
             endpoint.stop(then=broker.stop)
 
-    for each in STOPPING:
+    for each in stopping:
         signal.signal(each, stop)

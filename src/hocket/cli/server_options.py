@@ -58,7 +58,7 @@ class Server:
 
     def _token(self) -> str | None:
         if self.token_file is None:
-            return os.environ.get("HOCKET_TOKEN") or None
+            return os.environ.get("HOCKET_TOKEN", "").strip() or None
         try:
             token = self.token_file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:

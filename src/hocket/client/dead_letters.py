@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from hocket.client.message import AsyncMessage, Message
 from hocket.errors import UnknownTopic
-from hocket.model import IndexDescription, Position, check_name
+from hocket.model import NAME_BYTES_MAX, IndexDescription, Position, check_name
 
 if TYPE_CHECKING:
     from hocket.client.aio import AsyncClient
@@ -51,7 +52,10 @@ def topic_of(topic: str) -> str:
 
 
 def replay_index(index: str) -> str:
-    return f"replay.{index}"
+    name = f"replay.{index}"
+    if len(name) <= NAME_BYTES_MAX:
+        return name
+    return f"replay.{blake2b(index.encode(), digest_size=16).hexdigest()}"
 
 
 def of_message(message: Message, replayed_to: Mapping[tuple[str, int], int]) -> DeadLetter | None:
@@ -63,9 +67,9 @@ def of_message(message: Message, replayed_to: Mapping[tuple[str, int], int]) -> 
     }
     try:
         source = Position(about["topic"], int(about["partition"]), int(about["offset"]))
-        index, reason = about["index"], about["reason"]
+        index, reason = check_name(about["index"]), about["reason"]
         deliveries, timestamp = int(about["deliveries"]), int(about["timestamp"])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError):  # BadName among them
         return None
     headers = {name: data for name, data in message.headers.items() if not name.startswith(PREFIX)}
     return DeadLetter(
@@ -79,19 +83,13 @@ def of_message(message: Message, replayed_to: Mapping[tuple[str, int], int]) -> 
         timestamp=timestamp,
         died=message.timestamp,
         position=Position(message.topic, message.partition, message.offset),
-        replayed=message.offset < replayed_to.get((index, message.partition), 0),
+        replayed=message.offset < replayed_to.get((replay_index(index), message.partition), 0),
     )
 
 
 def replayed_so_far(indexes: Iterable[IndexDescription]) -> dict[tuple[str, int], int]:
     """Index and partition of the dead letters -> the first offset that is still pending."""
-    prefix = replay_index("")
-    return {
-        (each.name.removeprefix(prefix), one.partition): one.position
-        for each in indexes
-        if each.name.startswith(prefix)
-        for one in each.partitions
-    }
+    return {(each.name, one.partition): one.position for each in indexes for one in each.partitions}
 
 
 # --- for threads ---------------------------------------------------------------------------------

@@ -186,9 +186,12 @@ class Transaction:
 
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Let go: abort it if anything was sent and it is not committed."""
-        if self._producers and not self.committed:
-            self.abort(timeout)
-        else:
+        try:
+            if self._producers and not self.committed:
+                self.abort(timeout)
+        except TransactionConflict:  # a commit of it that somebody gave up waiting for has won
+            return
+        finally:
             self._end([])
 
     def _stop_taking(self) -> list[StagingCore]:

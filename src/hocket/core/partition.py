@@ -306,6 +306,11 @@ class Partition:
         pending = _Pending(index, self.end, [(origin, batch.sequence, base)])
         return self._appended(pending, Append(BATCH, index, base, batch))
 
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is on its way to the log, or in it and not committed."""
+        return not (self._pending or self._moves or self._share_changes)
+
     def waiting(self) -> list[Origin]:
         """Of what is appended and not yet committed."""
         return [origin for entry in self._pending for origin, _, _ in entry.acks]

@@ -125,6 +125,8 @@ def _list_indexes(rights: Rights, frame: frames.ListIndexes) -> None:
 
 def _commit_transaction(rights: Rights, frame: frames.CommitTransaction) -> None:
     rights.need_to_be_known()
+    if not frame.participants:  # its id and number are used up all the same
+        rights.need_any(("publish",))
     for topic in dict.fromkeys(each.topic for each in frame.participants):
         rights.need("publish", topic)
 

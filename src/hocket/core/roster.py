@@ -11,6 +11,7 @@ topic `*` stands for the whole broker.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -88,7 +89,8 @@ class Roster:
         for role, grant in self.grants_of(user):
             if permits(grant, action, topic, index):
                 return Decision(True, f"the role {role!r} grants {in_words(grant)}")
-        return Decision(False, self._missing(user, Grant(action, topic[:NAME_BYTES_MAX], index)))
+        wanted = Grant(action, topic[:NAME_BYTES_MAX], index[:NAME_BYTES_MAX])
+        return Decision(False, self._missing(user, wanted))
 
     def grants_of(self, user: str) -> Iterator[tuple[str, Grant]]:
         known = self.users.get(user)
@@ -275,6 +277,11 @@ def in_words(grant: Grant) -> str:
 
 def in_command(grant: Grant) -> str:
     """As it stands behind `hocket grant add ROLE`."""
-    topic = "" if grant.topic == EVERYTHING else f" {grant.topic}"
-    index = "" if grant.index == EVERYTHING else f" --index {grant.index}"
+    topic = "" if grant.topic == EVERYTHING else f" {_quoted(grant.topic)}"
+    index = "" if grant.index == EVERYTHING else f" --index {_quoted(grant.index)}"
     return f"{grant.action}{topic}{index}"
+
+
+def _quoted(name: str) -> str:
+    """Whoever was refused has chosen it, and an admin reads it in a log, or pastes it."""
+    return shlex.quote(name) if name.isprintable() else shlex.quote(repr(name))

@@ -34,9 +34,10 @@ from hocket.errors import (
     WrongVersion,
 )
 from hocket.frames import Frame, unpacked
-from hocket.model import HOUR_US, Limits, Mode, Start, check_name
+from hocket.model import DAY_US, HOUR_US, Limits, Mode, Start, check_name
 
 LEASE_US_MIN, LEASE_US_MAX = 10_000, 12 * HOUR_US
+DELAY_US_MAX = 100 * 366 * DAY_US
 DELIVERIES_MAX = 250  # of one message; each is counted in a byte
 CONSUMER_BYTES = 16
 PREFETCH_MAX = 20_000
@@ -283,11 +284,18 @@ class Session:
             raise WrongKind(f"index {opened.index!r} is not shared: commit positions instead")
         if frame.action == "extend" and frame.duration_us:
             _check_lease(frame.duration_us)
+        if frame.duration_us > DELAY_US_MAX:
+            raise OutOfRange(f"a delay is at most 100 years, not {frame.duration_us} us")
+        ends = dict.fromkeys(opened.partitions, 0)
         for partition, start, end in triples(frame.ranges):
-            if partition not in opened.partitions:
+            if partition not in ends:
                 raise UnknownPartition(f"this subscription has no partition {partition}")
-            if start >= end:
-                raise OutOfRange(f"a range of messages begins at {start} and ends at {end}")
+            if not ends[partition] <= start < end:
+                raise OutOfRange(
+                    f"the ranges of a partition are in order, not empty, and do not overlap; "
+                    f"{start} to {end} came behind {ends[partition]}"
+                )
+            ends[partition] = end
         return Demand(frame, None, opened)
 
     def _of_transaction(self, frame: frames.CommitTransaction | frames.AbortTransaction) -> Effect:

@@ -154,8 +154,10 @@ class Ledger:
 
     def _die(self, start: int, end: int, before: int, deliveries: int, reason: str) -> None:
         self._turn(start, end, before, DYING)
+        # It will be a header, in UTF-8, and a consumer in the same process may say anything.
+        reason = reason[:REASON_MAX].encode(errors="replace").decode()
         self._change.dying += [
-            (first, min(end, first + UNIT_MAX), deliveries, reason[:REASON_MAX])
+            (first, min(end, first + UNIT_MAX), deliveries, reason)
             for first in range(start, end, UNIT_MAX)
         ]
 

@@ -61,7 +61,7 @@ class ShareMap:
 
     def clip(self, start: int, end: int) -> Range:
         """The part of a range that is in the maps; empty, but never inside out."""
-        low = max(start, self.start)
+        low = min(max(start, self.start), self.covered)  # an offset may be any number
         return low, max(low, min(end, self.covered))
 
     def runs(self, each: re.Pattern[bytes], start: int, end: int) -> list[Range]:

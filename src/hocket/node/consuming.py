@@ -15,6 +15,7 @@ from hocket.core.partition import Origin
 from hocket.core.permissions import OF_INDEXES
 from hocket.core.session import Demand, OpenedSubscription, Session, failure
 from hocket.errors import (
+    Busy,
     Fenced,
     HocketError,
     NotAllowed,
@@ -116,6 +117,10 @@ class Consuming:
                 self._answer(connection, failure(frame.request, operation.error))
                 return
             if connection not in self._parts.sessions:
+                return
+            if not self._parts.shares.is_as_attached(topic.name, frame, hosted):
+                changed = f"index {frame.index!r} was deleted or opened otherwise meanwhile"
+                self._answer(connection, failure(frame.request, Busy(f"{changed}; try again")))
                 return
             cursors = {n: c for n, c in operation.cursors.items() if c is not None}
             places = {number: cursor.position for number, cursor in cursors.items()}

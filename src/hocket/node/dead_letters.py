@@ -46,6 +46,8 @@ class Unit:
     end: int
     deliveries: int
     reason: str
+    epoch: int  # of the index: a seek raises it, and after that the same messages die anew
+    at: int  # the next offset to read
     records: list[Record] = field(default_factory=list)
     pieces: list[list[Record]] = field(default_factory=list)
     stored: int = 0  # so many pieces are in the dead letters, durably
@@ -61,8 +63,17 @@ class Unit:
         return self.hosted.group, self.index
 
     @property
+    def is_dying(self) -> bool:
+        """Not any more, if the index was put elsewhere or deleted meanwhile."""
+        core = self.hosted.core
+        share, cursor = core.shares.get(self.index), core.cursors.applied.get(self.index)
+        if share is None or cursor is None or cursor.epoch != self.epoch:
+            return False
+        return any(unit.start < self.end and self.start < unit.end for unit in share.dying)
+
+    @property
     def producer_id(self) -> bytes:
-        name = f"{self.hosted.group}/{self.index}/{self.start}/{self.end}"
+        name = f"{self.hosted.group}/{self.index}/{self.epoch}/{self.start}/{self.end}"
         return blake2b(name.encode(), digest_size=16, person=b"hocket-dlq").digest()
 
 
@@ -82,7 +93,9 @@ class DeadLetters:
 
     def take(self, hosted: Hosted, index: str, dying: Sequence[tuple[int, int, int, str]]) -> None:
         """It is durable that these are dying: start, end, deliveries, reason."""
-        self._waiting += [Unit(hosted, index, *unit) for unit in dying]
+        if dying:
+            epoch = hosted.core.cursors.applied[index].epoch
+            self._waiting += [Unit(hosted, index, *unit, epoch, unit[0]) for unit in dying]
 
     def work(self) -> None:
         """Called each turn and tick: begin with what waits, one at a time of each index."""
@@ -110,7 +123,8 @@ class DeadLetters:
             else:
                 self._parts.partitions.admit(unit.hosted.group)
                 del self._under_way[number]
-                self._parts.shares.dead_lettered(unit.hosted, unit.index, unit.start, unit.end)
+                if unit.is_dying:
+                    self._parts.shares.dead_lettered(unit.hosted, unit.index, unit.start, unit.end)
         except HocketError as error:
             self._put_off(number, unit, str(error))
 
@@ -134,7 +148,7 @@ class DeadLetters:
 
     def _read(self, number: int, unit: Unit) -> None:
         """All the messages of the unit, however many reads that takes."""
-        at = unit.start + len(unit.records)
+        unit.at = max(unit.at, unit.hosted.core.start)  # retention may have taken the front
 
         def found(read: ReadResult | HocketError) -> None:
             if isinstance(read, HocketError):
@@ -145,13 +159,16 @@ class DeadLetters:
             except CorruptData as error:
                 self._cannot_read(number, unit, error)
                 return
-            if not read.bytes or unit.start + len(unit.records) == unit.end:
+            if not read.bytes or unit.at >= unit.end:
+                if not unit.records:
+                    self._cannot_read(number, unit, OutOfRange("they are gone"))
+                    return
                 unit.pieces = _cut(unit.records)
             self._go_on(number, unit)
 
         try:
             read = self._parts.log.read(
-                unit.hosted.group, at, bytes_max=READ_BYTES, end_offset=unit.end, done=found
+                unit.hosted.group, unit.at, bytes_max=READ_BYTES, end_offset=unit.end, done=found
             )
         except (OutOfRange, CorruptData) as error:
             self._cannot_read(number, unit, error)
@@ -164,7 +181,7 @@ class DeadLetters:
         for piece in read.slices:
             for position, _ in iterate_entries(piece):
                 batch = parse(piece, position, verify=False)
-                first = max(0, unit.start + len(unit.records) - batch.base_offset)
+                first = max(0, unit.at - batch.base_offset)
                 last = min(batch.count, unit.end - batch.base_offset)
                 if first >= last:
                     continue
@@ -186,8 +203,12 @@ class DeadLetters:
                         "deliveries": unit.deliveries,
                         "reason": unit.reason,
                     }
-                    about = {PREFIX + name: str(fact).encode() for name, fact in source.items()}
+                    about = {
+                        PREFIX + name: str(fact).encode(errors="replace")
+                        for name, fact in source.items()
+                    }
                     unit.records.append((value, key, {**headers, **about}))
+                unit.at = batch.base_offset + last
 
     def _cannot_read(self, number: int, unit: Unit, error: HocketError) -> None:
         """Retention has removed them, or they are damaged: there is nothing left to keep."""
@@ -246,8 +267,8 @@ class DeadLetters:
         if isinstance(frame, frames.Published):
             unit.stored += 1
         waiting = [frame.request]
-        if isinstance(frame, frames.Done):
-            waiting += self._making.pop(unit.topic + DEAD_LETTERS)
+        if not isinstance(frame, frames.Published):
+            waiting += self._making.pop(unit.topic + DEAD_LETTERS, [])
         for number in waiting:
             if isinstance(frame, frames.Failure):
                 self._put_off(number, self._under_way[number], frame.message)

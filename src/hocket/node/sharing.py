@@ -22,7 +22,7 @@ from hocket.core.session import DEAD_LETTERS, Demand, OpenedSubscription, Sessio
 from hocket.core.share import Share
 from hocket.core.share_state import ShareChange, ShareSettings, ShareState
 from hocket.core.sharing import Sharing
-from hocket.errors import CorruptData, Fenced, HocketError, WrongKind
+from hocket.errors import Busy, CorruptData, Fenced, HocketError, WrongKind
 from hocket.frames import packed
 from hocket.log.model import ReadResult
 from hocket.log.store import LogStore
@@ -101,6 +101,10 @@ class Shares:
                 f"index {index!r} of topic {topic!r} is consumed with mode {shared.mode!r}, and "
                 f"only when nobody does it can be opened with {mode!r}"
             )
+        if shared is not None and shared.mode != mode and mode != "own":
+            groups = map(self._partitions.get, shared.groups.values())
+            if not all(each is None or each.core.is_settled for each in groups):
+                raise Busy(f"index {index!r} of topic {topic!r} is not at rest yet; try again")
         for each in hosted:
             cursor = each.core.cursors.leading.get(index)
             if cursor is not None and (cursor.mode == "own") != (mode == "own"):
@@ -120,10 +124,21 @@ class Shares:
         shared = self._shared.get((topic, frame.index))
         if shared is None or shared.mode != frame.mode:
             shared = Shared(topic, frame.index, frame.mode, Sharing(frame.mode), {})
-            shared.used_us = self._clock.now_us()
             self._shared[topic, frame.index] = shared
+        shared.used_us = self._clock.now_us()
         for number, each in hosted.items():
             self._add_partition(shared, each, starts.get(number, 0))
+
+    def is_as_attached(
+        self, topic: str, frame: frames.OpenSubscription, hosted: dict[int, Hosted]
+    ) -> bool:
+        """Not if the index was deleted, or opened in another mode, while that was being logged."""
+        if frame.mode == "own":
+            return True
+        shared = self._shared.get((topic, frame.index))
+        return (shared is None or shared.mode == frame.mode) and all(
+            frame.index in each.core.shares for each in hosted.values()
+        )
 
     def _add_partition(self, shared: Shared, hosted: Hosted, start: int) -> None:
         partition = hosted.core
@@ -146,8 +161,7 @@ class Shares:
         hosted: dict[int, Hosted],
     ) -> None:
         """The index is attached to, durably, and the consumer knows its handle."""
-        if (topic, frame.index) not in self._shared:  # put away while this was being logged
-            self.prepare(topic, frame, hosted, {})
+        self.prepare(topic, frame, hosted, {})  # it may have been put away while this was logged
         shared = self._shared[topic, frame.index]
         for number, each in hosted.items():
             shared.settings = each.core.shares[frame.index].settings
@@ -230,9 +244,12 @@ class Shares:
         """End it from our side, and say why."""
         if address in self._numbers:
             self.close(address, graceful=True)
-            self._ended(address)
-            connection, handle = address
-            self._network.send(connection, frames.HandleEnded(0, handle, code, message))
+            self._tell_ended(address, code, message)
+
+    def _tell_ended(self, address: Address, code: str, message: str) -> None:
+        self._ended(address)
+        connection, handle = address
+        self._network.send(connection, frames.HandleEnded(0, handle, code, message))
 
     # --- what happens to the index ---------------------------------------------------------------
 
@@ -289,8 +306,10 @@ class Shares:
             if shared.topic == topic and index in (None, shared.index):
                 del self._shared[shared.topic, shared.index]
                 self._refuse_waiting(shared, code, message)
-                for consumer in list(shared.consumers.values()):
-                    self.end(consumer.address, code, message)
+                consumers, shared.consumers = shared.consumers, {}
+                for consumer in consumers.values():  # not by `close`: nobody is to have theirs
+                    del self._numbers[consumer.address]
+                    self._tell_ended(consumer.address, code, message)
 
     def _refuse_waiting(self, shared: Shared, code: str, message: str) -> None:
         """What they wait for will not become durable."""
@@ -323,6 +342,8 @@ class Shares:
         """Nobody consumes it: what the log says of it is enough, once it says that all is well."""
         try:
             for group in shared.groups.values():
+                if not self._partitions[group].core.is_settled:
+                    return  # what will be read when it is taken up again is not all there yet
                 self._partitions.admit(group)
         except HocketError:  # the disk is full: later
             return
@@ -503,7 +524,10 @@ class _Batch(NamedTuple):
     bytes: memoryview  # of the entry
 
     def key_hashes(self) -> list[int]:
-        hashes = parse(self.bytes, verify=False).key_hashes
+        try:
+            hashes = parse(self.bytes, verify=False).key_hashes
+        except CorruptData:  # its producer wrote nonsense; whoever gets it will say so
+            hashes = None
         return [0] * self.header.count if hashes is None else hashes.tolist()
 
 

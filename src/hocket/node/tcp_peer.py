@@ -63,9 +63,19 @@ class TcpPeer:
         self._watch()
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        if self._closing:
+        """Never raises: what is wrong with one connection must not undo what is done for others."""
+        if self._closing or self._wire.error is not None:
             return
-        self._queue(self._wire.send(frame, payload))
+        try:
+            self._queue(self._wire.send(frame, payload))
+        except HocketError as error:  # it does not fit into a frame
+            if not frame.request or isinstance(frame, Failure):
+                log.warning("connection %d cannot be told of a %s: %s", self._number,
+                            type(frame).__name__, error)  # fmt: skip
+                self.close()  # not at once: we are in the middle of something
+                return
+            failure = Failure(frame.request, error.code, str(error), may_have_happened=True)
+            self._queue(self._wire.send(failure))
         if not self._to_flush:
             self._to_flush = True
             self._connections.flush_later(self)

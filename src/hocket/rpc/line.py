@@ -32,6 +32,7 @@ log = logging.getLogger("hocket.rpc")
 CALLS_MAX = 256  # in progress on one connection, or answered while nobody fetches the answers
 CARRIED_BYTES_MAX = 16 << 20  # of records in these calls
 LOGINS_MAX = 100  # of one connection
+UNKNOWN_BYTES_MAX = 1 << 20  # from somebody who has not logged in yet
 LOGIN_SECONDS = 10.0  # until the first of them, or it is hung up on
 CLOSE_SECONDS = 2.0  # for the client to take the last we sent
 # A client whose machine is gone without a word is noticed after about two minutes.
@@ -53,6 +54,7 @@ class Line(asyncio.BufferedProtocol):
         self._eof = False
         self._closing = False
         self._logins = 0
+        self._unknown_bytes: int | None = 0  # None: somebody has logged in
         self._has_failed = False  # so there may be failures in what is written
         # --- what decides whether we read
         self._wanted = False  # pycapnp would like to
@@ -138,6 +140,7 @@ class Line(asyncio.BufferedProtocol):
         self._weighed()
 
     def logged_in(self) -> None:
+        self._unknown_bytes = None
         self._set_alarm(None)
 
     def logged_out(self) -> None:
@@ -163,6 +166,12 @@ class Line(asyncio.BufferedProtocol):
         return self._inner.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._unknown_bytes is not None:
+            self._unknown_bytes += nbytes
+            if self._unknown_bytes > UNKNOWN_BYTES_MAX:
+                log.info("hung up on %s: too much without a login", self.caller.address)
+                self.abort()
+                return
         self._inner.buffer_updated(nbytes)
 
     def eof_received(self) -> None:
