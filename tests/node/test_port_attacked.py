@@ -83,3 +83,26 @@ def test_a_request_is_done_whole_although_garbage_follows_it_at_once(served):
                 until(lambda: client.lag("orders", "i") == 0)
             (index,) = client.indexes("orders")
             assert [each.leased for each in index.partitions] == [0, 0]
+
+
+def test_the_ids_of_transactions_are_each_users_own(served):
+    _, _, url = served
+    with hocket.connect(url) as first:
+        first.create_topic("t")
+        token = first.create_user("ann", roles=["admin"])
+    with hocket.connect(url, token=token) as ann:
+        ann.create_role("writer")
+        ann.grant("writer", "publish", "t")
+        tokens = [ann.create_user(name, roles=["writer"]) for name in ("bob", "eve")]
+        with (
+            hocket.connect(url, token=tokens[0]) as bob,
+            hocket.connect(url, token=tokens[1]) as eve,
+        ):
+            with bob.transaction("nightly", number=1) as transaction:
+                transaction.send("t", b"of bob")
+                eve.transaction("nightly", number=1).abort()
+                with eve.transaction("nightly", number=1 << 40) as other:
+                    other.send("t", b"of eve")
+            with bob.transaction("nightly", number=2) as transaction:
+                transaction.send("t", b"of bob")
+        assert ann.describe("t").partitions[0].end == 3

@@ -14,8 +14,8 @@ Every front door (framed TCP, in-process, and whatever else may come) drives thi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple, TypeVar
 
 from hocket import frames
 from hocket.core.access import Access
@@ -42,6 +42,9 @@ DELIVERIES_MAX = 250  # of one message; each is counted in a byte
 CONSUMER_BYTES = 16
 PREFETCH_MAX = 20_000
 DEAD_LETTERS = ".dlq"  # behind the topic's name
+
+
+T = TypeVar("T", bound=frames.OpenProducer | frames.CommitTransaction | frames.AbortTransaction)
 
 
 class Caller(NamedTuple):
@@ -221,6 +224,8 @@ class Session:
         self._check_handles()
         if len(frame.producer_id) not in (0, 16):
             raise OutOfRange(f"a producer id has 16 bytes, not {len(frame.producer_id)}")
+        if frame.transaction:
+            frame = self._with_own_id(frame)
         return self._of_topic(frame)
 
     def _push(self, frame: frames.Push) -> Effect | None:
@@ -299,8 +304,13 @@ class Session:
         return Demand(frame, None, opened)
 
     def _of_transaction(self, frame: frames.CommitTransaction | frames.AbortTransaction) -> Effect:
+        return Demand(self._with_own_id(frame))
+
+    def _with_own_id(self, frame: T) -> T:
+        """Ids are each user's own: nobody can decide, or use up, what is somebody else's."""
         check_name(frame.transaction, "a transaction's id")
-        return Demand(frame)
+        user = self.rights.user
+        return replace(frame, transaction=f"{user}/{frame.transaction}") if user else frame
 
     def _close_handle(self, frame: frames.CloseHandle) -> Effect:
         opened = self.handles.pop(frame.handle, None)

@@ -57,7 +57,7 @@ IDLE_US = 7 * DAY_US  # after this long without a decision an id may be forgotte
 FORGOTTEN_AT_ONCE = 100  # ids, so that their names fit into a small entry
 REPEAT_US = SECOND_US  # what was not answered is said again
 VERIFY_US = 30 * SECOND_US  # for all participants to say whether they have what is named
-MEMBER_BYTES = 512  # more than one of them takes in a decision
+MEMBER_BYTES = 1024  # more than one of them takes in a decision, and more than the id does
 
 
 @dataclass(slots=True, eq=False)

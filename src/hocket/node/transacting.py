@@ -30,7 +30,7 @@ from hocket.errors import (
     OutOfRange,
     UnknownTopic,
 )
-from hocket.model import SECOND_US, Participant, check_name
+from hocket.model import SECOND_US, Participant
 from hocket.node.partitions import Hosted, batch_of, entry_bytes
 from hocket.node.parts import Parts, Servant
 from hocket.node.roll_forward import CONTROL_BYTES, RollForward
@@ -94,7 +94,6 @@ class Transacting:
 
     def key_of(self, transaction: str, number: int, producer_id: bytes) -> StageKey:
         """For a producer that is being opened. Raises if nothing can be staged for it any more."""
-        check_name(transaction, "a transaction's id")
         if producer_id == NO_PRODUCER:
             raise OutOfRange("who stages for a transaction needs a producer id, not 16 zeros")
         refusal = self._decider.refusal(transaction, number)
