@@ -310,8 +310,20 @@ def test_after_a_loss_all_of_the_credit_is_new_but_for_what_is_held():
     assert (asked.credit_bytes, asked.prefetch) == (5000, 13)
     assert one.credits() == (0, 0)
     size = one.lease((3, 10, 1), handle=2)
-    one.read()
+    one.read(7)
     assert one.credits() == (size, 0)
+
+
+def test_the_window_grows_too_when_what_came_was_settled_and_more_is_waited_for():
+    one = Sharing(prefetch=100)
+    for start in (0, 8):
+        one.lease((start, start + 8, 1))
+        for message in one.read(8):
+            message.ack()
+        one.settles()
+    assert one.core._window.granted > 0
+    one.read()
+    assert one.core._window.size == 2 * FIRST
 
 
 def test_after_a_loss_with_hands_full_one_more_may_come():

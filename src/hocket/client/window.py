@@ -1,8 +1,9 @@
 """How many messages of a shared index this consumer may have that it has not settled.
 
-The window begins small and grows to `prefetch` whenever the application had to wait because it was
-used up. So a quick consumer soon has as much as it can use, and a slow one leaves to others what it
-would only keep waiting.
+The window begins small, and grows up to `prefetch` when the application waits for more and either
+holds a whole window unsettled or has taken one since the window last grew. So a quick consumer soon
+has as much as it can use, and a slow one, which always finds something waiting, leaves to others
+what it would only keep.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ FIRST = 16
 
 
 class Window:
-    __slots__ = ("granted", "prefetch", "size")
+    __slots__ = ("_received", "granted", "prefetch", "size")
 
     def __init__(self, prefetch: int) -> None:
         self.prefetch = prefetch
         self.size = min(FIRST, prefetch)
         self.granted = 0  # so many more the broker may send as things are
+        self._received = 0  # since it last grew
 
     def open(self, unsettled: int) -> int:
         """The first credit on a new link; at least one, or nothing could ever be said to come."""
@@ -25,6 +27,7 @@ class Window:
 
     def received(self, count: int) -> None:
         self.granted -= count
+        self._received += count
 
     def owed(self, unsettled: int) -> int:
         """So much credit may be given now."""
@@ -35,7 +38,8 @@ class Window:
 
     def ran_dry(self) -> bool:
         """The application waits. True: because of us; the window is larger now, if it may be."""
-        if self.granted > 0:
+        if self.granted > 0 and self._received < self.size:
             return False
+        self._received = 0
         self.size = min(self.prefetch, 2 * self.size)
         return True
