@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hocket.cli import user as user_commands
 from tests.cli.support import Hocket, Outcome, Serving, fails, serving
 
 ONCE = "hocket: this token is shown once; keep it in a file (--token-file) or in HOCKET_TOKEN\n"
@@ -244,3 +245,15 @@ def test_names_are_completed(guarded: Guarded):
     assert completed("user delete b") == ["bob"]
     assert completed("grant add wo") == ["worker"]
     assert completed("grant add worker pub") == ["publish"]
+
+
+def test_a_token_that_could_not_be_written_can_be_had_anew(monkeypatch: pytest.MonkeyPatch):
+    def full(_text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(user_commands.click, "echo", full)
+    with pytest.raises(OSError, match="No space") as raised:
+        user_commands._show("secret", "bob")
+    assert raised.value.__notes__ == [
+        "the token is lost; make a new one with: hocket user token bob"
+    ]

@@ -318,7 +318,7 @@ def test_a_certificate_of_an_unknown_user_is_none():
     world = World()
     world.turn_on()
     session = world.connect(Caller("10.0.0.1", certified="ghost"))
-    assert "asks for a token" in refusal(session, frames.Hello(1))
+    assert "names 'ghost', and there is no user" in refusal(session, frames.Hello(1))
     session = world.connect(Caller("10.0.0.1", certified="ghost"))
     (effect,) = session.step(frames.Hello(1, token="hocket_x"))
     assert isinstance(effect, Demand)

@@ -46,7 +46,7 @@ def create(server: Server, /, name: str, roles: tuple[str, ...]) -> None:
     """Make the user NAME, and print its token."""
     with server.connect() as client:
         token = client.create_user(name, roles, timeout=server.timeout)
-    _show(token)
+    _show(token, name)
 
 
 @user.command(
@@ -92,7 +92,7 @@ def token(server: Server, /, name: str) -> None:
     """
     with server.connect() as client:
         new = client.renew_token(name, timeout=server.timeout)
-    _show(new)
+    _show(new, name)
 
 
 @user.command(
@@ -116,6 +116,10 @@ def set_roles(server: Server, /, name: str, roles: tuple[str, ...], none: bool) 
         client.set_roles(name, roles, timeout=server.timeout)
 
 
-def _show(token: str) -> None:
-    click.echo(token)
+def _show(token: str, name: str) -> None:
+    try:
+        click.echo(token)
+    except OSError as error:
+        error.add_note(f"the token is lost; make a new one with: hocket user token {name}")
+        raise
     say("this token is shown once; keep it in a file (--token-file) or in HOCKET_TOKEN")

@@ -200,6 +200,11 @@ class Session:
             return self.welcome(frame.request)
         if self.caller.certified in self._access.committed.users:
             return self.welcome(frame.request, self.caller.certified)
+        if not frame.token and self.caller.certified:
+            raise NotAllowed(
+                f"the certificate names {self.caller.certified[:80]!r}, and there is no user of "
+                "that name here; an admin can make one with: hocket user create NAME"
+            )
         if not frame.token:
             raise NotAllowed(NO_TOKEN)
         self._is_shown_a_token = True
