@@ -184,3 +184,12 @@ def test_a_snapshot_taken_while_a_new_epoch_is_not_committed_holds_the_old_one()
     assert copy.judge(ALICE, 1, 1) == Duplicate(base_offset=20, entry=2)
     assert dedupe.judge(ALICE, 1, 1) == Stale(epoch=2)  # taking it has changed nothing
     assert restored(dedupe, entry=3).judge(ALICE, 1, 1) == Stale(epoch=2)
+
+
+def test_forgetting_whom_nobody_knows_changes_nothing():
+    dedupe = Dedupe()
+    dedupe.appended(ALICE, 1, Remembered(0, 0, 1), 5)
+    dedupe.forget([BOB], 1)
+    assert list(dedupe.producers) == [ALICE]
+    dedupe.forget([ALICE, ALICE], 1)
+    assert dedupe.producers == {}
