@@ -249,8 +249,9 @@ def test_under_concurrent_sends_every_message_is_received_or_reported(two_pumps,
             results.append((message, queue.send(message)))
             if not results[-1][1]:
                 # Eight refused threads that spin, or merely yield, pass the GIL among themselves
-                # and starve the pumps that would make room: 5 s and more on a busy core.
-                time.sleep(0.0005)
+                # and starve the pumps that would make room; and every refusal is an event for a
+                # pump, `writable`, which they must not make faster than it can be told.
+                time.sleep(0.005)
         return results
 
     at_mine = [world.thread(work, mine, sender) for sender in range(senders)]

@@ -291,7 +291,7 @@ def test_sends_racing_with_a_close_either_arrive_or_return_false(two_pumps, seed
             message = b"%d:%d" % (sender, len(results))
             results.append((message, mine.send(message)))
             if not results[-1][1]:
-                time.sleep(0.0005)  # refused threads that only yield starve the pumps
+                time.sleep(0.005)  # refused threads that only yield starve the pumps
         return results
 
     workers = [world.thread(work, sender) for sender in range(senders)]
