@@ -10,6 +10,8 @@ from crc32c import crc32c
 import hocket
 import hocket.aio
 from hocket import frames
+from hocket.core import sharing_events as core
+from hocket.errors import CorruptData
 from hocket.frames import packed, unpacked
 from hocket.model import Start
 from hocket.wire import batch as batches
@@ -152,6 +154,38 @@ def test_what_is_said_to_be_settled_is_so_in_the_other_mode_too(world):
     one.share(b"c", mode="key_shared", failover="fast")
     world.run(3_000_000)
     assert one.leases() == []
+
+
+def test_damage_in_one_partition_ends_a_consumer_that_was_about_to_get_of_another(world):
+    one = Asker(world)
+    one.create(partitions=2)
+    one.share()
+    store = world.node._parts.log
+    read = store.read
+    damaged = world.node._parts.catalogue.topics[TOPIC].groups[1]
+
+    def failing(group, *arguments, **more):
+        if group == damaged:
+            raise CorruptData("a bad sector")
+        return read(group, *arguments, **more)
+
+    store.read = failing
+    shares = world.node._parts.shares
+    (shared,) = shares._shared.values()
+    for number in (0, 1):
+        entry = batches.encode([b"x"] * 3, timestamps=world.clock.now_us())
+        one.send(frames.Publish(800 + number, TOPIC, number), entry)
+        one._answers[800 + number] = one.heard.append
+    world.run(2_000_000)
+    assert [each.code for each in one.heard if isinstance(each, frames.HandleEnded)] == [
+        "corruptData"
+    ]
+    # And in the order that once ended the broker: told to send to somebody who is gone.
+    effects = [core.Send(1, 99, 0, [(0, 1, 1)]), core.EndConsumer(99, "replaced")]
+    shared.reads[1] = read(shared.groups[0], 0, bytes_max=1, end_offset=1, done=lambda _: None)
+    shares._carry_out(shared, effects)
+    assert shared.reads == {}
+    one.publish(1)
 
 
 def test_any_text_may_be_the_reason_of_a_reject(tmp_path):

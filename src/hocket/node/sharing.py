@@ -396,7 +396,9 @@ class Shares:
                 self._answer(effect)
             else:
                 assert isinstance(effect, core.EndConsumer)
-                self.end(shared.consumers[effect.consumer].address, Fenced.code, effect.why)
+                replaced = shared.consumers.get(effect.consumer)
+                if replaced is not None:
+                    self.end(replaced.address, Fenced.code, effect.why)
 
     def _record(self, shared: Shared, effect: core.Record) -> None:
         hosted = self._partitions.get(shared.groups[effect.partition])
@@ -504,8 +506,10 @@ class Shares:
     def _send(self, shared: Shared, send: core.Send) -> list[core.Effect]:
         """The batches that hold the messages, but not again the one that the client has still."""
         read = shared.reads.pop(send.fetch)
+        consumer = shared.consumers.get(send.consumer)
+        if consumer is None:  # ended by an effect before this one, and what it had is for others
+            return []
         batches = _holding(read, send.ranges)
-        consumer = shared.consumers[send.consumer]
         first, last = batches[0].header.base_offset, batches[-1].header.base_offset
         continued = consumer.last_batch.get(send.partition) == first
         consumer.last_batch[send.partition] = last
