@@ -212,7 +212,7 @@ class TransactionConflict(HocketError):
 
 
 class TransactionAborted(HocketError):
-    """The transaction was given up; nothing of it was or will be published."""
+    """What was staged for it was dropped, and will not be published; it can be staged again."""
 
     code = "transactionAborted"
 

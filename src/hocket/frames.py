@@ -420,11 +420,12 @@ class CommitTransaction:
 
 @dataclass(slots=True)
 class AbortTransaction:
-    """Drop all that was staged for it."""
+    """Drop what these producers have staged for it. The number can be used again, by others."""
 
     request: int
     transaction: str
     number: int
+    producers: tuple[bytes, ...]
 
 
 # --- access --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 import hocket
 from hocket import frames
 from hocket.client.lane import Positions
-from hocket.errors import CorruptData, MessageTooLarge, Timeout, UnknownTopic
+from hocket.errors import CorruptData, MessageTooLarge, OutOfRange, Timeout, UnknownTopic
 from hocket.frames import packed
 from hocket.model import Limits, Position
 from tests.client.scripted import ModelBroker, stored
@@ -287,3 +287,68 @@ def test_a_commit_that_is_not_confirmed():
         assert caught.value.may_have_happened
         with pytest.raises(Timeout):
             client.close(timeout=0.05)
+
+
+# --- several requests at once --------------------------------------------------------------------
+
+
+class Seeks:
+    """Answers seeks only when there are so many of them, the last one first."""
+
+    def __init__(self, number: int, refused: tuple[int, ...] = ()) -> None:
+        self.number = number
+        self.refused = refused
+        self.asked: list[frames.SeekIndex] = []
+
+    def __call__(self, frame, payload):
+        if not isinstance(frame, frames.SeekIndex):
+            return usual(frame, payload)
+        self.asked.append(frame)
+        if len(self.asked) < self.number:
+            return []
+        return [self.answer(each) for each in reversed(self.asked)]
+
+    def answer(self, frame: frames.SeekIndex):
+        if frame.partition in self.refused:
+            return frames.Failure(frame.request, "outOfRange", f"not in {frame.partition}")
+        return frames.Offsets(frame.request, packed([frame.start.value]))
+
+
+PLACES = {2: 7, 0: 5, 1: 6}
+
+
+@pytest.mark.parametrize("refused", [(), (0,), (1, 0)])
+def test_seeks_of_several_partitions_are_under_way_together(refused):
+    seeks = Seeks(3, refused)
+    with ScriptedServer(seeks) as server, hocket.connect(server.url) as client:
+        if refused:
+            with pytest.raises(OutOfRange, match="not in 0"):
+                client.seek("t", "i", PLACES, timeout=20)
+        else:
+            assert client.seek("t", "i", PLACES, timeout=20) == PLACES
+    assert {each.partition: each.start.value for each in seeks.asked} == PLACES
+
+
+@pytest.mark.parametrize("refused", [(), (0,), (1, 0)])
+def test_seeks_of_several_partitions_are_awaited_together(refused):
+    seeks = Seeks(3, refused)
+
+    async def main(url: str) -> None:
+        async with hocket.aio.connect(url) as client:
+            if refused:
+                with pytest.raises(OutOfRange, match="not in 0"):
+                    await client.seek("t", "i", PLACES, timeout=20)
+            else:
+                assert await client.seek("t", "i", PLACES, timeout=20) == PLACES
+
+    with ScriptedServer(seeks) as server:
+        run(main(server.url))
+    assert {each.partition: each.start.value for each in seeks.asked} == PLACES
+
+
+def test_seeks_that_are_not_all_answered_in_time():
+    seeks = Seeks(4)
+    with ScriptedServer(seeks) as server, hocket.connect(server.url) as client:
+        with pytest.raises(Timeout, match=r"SeekIndex was not answered within 0\.05 s"):
+            client.seek("t", "i", PLACES, timeout=0.05)
+        assert client.topics() == []  # it goes on

@@ -7,7 +7,14 @@ from crc32c import crc32c
 
 from hocket import frames
 from hocket.client.pusher import ProducerOptions
-from hocket.client.staging_core import Deciding, StagingCore, participants_of
+from hocket.client.staging_core import (
+    Deciding,
+    StagingCore,
+    abort_of,
+    check_participants,
+    participants_of,
+    producers_of,
+)
 from hocket.errors import (
     Closed,
     Fenced,
@@ -16,6 +23,7 @@ from hocket.errors import (
     TransactionAborted,
     TransactionConflict,
     UnknownTopic,
+    WrongType,
 )
 from hocket.frames import packed
 from hocket.model import Participant
@@ -177,12 +185,50 @@ def test_a_refused_opening_is_what_went_wrong():
         core.check_whole()
 
 
+def test_all_ids_under_which_something_may_be_staged_are_known():
+    """A batch that was refused has cost the first one; what came behind it got another."""
+    staging = Staging()
+    staging.send(b"a")
+    staging.take_push()
+    assert staging.core.producer_ids == [ID]
+    staging.stage.reply(frames.PushRefused(0, 1, 0, 0, "transactionConflict", "other content"))
+    staging.stage.take(frames.CloseHandle)
+    staging.opened()
+    staging.stage.take(frames.CloseHandle)
+    asked = staging.stage.take(frames.OpenProducer)
+    assert asked.producer_id == b""
+    other = b"j" * 16
+    staging.stage.reply(frames.ProducerOpened(asked.request, 1, other, 0, 1, packed([0])))
+    assert producers_of([staging.core]) == [ID, other]
+    assert isinstance(staging.broken(), TransactionConflict)
+
+
+# --- what was prepared ---------------------------------------------------------------------------
+
+
+def test_an_abort_names_each_producer_once_and_nobody_is_no_abort():
+    assert abort_of("job", 7, [ID, b"j" * 16, ID]) == frames.AbortTransaction(
+        0, "job", 7, (ID, b"j" * 16)
+    )
+    assert abort_of("job", 7, []) is None
+
+
+def test_participants_are_what_prepare_has_returned():
+    one = Participant("t", 0, ID, 1, 1, 5)
+    assert check_participants([one, one]) == (one, one)
+    assert check_participants(iter([one])) == (one,)
+    assert check_participants(()) == ()
+    for wrong in (one, None, "t", b"t", 5, ["t"], [one, None], [("t", 0, ID, 1, 1, 5)]):
+        with pytest.raises(WrongType):
+            check_participants(wrong)
+
+
 # --- deciding ------------------------------------------------------------------------------------
 
 
 def test_it_is_asked_again_while_the_broker_is_busy():
     stage = Stage().started()
-    deciding = Deciding(stage.session, frames.AbortTransaction(0, "job", 7))
+    deciding = Deciding(stage.session, frames.AbortTransaction(0, "job", 7, (ID,)))
     for code in ("busy", "storageFull"):
         asked = stage.take(frames.AbortTransaction)
         stage.reply(frames.Failure(asked.request, code, "not now"))
@@ -210,13 +256,13 @@ def test_after_a_lost_link_it_is_asked_again():
 
 def test_whoever_gives_up_is_not_answered():
     stage = Stage().started()
-    waiting = Deciding(stage.session, frames.AbortTransaction(0, "job", 7))
+    waiting = Deciding(stage.session, frames.AbortTransaction(0, "job", 7, (ID,)))
     asked = stage.take(frames.AbortTransaction)
     stage.reply(frames.Failure(asked.request, "busy", "not now"))
     waiting.cancel()
     stage.advance(1_000_000)
     assert stage.take_all() == []
-    away = Deciding(stage.session, frames.AbortTransaction(0, "job", 7))
+    away = Deciding(stage.session, frames.AbortTransaction(0, "job", 7, (ID,)))
     asked = stage.take(frames.AbortTransaction)
     away.cancel()
     stage.reply(frames.Done(asked.request))
@@ -225,7 +271,7 @@ def test_whoever_gives_up_is_not_answered():
 
 def test_a_client_that_is_closed_while_it_waits_to_ask_again():
     stage = Stage().started()
-    deciding = Deciding(stage.session, frames.AbortTransaction(0, "job", 7))
+    deciding = Deciding(stage.session, frames.AbortTransaction(0, "job", 7, (ID,)))
     asked = stage.take(frames.AbortTransaction)
     stage.reply(frames.Failure(asked.request, "busy", "not now"))
     stage.session.close(Closed("the client is closed"))

@@ -7,8 +7,9 @@ so that whoever holds the bottle decides; `heal` lets everything come to rest, a
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 from typing import Any
@@ -25,6 +26,7 @@ from hocket.core.stages import (
     StageBatch,
     StageKey,
     TransactionApplied,
+    by_name,
     crc_of,
 )
 from hocket.core.transactions import REPEAT_US, VERIFY_US, Decider
@@ -127,8 +129,9 @@ class Bottle:
 
     def abort(self, attempt: Attempt) -> None:
         asked = decisions.AbortAsked(
-            self._origin(attempt, "abort"), attempt.id, attempt.number, self.now_us
-        )
+            self._origin(attempt, "abort"), attempt.id, attempt.number, (attempt.producer_id,),
+            self.now_us,
+        )  # fmt: skip
         self._said(self.decider.step(asked))
 
     def _origin(self, attempt: Attempt, what: str) -> Origin:
@@ -160,9 +163,7 @@ class Bottle:
                 attempt, what = self._requests.pop(effect.origin.request)
                 attempt.answers.append((what, effect.error))
             elif isinstance(effect, decisions.Drop) and effect.group is None:
-                self.bus += (
-                    decisions.Drop(group, effect.transaction, effect.number) for group in GROUPS
-                )
+                self.bus += (replace(effect, group=group) for group in GROUPS)
             else:
                 self.bus.append(effect)
 
@@ -181,7 +182,7 @@ class Bottle:
             self._apply(group, message)
         elif isinstance(message, decisions.Drop):
             name = (message.transaction, message.number)
-            self._heard(group, logged.step(DropStages(name)))
+            self._heard(group, logged.step(DropStages(name, message.producers)))
         else:
             self._heard(group, logged.step(ForgetApplied(message.through)))
 
@@ -248,8 +249,8 @@ class Bottle:
 
     def ask(self, group: int, *, idle: bool) -> None:
         stages = self.partitions[group].partition.stages
-        for name in stages.names():
-            self.bus.append(decisions.StageFound(group, *name, idle=idle))
+        for name, producers in by_name(stages.producers.values()).items():
+            self.bus.append(decisions.StageFound(group, *name, producers, idle=idle))
         if stages.applied:
             self.bus.append(decisions.AppliedFound(group))
 
@@ -265,6 +266,7 @@ class Bottle:
             not self.bus
             and not self.decider._unfinished
             and not self.decider._attempts
+            and not self.decider._aborts
             and not any(each.partition.stages or each.partition.stages.applied
                         for each in self.partitions.values())
         )  # fmt: skip
@@ -305,6 +307,17 @@ class Bottle:
         assert len(set(wholes)) <= 1, f"{attempt} is published in some partitions only"
         return any(wholes)
 
+    def aborted(self) -> set[bytes]:
+        """The producers that the decider's log says so of."""
+        changes = [json.loads(body) for _, body in self.decisions]
+        return {bytes.fromhex(each) for made in changes for each in made.get("producers", ())}
+
+    def committed_after_an_abort(self) -> int:
+        """Transactions that were published though attempts at them had been aborted."""
+        aborted = self.aborted()
+        names = {(each.id, each.number) for each in self.attempts if each.producer_id in aborted}
+        return sum((a.id, a.number) in names and self.is_published(a) for a in self.attempts)
+
     def check(self) -> int:
         """After `heal`. Returns how many transactions were published."""
         by_producer = {attempt.producer_id: attempt for attempt in self.attempts}
@@ -322,7 +335,8 @@ class Bottle:
                 assert same, f"{attempt} was told so, and {done} is what is published"
             gave_up = any(isinstance(error, TransactionAborted) for _, error in attempt.answers)
             if attempt.was_told("abort") or gave_up:
-                assert done is None, f"{attempt} was told that it is aborted"
+                assert done is not attempt, f"{attempt} was told that it is aborted"
+                assert attempt.producer_id in self.aborted(), f"{attempt}: nobody has aborted it"
         for group in GROUPS:
             for name in {attempt.id for attempt in self.attempts}:
                 numbers = [
@@ -359,7 +373,7 @@ def one_step(bottle: Bottle, random: Random) -> None:
         bottle.attempt(random.choice("ab"), number, plan, random.randrange(1, 3))
     elif choice < 0.62 and bottle.attempts:
         bottle.commit(random.choice(bottle.attempts[-2:]))
-    elif choice < 0.63 and bottle.attempts:
+    elif choice < 0.64 and bottle.attempts:
         bottle.abort(random.choice(bottle.attempts[-3:]))
     elif choice < 0.75:
         bottle.durable(group)

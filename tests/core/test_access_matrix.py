@@ -121,7 +121,7 @@ def sent(kind: type, topic: str = "orders") -> Frame:
         frames.Settle: (SHARED, "ack", packed([0, 0, 1])),
         frames.CloseHandle: (PRODUCER,),
         frames.CommitTransaction: ("t", 1, (participant,)),
-        frames.AbortTransaction: ("t", 1),
+        frames.AbortTransaction: ("t", 1, (b"p" * 16,)),
         frames.CreateUser: ("new", ()),
         frames.RenewToken: ("nobody",),
         frames.DeleteUser: ("nobody",),

@@ -105,7 +105,7 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.DeleteIndex(7, "orders", "billing"),
         frames.Settle(7, SHARED, "ack", packed([0, 5, 6])),
         frames.CommitTransaction(7, "t", 1, ()),
-        frames.AbortTransaction(7, "t", 1),
+        frames.AbortTransaction(7, "t", 1, (b"p" * 16,)),
         frames.CreateUser(7, "ann", ("admin",)),
         frames.RenewToken(7, "ann"),
         frames.DeleteUser(7, "ann"),
@@ -449,7 +449,7 @@ def test_ranges_that_are_not_triples(data):
 def test_a_transaction_needs_a_proper_id():
     session = greeted()
     assert refused(session, frames.CommitTransaction(7, "", 1, ())).code == "badName"
-    assert refused(session, frames.AbortTransaction(7, "a b", 1)).code == "badName"
+    assert refused(session, frames.AbortTransaction(7, "a b", 1, ())).code == "badName"
 
 
 @pytest.mark.parametrize("length", [1, 15, 17])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from hocket.core.partition import (
@@ -25,6 +27,7 @@ from hocket.core.stages import (
     StageKey,
     StagesMoved,
     TransactionApplied,
+    by_name,
     crc_of,
 )
 from hocket.errors import Busy, TransactionConflict
@@ -32,6 +35,7 @@ from hocket.model import Participant
 from hocket.wire.entry import Kind
 from tests.core.logged import ALICE, BOB, Logged, batch, origin, recovered, state_of
 
+CAROL = b"carol".ljust(16, b".")
 PUSH = origin(handle=5)
 NAME = ("job", 7)
 MIB = 1 << 20
@@ -212,7 +216,7 @@ def test_what_is_not_durable_yet_is_not_verified():
 
 def test_what_is_being_dropped_is_not_verified():
     logged = staged(3)
-    logged.step(DropStages(NAME))
+    logged.step(DropStages(NAME, (ALICE,)))
     assert isinstance(logged.partition.stages.verify(NAME, [named(3)]), Busy)
 
 
@@ -309,21 +313,72 @@ def test_while_it_ends_nothing_more_is_staged():
 
 def test_dropped_it_is_gone_when_that_is_durable():
     logged = staged(1, 1)
-    assert logged.step(DropStages(NAME)) == []
-    assert logged.step(DropStages(NAME)) == []  # once is enough
+    assert logged.step(DropStages(NAME, (ALICE,))) == []
+    assert logged.step(DropStages(NAME, (ALICE,))) == []  # once is enough
     assert len(logged.log) == 3
     assert logged.partition.stages.bytes == 20
     assert logged.durable() == [StagesMoved(None, 0)]
     assert not logged.partition.stages
-    assert logged.step(DropStages(NAME)) == []
+    assert logged.step(DropStages(NAME, (ALICE,))) == []
 
 
 def test_what_is_staged_by_others_while_it_is_dropped_stays():
     logged = staged(1)
-    logged.step(DropStages(NAME))
+    logged.step(DropStages(NAME, (ALICE,)))
     stage(logged, 0, by=BOB)
     logged.durable()
     assert list(logged.partition.stages.producers) == [BOB]
+    assert state_of(recovered(logged.log)) == state_of(logged.partition)
+
+
+def test_the_log_keeps_the_first_entry_that_is_needed():
+    """Also while the stage that began first is being applied, and others began before it ended."""
+    logged = staged(1, 1, 1)
+    staged(1, by=BOB, logged=logged)
+    staged(1, by=CAROL, logged=logged)
+    stages = logged.partition.stages
+    seen = [stages.moved().first_index]
+    for _ in range(3):
+        following = stages.next_of(NAME, ((ALICE, 3), (BOB, 1)), 1)
+        batches = [batch(s.key.producer_id, at) for s, at in following]
+        logged.step(ApplyStaged(NAME, 3, ((ALICE, 3), (BOB, 1)), batches))
+        logged.durable()
+        seen.append(stages.moved().first_index)
+    assert seen == [1, 2, 3, 4]
+    again = recovered(logged.log, logged.snapshot()).stages
+    assert again.moved() == recovered(logged.log).stages.moved() == stages.moved()
+
+
+def test_only_what_is_named_is_dropped():
+    """A drop that comes late must not hit another attempt."""
+    logged = staged(1)
+    staged(1, by=BOB, logged=logged)
+    assert logged.step(DropStages(NAME, (CAROL,))) == []
+    assert logged.step(DropStages(("job", 8), (ALICE,))) == []  # of another number
+    assert len(logged.log) == 2
+    logged.step(DropStages(NAME, (CAROL, BOB)))
+    assert json.loads(logged.log[2].body) == {"dropped": ["job", 7, [BOB.hex()]]}
+    logged.durable()
+    assert list(logged.partition.stages.producers) == [ALICE]
+    assert state_of(recovered(logged.log)) == state_of(logged.partition)
+
+
+def test_an_entry_of_older_versions_drops_all_that_was_staged_for_it():
+    logged = staged(1)
+    staged(1, by=BOB, logged=logged)
+    stage(logged, 0, by=CAROL, number=8)
+    logged.step(DropStages(NAME, (ALICE,)))
+    logged.log[-1].body = b'{"dropped": ["job", 7]}'
+    assert list(recovered(logged.log).stages.producers) == [CAROL]
+
+
+def test_what_is_applied_ends_whatever_lower_numbers_had_staged():
+    logged = staged(1)
+    stage(logged, 0, by=BOB, number=6)
+    stage(logged, 0, by=CAROL, number=8)
+    apply(logged, (ALICE, 1))
+    logged.durable()
+    assert list(logged.partition.stages.producers) == [CAROL]
     assert state_of(recovered(logged.log)) == state_of(logged.partition)
 
 
@@ -349,9 +404,10 @@ def test_what_is_idle_and_what_is_open():
     stage(logged, 0)
     logged.now_us = 9
     stage(logged, 0, by=BOB, number=8)
+    stage(logged, 0, by=CAROL)
     stages = logged.partition.stages
     assert [each.key for each in stages.idle(9)] == [key()]
-    assert stages.names() == [NAME, ("job", 8)]
+    assert by_name(stages.producers.values()) == {NAME: (ALICE, CAROL), ("job", 8): (BOB,)}
 
 
 # --- recovery ------------------------------------------------------------------------------------
@@ -360,12 +416,12 @@ def test_what_is_idle_and_what_is_open():
 def whole_life() -> Logged:
     logged = staged(2, 1)
     staged(1, by=BOB, logged=logged)
-    logged.produce(batch(b"carol".ljust(16, b".")), PUSH)
+    logged.produce(batch(CAROL), PUSH)
     apply(logged, (ALICE, 2))
     stage(logged, 0, by=BOB, number=9)
     logged.durable()
     logged.step(ForgetApplied(3))
-    logged.step(DropStages(("job", 9)))
+    logged.step(DropStages(("job", 9), (BOB,)))
     logged.durable()
     return logged
 

@@ -39,7 +39,7 @@ from hocket.errors import (
 )
 from hocket.model import HOUR_US, Participant
 
-ALICE, BOB = b"a" * 16, b"b" * 16
+ALICE, BOB, CAROL = b"a" * 16, b"b" * 16, b"c" * 16
 NOW = 10**15
 
 
@@ -80,8 +80,8 @@ class Decided:
     def commit(self, number: int = 0, members: tuple[Member, ...] = BOTH, request: int = 1):
         return self.step(CommitAsked(asker(request), "job", number, members, self.now_us))
 
-    def abort(self, number: int = 0, request: int = 1) -> list[Effect]:
-        return self.step(AbortAsked(asker(request), "job", number, self.now_us))
+    def abort(self, number: int = 0, *by: bytes, request: int = 1) -> list[Effect]:
+        return self.step(AbortAsked(asker(request), "job", number, by or (ALICE,), self.now_us))
 
     def verify(self, effects: list[Effect]) -> list[Effect]:
         said: list[Effect] = []
@@ -211,7 +211,7 @@ def test_whoever_asks_the_same_meanwhile_waits_for_the_same():
         Answer(asker(request), None) for request in (1, 2, 4)
     ]
     assert decided.commit(request=5) == [
-        Drop(4, "job", 0), Drop(5, "job", 0), Answer(asker(5), None),
+        Drop(4, "job", 0, (ALICE,)), Drop(5, "job", 0, (ALICE,)), Answer(asker(5), None),
     ]  # fmt: skip
 
 
@@ -232,10 +232,10 @@ def test_the_same_content_again_is_done_already_and_what_was_staged_for_it_dropp
     decided.finished()
     another = (member(4, BOB, batches=1), member(5, BOB, batches=7))
     assert decided.commit(members=another) == [
-        Drop(4, "job", 0), Drop(5, "job", 0), Answer(asker(), None),
+        Drop(4, "job", 0, (BOB,)), Drop(5, "job", 0, (BOB,)), Answer(asker(), None),
     ]  # fmt: skip
     gone = (Member(None, another[0].participant), another[1])
-    assert decided.commit(members=gone) == [Drop(5, "job", 0), Answer(asker(), None)]
+    assert decided.commit(members=gone) == [Drop(5, "job", 0, (BOB,)), Answer(asker(), None)]
 
 
 def test_other_content_is_a_conflict():
@@ -252,10 +252,10 @@ def test_a_number_below_the_last_is_a_conflict():
     decided = Decided()
     decided.finished(number=3)
     assert "number 3" in the_error(decided.commit(2), TransactionConflict)
-    assert isinstance(decided.decider.refusal("job", 2), TransactionConflict)
-    assert decided.decider.refusal("job", 3) is None
-    assert decided.decider.refusal("job", 4) is None
-    assert decided.decider.refusal("other", 0) is None
+    assert isinstance(decided.decider.refusal("job", 2, ALICE), TransactionConflict)
+    assert decided.decider.refusal("job", 3, ALICE) is None
+    assert decided.decider.refusal("job", 4, ALICE) is None
+    assert decided.decider.refusal("other", 0, ALICE) is None
 
 
 @pytest.mark.parametrize(
@@ -284,12 +284,40 @@ def test_there_are_not_too_many_participants(monkeypatch):
 def test_an_abort_is_told_when_it_is_durable():
     decided = Decided()
     assert decided.abort() == []
-    assert [change["decide"] for change in decided.log] == ["abort"]
-    assert decided.durable() == [Drop(None, "job", 0), Answer(asker(), None)]
-    the_error(decided.commit(), TransactionAborted)
-    assert isinstance(decided.decider.refusal("job", 0), TransactionAborted)
-    assert decided.abort() == [Drop(None, "job", 0), Answer(asker(), None)]
-    assert decided.commit(1) != []
+    assert decided.log == [
+        {"decide": "abort", "id": "job", "number": 0, "producers": [ALICE.hex()]}
+    ]
+    dropped = [Drop(None, "job", 0, (ALICE,)), Answer(asker(), None)]
+    assert decided.durable() == dropped
+    assert decided.abort() == dropped  # again: nothing new is to be decided
+    assert len(decided.log) == 1
+
+
+def test_who_was_aborted_is_part_of_no_commit_and_its_number_can_be_used():
+    decided = Decided()
+    decided.abort()
+    the_error(decided.commit(), Busy)  # it is not said before it is durable
+    decided.durable()
+    assert "dropped" in the_error(decided.commit(), TransactionAborted)
+    the_error(decided.commit(members=(member(4, BOB), member(5))), TransactionAborted)
+    the_error(decided.commit(1), TransactionAborted)  # whatever its number
+    assert isinstance(decided.decider.refusal("job", 0, ALICE), TransactionAborted)
+    assert decided.decider.refusal("job", 0, BOB) is None
+    decided.finished(members=(member(4, BOB), member(5, BOB)))
+    assert decided.decider.dropped.of("job") == {}
+    # As many records for each topic: whose they are does not matter any more.
+    assert decided.commit()[-1] == Answer(asker(), None)
+
+
+def test_who_was_aborted_is_known_until_a_number_as_high_is_committed():
+    decided = Decided()
+    decided.abort(1, BOB)
+    decided.abort(2, CAROL)
+    decided.durable()
+    decided.finished(0)
+    assert decided.decider.dropped.of("job") == {BOB: 1, CAROL: 2}
+    decided.finished(1)
+    assert decided.decider.dropped.of("job") == {CAROL: 2}
 
 
 def test_an_abort_wins_over_what_is_not_decided():
@@ -297,27 +325,61 @@ def test_an_abort_wins_over_what_is_not_decided():
     asked = decided.commit()
     assert decided.abort(request=2) == []
     assert decided.verify(asked) == []
-    the_error(decided.abort(request=3), Busy, 3)
-    drop, told, done = decided.durable()
-    assert (drop, done) == (Drop(None, "job", 0), Answer(asker(2), None))
+    assert decided.abort(request=3) == []
+    drop, told, done, *again = decided.durable()
+    assert (drop, done) == (Drop(None, "job", 0, (ALICE,)), Answer(asker(2), None))
     the_error([told], TransactionAborted)
+    assert again == [drop, Answer(asker(3), None)]
+
+
+def test_an_abort_of_others_does_not_stop_what_is_being_committed():
+    decided = Decided()
+    asked = decided.commit()
+    assert decided.abort(0, BOB, request=2) == []
+    assert decided.verify(asked) == []
+    assert decided.abort(0, CAROL, request=3) == []  # while it is being decided too
+    assert [change["decide"] for change in decided.log] == ["abort", "commit", "abort"]
+    said = decided.durable()
+    assert [each for each in said if not isinstance(each, Apply)] == [
+        Drop(None, "job", 0, (BOB,)), Answer(asker(2), None),
+        Drop(None, "job", 0, (CAROL,)), Answer(asker(3), None),
+    ]  # fmt: skip
+    assert decided.decider.dropped.of("job") == {}  # number 0 is committed
 
 
 def test_what_is_being_committed_is_not_aborted():
     decided = Decided()
     decided.verify(decided.commit())
     the_error(decided.abort(), Busy)
-    the_error(decided.abort(1), Busy)
+    the_error(decided.abort(1), Busy)  # it names somebody who is part of it
     decided.durable()
-    the_error(decided.abort(), TransactionConflict)
-    the_error(decided.abort(1), Busy)
+    assert "is committed already" in the_error(decided.abort(), TransactionConflict)
+    assert decided.abort(1, BOB) == []
+    assert decided.durable() == [Drop(None, "job", 1, (BOB,)), Answer(asker(), None)]
     decided.step(Applied(4, "job", 0))
     decided.step(Applied(5, "job", 0))
     decided.durable()
-    assert "is committed already" in the_error(decided.abort(), TransactionConflict)
-    decided.abort(1)
-    decided.durable()
-    assert "is aborted already" in the_error(decided.abort(0), TransactionConflict)
+
+
+def test_an_abort_that_comes_late_drops_what_is_left_over():
+    decided = Decided()
+    decided.finished(1)
+    for number in (0, 1):
+        drop, told = decided.abort(number, BOB)
+        assert drop == Drop(None, "job", number, (BOB,))
+        assert "number 1 is committed already" in the_error([told], TransactionConflict)
+    assert [change.get("decide") for change in decided.log] == ["commit", None]
+
+
+@pytest.mark.parametrize(
+    ("producers", "kind"),
+    [((), OutOfRange), ((ALICE, b"short"), OutOfRange), ((ALICE, BOB, CAROL), LimitExceeded)],
+)
+def test_aborts_that_name_nobody_or_too_many_are_refused(producers, kind, monkeypatch):
+    monkeypatch.setattr(members_core, "PARTICIPANTS_MAX", 2)
+    decided = Decided()
+    the_error(decided.step(AbortAsked(asker(), "job", 0, producers, NOW)), kind)
+    assert decided.log == []
 
 
 # --- participants that ask -----------------------------------------------------------------------
@@ -325,26 +387,42 @@ def test_what_is_being_committed_is_not_aborted():
 
 def test_what_is_open_is_aborted_only_if_nobody_touches_it():
     decided = Decided()
-    assert decided.step(StageFound(4, "job", 0, idle=False)) == []
+    both = (ALICE, BOB)
+    assert decided.step(StageFound(4, "job", 0, both, idle=False)) == []
     assert decided.log == []
-    assert decided.step(StageFound(4, "job", 0, idle=True)) == []
-    assert decided.step(StageFound(5, "job", 0, idle=True)) == []  # being decided
-    assert [change["decide"] for change in decided.log] == ["abort"]
-    assert decided.durable() == [Drop(None, "job", 0)]
-    assert decided.step(StageFound(4, "job", 0, idle=False)) == [Drop(4, "job", 0)]
+    assert decided.step(StageFound(4, "job", 0, (ALICE,), idle=True)) == []
+    assert decided.step(StageFound(5, "job", 0, (ALICE,), idle=True)) == []  # being decided
+    assert [change["producers"] for change in decided.log] == [[ALICE.hex()]]
+    assert decided.durable() == [Drop(None, "job", 0, (ALICE,))]
+    gone = [Drop(4, "job", 0, (ALICE,))]
+    assert decided.step(StageFound(4, "job", 0, both, idle=False)) == gone
+    assert decided.step(StageFound(4, "job", 0, both, idle=True)) == gone
+    assert [change["producers"] for change in decided.log[1:]] == [[BOB.hex()]]
+
+
+def test_what_a_commit_names_is_not_aborted_because_it_is_idle():
+    decided = Decided()
+    asked = decided.commit()
+    found = StageFound(4, "job", 0, (ALICE, BOB), idle=True)
+    assert decided.step(found) == []
+    assert [change["producers"] for change in decided.log] == [[BOB.hex()]]
+    decided.verify(asked)
+    assert decided.step(found) == []
+    assert [change["decide"] for change in decided.log] == ["abort", "commit"]
 
 
 def test_what_is_committed_is_applied_where_it_is_not_and_dropped_where_it_is():
     decided = Decided()
     decided.committed(number=2)
-    assert decided.step(StageFound(4, "job", 2, idle=True)) == [
+    assert decided.step(StageFound(4, "job", 2, (ALICE,), idle=True)) == [
         Apply(4, "job", 2, 1, ((ALICE, 2),))
     ]
-    assert decided.step(StageFound(9, "job", 2, idle=True)) == [Drop(9, "job", 2)]
-    assert decided.step(StageFound(4, "job", 1, idle=True)) == [Drop(4, "job", 1)]
-    assert decided.step(StageFound(4, "job", 3, idle=True)) == []  # the last is not applied yet
+    for group, number in ((9, 2), (4, 1)):
+        left_over = StageFound(group, "job", number, (BOB,), idle=False)
+        assert decided.step(left_over) == [Drop(group, "job", number, (BOB,))]
+    assert decided.step(StageFound(4, "job", 3, (BOB,), idle=False)) == []
     decided.step(Applied(4, "job", 2))
-    assert decided.step(StageFound(4, "job", 2, idle=True)) == [Drop(4, "job", 2)]
+    assert decided.step(StageFound(4, "job", 2, (BOB,), idle=True)) == [Drop(4, "job", 2, (BOB,))]
 
 
 def test_answers_that_nobody_waits_for_change_nothing():
@@ -424,9 +502,9 @@ def test_ids_that_were_idle_for_long_are_forgotten():
     decided.step(Tick(later))
     decided.step(Tick(later + HOUR_US))  # once is enough
     assert decided.log[3:] == [{"forget": [["job", 0]]}]
-    assert isinstance(decided.decider.refusal("job", -1), TransactionConflict)
+    assert isinstance(decided.decider.refusal("job", -1, ALICE), TransactionConflict)
     decided.durable()
-    assert decided.decider.refusal("job", -1) is None
+    assert decided.decider.refusal("job", -1, ALICE) is None
     assert list(decided.decider.decided) == ["young"]
     assert list(decided.again().decider.decided) == ["young"]
 
@@ -488,11 +566,18 @@ def test_there_is_room_for_every_decision():
         assert len(json.dumps({"finished": [longest, 2**60]})) < decided.decider.room_for(applied)
         decided.step(applied)
         assert len(decided.log) == 1 + (n == 49)
-    abort = AbortAsked(asker(), longest, 2**60 + 1, NOW)
     decided.durable()
-    decided.step(abort)
+    producers = tuple(b"%016d" % n for n in range(1000))
+    found = StageFound(1, longest, 2**60 + 1, producers, idle=True)
+    abort = AbortAsked(asker(), longest, 2**60 + 2, (*producers, ALICE), NOW)
+    room_for_both = [decided.decider.room_for(each) for each in (found, abort)]
+    for event in (found, abort):
+        decided.step(event)
+        decided.durable()
     assert len(json.dumps(decided.log[0])) < room
-    assert len(json.dumps(decided.log[2])) < decided.decider.room_for(abort)
+    for change, most in zip(decided.log[2:], room_for_both, strict=True):
+        assert len(json.dumps(change)) < most
+    assert decided.decider.room_for(StageFound(1, longest, 0, producers, idle=False)) == 0
     assert decided.decider.room_for(Tick(NOW)) == decided.decider.room_for(Started(NOW)) == 0
     longest_forgotten = json.dumps({"forget": [[longest, 2**60]] * transactions.FORGOTTEN_AT_ONCE})
     assert len(longest_forgotten) < decided.decider.room_for(Tick(NOW + HOUR_US))
@@ -501,7 +586,8 @@ def test_there_is_room_for_every_decision():
 def a_life() -> Decided:
     decided = Decided()
     decided.finished()
-    decided.abort(1)
+    decided.abort(1, BOB)
+    decided.abort(3, CAROL)
     decided.durable()
     decided.committed(2)
     return decided
@@ -513,9 +599,10 @@ def test_it_comes_up_as_it_was_and_says_again_what_is_not_finished(snapshot_at):
     again = life.again(snapshot_at=snapshot_at)
     assert again.decider.snapshot() == life.decider.snapshot()
     assert again.step(Started(NOW + 5)) == [
-        Apply(4, "job", 2, 4, ((ALICE, 2),)),
-        Apply(5, "job", 2, 4, ((ALICE, 2),)),
+        Apply(4, "job", 2, 5, ((ALICE, 2),)),
+        Apply(5, "job", 2, 5, ((ALICE, 2),)),
     ]
+    assert again.decider.dropped.of("job") == {CAROL: 3}
     the_error(again.commit(1), TransactionConflict)
     assert again.commit(2) == []
     again.step(Applied(4, "job", 2))
@@ -532,3 +619,19 @@ def test_after_a_crash_attempts_have_other_numbers():
     assert isinstance(first, Verify)
     assert isinstance(second, Verify)
     assert second.attempt > first.attempt
+
+
+def test_what_older_versions_wrote_is_read_and_their_aborts_use_up_the_number():
+    life = Decided()
+    life.log = [{"decide": "abort", "id": "job", "number": 3, "members": []}]
+    rows = [["job", 3, False, 1, {}, []], ["done", 4, True, 2, {"topic-4": 5}, []]]
+    restored = Decided()
+    restored.decider.restore(2, {"decided": rows, "last_decision": 2})
+    for again in (life.again(), restored):
+        assert again.decider.dropped.of("job") == {}
+        assert "other content" in the_error(again.commit(3), TransactionConflict)
+        assert isinstance(again.decider.refusal("job", 2, ALICE), TransactionConflict)
+        found = StageFound(4, "job", 3, (ALICE,), idle=False)
+        assert again.step(found) == [Drop(4, "job", 3, (ALICE,))]
+    done = CommitAsked(asker(), "done", 4, (Member(None, BOTH[0].participant),), NOW)
+    assert restored.step(done) == [Answer(asker(), None)]

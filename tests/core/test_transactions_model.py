@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from hocket.core import transactions
-from hocket.core.stages import DropStages, Stages
+from hocket.core.dropped import Dropped
+from hocket.core.stages import DropStages, Stages, by_name
+from hocket.core.standing import given_up
 from hocket.core.transactions import REPEAT_US, VERIFY_US, Decider
 from tests.core.bottle import GROUPS, Bottle, walk
 
@@ -104,8 +106,11 @@ TestTransactions.settings = settings(max_examples=60, stateful_step_count=40, de
 
 
 def test_many_lives_by_chance():
-    published = sum(walk(Random(seed)).check() for seed in SEEDS)
+    lives = [walk(Random(seed)) for seed in SEEDS]
+    published = sum(life.check() for life in lives)
     assert published > len(SEEDS) / 4, "too few transactions came to their end"
+    retried = sum(life.committed_after_an_abort() for life in lives)
+    assert retried > len(SEEDS) / 40, "too few were aborted first, and committed then"
 
 
 # --- one mutant or more for each rule: the checks must be able to fail ---------------------------
@@ -159,8 +164,9 @@ def drop_what_has_waited_long(monkeypatch):
 
     def impatient(self, group, *, idle):
         if idle:
-            for name in self.partitions[group].partition.stages.names():
-                self._heard(group, self.partitions[group].step(DropStages(name)))
+            stages = self.partitions[group].partition.stages.producers.values()
+            for name, producers in by_name(stages).items():
+                self._heard(group, self.partitions[group].step(DropStages(name, producers)))
         ask(self, group, idle=idle)
 
     monkeypatch.setattr(Bottle, "ask", impatient)
@@ -170,11 +176,81 @@ def answer_an_abort_before_it_is_durable(monkeypatch):
     """Rule 2: aborted is what is decided so."""
     abort = Decider._abort
 
-    def hasty(self, transaction, number, askers, losers):
+    def hasty(self, transaction, number, producers, askers):
         answers = [transactions.Answer(origin, None) for origin in askers]
-        return [*answers, *abort(self, transaction, number, [], losers)]
+        return [*answers, *abort(self, transaction, number, producers, [])]
 
     monkeypatch.setattr(Decider, "_abort", hasty)
+
+
+def drop_by_name(monkeypatch):
+    """Rule 2: an abort is of what was staged, and touches no other attempt."""
+
+    def droppable(self, name, _producers):
+        return [s for s in self.producers.values() if s.key.name == name and not s.leaving]
+
+    monkeypatch.setattr(Stages, "droppable", droppable)
+
+
+def burn_the_number(monkeypatch):
+    """Rule 2: ... and not of its number."""
+    asked = Decider._commit_asked
+
+    def strict(self, event):
+        if event.number in self.dropped.of(event.transaction).values():
+            return [transactions.Answer(event.origin, given_up(event.transaction, event.number))]
+        return asked(self, event)
+
+    monkeypatch.setitem(Decider._handlers, transactions.CommitAsked, strict)
+
+
+def forget_at_restart_who_was_dropped(monkeypatch):
+    """Rule 2: what was aborted is part of no commit, whatever is lost and whoever crashes."""
+    started = Decider._started
+
+    def forgetful(self, event):
+        self.dropped = Dropped()
+        return started(self, event)
+
+    monkeypatch.setitem(Decider._handlers, transactions.Started, forgetful)
+
+
+def leave_out_of_snapshots_who_was_dropped(monkeypatch):
+    monkeypatch.setattr(Dropped, "snapshot", lambda self: {})
+
+
+def go_on_with_an_attempt_that_names_who_is_aborted(monkeypatch):
+    """Rule 2: an abort that comes while a commit is being verified wins."""
+    monkeypatch.setattr(transactions, "_names_one_of", lambda attempt, producers: False)
+
+
+def begin_with_who_is_being_dropped(monkeypatch):
+    """Rule 2: ... also before its decision is durable."""
+    monkeypatch.setattr(Decider, "_being_dropped", lambda self, transaction: set())
+
+
+def commit_who_was_dropped(monkeypatch):
+    """Rule 2: the stage may still be there, if the message that drops it was lost."""
+    asked = Decider._commit_asked
+
+    def trusting(self, event):
+        dropped, self.dropped = self.dropped, Dropped()
+        try:
+            return asked(self, event)
+        finally:
+            self.dropped = dropped
+
+    monkeypatch.setitem(Decider._handlers, transactions.CommitAsked, trusting)
+
+
+def leave_what_is_left_over_to_itself(monkeypatch):
+    """Rule 3: what is said is said again; a lost Drop too, when the participant asks."""
+    found = Decider._stage_found
+
+    def deaf(self, event):
+        return [e for e in found(self, event) if not isinstance(e, transactions.Drop)]
+
+    monkeypatch.setitem(Decider._handlers, transactions.StageFound, deaf)
 
 
 def forget_at_once_what_is_applied(monkeypatch):
@@ -230,6 +306,14 @@ MUTANTS = [
     take_answers_of_earlier_attempts,
     drop_what_has_waited_long,
     answer_an_abort_before_it_is_durable,
+    drop_by_name,
+    burn_the_number,
+    forget_at_restart_who_was_dropped,
+    leave_out_of_snapshots_who_was_dropped,
+    go_on_with_an_attempt_that_names_who_is_aborted,
+    begin_with_who_is_being_dropped,
+    commit_who_was_dropped,
+    leave_what_is_left_over_to_itself,
     forget_at_once_what_is_applied,
     do_not_recognise_what_is_applied,
     decide_the_next_before_the_last_is_applied,

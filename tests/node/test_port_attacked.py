@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hocket
-from hocket import frames
+from hocket import errors, frames
 from hocket.model import Start
 from tests.node.running import Speaker, running
 from tests.support import until
@@ -98,9 +98,13 @@ def test_the_ids_of_transactions_are_each_users_own(served):
         ):
             with bob.transaction("nightly", number=1) as transaction:
                 transaction.send("t", b"of bob")
-                eve.transaction("nightly", number=1).abort()
-                with eve.transaction("nightly", number=1 << 40) as other:
-                    other.send("t", b"of eve")
+                staged = transaction.prepare()
+            with pytest.raises(errors.TransactionConflict, match="nothing is staged"):
+                eve.commit_prepared("nightly", 1, staged)
+            eve.drop_prepared("nightly", 1, staged)  # she has nothing under that id
+            with eve.transaction("nightly", number=1 << 40) as other:
+                other.send("t", b"of eve")
+            bob.commit_prepared("nightly", 1, staged)
             with bob.transaction("nightly", number=2) as transaction:
                 transaction.send("t", b"of bob")
         assert ann.describe("t").partitions[0].end == 3

@@ -13,20 +13,35 @@ from collections.abc import Iterable
 import pytest
 
 from hocket.core import partition as partition_core
+from hocket.core.decisions import Answer, CommitAsked
 from hocket.core.stages import Stages
+from hocket.core.standing import given_up
 from hocket.core.transactions import Decider
 from hocket.log.checkpointer import Checkpointer
 from tests.node import simulated
-from tests.node.transacting import SECOND, Admin, Log, Stager, World, published, settle
+from tests.node.transacting import (
+    SECOND,
+    TIMEOUT_US,
+    Admin,
+    Log,
+    Stager,
+    World,
+    published,
+    settle,
+)
 from tests.support import LONG
 
 STORY = (
     ("lost attempt", 0, {"then": "vanish", "batches_each": 1, "partitions": [0]}),
-    # Long enough for all that is staged to leave memory for segment files.
+    # Long enough for all that is staged to leave memory for segment files, and for the lost attempt
+    # to be given up beside it.
     # And so much that it takes several commits of the write-ahead log to publish it.
-    ("first", 0, {"after_us": SECOND, "batches_each": 3, "record_bytes": 500}),
+    ("first", 0, {"after_us": TIMEOUT_US + SECOND, "batches_each": 3, "record_bytes": 500}),
+    ("lost again", 1, {"then": "vanish", "batches_each": 1, "partitions": [0]}),
     ("second", 1, {}),
     ("third", 2, {"then": "abort", "partitions": [0, 1]}),
+    # The same number again, while what was aborted is perhaps still being dropped.
+    ("third again", 2, {"partitions": [1, 2]}),
 )
 
 
@@ -81,7 +96,7 @@ def check(
     known |= {v for stager in stagers for values in stager.records.values() for v in values}
     assert not {v for values in records.values() for v in values} - known
     for values in records.values():
-        order = [v.split(b"/")[0] for v in values if v.startswith((b"first", b"second"))]
+        order = [v.split(b"/")[0] for v in values if v.startswith((b"first", b"second", b"third"))]
         assert order == sorted(order), "transactions of one id are published in their order"
     return outcomes
 
@@ -96,7 +111,7 @@ def test_the_points_are_those_that_a_transaction_has():
         "node gets AbortTransaction",
         "client gets ProducerOpened", "client gets PushAcked", "client gets Done",
         "decider hears CommitAsked", "decider hears Verified", "decider hears Applied",
-        "decider hears AbortAsked",
+        "decider hears AbortAsked", "decider hears StageFound",
         "decider says Verify", "decider says AppendDecision", "decider says Apply",
         "decider says Drop", "decider says Forget", "decider says Answer",
         "disk: write wal", "disk: sync wal", "disk: write groups", "disk: sync groups",
@@ -106,6 +121,7 @@ def test_the_points_are_those_that_a_transaction_has():
     assert sum(group.disk_reads for group in world.node._parts.log._groups.values()) > 0
 
 
+@pytest.mark.timeout(900)
 def test_the_power_may_fail_at_every_point():
     table: dict[str, Counter[str]] = {}
     for number, point in enumerate(POINTS):
@@ -156,6 +172,24 @@ def forget_how_far_a_roll_forward_had_come(monkeypatch):
     monkeypatch.setattr(Stages, "recognises", lambda self, batch: False)
 
 
+def drop_what_others_have_staged_for_it(monkeypatch):
+    def droppable(self, name, _producers):
+        return [s for s in self.producers.values() if s.key.name == name and not s.leaving]
+
+    monkeypatch.setattr(Stages, "droppable", droppable)
+
+
+def use_up_the_number_that_was_aborted(monkeypatch):
+    asked = Decider._commit_asked
+
+    def strict(self, event):
+        if event.number in self.dropped.of(event.transaction).values():
+            return [Answer(event.origin, given_up(event.transaction, event.number))]
+        return asked(self, event)
+
+    monkeypatch.setitem(Decider._handlers, CommitAsked, strict)
+
+
 def forget_what_is_staged_in_snapshots(monkeypatch):
     empty = {"stages": [], "applied": [], "forgotten": 0}
     monkeypatch.setattr(Stages, "snapshot", lambda self: empty)
@@ -164,6 +198,8 @@ def forget_what_is_staged_in_snapshots(monkeypatch):
 MUTANTS = {  # and where to begin to look
     acknowledge_a_stage_before_it_is_durable: "node gets Push",
     answer_before_it_is_applied: "decider hears CommitAsked",
+    drop_what_others_have_staged_for_it: "decider says Drop",
+    use_up_the_number_that_was_aborted: "decider says Drop",
     forget_how_far_a_roll_forward_had_come: "decider says Apply",
     forget_what_is_staged_in_snapshots: "decider hears CommitAsked",
 }

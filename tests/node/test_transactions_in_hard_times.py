@@ -12,6 +12,7 @@ from hocket.errors import StorageFull
 from hocket.log.store import LogStore
 from hocket.model import Participant, TopicConfig
 from hocket.node.settings import NodeSettings
+from hocket.node.transacting import LEFT_OVER_US
 from hocket.wire import batch as batches
 from hocket.wire.entry import unpack_header
 from tests.node.simulated import SECOND
@@ -64,6 +65,11 @@ class Transacting(Asker):
             frames.CommitTransaction, transaction="job", number=number, participants=named
         )
 
+    def abort(self, *producers: bytes, number: int = 0) -> frames.Frame:
+        return self.answer(
+            frames.AbortTransaction, transaction="job", number=number, producers=producers
+        )
+
     def end_of(self, topic: str) -> int:
         described = self.answer(frames.DescribeTopic, topic=topic)
         assert isinstance(described, frames.Topics)
@@ -92,20 +98,30 @@ def stages_of(world: World) -> list:
     return [stage for stages in world.stages() for stage in stages.producers.values()]
 
 
+class Patient(World):
+    """A stage is idle after a day, as by default."""
+
+    def node_settings(self) -> NodeSettings:
+        default = NodeSettings().transaction_timeout_us
+        return replace(super().node_settings(), transaction_timeout_us=default)
+
+
 # --- vanished clients ----------------------------------------------------------------------------
 
 
 def test_what_nobody_touches_is_aborted_by_the_decider_once_its_producer_is_gone(world, client):
-    client.staged("t", 10, 10)
+    named = client.staged("t", 10, 10)
     world.run(3 * TIMEOUT_US)
     assert len(stages_of(world)) == 1  # its producer is connected
     other = Transacting(world)
     world.network.cut(client.connection)
     world.until(lambda: not stages_of(world), 10, "it is dropped")
-    assert code_of(other.open("t")) == "transactionAborted"
-    assert code_of(other.commit()) == "transactionAborted"
-    assert isinstance(other.open("t", 1), frames.ProducerOpened)
+    assert code_of(other.open("t")) == "transactionAborted"  # it is the same producer
+    assert code_of(other.commit(named)) == "transactionAborted"
     assert other.end_of("t") == 0
+    again = other.staged("t", 10, 10, by=b"q" * 16)  # another one, under the same number
+    assert isinstance(other.commit(again), frames.Done)
+    assert other.end_of("t") == 2
 
 
 def test_what_is_touched_now_and_then_stays(world, client):
@@ -127,6 +143,81 @@ def test_a_restart_is_no_reason_to_drop_anything(world, client):
     world.run(TIMEOUT_US // 2)
     assert len(stages_of(world)) == 1
     assert isinstance(Transacting(world).commit(named), frames.Done)
+
+
+def test_only_the_producers_that_are_idle_are_aborted(world, client):
+    """A part that came early waits for one that comes late, for as long as it is told to."""
+    early = client.staged("t", 10)
+    world.network.cut(client.connection)
+    world.run(TIMEOUT_US * 2 // 3)
+    late = Transacting(world)
+    named = late.staged("t", 10, by=b"q" * 16)
+    world.network.cut(late.connection)
+    world.until(lambda: len(stages_of(world)) == 1, 10, "the early one is dropped")
+    other = Transacting(world)
+    assert code_of(other.commit(early, named)) == "transactionAborted"
+    assert isinstance(other.commit(named), frames.Done)
+    assert other.end_of("t") == 1
+
+
+def test_what_is_left_over_of_a_committed_number_is_dropped_long_before_it_is_idle():
+    world = Patient("left over")
+    client = Transacting(world)
+    client.topic("t")
+    client.topic("elsewhere")
+    client.staged("elsewhere", 10, by=b"q" * 16)
+    client.staged("elsewhere", 10, number=1, by=b"r" * 16)
+    named = client.staged("t", 10)
+    assert isinstance(client.commit(named), frames.Done)
+    world.run(3 * LEFT_OVER_US)
+    assert len(stages_of(world)) == 2  # they are connected, and may yet find out for themselves
+    world.network.cut(client.connection)
+    world.until(lambda: len(stages_of(world)) == 1, 200, "it is dropped")
+    assert stages_of(world)[0].key.number == 1
+
+
+def test_who_was_aborted_stays_so_after_a_restart(world, client):
+    named = client.staged("t", 10)
+    again = client.staged("t", 10, by=b"q" * 16)
+    assert isinstance(client.abort(ID), frames.Done)
+    for _ in range(2):  # the second time perhaps from a snapshot
+        world.crash()
+        world.start_node()
+        client = Transacting(world)
+        assert code_of(client.commit(named)) == "transactionAborted"
+        assert code_of(client.open("t")) == "transactionAborted"
+        assert [stage.key.producer_id for stage in stages_of(world)] == [b"q" * 16]
+        world.run(2 * SECOND)
+    assert isinstance(client.commit(again), frames.Done)
+    assert client.end_of("t") == 1
+
+
+def test_an_abort_names_producers(world, client):
+    named = client.staged("t", 10)
+    assert code_of(client.abort()) == "outOfRange"
+    assert code_of(client.abort(b"short")) == "outOfRange"
+    assert isinstance(client.abort(b"q" * 16), frames.Done)  # who has staged nothing
+    assert isinstance(client.commit(named), frames.Done)
+    assert code_of(client.abort(ID)) == "transactionConflict"
+
+
+def test_a_drop_that_meets_a_full_disk_is_made_up_for(world, client):
+    client.staged("t", 10)
+    admit = LogStore.admit
+
+    def refuse(self, group, size, *, reserved=False):
+        if group and reserved:
+            raise StorageFull("no room")
+        admit(self, group, size, reserved=reserved)
+
+    LogStore.admit = refuse  # type: ignore[method-assign]
+    try:
+        assert isinstance(client.abort(ID), frames.Done)
+        assert len(stages_of(world)) == 1
+    finally:
+        LogStore.admit = admit  # type: ignore[method-assign]
+    world.network.cut(client.connection)
+    world.until(lambda: not stages_of(world), 10, "it is dropped")
 
 
 # --- retention -----------------------------------------------------------------------------------
@@ -276,7 +367,7 @@ def test_limits_are_told_and_change_nothing():
     assert isinstance(client.stage(large), frames.PushAcked)
     assert code_of(client.stage(client.entry(1, bytes(100)))) == "limitExceeded"
     assert isinstance(client.stage(large), frames.PushAcked)  # it is here already
-    client.answer(frames.AbortTransaction, transaction="job", number=0)
+    client.abort(ID)
     client.open("t", 1)
     for sequence in range(3):
         assert isinstance(client.stage(client.entry(sequence, b"x")), frames.PushAcked)

@@ -125,7 +125,7 @@ class World(simulated.World):
         """Nothing is staged, and nothing decided is unfinished."""
         assert self.node is not None
         decider = self.node._transacting._decider
-        return not any(self.stages()) and not decider._unfinished
+        return not any(self.stages()) and not decider._unfinished and not decider._aborts
 
 
 class _Watched:
@@ -289,6 +289,7 @@ class Stager(simulated.Client):
                 self._decided,
                 transaction=self.transaction,
                 number=self.number,
+                producers=(self.producer_id,),
             )
 
     def _decided(self, answer: frames.Frame) -> None:

@@ -59,10 +59,10 @@ def _values(name: str, hint: Any, field: Any) -> st.SearchStrategy[Any]:
         return st.none() | _integers(_type_of(field.schema.fields["some"]))
     if typing.get_origin(hint) is tuple:
         item: Any = arguments[0]
-        items = (
+        items: st.SearchStrategy[Any] = (
             _structs(typing.cast(type, item))
             if dataclasses.is_dataclass(item)
-            else st.text(max_size=20)
+            else {str: st.text(max_size=20), bytes: st.binary(max_size=20)}[item]
         )
         return st.lists(items, max_size=3).map(tuple)
     if hint is bytes:

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.errors import MessageTooLarge, OutOfRange, WrongType
-from hocket.wire.arrow import arrow_schema, encode_from_arrow
+from hocket.errors import CorruptData, MessageTooLarge, OutOfRange, WrongType
+from hocket.wire.arrow import REPEATED_ROWS_MAX, arrow_schema
 from hocket.wire.batch import encode, parse
+from hocket.wire.from_arrow import checked_rows, encode_from_arrow
 from tests.wire.batches import (
     CODECS,
     PRODUCER,
@@ -69,6 +70,56 @@ def test_the_types_are_those_of_sparks_kafka_source() -> None:
     assert parse(entry).to_arrow("orders", 0, headers=True).schema.equals(pa.schema(fields))
     bare = parse(encode([b"no keys, no headers"], timestamps=0))
     assert bare.to_arrow("orders", 0, headers=True).schema.equals(pa.schema(fields))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("offset",),
+        ("value", "offset", "key"),
+        ("headers", "timestamp"),
+        ("headers", "timestamp", "offset", "partition", "topic", "value", "key"),
+    ],
+)
+@pytest.mark.parametrize("codec", CODECS)
+def test_only_the_columns_that_are_named_in_this_order(names: tuple[str, ...], codec: str) -> None:
+    batch = parse(entry_with_everything(codec))
+    whole = batch.to_arrow("orders", 3, headers=True)
+    table = batch.to_arrow("orders", 3, skip=1, columns=names)
+    assert table.schema.equals(whole.select(names).schema)
+    assert table.schema.equals(arrow_schema(columns=names))
+    assert table.to_pylist() == whole.select(names).to_pylist()[1:]
+
+
+def test_what_is_not_stored_in_a_batch_is_made_without_opening_it() -> None:
+    entry = entry_with_everything("zstd")
+    body = body_of(entry)
+    batch = parse(sealed(entry, body[:-8] + bytes(8)))  # the compressed columns are damaged
+    table = batch.to_arrow("orders", 3, columns=["topic", "partition", "offset"])
+    assert table.to_pylist()[2] == {"topic": "orders", "partition": 3, "offset": 2}
+    with pytest.raises(CorruptData):
+        batch.to_arrow("orders", 3, columns=["value"])
+
+
+@pytest.mark.parametrize("names", [(), ("value", "size"), ("value", "key", "value"), "value"])
+def test_columns_that_there_are_not(names: Any) -> None:
+    batch = parse(entry_with_everything())
+    for call in (
+        lambda: batch.to_arrow("t", 0, columns=names),
+        lambda: arrow_schema(columns=names),
+    ):
+        with pytest.raises(OutOfRange, match=r"columns must be some of key, value, topic, .*; got"):
+            call()
+
+
+@pytest.mark.parametrize("count", [REPEATED_ROWS_MAX, REPEATED_ROWS_MAX + 1])
+def test_topic_and_partition_of_many_rows(count: int) -> None:
+    batch = parse(encode([b""] * count, timestamps=0))
+    for topic, partition in (("orders", 3), ("others", 4)):
+        table = batch.to_arrow(topic, partition, columns=["partition", "topic"])
+        table.validate(full=True)
+        assert table["topic"].to_pylist() == [topic] * count
+        assert table["partition"].to_pylist() == [partition] * count
 
 
 def addresses(array: pa.Array) -> list[int]:
@@ -181,6 +232,28 @@ def test_all_null_keys_and_headers_are_none_at_all() -> None:
     assert encode_from_arrow(empty, timestamp=0) == encode([b"a"], timestamps=0)
 
 
+@given(rows=records)
+def test_rows_that_were_checked_make_the_same_bytes(rows: list[Any]) -> None:
+    values, keys, headers, stamps = map(list, zip(*rows, strict=True))
+    table = rows_of(
+        headers=pa.array([pairs_of(each) for each in headers], HEADERS),
+        timestamp=pa.array(stamps, pa.int64()),
+        key=pa.array(keys, pa.large_binary()),
+        value=pa.array(values, pa.binary_view()),
+    )
+    checked, hashes = checked_rows(table)
+    assert encode_from_arrow(checked, key_hashes=hashes) == encode_from_arrow(table)
+    middle = len(rows) // 2
+    assert encode_from_arrow(checked[middle:], key_hashes=hashes[middle:]) == encode(
+        values[middle:], timestamps=stamps[middle:], keys=keys[middle:], headers=headers[middle:]
+    )
+
+
+def test_rows_without_keys_have_no_hashes() -> None:
+    _, hashes = checked_rows(rows_of(value=pa.array([b"a"])))
+    assert hashes is None
+
+
 def test_what_was_read_can_be_written_again() -> None:
     batch = parse(entry_with_everything("zstd"))
     table = batch.to_arrow("orders", 0, headers=True)
@@ -259,8 +332,12 @@ PAIR = HEADERS.value_type
 def test_mistakes_are_named(
     columns: dict[str, pa.Array], error: type[Exception], words: str
 ) -> None:
+    table = rows_of(**columns)
     with pytest.raises(error, match=words):
-        encode_from_arrow(rows_of(**columns), timestamp=0)
+        encode_from_arrow(table, timestamp=0)
+    if table.num_rows or not columns:  # of no rows nothing is wrong until they are encoded
+        with pytest.raises(error, match=words):
+            checked_rows(table)
 
 
 def test_a_timestamp_is_needed_from_somewhere() -> None:

@@ -6,7 +6,7 @@ Both clients make the same calls; they differ only in how they wait for the answ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -60,6 +60,17 @@ class Call(Generic[T]):
                 f"{type(answer).__name__} came in answer to {type(self.frame).__name__}"
             )
         return self.result(answer)
+
+
+def outcomes(calls: Sequence[Call[T]], answers: Sequence[Frame | HocketError]) -> list[T]:
+    """What the answers mean; raises the first error among them."""
+    found: list[T] = []
+    for call, answer in zip(calls, answers, strict=True):
+        outcome = call.outcome(answer)
+        if isinstance(outcome, HocketError):
+            raise outcome
+        found.append(outcome)
+    return found
 
 
 def _nothing(_answer: object) -> None:
@@ -163,6 +174,19 @@ def seek(topic: str, index: str, to: StartLike, partition: int | None) -> Call[l
         lambda answer: unpacked(answer.offsets),
         frames.Offsets,
     )
+
+
+def seek_each(
+    topic: str, index: str, places: Mapping[int, StartLike], partition: int | None
+) -> dict[int, Call[int]]:
+    """One call for each partition."""
+    if partition is not None:
+        raise WrongType("the partitions are named with their offsets; leave partition= out")
+    calls = {}
+    for number, place in places.items():
+        call = seek(topic, index, place, _check_int(number, "a partition", 0, PARTITIONS_MAX - 1))
+        calls[number] = Call(call.frame, lambda answer: unpacked(answer.offsets)[0], call.expects)
+    return calls
 
 
 def delete_index(topic: str, index: str) -> Call[None]:

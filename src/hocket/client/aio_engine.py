@@ -11,11 +11,11 @@ from random import Random
 from typing import TypeVar
 
 from hocket.client import late
-from hocket.client.admin import Call
+from hocket.client.admin import Call, outcomes
 from hocket.client.link import Connector, Link
-from hocket.client.session import Session
+from hocket.client.session import Request, Session
 from hocket.client.timers import SystemClock, Timers
-from hocket.client.waiters import Reply, Waiters, check_timeout
+from hocket.client.waiters import Deadline, Reply, Waiters, check_timeout
 from hocket.errors import HocketError
 from hocket.frames import Frame
 
@@ -151,20 +151,32 @@ class AioEngine:
 
     async def call(self, call: Call[T], timeout: float | None) -> T:
         """Ask, and wait for the answer."""
-        timeout = check_timeout(timeout)
-        session = self.session
-        reply: Reply[Frame | HocketError] = Reply()
-        request = session.request(call.frame, reply.put, repeatable=not call.changes)
-        try:
-            answer = await self.wait_for_reply(
-                reply, timeout, lambda: late.unanswered(session, request, call.changes, timeout)
-            )
-        finally:
-            session.cancel(request)
-        outcome = call.outcome(answer)
-        if isinstance(outcome, HocketError):
-            raise outcome
+        (outcome,) = await self.call_all([call], timeout)
         return outcome
+
+    async def call_all(self, calls: Sequence[Call[T]], timeout: float | None) -> list[T]:
+        """Ask all of it at once, and wait for every answer; then raise the first error."""
+        timeout = check_timeout(timeout)
+        deadline = Deadline(timeout)
+        session = self.session
+        asked: list[tuple[Request, Reply[Frame | HocketError]]] = []
+        try:
+            for call in calls:
+                reply: Reply[Frame | HocketError] = Reply()
+                request = session.request(call.frame, reply.put, repeatable=not call.changes)
+                asked.append((request, reply))
+            answers = [
+                await self.wait_for_reply(
+                    reply,
+                    deadline.left(),
+                    partial(late.unanswered, session, request, call.changes, timeout),
+                )
+                for call, (request, reply) in zip(calls, asked, strict=True)
+            ]
+        finally:
+            for request, _ in asked:
+                session.cancel(request)
+        return outcomes(calls, answers)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hocket.client import late
 from hocket.client.aio_engine import AioEngine
+from hocket.client.arrow_rows import arrow_portions
 from hocket.client.lane import Outcome, Outgoing, Positions
-from hocket.client.many import Portion, arrow_portions, list_portions
+from hocket.client.many import Portion, list_portions
 from hocket.client.producer_core import ProducerCore
 from hocket.client.publish_core import Publications
 from hocket.client.pusher import ProducerOptions
@@ -112,12 +113,15 @@ class AsyncProducer:
         """Many messages at once; if one is wrong, it is named and none is taken."""
         await self._send_portions(list_portions(self._core, values, keys, headers))
 
-    async def send_arrow(self, record_batch: pyarrow.RecordBatch) -> None:
+    async def send_arrow(
+        self, record_batch: pyarrow.RecordBatch, partition: int | None = None
+    ) -> None:
         """The rows of an Arrow batch: `value`, and if there are any `key`, `timestamp`, `headers`.
 
-        Without keys all of it goes to one partition.
+        Keys spread them over the partitions, and rows without one stay together; `partition` puts
+        all of them there. They are checked first: if one is wrong, it is named and none is taken.
         """
-        await self._send_portions(arrow_portions(self._core, record_batch))
+        await self._send_portions(arrow_portions(self._core, record_batch, partition))
 
     async def _send_portions(self, portions: Sequence[Portion]) -> None:
         deadline = Deadline(self._send_timeout)

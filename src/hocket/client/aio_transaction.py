@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from hocket import frames
@@ -12,11 +12,17 @@ from hocket.client.aio_engine import AioEngine
 from hocket.client.aio_producer import AsyncProducer
 from hocket.client.pusher import ProducerOptions
 from hocket.client.session import closed
-from hocket.client.staging_core import Deciding, StagingCore, participants_of
+from hocket.client.staging_core import (
+    Deciding,
+    StagingCore,
+    abort_of,
+    participants_of,
+    producers_of,
+)
 from hocket.client.transaction import ABORT_SECONDS
 from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
 from hocket.errors import HocketError, TransactionConflict
-from hocket.model import check_name
+from hocket.model import Participant, check_name
 
 if TYPE_CHECKING:
     from typing import Self
@@ -60,6 +66,7 @@ class AsyncTransaction:
         self.number = number
         self.committed = False
         self.aborted = False
+        self.prepared: tuple[Participant, ...] | None = None  # what `prepare` has returned
         self._client = client
         self._engine = engine
         self._options = options
@@ -70,13 +77,15 @@ class AsyncTransaction:
 
     def __repr__(self) -> str:
         state = "committed" if self.committed else "aborted" if self.aborted else "open"
+        if self.prepared is not None:
+            state = "prepared"
         return f"<AsyncTransaction {self.id!r} number {self.number}, {state}>"
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_error: object) -> None:
-        if self.committed or self.aborted:
+        if self._is_over:
             return
         if kind is not None:
             await self._give_up()
@@ -112,9 +121,11 @@ class AsyncTransaction:
         """Many messages at once; if one is wrong, it is named and none is taken."""
         await (await self._producer(topic)).send_many(values, keys, headers)
 
-    async def send_arrow(self, topic: str, record_batch: pyarrow.RecordBatch) -> None:
+    async def send_arrow(
+        self, topic: str, record_batch: pyarrow.RecordBatch, partition: int | None = None
+    ) -> None:
         """The rows of an Arrow batch; see `Producer.send_arrow`."""
-        await (await self._producer(topic)).send_arrow(record_batch)
+        await (await self._producer(topic)).send_arrow(record_batch, partition)
 
     async def _producer(self, topic: str) -> AsyncStagingProducer:
         producer = self._producers.get(topic)
@@ -132,6 +143,10 @@ class AsyncTransaction:
                     self._producers[topic] = producer
         return producer
 
+    @property
+    def _is_over(self) -> bool:
+        return self.committed or self.aborted or self.prepared is not None
+
     def _check_open(self) -> None:
         if self._ending:
             raise closed("the transaction")
@@ -142,10 +157,32 @@ class AsyncTransaction:
         """Publish all of it; when this returns, all of it can be read. See `Transaction.commit`."""
         if self.committed:
             return
-        if self.aborted:
+        if self._is_over:
             raise closed("the transaction")
         deadline = Deadline(check_timeout(timeout))
         cores = await self._stop_taking()
+        await self._wait_until_staged(cores, deadline, timeout)
+        commit = frames.CommitTransaction(0, self.id, self.number, participants_of(cores))
+        await decide(self._engine, commit, deadline.left(), "commit")
+        self.committed = True
+        self._end(cores)
+
+    async def prepare(self, timeout: float | None = DEFAULT_TIMEOUT) -> tuple[Participant, ...]:
+        """Have all of it staged, and let go of it undecided. See `Transaction.prepare`."""
+        if self.prepared is not None:
+            return self.prepared
+        if self._is_over:
+            raise closed("the transaction")
+        deadline = Deadline(check_timeout(timeout))
+        cores = await self._stop_taking()
+        await self._wait_until_staged(cores, deadline, timeout)
+        self.prepared = participants_of(cores)
+        self._end(cores)
+        return self.prepared
+
+    async def _wait_until_staged(
+        self, cores: list[StagingCore], deadline: Deadline, timeout: float | None
+    ) -> None:
         for core in cores:
             await self._engine.wait_for(
                 lambda core=core: core.is_staged() or None,  # type: ignore[misc]
@@ -153,28 +190,28 @@ class AsyncTransaction:
                 deadline.left(),
                 lambda core=core: late.undelivered(core, timeout),  # type: ignore[misc]
             )
-        named = participants_of(cores)
-        await self._decide(
-            frames.CommitTransaction(0, self.id, self.number, named), deadline.left(), "commit"
-        )
-        self.committed = True
-        self._end(cores)
 
     async def abort(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Drop all of it. Raises TransactionConflict if it is committed already."""
+        """Drop all of it. Raises TransactionConflict if it is committed already.
+
+        Only what was sent here is dropped; the id and number can be used again.
+        """
         if self.aborted:
             return
         if self.committed:
             raise TransactionConflict(f"{self!r} cannot be aborted any more")
+        if self._is_over:
+            raise closed("the transaction")
         timeout = check_timeout(timeout)
-        self._end(await self._stop_taking())
-        await self._decide(frames.AbortTransaction(0, self.id, self.number), timeout, "abort")
+        cores = await self._stop_taking()
+        self._end(cores)
+        await drop(self._engine, (self.id, self.number), producers_of(cores), timeout)
         self.aborted = True
 
     async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Let go: abort it if anything was sent and it is not committed."""
+        """Let go: abort it if anything was sent and it is neither committed nor prepared."""
         try:
-            if self._producers and not self.committed:
+            if self._producers and not self._is_over:
                 await self.abort(timeout)
         except TransactionConflict:  # a commit of it that somebody gave up waiting for has won
             return
@@ -201,18 +238,28 @@ class AsyncTransaction:
         except HocketError:
             return
 
-    async def _decide(
-        self,
-        frame: frames.CommitTransaction | frames.AbortTransaction,
-        timeout: float | None,
-        what: str,
-    ) -> None:
-        deciding = Deciding(self._engine.session, frame)
-        try:
-            answer = await self._engine.wait_for_reply(
-                deciding.reply, timeout, lambda: late.undecided(what, deciding.refusal, timeout)
-            )
-        finally:
-            deciding.cancel()
-        if isinstance(answer, HocketError):
-            raise answer
+
+async def decide(
+    engine: AioEngine,
+    frame: frames.CommitTransaction | frames.AbortTransaction,
+    timeout: float | None,
+    what: str,
+) -> None:
+    deciding = Deciding(engine.session, frame)
+    try:
+        answer = await engine.wait_for_reply(
+            deciding.reply, timeout, lambda: late.undecided(what, deciding.refusal, timeout)
+        )
+    finally:
+        deciding.cancel()
+    if isinstance(answer, HocketError):
+        raise answer
+
+
+async def drop(
+    engine: AioEngine, name: tuple[str, int], producers: Iterable[bytes], timeout: float | None
+) -> None:
+    """What these have staged for it; if there are none, there is nothing to ask for."""
+    frame = abort_of(*name, producers)
+    if frame is not None:
+        await decide(engine, frame, timeout, "abort")

@@ -17,15 +17,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import TypeVar
 
 from hocket.client import late
-from hocket.client.admin import Call
+from hocket.client.admin import Call, outcomes
 from hocket.client.link import Connector, Link
-from hocket.client.session import Session, closed
+from hocket.client.session import Request, Session, closed
 from hocket.client.timers import SystemClock, Timers
-from hocket.client.waiters import Reply, Waiters, check_timeout
+from hocket.client.waiters import Deadline, Reply, Waiters, check_timeout
 from hocket.errors import HocketError
 from hocket.frames import Frame
 
@@ -218,21 +219,31 @@ class Engine:
 
     def call(self, call: Call[T], timeout: float | None) -> T:
         """Ask, and wait for the answer."""
+        (outcome,) = self.call_all([call], timeout)
+        return outcome
+
+    def call_all(self, calls: Sequence[Call[T]], timeout: float | None) -> list[T]:
+        """Ask all of it at once, and wait for every answer; then raise the first error."""
         timeout = check_timeout(timeout)
-        reply: Reply[Frame | HocketError] = Reply()
-        with self as session, self.lock:
-            request = session.request(call.frame, reply.put, repeatable=not call.changes)
+        deadline = Deadline(timeout)
+        asked: list[tuple[Request, Reply[Frame | HocketError]]] = []
         try:
-            answer = self.wait_for_reply(
-                reply,
-                timeout,
-                lambda: late.unanswered(self.session, request, call.changes, timeout),
-            )
+            with self as session, self.lock:
+                for call in calls:
+                    reply: Reply[Frame | HocketError] = Reply()
+                    request = session.request(call.frame, reply.put, repeatable=not call.changes)
+                    asked.append((request, reply))
+            answers = [
+                self.wait_for_reply(
+                    reply,
+                    deadline.left(),
+                    partial(late.unanswered, self.session, request, call.changes, timeout),
+                )
+                for call, (request, reply) in zip(calls, asked, strict=True)
+            ]
         except BaseException:
             with self as session, self.lock:
-                session.cancel(request)
+                for request, _ in asked:
+                    session.cancel(request)
             raise
-        outcome = call.outcome(answer)
-        if isinstance(outcome, HocketError):
-            raise outcome
-        return outcome
+        return outcomes(calls, answers)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from xxhash import xxh3_64_intdigest
 
-from hocket.client.lane import Lane, Stamp
+from hocket.client.arrow_rows import ArrowPortion
+from hocket.client.lane import Lane
 from hocket.client.producer_core import ProducerCore
 from hocket.client.records import (
     RECORD_BYTES,
@@ -19,11 +20,8 @@ from hocket.client.records import (
     checked_values,
     headers_size,
 )
-from hocket.errors import MessageTooLarge, WrongType
-from hocket.wire.arrow import encode_from_arrow
 
 if TYPE_CHECKING:
-    import pyarrow  # type: ignore[import-untyped]
     from typing_extensions import Buffer
 
     from hocket.client.records import Headers
@@ -46,30 +44,6 @@ class ListPortion:
         """Hand over records from `start` on; where that ended, or None while there is no room."""
         end = core.offer_many(self._lane, self._records, self._ends, start)
         return end if end > start else None
-
-
-class ArrowPortion:
-    """Rows for one partition, to be encoded when it is their turn."""
-
-    __slots__ = ("_lane", "_rows", "count")
-
-    def __init__(self, lane: Lane | None, rows: pyarrow.RecordBatch) -> None:
-        self._lane = lane
-        self._rows = rows
-        self.count: int = rows.num_rows
-
-    def offer(self, core: ProducerCore, _start: int) -> int | None:
-        def encoded(stamp: Stamp) -> bytes:
-            return encode_from_arrow(
-                self._rows,
-                timestamp=core.session.clock.now_us(),
-                codec=core.options.codec,
-                producer_id=stamp.producer_id,
-                epoch=stamp.epoch,
-                sequence=stamp.sequence,
-            )
-
-        return self.count if core.offer_entry(self._lane, encoded, self.count) else None
 
 
 Portion = ListPortion | ArrowPortion
@@ -128,44 +102,3 @@ def _size(record: Record) -> int:
     if headers is not None:
         size += headers_size(headers)
     return size
-
-
-def arrow_portions(core: ProducerCore, rows: pyarrow.RecordBatch) -> list[ArrowPortion]:
-    core.check_usable()
-    if not hasattr(rows, "num_rows") or not hasattr(rows, "schema"):
-        raise WrongType(f"send_arrow takes a pyarrow.RecordBatch, not {type(rows).__name__}")
-    if not rows.num_rows:
-        return []
-    keys = rows.schema.get_field_index("key")
-    if keys < 0 or len(core.lanes) == 1:
-        return _small_enough(core, None, rows)
-    if any(rows.column(at).null_count for at in range(rows.num_columns) if at != keys):
-        encode_from_arrow(rows, timestamp=0)  # says which null is wrong, before any row is taken
-    partitions: dict[Lane | None, list[int]] = {}
-    lanes = core.lanes
-    for row, key in enumerate(rows.column(keys).to_pylist()):
-        data = key.encode() if isinstance(key, str) else key
-        lane = None if data is None else lanes[xxh3_64_intdigest(data) % len(lanes)]
-        partitions.setdefault(lane, []).append(row)
-    return [
-        portion
-        for lane, numbers in partitions.items()
-        for portion in _small_enough(core, lane, rows.take(numbers))
-    ]
-
-
-def _small_enough(
-    core: ProducerCore, lane: Lane | None, rows: pyarrow.RecordBatch
-) -> list[ArrowPortion]:
-    if rows.nbytes <= core.entry_bytes_max // 2:  # with room for hashes and offsets
-        return [ArrowPortion(lane, rows)]
-    if rows.num_rows == 1:
-        raise MessageTooLarge(
-            f"a row of {rows.nbytes} bytes is more than the {core.entry_bytes_max // 2} that this "
-            "broker takes"
-        )
-    middle = rows.num_rows // 2
-    return [
-        *_small_enough(core, lane, rows.slice(0, middle)),
-        *_small_enough(core, lane, rows.slice(middle)),
-    ]

@@ -186,15 +186,23 @@ class MessageBatch:
     def timestamps(self) -> list[int]:
         return self._batch.timestamps(self._first, self._last)
 
-    def to_arrow(self, headers: bool = False) -> pyarrow.RecordBatch:
-        """A record batch with the columns of Spark's Kafka source; values are not copied."""
-        found = self._batch.to_arrow(
-            self.topic, self._place.partition, skip=self._first, headers=headers
-        )
-        return found.slice(0, self.count)
+    def to_arrow(
+        self, headers: bool = False, columns: Iterable[str] | None = None
+    ) -> pyarrow.RecordBatch:
+        """A record batch with the columns of Spark's Kafka source; values are not copied.
 
-    def to_pandas(self, headers: bool = False) -> pandas.DataFrame:
-        return self.to_arrow(headers).to_pandas()
+        `columns` names those that are wanted, in this order: of key, value, topic, partition,
+        offset, timestamp and headers. The others are not made.
+        """
+        found = self._batch.to_arrow(
+            self.topic, self._place.partition, skip=self._first, headers=headers, columns=columns
+        )
+        return found.slice(0, self.count) if found.num_rows != self.count else found
+
+    def to_pandas(
+        self, headers: bool = False, columns: Iterable[str] | None = None
+    ) -> pandas.DataFrame:
+        return self.to_arrow(headers, columns).to_pandas()
 
     def ack(self) -> Any:
         """All of it, and what came before it in its partition."""

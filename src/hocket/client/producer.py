@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 from xxhash import xxh3_64_intdigest
 
 from hocket.client import late
+from hocket.client.arrow_rows import arrow_portions
 from hocket.client.engine import Engine
 from hocket.client.lane import Lane, Outcome, Outgoing, Positions
-from hocket.client.many import Portion, arrow_portions, list_portions
+from hocket.client.many import Portion, list_portions
 from hocket.client.producer_core import ProducerCore
 from hocket.client.publish_core import Publications
 from hocket.client.pusher import ProducerOptions
@@ -141,12 +142,13 @@ class Producer:
         """
         self._send_portions(list_portions(self._core, values, keys, headers))
 
-    def send_arrow(self, record_batch: pyarrow.RecordBatch) -> None:
+    def send_arrow(self, record_batch: pyarrow.RecordBatch, partition: int | None = None) -> None:
         """The rows of an Arrow batch: `value`, and if there are any `key`, `timestamp`, `headers`.
 
-        Without keys all of it goes to one partition.
+        Keys spread them over the partitions, and rows without one stay together; `partition` puts
+        all of them there. They are checked first: if one is wrong, it is named and none is taken.
         """
-        self._send_portions(arrow_portions(self._core, record_batch))
+        self._send_portions(arrow_portions(self._core, record_batch, partition))
 
     def _send_portions(self, portions: Sequence[Portion]) -> None:
         deadline = Deadline(self._send_timeout)

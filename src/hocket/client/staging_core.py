@@ -20,7 +20,7 @@ from hocket.client.pusher import RETRYABLE, ProducerOptions
 from hocket.client.session import Request, Session, again
 from hocket.client.timers import Timer
 from hocket.client.waiters import Reply
-from hocket.errors import HocketError, TransactionAborted
+from hocket.errors import HocketError, TransactionAborted, WrongType
 from hocket.frames import Frame
 from hocket.model import Participant
 from hocket.wire.entry import unpack_header
@@ -53,6 +53,7 @@ class StagingCore(ProducerCore):
         self._transaction = transaction
         self._number = number
         self._totals: dict[int, Total] = {}  # by partition
+        self._ids: dict[bytes, None] = {}  # all that it ever had
 
     def participants(self) -> list[Participant]:
         """What the broker has acknowledged."""
@@ -62,6 +63,11 @@ class StagingCore(ProducerCore):
             )
             for partition, total in sorted(self._totals.items())
         ]
+
+    @property
+    def producer_ids(self) -> list[bytes]:
+        """Under which something of it may be staged: one, unless something of it was lost."""
+        return list(self._ids)
 
     def check_whole(self) -> None:
         """Raise if something of it is lost."""
@@ -82,6 +88,10 @@ class StagingCore(ProducerCore):
         return frames.OpenProducer(
             0, self.topic, self._producer_id, self._epoch, self._transaction, self._number
         )
+
+    def _opened(self, frame: frames.ProducerOpened) -> None:
+        self._ids[frame.producer_id] = None
+        super()._opened(frame)
 
     def _learn_fates(self, lane: Lane, expected: int) -> None:
         if not lane.agrees(expected) and self.first_error is None:
@@ -113,6 +123,30 @@ def _nobody_is_told(_batch: Outgoing, _outcome: Outcome) -> None:
 
 def participants_of(cores: Iterable[StagingCore]) -> tuple[Participant, ...]:
     return tuple(each for core in cores for each in core.participants())
+
+
+def producers_of(cores: Iterable[StagingCore]) -> list[bytes]:
+    return [each for core in cores for each in core.producer_ids]
+
+
+def check_participants(participants: object) -> tuple[Participant, ...]:
+    if isinstance(participants, Participant | str | bytes) or not isinstance(
+        participants, Iterable
+    ):
+        raise WrongType(f"participants are what `prepare` has returned, not {participants!r:.100}")
+    found = tuple(participants)
+    for each in found:
+        if not isinstance(each, Participant):
+            raise WrongType(f"a participant is a hocket.model.Participant, not {each!r:.100}")
+    return found
+
+
+def abort_of(
+    transaction: str, number: int, producers: Iterable[bytes]
+) -> frames.AbortTransaction | None:
+    """None: nobody has staged anything, so there is nothing to drop."""
+    named = tuple(dict.fromkeys(producers))
+    return frames.AbortTransaction(0, transaction, number, named) if named else None
 
 
 class Deciding:

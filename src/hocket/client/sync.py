@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
+from hocket import frames
 from hocket.client import access_calls, admin, dead_letters
 from hocket.client.address import parse_url
 from hocket.client.admin import Duration, Size, StartLike
@@ -21,16 +22,18 @@ from hocket.client.options import (
 )
 from hocket.client.producer import Producer, Publisher
 from hocket.client.session import closed
+from hocket.client.staging_core import check_participants
 from hocket.client.subscription import Subscription
 from hocket.client.tcp import TcpConnector
 from hocket.client.tls import Path, context_for
-from hocket.client.transaction import Transaction
+from hocket.client.transaction import Transaction, decide, drop
 from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
 from hocket.errors import HocketError
 from hocket.model import (
     PREFETCH_DEFAULT,
     Decision,
     IndexDescription,
+    Participant,
     Position,
     RoleDescription,
     TopicConfig,
@@ -217,6 +220,7 @@ class Client:
         """How many messages the index is behind, over all partitions."""
         return self._engine.call(admin.lag(topic, index), timeout)
 
+    @overload
     def seek(
         self,
         topic: str,
@@ -225,12 +229,38 @@ class Client:
         *,
         partition: int | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> list[int]:
+    ) -> list[int]: ...
+
+    @overload
+    def seek(
+        self,
+        topic: str,
+        index: str,
+        to: Mapping[int, StartLike],
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> dict[int, int]: ...
+
+    def seek(
+        self,
+        topic: str,
+        index: str,
+        to: StartLike | Mapping[int, StartLike],
+        *,
+        partition: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> list[int] | dict[int, int]:
         """Put an index elsewhere, in one partition or in all; returns the offsets.
 
-        A consumer that is attached goes on from there.
+        With `{partition: place}` each of these partitions is put elsewhere, at once but not as one:
+        if one is refused, its error is raised, and the others have moved. A consumer that is
+        attached goes on from there.
         """
-        return self._engine.call(admin.seek(topic, index, to, partition), timeout)
+        if not isinstance(to, Mapping):
+            return self._engine.call(admin.seek(topic, index, to, partition), timeout)
+        calls = admin.seek_each(topic, index, to, partition)
+        offsets = self._engine.call_all(list(calls.values()), timeout)
+        return dict(zip(calls, offsets, strict=True))
 
     def delete_index(
         self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT
@@ -444,6 +474,40 @@ class Client:
         )
         self._transactions[transaction] = None
         return transaction
+
+    def commit_prepared(
+        self,
+        id: str,  # noqa: A002 - the word its users see
+        number: int,
+        participants: Iterable[Participant],
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Publish what was prepared, by whoever: all of it, or nothing. See `Transaction.prepare`.
+
+        It is answered like `Transaction.commit`: as many records for each topic as were committed
+        before are done already, others are a TransactionConflict. TransactionAborted: something of
+        it was dropped; stage it again.
+        """
+        named = check_participants(participants)
+        commit = frames.CommitTransaction(
+            0, check_name(id, "a transaction's id"), check_number(number), named
+        )
+        decide(self._engine, commit, check_timeout(timeout), "commit")
+
+    def drop_prepared(
+        self,
+        id: str,  # noqa: A002 - the word its users see
+        number: int,
+        participants: Iterable[Participant],
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Drop what was prepared, and nothing else; the number can be staged again.
+
+        Raises TransactionConflict if the number is committed already.
+        """
+        name = check_name(id, "a transaction's id"), check_number(number)
+        producers = [each.producer_id for each in check_participants(participants)]
+        drop(self._engine, name, producers, check_timeout(timeout))
 
     def subscribe(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from hocket import frames
@@ -12,10 +12,16 @@ from hocket.client.engine import Engine
 from hocket.client.producer import Producer
 from hocket.client.pusher import ProducerOptions
 from hocket.client.session import closed
-from hocket.client.staging_core import Deciding, StagingCore, participants_of
+from hocket.client.staging_core import (
+    Deciding,
+    StagingCore,
+    abort_of,
+    participants_of,
+    producers_of,
+)
 from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
 from hocket.errors import HocketError, TransactionConflict
-from hocket.model import check_name
+from hocket.model import Participant, check_name
 
 if TYPE_CHECKING:
     from typing import Self
@@ -48,7 +54,7 @@ class StagingProducer(Producer):
 class Transaction:
     """Made by `client.transaction`. The end of the `with` block commits; an exception aborts.
 
-    It may be used by any number of threads, until it is committed or aborted.
+    It may be used by any number of threads, until it is committed, aborted or prepared.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class Transaction:
         self.number = number
         self.committed = False
         self.aborted = False
+        self.prepared: tuple[Participant, ...] | None = None  # what `prepare` has returned
         self._client = client
         self._engine = engine
         self._options = options
@@ -74,13 +81,15 @@ class Transaction:
 
     def __repr__(self) -> str:
         state = "committed" if self.committed else "aborted" if self.aborted else "open"
+        if self.prepared is not None:
+            state = "prepared"
         return f"<Transaction {self.id!r} number {self.number}, {state}>"
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
-        if self.committed or self.aborted:
+        if self._is_over:
             return
         if kind is not None:
             self._give_up()
@@ -120,9 +129,11 @@ class Transaction:
         """Many messages at once; if one is wrong, it is named and none is taken."""
         self._producer(topic).send_many(values, keys, headers)
 
-    def send_arrow(self, topic: str, record_batch: pyarrow.RecordBatch) -> None:
+    def send_arrow(
+        self, topic: str, record_batch: pyarrow.RecordBatch, partition: int | None = None
+    ) -> None:
         """The rows of an Arrow batch; see `Producer.send_arrow`."""
-        self._producer(topic).send_arrow(record_batch)
+        self._producer(topic).send_arrow(record_batch, partition)
 
     def _producer(self, topic: str) -> StagingProducer:
         producer = self._producers.get(topic)
@@ -140,6 +151,10 @@ class Transaction:
                     self._producers[topic] = producer
         return producer
 
+    @property
+    def _is_over(self) -> bool:
+        return self.committed or self.aborted or self.prepared is not None
+
     def _check_open(self) -> None:
         if self._ending:
             raise closed("the transaction")
@@ -155,10 +170,37 @@ class Transaction:
         """
         if self.committed:
             return
-        if self.aborted:
+        if self._is_over:
             raise closed("the transaction")
         deadline = Deadline(check_timeout(timeout))
         cores = self._stop_taking()
+        self._wait_until_staged(cores, deadline, timeout)
+        commit = frames.CommitTransaction(0, self.id, self.number, participants_of(cores))
+        decide(self._engine, commit, deadline.left(), "commit")
+        self.committed = True
+        self._end(cores)
+
+    def prepare(self, timeout: float | None = DEFAULT_TIMEOUT) -> tuple[Participant, ...]:
+        """Have all of it staged, durably, and let go of it undecided.
+
+        What is returned can be pickled. Whoever has it, in whatever process and together with what
+        others have prepared for the same id and number, decides by `client.commit_prepared` or
+        `client.drop_prepared`. If nobody does, the broker drops it after a day.
+        """
+        if self.prepared is not None:
+            return self.prepared
+        if self._is_over:
+            raise closed("the transaction")
+        deadline = Deadline(check_timeout(timeout))
+        cores = self._stop_taking()
+        self._wait_until_staged(cores, deadline, timeout)
+        self.prepared = participants_of(cores)
+        self._end(cores)
+        return self.prepared
+
+    def _wait_until_staged(
+        self, cores: list[StagingCore], deadline: Deadline, timeout: float | None
+    ) -> None:
         for core in cores:
             self._engine.wait_for(
                 lambda core=core: core.is_staged() or None,  # type: ignore[misc]
@@ -166,28 +208,28 @@ class Transaction:
                 deadline.left(),
                 lambda core=core: late.undelivered(core, timeout),  # type: ignore[misc]
             )
-        named = participants_of(cores)
-        self._decide(
-            frames.CommitTransaction(0, self.id, self.number, named), deadline.left(), "commit"
-        )
-        self.committed = True
-        self._end(cores)
 
     def abort(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Drop all of it. Raises TransactionConflict if it is committed already."""
+        """Drop all of it. Raises TransactionConflict if it is committed already.
+
+        Only what was sent here is dropped; the id and number can be used again.
+        """
         if self.aborted:
             return
         if self.committed:
             raise TransactionConflict(f"{self!r} cannot be aborted any more")
+        if self._is_over:
+            raise closed("the transaction")
         timeout = check_timeout(timeout)
-        self._end(self._stop_taking())
-        self._decide(frames.AbortTransaction(0, self.id, self.number), timeout, "abort")
+        cores = self._stop_taking()
+        self._end(cores)
+        drop(self._engine, (self.id, self.number), producers_of(cores), timeout)
         self.aborted = True
 
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Let go: abort it if anything was sent and it is not committed."""
+        """Let go: abort it if anything was sent and it is neither committed nor prepared."""
         try:
-            if self._producers and not self.committed:
+            if self._producers and not self._is_over:
                 self.abort(timeout)
         except TransactionConflict:  # a commit of it that somebody gave up waiting for has won
             return
@@ -216,21 +258,30 @@ class Transaction:
         except HocketError:
             return
 
-    def _decide(
-        self,
-        frame: frames.CommitTransaction | frames.AbortTransaction,
-        timeout: float | None,
-        what: str,
-    ) -> None:
-        engine = self._engine
-        with engine as session, engine.lock:
-            deciding = Deciding(session, frame)
-        try:
-            answer = engine.wait_for_reply(
-                deciding.reply, timeout, lambda: late.undecided(what, deciding.refusal, timeout)
-            )
-        finally:
-            with engine, engine.lock:
-                deciding.cancel()
-        if isinstance(answer, HocketError):
-            raise answer
+
+def decide(
+    engine: Engine,
+    frame: frames.CommitTransaction | frames.AbortTransaction,
+    timeout: float | None,
+    what: str,
+) -> None:
+    with engine as session, engine.lock:
+        deciding = Deciding(session, frame)
+    try:
+        answer = engine.wait_for_reply(
+            deciding.reply, timeout, lambda: late.undecided(what, deciding.refusal, timeout)
+        )
+    finally:
+        with engine, engine.lock:
+            deciding.cancel()
+    if isinstance(answer, HocketError):
+        raise answer
+
+
+def drop(
+    engine: Engine, name: tuple[str, int], producers: Iterable[bytes], timeout: float | None
+) -> None:
+    """What these have staged for it; if there are none, there is nothing to ask for."""
+    frame = abort_of(*name, producers)
+    if frame is not None:
+        decide(engine, frame, timeout, "abort")

@@ -35,9 +35,12 @@ class CommitAsked:
 
 @dataclass(slots=True)
 class AbortAsked:
+    """Drop what these producers have staged for it; what others have is not touched."""
+
     origin: Origin
     transaction: str
     number: int
+    producers: tuple[bytes, ...]
     now_us: int
 
 
@@ -62,11 +65,12 @@ class Applied:
 
 @dataclass(slots=True)
 class StageFound:
-    """A participant has something staged, and asks. `idle`: nobody has touched it for long."""
+    """A participant has stages of these producers, and asks. `idle`: untouched for long."""
 
     group: int
     transaction: str
     number: int
+    producers: tuple[bytes, ...]
     idle: bool
 
 
@@ -116,11 +120,12 @@ class Apply:
 
 @dataclass(slots=True)
 class Drop:
-    """`group` None: wherever something is staged for it."""
+    """The stages of these producers, and of no others. `group` None: wherever there are any."""
 
     group: int | None
     transaction: str
     number: int
+    producers: tuple[bytes, ...]
 
 
 @dataclass(slots=True)

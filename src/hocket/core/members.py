@@ -54,6 +54,21 @@ def wrong_with(members: tuple[Member, ...]) -> HocketError | None:
     return None
 
 
+def wrong_with_producers(producers: tuple[bytes, ...]) -> HocketError | None:
+    """Of an abort."""
+    if len(producers) > PARTICIPANTS_MAX:
+        return LimitExceeded(
+            f"an abort names at most {PARTICIPANTS_MAX} producers, not {len(producers)}"
+        )
+    if not producers or any(len(producer_id) != 16 for producer_id in producers):
+        return OutOfRange("an abort names one producer or more, each by its 16 bytes")
+    return None
+
+
+def producers_of(members: Iterable[Member]) -> list[bytes]:
+    return list(dict.fromkeys(each.producer_id for _, each in members))
+
+
 def records_of(members: Iterable[Member]) -> dict[str, int]:
     records: Counter[str] = Counter()
     for _, each in members:
@@ -63,3 +78,7 @@ def records_of(members: Iterable[Member]) -> dict[str, int]:
 
 def groups_of(members: Iterable[Member]) -> list[int]:
     return list(dict.fromkeys(group for group, _ in members if group is not None))
+
+
+def those_in(group: int, members: tuple[Member, ...]) -> list[Member]:
+    return [member for member in members if member.group == group]

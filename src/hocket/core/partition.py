@@ -362,15 +362,18 @@ class Partition:
             pending = _Pending(index, self.end, applied=stage, on_disk=True)
             effects += self._appended(pending, Append(BATCH, index, base, batch))
         if not self.stages.next_of(name, event.producers, 0):
-            self.stages.ending(name, applied=True)
+            self.stages.finishing(name)
             effects += self._control({"applied": [*name, event.decision]}, on_disk=True)
         return effects
 
     def _drop_stages(self, event: DropStages) -> list[Effect]:
-        if all(stage.leaving for stage in self.stages.stages_of(event.name)):
+        found = self.stages.droppable(event.name, event.producers)
+        if not found:
             return []
-        self.stages.ending(event.name, applied=False)
-        return self._control({"dropped": list(event.name)}, on_disk=True)
+        for stage in found:
+            stage.leaving = True
+        producers = [stage.key.producer_id.hex() for stage in found]
+        return self._control({"dropped": [*event.name, producers]}, on_disk=True)
 
     def _forget_applied(self, event: ForgetApplied) -> list[Effect]:
         if not self.stages.forgets(event.through):

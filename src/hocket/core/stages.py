@@ -88,9 +88,10 @@ class ApplyStaged:
 
 @dataclass(slots=True)
 class DropStages:
-    """The transaction is aborted, or decided without these."""
+    """What these producers have staged for it is aborted, or it is decided without them."""
 
     name: Name
+    producers: tuple[bytes, ...]
 
 
 @dataclass(slots=True)
@@ -245,22 +246,28 @@ class Stages:
                 found.append((stage, sequence))
         return found
 
-    def stages_of(self, name: Name) -> list[Stage]:
-        return [stage for stage in self.producers.values() if stage.key.name == name]
-
-    def names(self) -> list[Name]:
-        """Of the transactions that have something staged here."""
-        return list(dict.fromkeys(stage.key.name for stage in self.producers.values()))
-
     def idle(self, before_us: int) -> list[Stage]:
         return [stage for stage in self.producers.values() if stage.touched_us < before_us]
 
-    def ending(self, name: Name, *, applied: bool) -> None:
-        """An entry that ends the stages of this transaction was appended."""
-        if applied:
-            self._finishing.add(name)
-        for stage in self.stages_of(name):
+    def droppable(self, name: Name, producers: Iterable[bytes]) -> list[Stage]:
+        """What these have staged for it, and no entry on its way ends."""
+        found = (self.producers.get(producer_id) for producer_id in producers)
+        return [stage for stage in found if stage and stage.key.name == name and not stage.leaving]
+
+    def finishing(self, name: Name) -> None:
+        """An entry that says that it is applied was appended."""
+        self._finishing.add(name)
+        for stage in self._over_with(name):
             stage.leaving = True
+
+    def _over_with(self, name: Name) -> list[Stage]:
+        """What is over when this one is applied: it, attempts at it, and all before it."""
+        transaction, number = name
+        return [
+            stage
+            for stage in self.producers.values()
+            if stage.key.transaction == transaction and stage.key.number <= number
+        ]
 
     def forgets(self, through: int) -> bool:
         """Whether an entry is needed to say so."""
@@ -285,10 +292,10 @@ class Stages:
             self._finishing.discard(name)
             self.applied[name] = decision
             effects.append(TransactionApplied(name, decision))
-            self._remove(name, replayed)
+            # What was there when the entry was appended; replay meets entries in that order.
+            self._remove(s for s in self._over_with(name) if s.leaving or replayed)
         elif "dropped" in control:
-            transaction, number = control["dropped"]
-            self._remove((transaction, number), replayed)
+            self._remove(self._dropped_by(*control["dropped"]))
         elif "forgotten" in control:
             self.forgotten = self._forgetting = max(self.forgotten, control["forgotten"])
             self.applied = {
@@ -300,19 +307,27 @@ class Stages:
             return effects
         return [*effects, self.moved()]
 
-    def _remove(self, name: Name, replayed: bool) -> None:
-        """What was there when the entry was appended; replay meets entries in that order."""
-        for stage in self.stages_of(name):
-            if stage.leaving or replayed:
-                self.bytes -= sum(staged.size for staged in stage.batches[stage.applied :])
-                del self.producers[stage.key.producer_id]
+    def _dropped_by(
+        self, transaction: str, number: int, producers: list[str] | None = None
+    ) -> list[Stage]:
+        """Entries of before there were names of producers in them mean all."""
+        name = (transaction, number)
+        among = self.producers if producers is None else map(bytes.fromhex, producers)
+        found = (self.producers.get(producer_id) for producer_id in among)
+        return [stage for stage in found if stage and stage.key.name == name]
+
+    def _remove(self, stages: Iterable[Stage]) -> None:
+        for stage in list(stages):
+            self.bytes -= sum(staged.size for staged in stage.batches[stage.applied :])
+            del self.producers[stage.key.producer_id]
 
     def moved(self) -> StagesMoved:
-        needed = (
-            stage.batches[stage.applied].entry
-            for stage in self.producers.values()
-            if stage.applied < len(stage.batches)
-        )
+        needed: list[int] = []
+        for stage in self.producers.values():
+            if stage.applied < len(stage.batches):
+                needed.append(stage.batches[stage.applied].entry)
+            if not stage.applied:
+                break  # those behind it began later
         return StagesMoved(min(needed, default=None), self.bytes)
 
     # --- recovery --------------------------------------------------------------------------------
@@ -356,6 +371,14 @@ class Stages:
             self.bytes += sum(staged.size for staged in stage.batches[applied:])
         self.applied = {(each[0], each[1]): each[2] for each in taken["applied"]}
         self.forgotten = self._forgetting = taken["forgotten"]
+
+
+def by_name(stages: Iterable[Stage]) -> dict[Name, tuple[bytes, ...]]:
+    """The producers of these stages, by the transaction that they are for."""
+    found: dict[Name, list[bytes]] = {}
+    for stage in stages:
+        found.setdefault(stage.key.name, []).append(stage.key.producer_id)
+    return {name: tuple(producers) for name, producers in found.items()}
 
 
 def crc_of(crcs: Iterable[int]) -> int:

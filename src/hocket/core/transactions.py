@@ -2,12 +2,14 @@
 
 Rule 1: a commit is decided only when every participant has said that its stage is durable, and is
         what the asker names; the decision names participants, counts and CRCs.
-Rule 2: only the decider aborts. A participant that has waited long asks.
+Rule 2: only the decider aborts, and what it aborts is what some producers have staged, not a
+        number: that can be staged by others, and committed. A producer that was aborted is part of
+        no commit any more. A participant that has waited long asks.
 Rule 3: participants keep what they have applied until they are told that all decisions up to some
         one are history; so repeating a decision does no harm, and it is repeated until answered.
 Rule 4: transactions of one id are decided in the order of their numbers, and the next one only when
         the last is applied everywhere.
-Rule 5: what is decided is never decided again. The same content again is done already; other
+Rule 5: what is committed is never decided again. The same content again is done already; other
         content is a conflict.
 
 Decisions are entries of the metadata's log. Participants are partitions, by the number of their
@@ -20,7 +22,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from hocket.core.decisions import (
@@ -41,15 +42,20 @@ from hocket.core.decisions import (
     Verified,
     Verify,
 )
-from hocket.core.members import Member, groups_of, records_of, wrong_with
+from hocket.core.dropped import Dropped
+from hocket.core.members import (
+    Member,
+    groups_of,
+    producers_of,
+    records_of,
+    those_in,
+    wrong_with,
+    wrong_with_producers,
+)
 from hocket.core.metadata import Indexes
 from hocket.core.partition import Origin
-from hocket.errors import (
-    Busy,
-    HocketError,
-    TransactionAborted,
-    TransactionConflict,
-)
+from hocket.core.standing import Abort, Attempt, Decided, behind, busy, given_up
+from hocket.errors import Busy, HocketError, TransactionConflict
 from hocket.model import DAY_US, HOUR_US, SECOND_US
 
 IDS_MAX = 100_000  # beyond it, those that were used longest ago are forgotten
@@ -58,46 +64,19 @@ FORGOTTEN_AT_ONCE = 100  # ids, so that their names fit into a small entry
 REPEAT_US = SECOND_US  # what was not answered is said again
 VERIFY_US = 30 * SECOND_US  # for all participants to say whether they have what is named
 MEMBER_BYTES = 1024  # more than one of them takes in a decision, and more than the id does
-
-
-@dataclass(slots=True, eq=False)
-class _Decided:
-    """The last decision on an id. It has members until it is, durably, applied everywhere."""
-
-    number: int
-    committed: bool
-    index: int
-    records: dict[str, int]  # by topic
-    members: tuple[Member, ...]
-    touched_us: int = 0
-    unapplied: dict[int, None] = field(default_factory=dict)  # groups that have not answered
-    told_us: int = 0
-    askers: list[Origin] = field(default_factory=list)
-
-
-@dataclass(slots=True, eq=False)
-class _Attempt:
-    """What is not decided yet. From `deciding` on only its own log is waited for."""
-
-    number: int
-    members: tuple[Member, ...]
-    attempt: int
-    askers: list[Origin]
-    begun_us: int
-    told_us: int
-    unverified: dict[int, None]
-    losers: list[Origin] = field(default_factory=list)  # had asked for the contrary
-    deciding: bool = False
+PRODUCER_BYTES = 40  # more than one of them takes in an abort
 
 
 class Decider:
     """A machine of the metadata's log. `step` never raises: what is wrong is an Answer."""
 
     def __init__(self, indexes: Indexes | None = None) -> None:
-        self.decided: dict[str, _Decided] = {}  # by id, those of long ago first
+        self.decided: dict[str, Decided] = {}  # by id, those of long ago first
+        self.dropped = Dropped()
         self.applied_index = 0
         self._indexes = indexes or Indexes()
-        self._attempts: dict[str, _Attempt] = {}  # by id
+        self._attempts: dict[str, Attempt] = {}  # by id
+        self._aborts: dict[int, Abort] = {}  # by the index of the decision
         self._unfinished: dict[str, None] = {}
         self._owed: dict[int, int] = {}  # group -> a decision that it may forget
         self._pending: deque[tuple[int, dict[str, Any]]] = deque()
@@ -112,23 +91,15 @@ class Decider:
 
     # --- what users ask --------------------------------------------------------------------------
 
-    def refusal(self, transaction: str, number: int) -> HocketError | None:
-        """Why nothing more can be staged for it; None if it can."""
+    def refusal(self, transaction: str, number: int, producer_id: bytes) -> HocketError | None:
+        """Why this producer can stage nothing more for it; None if it can."""
         known = self.decided.get(transaction)
-        if known is None or number > known.number or (number == known.number and known.committed):
-            return None  # what is committed already may be done again, to find that out
-        return self._over(transaction, number, known)
-
-    def _over(self, transaction: str, number: int, known: _Decided) -> HocketError:
-        what = f"transaction {transaction!r} number {number}"
-        if number < known.number:
-            return TransactionConflict(
-                f"{what} comes behind number {known.number}, which is decided already; numbers "
-                "only grow"
-            )
-        return TransactionAborted(
-            f"{what} was aborted, and nothing of it is published; use a higher number"
-        )
+        if known is not None and number < known.number:
+            return behind(transaction, number, known.number)
+        # What is committed already may be done again, to find that out.
+        if producer_id in self.dropped.of(transaction):
+            return given_up(transaction, number)
+        return None
 
     def _commit_asked(self, event: CommitAsked) -> list[Effect]:
         self._now_us = event.now_us
@@ -138,23 +109,28 @@ class Decider:
             if (attempt.number, attempt.members) == (number, event.members):
                 attempt.askers.append(origin)
                 return []
-            return [Answer(origin, _busy(transaction, attempt.number))]
+            return [Answer(origin, busy(transaction, attempt.number))]
         known = self.decided.get(transaction)
         if known is not None and number <= known.number:
             return self._asked_again(event, known)
+        named = producers_of(event.members)
+        if not self._being_dropped(transaction).isdisjoint(named):
+            return [Answer(origin, busy(transaction, number))]
+        if any(map(self.dropped.of(transaction).__contains__, named)):
+            return [Answer(origin, given_up(transaction, number))]
         if transaction in self._unfinished:
             assert known is not None
-            return [Answer(origin, _busy(transaction, known.number))]
+            return [Answer(origin, busy(transaction, known.number))]
         wrong = wrong_with(event.members)
         if wrong is not None:
             return [Answer(origin, wrong)]
         return self._begin(transaction, number, event.members, [origin])
 
-    def _asked_again(self, event: CommitAsked, known: _Decided) -> list[Effect]:
+    def _asked_again(self, event: CommitAsked, known: Decided) -> list[Effect]:
         """What was decided stays; who names the same content only hears of it."""
         transaction, number = event.transaction, event.number
-        if number < known.number or not known.committed:
-            return [Answer(event.origin, self._over(transaction, number, known))]
+        if number < known.number:
+            return [Answer(event.origin, behind(transaction, number, known.number))]
         records = records_of(event.members)
         if records != known.records:
             error = TransactionConflict(
@@ -166,30 +142,30 @@ class Decider:
             known.askers.append(event.origin)
             return []
         # Whoever came too late has staged it once more.
-        groups = dict.fromkeys(member.group for member in event.members)
-        return [
-            *(Drop(group, transaction, number) for group in groups if group is not None),
-            Answer(event.origin, None),
+        late = [
+            Drop(group, transaction, number, tuple(producers_of(those_in(group, event.members))))
+            for group in groups_of(event.members)
         ]
+        return [*late, Answer(event.origin, None)]
 
     def _begin(
         self, transaction: str, number: int, members: tuple[Member, ...], askers: list[Origin]
     ) -> list[Effect]:
         # By the time too, so that answers to an attempt before a crash are not taken for ours.
         self._last_attempt = max(self._last_attempt + 1, self._now_us)
-        attempt = self._attempts[transaction] = _Attempt(
+        attempt = self._attempts[transaction] = Attempt(
             number, members, self._last_attempt, askers, self._now_us, self._now_us,
             dict.fromkeys(groups_of(members)),
         )  # fmt: skip
         if not members:
-            return self._decide(transaction, attempt, committed=True)
+            return self._decide(transaction, attempt)
         return self._ask_to_verify(transaction, attempt)
 
-    def _ask_to_verify(self, transaction: str, attempt: _Attempt) -> list[Effect]:
+    def _ask_to_verify(self, transaction: str, attempt: Attempt) -> list[Effect]:
         return [
             Verify(
                 group, transaction, attempt.number, attempt.attempt,
-                tuple(each.participant for each in attempt.members if each.group == group),
+                tuple(each.participant for each in those_in(group, attempt.members)),
             )
             for group in attempt.unverified
         ]  # fmt: skip
@@ -197,30 +173,54 @@ class Decider:
     def _abort_asked(self, event: AbortAsked) -> list[Effect]:
         self._now_us = event.now_us
         transaction, number, origin = event.transaction, event.number, event.origin
+        wrong = wrong_with_producers(event.producers)
+        if wrong is not None:
+            return [Answer(origin, wrong)]
         known = self.decided.get(transaction)
+        if known is not None and number <= known.number:
+            return self._abort_came_late(event, known)
         attempt = self._attempts.get(transaction)
-        if attempt is not None and (attempt.deciding or attempt.number != number):
-            return [Answer(origin, _busy(transaction, attempt.number))]
-        if attempt is None and known is not None and number <= known.number:
-            if number == known.number and not known.committed:
-                return [Drop(None, transaction, number), Answer(origin, None)]
-            error = TransactionConflict(
-                f"transaction {transaction!r} number {number} cannot be aborted: number "
-                f"{known.number} is {'committed' if known.committed else 'aborted'} already"
-            )
-            return [Answer(origin, error)]
-        if transaction in self._unfinished:
-            assert known is not None
-            return [Answer(origin, _busy(transaction, known.number))]
-        losers = [] if attempt is None else attempt.askers
-        return self._abort(transaction, number, [origin], losers)
+        if attempt is not None and attempt.deciding and _names_one_of(attempt, event.producers):
+            return [Answer(origin, busy(transaction, attempt.number))]
+        if all(map(self.dropped.of(transaction).__contains__, event.producers)):
+            return [Drop(None, transaction, number, event.producers), Answer(origin, None)]
+        return self._abort(transaction, number, event.producers, [origin])
+
+    def _abort_came_late(self, event: AbortAsked, known: Decided) -> list[Effect]:
+        """Who was part of it is known only while it is being applied; what is left is dropped."""
+        transaction, number = event.transaction, event.number
+        error = TransactionConflict(
+            f"transaction {transaction!r} number {number} cannot be aborted: number "
+            f"{known.number} is committed already"
+        )
+        drops: list[Effect] = []
+        if number < known.number or not known.members:
+            drops.append(Drop(None, transaction, number, event.producers))
+        return [*drops, Answer(event.origin, error)]
 
     def _abort(
-        self, transaction: str, number: int, askers: list[Origin], losers: list[Origin]
+        self, transaction: str, number: int, producers: tuple[bytes, ...], askers: list[Origin]
     ) -> list[Effect]:
-        attempt = _Attempt(number, (), 0, askers, self._now_us, self._now_us, {}, losers)
-        self._attempts[transaction] = attempt
-        return self._decide(transaction, attempt, committed=False)
+        losers: list[Origin] = []
+        attempt = self._attempts.get(transaction)
+        if attempt is not None and not attempt.deciding and _names_one_of(attempt, producers):
+            losers = self._attempts.pop(transaction).askers
+        effects = self._append(
+            {
+                "decide": "abort",
+                "id": transaction,
+                "number": number,
+                "producers": [producer_id.hex() for producer_id in producers],
+            }
+        )
+        self._aborts[self._pending[-1][0]] = Abort(
+            transaction, frozenset(producers), askers, losers
+        )
+        return effects
+
+    def _being_dropped(self, transaction: str) -> set[bytes]:
+        aborts = (each for each in self._aborts.values() if each.transaction == transaction)
+        return set().union(*(abort.producers for abort in aborts))
 
     # --- what participants say -------------------------------------------------------------------
 
@@ -234,13 +234,13 @@ class Decider:
         attempt.unverified.pop(event.group, None)
         if attempt.unverified:
             return []
-        return self._decide(event.transaction, attempt, committed=True)
+        return self._decide(event.transaction, attempt)
 
-    def _decide(self, transaction: str, attempt: _Attempt, *, committed: bool) -> list[Effect]:
+    def _decide(self, transaction: str, attempt: Attempt) -> list[Effect]:
         attempt.deciding = True
         return self._append(
             {
-                "decide": "commit" if committed else "abort",
+                "decide": "commit",
                 "id": transaction,
                 "number": attempt.number,
                 "members": [member.encoded() for member in attempt.members],
@@ -259,22 +259,27 @@ class Decider:
             *self._append({"finished": [event.transaction, event.number]}),
         ]
 
-    def _answer_askers(self, known: _Decided) -> list[Effect]:
+    def _answer_askers(self, known: Decided) -> list[Effect]:
         askers, known.askers = known.askers, []
         return [Answer(origin, None) for origin in askers]
 
     def _stage_found(self, event: StageFound) -> list[Effect]:
         transaction, number, group = event.transaction, event.number, event.group
         known = self.decided.get(transaction)
-        if transaction in self._attempts:
-            return []  # it will hear of it, or ask again
-        if known is None or number > known.number:
-            if not event.idle or transaction in self._unfinished:
-                return []
-            return self._abort(transaction, number, [], [])
-        if number == known.number and group in known.unapplied:
-            return [self._apply_at(group, transaction, known)]
-        return [Drop(group, transaction, number)]
+        if known is not None and number <= known.number:
+            if number == known.number and group in known.unapplied:
+                return [self._apply_at(group, transaction, known)]
+            return [Drop(group, transaction, number, event.producers)]
+        dropped = self.dropped.of(transaction)
+        gone = tuple(each for each in event.producers if each in dropped)
+        effects: list[Effect] = [Drop(group, transaction, number, gone)] if gone else []
+        if event.idle:
+            spoken_for = self._being_dropped(transaction).union(dropped)
+            if transaction in self._attempts:  # what it names is being decided
+                spoken_for.update(producers_of(self._attempts[transaction].members))
+            idle = tuple(each for each in event.producers if each not in spoken_for)
+            effects += self._abort(transaction, number, idle, []) if idle else []
+        return effects
 
     def _applied_found(self, event: AppliedFound) -> list[Effect]:
         return [Forget(event.group, self._history())]
@@ -357,7 +362,9 @@ class Decider:
             return MEMBER_BYTES * (len(attempt.members) + 1) if attempt and is_last else 0
         if isinstance(event, Tick):
             return MEMBER_BYTES * FORGOTTEN_AT_ONCE if self._forgets_at(event.now_us) else 0
-        return MEMBER_BYTES if isinstance(event, AbortAsked | Applied | StageFound) else 0
+        if isinstance(event, AbortAsked) or (isinstance(event, StageFound) and event.idle):
+            return MEMBER_BYTES + PRODUCER_BYTES * len(event.producers)
+        return MEMBER_BYTES if isinstance(event, Applied) else 0
 
     def _forgets_at(self, now_us: int) -> bool:
         return now_us >= self._forget_at_us or len(self.decided) > IDS_MAX
@@ -376,7 +383,9 @@ class Decider:
         return effects
 
     def _change(self, index: int, change: dict[str, Any]) -> list[Effect]:
-        if "decide" in change:
+        if "producers" in change:
+            return self._became_dropped(index, change)
+        if "decide" in change:  # an abort that names no producers, as they once were, takes all
             return self._became_decided(index, change)
         if "finished" in change:
             transaction, number = change["finished"]
@@ -400,31 +409,38 @@ class Decider:
         members = tuple(Member.decode(fields) for fields in change["members"])
         self._last_decision = index
         self.decided.pop(transaction, None)  # so that the newest stands last
-        known = self.decided[transaction] = _Decided(
-            change["number"], change["decide"] == "commit", index, records_of(members), members,
-            self._now_us, dict.fromkeys(groups_of(members)), self._now_us,
-            attempt.askers if attempt else [],
+        known = self.decided[transaction] = Decided(
+            change["number"], index, records_of(members), members, self._now_us,
+            dict.fromkeys(groups_of(members)), self._now_us, attempt.askers if attempt else [],
         )  # fmt: skip
+        self.dropped.committed(transaction, known.number)
         if members:
             self._unfinished[transaction] = None
             return self._apply_everywhere(transaction, known)
-        effects: list[Effect] = []
-        if not known.committed:
-            effects.append(Drop(None, transaction, known.number))
-            losers = attempt.losers if attempt else []
-            effects += (
-                Answer(each, self._over(transaction, known.number, known)) for each in losers
-            )
-        return [*effects, *self._answer_askers(known)]
+        return self._answer_askers(known)
 
-    def _apply_everywhere(self, transaction: str, known: _Decided) -> list[Effect]:
+    def _became_dropped(self, index: int, change: dict[str, Any]) -> list[Effect]:
+        transaction, number = change["id"], change["number"]
+        producers = tuple(map(bytes.fromhex, change["producers"]))
+        self._last_decision = index
+        known = self.decided.get(transaction)
+        if known is None or number > known.number:
+            self.dropped.add(transaction, number, producers)
+        answers: list[Answer] = []
+        abort = self._aborts.pop(index, None)
+        if abort is not None:
+            error = given_up(transaction, number)
+            answers += (Answer(each, error) for each in abort.losers)
+            answers += (Answer(each, None) for each in abort.askers)
+        return [Drop(None, transaction, number, producers), *answers]
+
+    def _apply_everywhere(self, transaction: str, known: Decided) -> list[Effect]:
         return [self._apply_at(group, transaction, known) for group in known.unapplied]
 
-    def _apply_at(self, group: int, transaction: str, known: _Decided) -> Apply:
+    def _apply_at(self, group: int, transaction: str, known: Decided) -> Apply:
         producers = tuple(
             (each.participant.producer_id, each.participant.batches)
-            for each in known.members
-            if each.group == group
+            for each in those_in(group, known.members)
         )
         return Apply(group, transaction, known.number, known.index, producers)
 
@@ -436,21 +452,27 @@ class Decider:
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         decided = [
-            [transaction, known.number, known.committed, known.index, known.records,
+            [transaction, known.number, known.index, known.records,
              [member.encoded() for member in known.members]]
             for transaction, known in self.decided.items()
         ]  # fmt: skip
-        return self.applied_index, {"decided": decided, "last_decision": self._last_decision}
+        return self.applied_index, {
+            "decided": decided,
+            "dropped": self.dropped.snapshot(),
+            "last_decision": self._last_decision,
+        }
 
     def restore(self, index: int, state: dict[str, Any]) -> None:
         """To be followed by the replay of what stands behind it, and `Started`."""
         self._indexes.last = self.applied_index = index
         self._last_decision = state["last_decision"]
-        for transaction, number, committed, at, records, encoded in state["decided"]:
+        # Once it stood there whether it was committed; an abort was of all that its number had.
+        for transaction, number, *_committed, at, records, encoded in state["decided"]:
             members = tuple(Member.decode(fields) for fields in encoded)
-            self.decided[transaction] = _Decided(number, committed, at, records, members)
+            self.decided[transaction] = Decided(number, at, records, members)
             if members:
                 self._unfinished[transaction] = None
+        self.dropped.restore(state.get("dropped", {}))
 
     _handlers: ClassVar[dict[type, Callable[..., list[Effect]]]] = {
         Started: _started,
@@ -464,5 +486,5 @@ class Decider:
     }
 
 
-def _busy(transaction: str, number: int) -> Busy:
-    return Busy(f"number {number} of transaction {transaction!r} is not done yet; try again")
+def _names_one_of(attempt: Attempt, producers: tuple[bytes, ...]) -> bool:
+    return not set(producers).isdisjoint(producers_of(attempt.members))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hocket.log.settings import LogSettings
-from hocket.model import MINUTE_US, Limits
+from hocket.model import DAY_US, Limits
 
 TICK_US = 100_000  # how often a node looks at the clock
 HELLO_TIMEOUT_US = 10_000_000
@@ -30,8 +30,9 @@ class NodeSettings:
     retention_every_us: int = 1_000_000
     hello_timeout_us: int = HELLO_TIMEOUT_US  # a connection that says nothing is hung up on
     argon2: Argon2Settings = Argon2Settings()
-    # What is staged for a transaction, and by whom nobody knows any more, is asked about then.
-    transaction_timeout_us: int = 15 * MINUTE_US
+    # What is staged for a transaction, and by whom nobody knows any more, is dropped then. Long:
+    # what is prepared waits, unconnected, for the slowest part of its transaction.
+    transaction_timeout_us: int = DAY_US
     staged_bytes_max: int = 4 << 30  # of transactions that are not published yet, per partition
     staged_batches_max: int = 100_000  # of one producer and partition
-    stages_max: int = 1000  # producers that have staged, per partition
+    stages_max: int = 10_000  # producers that have staged, per partition

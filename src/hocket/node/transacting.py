@@ -8,6 +8,7 @@ message is a call; what partitions say is put in an inbox and read when no parti
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from hocket import frames
 from hocket.core import decisions
@@ -19,9 +20,11 @@ from hocket.core.stages import (
     DropStages,
     ForgetApplied,
     Name,
+    Stage,
     StageBatch,
     StageKey,
     TransactionApplied,
+    by_name,
 )
 from hocket.core.transactions import Decider
 from hocket.errors import (
@@ -30,7 +33,7 @@ from hocket.errors import (
     OutOfRange,
     UnknownTopic,
 )
-from hocket.model import SECOND_US, Participant
+from hocket.model import MINUTE_US, SECOND_US, Participant
 from hocket.node.partitions import Hosted, batch_of, entry_bytes
 from hocket.node.parts import Parts, Servant
 from hocket.node.roll_forward import CONTROL_BYTES, RollForward
@@ -38,6 +41,9 @@ from hocket.wire.batch import NO_PRODUCER, BatchInfo
 from hocket.wire.entry import Kind
 
 IDLE_CHECKED_EVERY_US = SECOND_US
+# Attempts that failed, of what is committed meanwhile, are found long before they are idle.
+LEFT_OVER_US = MINUTE_US
+PRODUCER_BYTES = 40  # more than one takes in the entry that drops it
 
 
 class Transacting:
@@ -59,9 +65,7 @@ class Transacting:
         self._inbox.append(decisions.Started(self._parts.clock.now_us()))
         for hosted in self._parts.partitions:
             stages = hosted.core.stages
-            for transaction, number in stages.names():
-                found = decisions.StageFound(hosted.group, transaction, number, idle=False)
-                self._inbox.append(found)
+            self._ask_about(hosted, stages.producers.values(), idle=False)
             if stages.applied:
                 self._inbox.append(decisions.AppliedFound(hosted.group))
         self.pump()
@@ -71,10 +75,10 @@ class Transacting:
         self._inbox.append(decisions.Tick(now_us))
         if now_us >= self._idle_at_us:
             self._idle_at_us = now_us + IDLE_CHECKED_EVERY_US
-            self._ask_about_idle(now_us - self._parts.settings.transaction_timeout_us)
+            self._ask_about_idle(now_us)
         self.pump()
 
-    def _ask_about_idle(self, before_us: int) -> None:
+    def _ask_about_idle(self, now_us: int) -> None:
         waiting = [hosted for hosted in self._parts.partitions if hosted.core.stages]
         if not waiting:
             return
@@ -84,11 +88,17 @@ class Transacting:
             for opened in session.handles.values()
             if isinstance(opened, OpenedProducer) and opened.transaction
         }
+        idle_us = now_us - self._parts.settings.transaction_timeout_us
         for hosted in waiting:
-            for stage in hosted.core.stages.idle(before_us):
-                if stage.key not in connected:
-                    found = decisions.StageFound(hosted.group, *stage.key.name, idle=True)
-                    self._inbox.append(found)
+            stages = hosted.core.stages.idle(max(idle_us, now_us - LEFT_OVER_US))
+            left = [stage for stage in stages if stage.key not in connected]
+            self._ask_about(hosted, (s for s in left if s.touched_us >= idle_us), idle=False)
+            self._ask_about(hosted, (s for s in left if s.touched_us < idle_us), idle=True)
+
+    def _ask_about(self, hosted: Hosted, stages: Iterable[Stage], *, idle: bool) -> None:
+        for name, producers in by_name(stages).items():
+            found = decisions.StageFound(hosted.group, *name, producers, idle=idle)
+            self._inbox.append(found)
 
     # --- staging ---------------------------------------------------------------------------------
 
@@ -96,7 +106,7 @@ class Transacting:
         """For a producer that is being opened. Raises if nothing can be staged for it any more."""
         if producer_id == NO_PRODUCER:
             raise OutOfRange("who stages for a transaction needs a producer id, not 16 zeros")
-        refusal = self._decider.refusal(transaction, number)
+        refusal = self._decider.refusal(transaction, number, producer_id)
         if refusal is not None:
             raise refusal
         return StageKey(transaction, number, producer_id)
@@ -173,7 +183,9 @@ class Transacting:
         assert isinstance(frame, frames.AbortTransaction)
         now_us = self._parts.clock.now_us()
         origin = Origin(connection, 0, frame.request)
-        self._ask(decisions.AbortAsked(origin, frame.transaction, frame.number, now_us))
+        self._ask(
+            decisions.AbortAsked(origin, frame.transaction, frame.number, frame.producers, now_us)
+        )
 
     def _ask(self, event: decisions.Event) -> None:
         self._parts.partitions.admit(GROUP, self._decider.room_for(event))
@@ -242,19 +254,24 @@ class Transacting:
         )
 
     def _drop(self, effect: decisions.Drop) -> None:
-        drop = DropStages((effect.transaction, effect.number))
-        if effect.group is not None:
-            self._step(self._parts.partitions.get(effect.group), drop)
-            return
-        for hosted in list(self._parts.partitions):
-            if hosted.core.stages:
-                self._step(hosted, drop)
+        name = (effect.transaction, effect.number)
+        everywhere = list(self._parts.partitions)
+        for hosted in (
+            everywhere if effect.group is None else [self._parts.partitions.get(effect.group)]
+        ):
+            found = hosted.core.stages.droppable(name, effect.producers) if hosted else []
+            if found:
+                named = tuple(stage.key.producer_id for stage in found)
+                self._step(hosted, DropStages(name, named))
 
     def _step(self, hosted: Hosted | None, event: DropStages | ForgetApplied) -> None:
         if hosted is None:
             return
+        size = CONTROL_BYTES
+        if isinstance(event, DropStages):
+            size += PRODUCER_BYTES * len(event.producers)
         try:
-            self._parts.partitions.admit(hosted.group, CONTROL_BYTES, reserved=True)
+            self._parts.partitions.admit(hosted.group, size, reserved=True)
         except HocketError:  # it asks again, some time later
             return
         self._parts.partitions.step(hosted, event)

@@ -587,13 +587,17 @@ struct CommitTransaction {
 }
 
 struct AbortTransaction {
-  # Drop what was staged. Answered by Done.
+  # Drop what some producers have staged. Answered by Done. It uses up no number: what is staged for it
+  # afterwards, by other producers, can be committed.
 
   transaction @0 :Text;
   # Its id.
 
   number @1 :UInt64;
   # Which one of this id.
+
+  producers @2 :List(Data);
+  # 16 bytes each: whose stages are dropped. What they had staged can never be committed.
 }
 
 # --- access --------------------------------------------------------------------------------------

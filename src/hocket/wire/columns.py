@@ -1,7 +1,7 @@
 """The columns of a record batch: lists of Python values to Arrow-shaped buffers, and back.
 
 Plain functions over lists and buffers; no entry, no checksum, no codec. All work that is done per
-record happens here (and in `wire.arrow`), so this is the one place to speed up.
+record happens here (and in `wire.from_arrow`), so this is the one place to speed up.
 
 A binary column is n+1 offsets (int32, the first 0) and the data they cut up; a validity bitmap
 (bit i, least significant first, is 1 where there is a value) stands before them where values may
@@ -29,6 +29,7 @@ from hocket.wire.entry import padded
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    Piece: TypeAlias = bytes | memoryview  # of bytes
     Headers: TypeAlias = Mapping[str, Buffer | None] | Sequence[tuple[str, Buffer | None]] | None
 
 FLAG_KEYS = 1
@@ -56,8 +57,8 @@ class Columns(NamedTuple):
 
     records: int
     flags: int
-    buffers: list[bytes]  # padding included
-    key_hashes: bytes  # a u64 for each record; empty without keys
+    buffers: list[Piece]  # padding included
+    key_hashes: Piece  # a u64 for each record; empty without keys
     max_timestamp: int
 
 
@@ -75,7 +76,7 @@ def encode_columns(
     if not records:
         raise OutOfRange("a batch needs at least one value; there is none")
     stamps, max_timestamp = timestamp_column(timestamps, records)
-    buffers = [stamps, *_binary_column(values, "values", bytes_max)]
+    buffers: list[Piece] = [stamps, *_binary_column(values, "values", bytes_max)]
     flags, key_hashes = 0, b""
     if keys is not None:
         _check_length(keys, records, "keys")
@@ -91,7 +92,7 @@ def encode_columns(
     return Columns(records, flags, buffers, key_hashes, max_timestamp)
 
 
-def pad(buffer: bytes) -> list[bytes]:
+def pad(buffer: Piece) -> list[Piece]:
     padding = _PADDING[len(buffer) % 8]
     return [buffer, padding] if padding else [buffer]
 
@@ -110,7 +111,7 @@ def _binary_column(
     what: str,
     bytes_max: int,
     name_of: Callable[[int], str] | None = None,
-) -> list[bytes]:
+) -> list[Piece]:
     """Offsets and data: one pass for the lengths, one join. Types are looked at only on failure."""
     try:
         ends = _ends(items)
@@ -199,7 +200,7 @@ def _timestamp_error(stamps: Sequence[object]) -> WrongType | OutOfRange:
     raise AssertionError("called for timestamps that are in order")
 
 
-def _key_columns(keys: Sequence[Buffer | None], bytes_max: int) -> tuple[int, bytes, list[bytes]]:
+def _key_columns(keys: Sequence[Buffer | None], bytes_max: int) -> tuple[int, bytes, list[Piece]]:
     validity, present = _without_nulls(keys)
     flags = FLAG_KEYS | FLAG_KEY_HASHES | (FLAG_KEY_NULLS if validity else 0)
     buffers = _binary_column(present, "keys", bytes_max)  # so now all are known to be bytes-like
@@ -210,7 +211,7 @@ def _key_columns(keys: Sequence[Buffer | None], bytes_max: int) -> tuple[int, by
     return flags, hashes, [*validity, *buffers]
 
 
-def _without_nulls(items: Sequence[Buffer | None]) -> tuple[list[bytes], Sequence[Buffer]]:
+def _without_nulls(items: Sequence[Buffer | None]) -> tuple[list[Piece], Sequence[Buffer]]:
     """The validity bitmap, if there are nulls, and the items with nothing in place of nulls."""
     if not _null_count(items):
         return [], items  # type: ignore[return-value]
@@ -220,7 +221,7 @@ def _without_nulls(items: Sequence[Buffer | None]) -> tuple[list[bytes], Sequenc
     return pad(bitmap), [b"" if item is None else item for item in items]
 
 
-def _header_columns(headers: Sequence[Headers], bytes_max: int) -> tuple[int, list[bytes]]:
+def _header_columns(headers: Sequence[Headers], bytes_max: int) -> tuple[int, list[Piece]]:
     names: list[str] = []
     values: list[Buffer | None] = []
     ends = [0]

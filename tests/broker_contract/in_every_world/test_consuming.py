@@ -237,6 +237,12 @@ def test_a_batch_becomes_a_table(world, client):
     assert row["timestamp"] == datetime.fromtimestamp(5e-6, UTC)
     assert "headers" not in row
     assert "headers" in batch.to_arrow(headers=True).schema.names
+    some = batch.to_arrow(columns=["offset", "value"])
+    assert some.schema.names == ["offset", "value"]
+    assert some.to_pylist() == [{"offset": 0, "value": b"v"}]
+    with pytest.raises(errors.OutOfRange, match="got value, size"):
+        batch.to_arrow(columns=["value", "size"])
+    assert list(batch.to_pandas(columns=["key"])["key"]) == [b"k"]
     table = batch.to_pandas()
     assert len(table) == 1
     assert table["value"][0] == b"v"

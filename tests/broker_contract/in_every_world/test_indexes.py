@@ -163,6 +163,45 @@ def test_an_index_is_put_elsewhere_while_nobody_reads(world, client):
         assert numbers(take(messages, 4)) == [5, 7, 9, 11]
 
 
+def test_an_index_is_put_elsewhere_in_several_partitions(world, client):
+    topic = filled(world, 12, partitions=4)
+    with client.subscribe(topic, index="i"):
+        pass
+    assert client.seek(topic, "i", {3: 1, 0: 2}) == {3: 1, 0: 2}
+    assert positions(client, topic) == [2, 0, 0, 1]
+    assert client.seek(topic, "i", {1: "latest", 3: "earliest"}) == {1: 3, 3: 0}
+    assert positions(client, topic) == [2, 3, 0, 0]
+    assert client.seek(topic, "i", {}) == {}
+
+
+def test_of_several_partitions_the_others_move_when_one_is_refused(world, client):
+    topic = filled(world, 9, partitions=3)
+    with client.subscribe(topic, index="i"):
+        pass
+    with pytest.raises(errors.OutOfRange, match="99"):
+        client.seek(topic, "i", {0: 1, 1: 99, 2: 2})
+    assert positions(client, topic) == [1, 0, 2]
+    with pytest.raises(errors.UnknownPartition):
+        client.seek(topic, "i", {3: 0, 0: 3})
+    assert positions(client, topic) == [3, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("places", "error"),
+    [({0: -1}, errors.OutOfRange), ({-1: 0}, errors.OutOfRange), ({"0": 0}, errors.WrongType),
+     ({True: 0}, errors.WrongType)],
+)  # fmt: skip
+def test_places_that_cannot_be_are_refused_before_any_is_sought(world, client, places, error):
+    topic = filled(world, 2)
+    with client.subscribe(topic, index="i"):
+        pass
+    with pytest.raises(error):
+        client.seek(topic, "i", {0: 2, **places})
+    with pytest.raises(errors.WrongType, match="leave partition= out"):
+        client.seek(topic, "i", {0: 2}, partition=0)
+    assert positions(client, topic) == [0]
+
+
 def test_a_consumer_that_is_attached_goes_on_where_the_client_seeks(world, client):
     topic = filled(world)
     with client.subscribe(topic, index="i") as messages:

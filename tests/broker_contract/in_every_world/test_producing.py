@@ -89,6 +89,36 @@ def test_arrow_goes_in_and_comes_out(world, client):
     assert found == {key: b"v" + key for key in keys}
 
 
+def test_arrow_goes_to_the_partition_that_is_named(world, client):
+    pyarrow = pytest.importorskip("pyarrow")
+    topic = world.topic(3)
+    rows = pyarrow.record_batch({"key": [b"a", b"b", None], "value": [b"0", b"1", b"2"]})
+    with client.producer(topic) as producer:
+        producer.send_arrow(rows, partition=2)
+        with pytest.raises(errors.UnknownPartition, match="partitions 0 to 2, and no 3"):
+            producer.send_arrow(rows, partition=3)
+        producer.send_arrow(rows.select(["value"]), partition=2)
+    assert [each.end for each in client.describe(topic).partitions] == [0, 0, 6]
+    with client.subscribe(topic, partitions=[2]) as messages:
+        found = take(messages, 6)
+    assert [message.key for message in found] == [b"a", b"b", None, None, None, None]
+    assert values(found) == [b"0", b"1", b"2"] * 2
+
+
+def test_of_arrow_with_a_wrong_row_nothing_is_taken(world, client):
+    pyarrow = pytest.importorskip("pyarrow")
+    topic = world.topic(2)
+    rows = pyarrow.record_batch(
+        {"key": [b"%d" % n for n in range(9)], "value": [b"v"] * 8 + [None]}
+    )
+    with (
+        client.producer(topic) as producer,
+        pytest.raises(errors.WrongType, match="value may not have nulls; row 8 has one"),
+    ):
+        producer.send_arrow(rows)
+    assert [each.end for each in client.describe(topic).partitions] == [0, 0]
+
+
 def test_futures_have_the_position_of_their_message(world, client):
     topic = world.topic(2)
     with client.producer(topic) as producer:

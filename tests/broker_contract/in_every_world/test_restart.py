@@ -6,9 +6,11 @@ import pytest
 
 import hocket
 from hocket import errors
+from hocket.node.settings import NodeSettings
 from tests.broker_contract.in_every_world.worlds import only, take, values
 from tests.e2e.server import ServerProcess
-from tests.support import Running
+from tests.node.running import running
+from tests.support import Running, until
 
 
 @only("embedded")
@@ -35,6 +37,56 @@ def test_an_embedded_broker_finds_everything_again(world, tmp_path):
         assert values(found) == [b"%d" % number for number in range(30, 100)]
         assert found[0].headers == {"n": b"30"}
         assert client.publish("kept", b"next", partition=1).offset == 100
+
+
+@only("embedded")
+def test_what_is_prepared_and_what_is_dropped_outlives_the_broker(world, tmp_path):
+    def prepare(client, value: bytes):
+        transaction = client.transaction("job", number=7)
+        transaction.send("t", value)
+        return transaction.prepare()
+
+    with world.embedded(tmp_path / "data") as client:
+        client.create_topic("t")
+        kept, dropped = prepare(client, b"kept"), prepare(client, b"dropped")
+        client.drop_prepared("job", 7, dropped)
+        aborted = client.transaction("job", number=7)
+        aborted.send("t", b"aborted")
+        aborted.abort()
+        client.transaction("job", number=7).send("t", b"open when the client is closed")
+    with world.embedded(tmp_path / "data") as client:
+        with pytest.raises(errors.TransactionAborted):
+            client.commit_prepared("job", 7, dropped)
+        client.commit_prepared("job", 7, kept)
+        with client.transaction("other", number=7) as transaction:
+            transaction.send("t", b"another")
+    with world.embedded(tmp_path / "data") as client:
+        client.commit_prepared("job", 7, kept)  # done already
+        with client.subscribe("t") as messages:
+            assert values(take(messages, 2)) == [b"kept", b"another"]
+        assert client.describe("t").partitions[0].end == 2
+
+
+@only("served")
+def test_what_was_dropped_for_its_age_is_done_again_under_the_same_number(world, tmp_path):
+    """A client that died, and comes back after the broker has given it up."""
+    settings = NodeSettings(transaction_timeout_us=200_000)
+    with (
+        running(tmp_path / "data", settings) as (broker, (host, port)),
+        world.connect(f"hocket://{host}:{port}") as client,
+    ):
+        client.create_topic("t")
+        transaction = client.transaction("job", number=7)
+        transaction.send("t", b"x")
+        parts = transaction.prepare()
+        stages = next(iter(broker.node._parts.partitions)).core.stages
+        until(lambda: not stages.producers)
+        with pytest.raises(errors.TransactionAborted):
+            client.commit_prepared("job", 7, parts)
+        with client.transaction("job", number=7) as transaction:
+            transaction.send("t", b"x")
+        client.commit_prepared("job", 7, parts)  # as many records: done already
+        assert client.describe("t").partitions[0].end == 1
 
 
 @only("embedded")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
 from hocket import errors
+from hocket.model import Participant
 from tests.broker_contract.in_every_world.worlds import in_parallel, only, take, values
 
 IDS = (f"transaction-{number}" for number in count())
@@ -51,12 +54,14 @@ def test_an_exception_in_the_block_aborts(world, client):
         fail()
     assert transaction.aborted
     assert ends(client, topic) == [0, 0]
-    again = client.transaction(name)
-    with pytest.raises(errors.TransactionAborted, match="higher number"):
-        again.send(topic, b"x")
-    again.close()
-    with client.transaction(name, number=1) as transaction:
+    with client.transaction(name) as transaction:  # the same number
         transaction.send(topic, b"x")
+    assert sum(ends(client, topic)) == 1
+    with (
+        pytest.raises(errors.TransactionConflict, match="other content"),
+        client.transaction(name) as transaction,
+    ):
+        transaction.send_many(topic, [b"x"] * 2)
     assert sum(ends(client, topic)) == 1
 
 
@@ -159,6 +164,17 @@ def test_columns_codecs_and_large_ones(world, client):
         assert sum(len(v) == 10_000 for v in values(take(messages, 1300))) == 300
 
 
+def test_columns_for_one_partition(world, client):
+    pyarrow = pytest.importorskip("pyarrow")
+    topic = world.topic(3)
+    rows = pyarrow.record_batch({"key": [b"a", b"b", b"c"], "value": [b"0", b"1", b"2"]})
+    with client.transaction(next(IDS)) as transaction:
+        transaction.send_arrow(topic, rows, partition=1)
+        with pytest.raises(errors.UnknownPartition, match="no 3"):
+            transaction.send_arrow(topic, rows, partition=3)
+    assert ends(client, topic) == [0, 3, 0]
+
+
 def test_topics_kept_in_memory_take_part(world, client):
     topic = world.topic(durability="memory")
     with client.transaction(next(IDS)) as transaction:
@@ -224,6 +240,131 @@ def test_a_client_that_is_closed_aborts_what_is_open(world, client):
         other.transaction(next(IDS))  # nothing was sent: nothing is to be aborted
         transaction = other.transaction(name)
         transaction.send(topic, b"x")
+        named = transaction._producers[topic].staging.producer_ids
+    assert len(named) == 1
+    staged = Participant(topic, 0, named[0], 1, 1, 0)
     with pytest.raises(errors.TransactionAborted):
-        client.transaction(name).commit()
+        client.commit_prepared(name, 0, [staged])
     assert ends(client, topic) == [0]
+
+
+# --- prepared ------------------------------------------------------------------------------------
+
+
+def prepared(client, name: str, number: int, topic: str, *sent: bytes, partition: int = 0):
+    with client.transaction(name, number=number) as transaction:
+        for value in sent:
+            transaction.send(topic, value, partition=partition)
+        return transaction.prepare(timeout=20)
+
+
+def test_what_many_have_prepared_is_committed_by_one(world, client):
+    one, two = world.topic(2), world.topic()
+    name = next(IDS)
+    parts = [
+        *prepared(client, name, 3, one, b"a", b"b"),
+        *prepared(client, name, 3, one, b"c", partition=1),
+        *prepared(client, name, 3, two, b"d"),
+        *prepared(client, name, 3, two),  # nothing was sent
+    ]
+    assert ends(client, one) == [0, 0]
+    parts = pickle.loads(pickle.dumps(parts))
+    assert [(each.topic, each.partition, each.records) for each in parts] == [
+        (one, 0, 2), (one, 1, 1), (two, 0, 1),
+    ]  # fmt: skip
+    client.commit_prepared(name, 3, parts)
+    client.commit_prepared(name, 3, parts, timeout=20)  # done already
+    assert ends(client, one) == [2, 1]
+    assert ends(client, two) == [1]
+    with pytest.raises(errors.TransactionConflict, match="other content"):
+        client.commit_prepared(name, 3, parts[:2])
+    with pytest.raises(errors.TransactionConflict, match="committed already"):
+        client.drop_prepared(name, 3, parts)
+    assert ends(client, one) == [2, 1]
+
+
+def test_what_is_prepared_is_left_alone_by_who_prepared_it(world, client):
+    topic, name = world.topic(), next(IDS)
+    transaction = client.transaction(name)
+    transaction.send(topic, b"x")
+    parts = transaction.prepare()
+    assert transaction.prepare() == parts == transaction.prepared
+    assert "prepared" in repr(getattr(transaction, "inner", transaction))
+    for call in (transaction.commit, transaction.abort, lambda: transaction.send(topic, b"y")):
+        with pytest.raises(errors.Closed):
+            call()
+    transaction.close()
+    failed = client.transaction(name)
+
+    def fail() -> None:
+        with failed:
+            failed.send(topic, b"x")
+            failed.prepare()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not failed.aborted
+    for over in (client.transaction(next(IDS)), client.transaction(next(IDS))):
+        over.abort()
+        with pytest.raises(errors.Closed):
+            over.prepare()
+    client.drop_prepared(name, 0, failed.prepared)
+    client.commit_prepared(name, 0, parts)
+    assert ends(client, topic) == [1]
+
+
+def test_several_attempts_are_staged_and_one_is_committed(world, client):
+    topic, name = world.topic(2), next(IDS)
+    attempts = [prepared(client, name, 0, topic, b"%d" % n) for n in range(4)]
+    client.drop_prepared(name, 0, attempts[0])
+    client.drop_prepared(name, 0, attempts[0])
+    client.drop_prepared(name, 0, ())
+    with pytest.raises(errors.TransactionAborted, match="stage it again"):
+        client.commit_prepared(name, 0, attempts[0])
+    with pytest.raises(errors.TransactionAborted):  # nor together with others
+        client.commit_prepared(name, 0, attempts[0] + attempts[1])
+    client.commit_prepared(name, 0, attempts[2])
+    client.commit_prepared(name, 0, attempts[3])  # as many records: done already
+    with client.subscribe(topic) as messages:
+        assert values(take(messages, 1)) == [b"2"]
+    assert ends(client, topic) == [1, 0]
+    prepared(client, name, 1, topic, b"left behind")
+    with client.transaction(name, number=2) as transaction:
+        transaction.send(topic, b"next", partition=1)
+    assert ends(client, topic) == [1, 1]
+
+
+def test_the_arguments_of_what_is_prepared_are_checked(world, client):
+    topic, name = world.topic(), next(IDS)
+    (part,) = prepared(client, name, 0, topic, b"x")
+    for call in (client.commit_prepared, client.drop_prepared):
+        for wrong in (None, part, "x", [None], [b"x" * 16]):
+            with pytest.raises(errors.WrongType):
+                call(name, 0, wrong)
+        with pytest.raises(errors.BadName):
+            call("a b", 0, [part])
+        with pytest.raises(errors.OutOfRange):
+            call(name, -1, [part])
+        with pytest.raises(errors.WrongType):
+            call(name, "0", [part])
+        with pytest.raises(errors.OutOfRange):
+            call(name, 0, [part], timeout=-1)
+        with pytest.raises(errors.OutOfRange):
+            call(name, 0, [replace(part, producer_id=b"short")])
+    with pytest.raises(errors.TransactionConflict):
+        client.commit_prepared(name, 0, [replace(part, records=2)])
+    with pytest.raises(errors.UnknownTopic):
+        client.commit_prepared(name, 0, [replace(part, topic="no-such-topic")])
+    assert ends(client, topic) == [0]
+    client.commit_prepared(name, 0, [part])
+    assert ends(client, topic) == [1]
+
+
+@only("served")
+def test_what_is_prepared_outlives_its_client(world, client):
+    topic, name = world.topic(), next(IDS)
+    with world.connect() as other:
+        parts = prepared(other, name, 0, topic, b"x")
+    client.commit_prepared(name, 0, parts)
+    assert ends(client, topic) == [1]

@@ -1,0 +1,61 @@
+"""Producers whose stages were dropped: nothing that they had staged may be committed any more.
+
+A dropped producer is remembered until a number as high as its own is committed: from then on that
+number takes no other content anyway. How many are remembered is bounded, and those that were
+dropped first are forgotten first. What is lost by that is little: a commit that names a producer
+which is forgotten here finds its stage gone, unless the message that drops it was lost too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+OF_ONE_ID_MAX = 10_000
+MAX = 100_000  # of all ids; those of the id whose last abort was longest ago go first
+
+_NONE: Mapping[bytes, int] = MappingProxyType({})
+
+
+class Dropped:
+    def __init__(self) -> None:
+        self._ids: dict[str, dict[bytes, int]] = {}  # id -> producer -> number; old ones first
+        self._count = 0
+
+    def of(self, transaction: str) -> Mapping[bytes, int]:
+        return self._ids.get(transaction, _NONE)
+
+    def add(self, transaction: str, number: int, producers: Iterable[bytes]) -> None:
+        known = self._take(transaction)
+        for producer_id in producers:
+            known[producer_id] = number
+        for producer_id in list(known)[: max(0, len(known) - OF_ONE_ID_MAX)]:
+            del known[producer_id]
+        self._put(transaction, known)
+        while self._count > MAX and len(self._ids) > 1:
+            self._take(next(iter(self._ids)))
+
+    def committed(self, transaction: str, number: int) -> None:
+        known = self._take(transaction)
+        self._put(transaction, {each: at for each, at in known.items() if at > number})
+
+    def _take(self, transaction: str) -> dict[bytes, int]:
+        known = self._ids.pop(transaction, {})
+        self._count -= len(known)
+        return known
+
+    def _put(self, transaction: str, known: dict[bytes, int]) -> None:
+        if known:
+            self._ids[transaction] = known
+            self._count += len(known)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            transaction: [[producer_id.hex(), number] for producer_id, number in known.items()]
+            for transaction, known in self._ids.items()
+        }
+
+    def restore(self, taken: dict[str, Any]) -> None:
+        for transaction, known in taken.items():
+            self._put(transaction, {bytes.fromhex(each): number for each, number in known})
