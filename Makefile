@@ -6,12 +6,12 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-covered test-others test-long test-kill check format bench bench-local bench-broker bench-recovery clean
+.PHONY: help demo test test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill check format bench bench-local bench-broker bench-spark bench-recovery clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/base.stamp  ## the levels at work, in half a minute
+demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
 	@$(BIN)/python -m hocket.demo
 
 # Measuring coverage makes everything slower, so it is done where all of it is demanded.
@@ -19,9 +19,11 @@ COVERED := tests/contract tests/core tests/local tests/node docs README.md
 OTHERS  := tests/adapters tests/broker_contract tests/cli tests/client tests/e2e tests/log tests/rpc tests/wire \
            $(wildcard tests/test_*.py)
 
+SPARK   := tests/spark  # its guide too: one Spark session serves them all
+
 test: $(VENV)/dev.stamp  ## all tests, the documentation's snippets, and branch coverage
-	@echo "==> two suites side by side, some minutes each; each is shown when it is done"
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-covered test-others
+	@echo "==> three suites side by side, some minutes each; each is shown when it is done"
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-covered test-others test-spark
 
 test-covered: $(VENV)/dev.stamp  # channels, queues, cores and node, and every snippet of README and docs
 	@echo "==> channels, queues, cores and node, and every snippet of README and docs, with branch coverage"
@@ -32,6 +34,16 @@ test-covered: $(VENV)/dev.stamp  # channels, queues, cores and node, and every s
 test-others: $(VENV)/dev.stamp
 	@echo "==> wire, log, clients, command line, RPC, and the broker's contract in every world"
 	@$(BIN)/python -m pytest $(OTHERS) $(PYTEST_ARGS)
+
+test-spark: $(VENV)/dev.stamp  ## the data source and the sink in a real Spark (needs Java 17)
+	@echo "==> Spark: data source, exactly-once sink, and every snippet of its guide"
+	@$(BIN)/python -m pytest $(SPARK) $(PYTEST_ARGS)
+
+test-spark-long: $(VENV)/dev.stamp  ## a declarative pipeline run twice, and secrets looked for wherever Spark shows options
+	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/spark/test_pipelines.py tests/spark/test_secrets.py $(PYTEST_ARGS)
+
+test-spark-kills: $(VENV)/dev.stamp  ## kill -9 of Spark and of the broker at every stage; 64 kills, half an hour
+	@$(BIN)/python -m tests.spark.kills
 
 test-long: $(VENV)/dev.stamp  ## the stress suites at full length, and the queue contract 20 times over
 	@echo "==> stress at full length"
@@ -60,6 +72,9 @@ bench-local: $(VENV)/bench.stamp  ## channels, pump and queues against their pee
 bench-broker: $(VENV)/bench.stamp  ## the broker on one node, against the least a broker could do
 	@$(BIN)/python -m benchmarks.broker $(BENCH_ARGS)
 
+bench-spark: $(VENV)/bench.stamp  ## Spark with the broker, Parquet and a real Kafka; 20 minutes, needs Java 17
+	@$(BIN)/python -m benchmarks.spark $(BENCH_ARGS)
+
 bench-recovery: $(VENV)/base.stamp  ## how long a broker takes to open its data again, at 0.1, 1 and 5 GiB
 	@$(BIN)/python -m benchmarks.recovery --json benchmarks/results/recovery.json
 
@@ -78,9 +93,13 @@ $(VENV)/dev.stamp: $(VENV)/base.stamp
 	@echo "==> installing the tools for tests and checks, and the peers the benchmarks measure against"
 	@$(PIP) -e '.[dev,bench]' && touch $@
 
+$(VENV)/spark.stamp: $(VENV)/base.stamp
+	@echo "==> installing Spark for Python (500 MB)"
+	@$(PIP) -e '.[spark]' && touch $@
+
 $(VENV)/bench.stamp: $(VENV)/base.stamp
 	@echo "==> installing the peers that the benchmarks measure against"
-	@$(PIP) -e '.[bench]' && touch $@
+	@$(PIP) -e '.[bench,spark]' && touch $@
 
 clean:  ## remove what the targets made
 	@rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

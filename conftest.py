@@ -29,6 +29,7 @@ def _end(namespace: dict[str, Any]) -> None:
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()],
     patterns=["README.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md"],
+    exclude="docs/guide/spark.md",  # tests/spark/test_guide.py runs it, where Spark is at hand
     setup=_begin,
     teardown=_end,
 ).pytest()

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -74,6 +75,24 @@ def processor_name() -> str:
     return platform.processor()
 
 
+def family_seconds() -> float:
+    """Processor time of this process and of all that it has started: brokers, Java, workers."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for found in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = found.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        process = int(found.parent.name)
+        parents[process] = int(fields[1])
+        ticks[process] = sum(map(int, fields[11:15]))  # its own, and of its children that ended
+    family = {os.getpid()}
+    while more := {each for each, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(ticks[each] for each in family) / os.sysconf("SC_CLK_TCK")
+
+
 class OtherWork:
     """How many cores other processes kept busy, on average, since this object was made.
 
@@ -92,8 +111,7 @@ class OtherWork:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
         user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields)
         busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-        own = os.times()
-        return own.elapsed, busy - sum(own[:4])
+        return time.monotonic(), busy - family_seconds()
 
     def cores(self) -> float:
         (then, before), (now, after) = self.started, self.look()
@@ -153,10 +171,11 @@ def page(suite: str, title: str, results: Sequence[Result], machine: Mapping[str
     lines += [
         "",
         "Ours and the peers run in turn in one process, in an order that alternates by round.",
-        "`ours` and `peer's` are medians over the rounds; the peer is the best of those listed in",
-        "this run; `ratio` is their quotient (more is better for us); `spread` is the lower and",
-        "the upper quartile of the rounds' own ratios, so on a restless machine `ratio` itself may",
-        "lie outside it; `met` compares `ratio` with `at least`.",
+        "`ours` and `peer's` are medians over the rounds; the peer is the one that the row names,",
+        "or else the best of those listed in this run; `ratio` is their quotient (more is better",
+        "for us); `spread` is the lower and the upper quartile of the rounds' own ratios, so on a",
+        "restless machine `ratio` itself may lie outside it; `met` compares `ratio` with",
+        "`at least`.",
         "",
         markdown_line(HEADINGS),
         markdown_line(["---"] * len(HEADINGS)),

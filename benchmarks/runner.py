@@ -5,9 +5,10 @@ Rule 1: nothing here knows what is measured; a contender is a name and a functio
 Rule 2: every contender of a contest gets the same count in every round, and the order is turned
         round from one round to the next, so that neither side always runs on the warmer machine.
 
-`ours` and `peer_value` are medians over the rounds. The peer of a row is the one with the best
-median in this very run. `ratio` is the quotient of the two medians, taken so that more is better
-for us. `spread` is [lower quartile, upper quartile] of the ratios of the single rounds.
+`ours` and `peer_value` are medians over the rounds. The peer of a row is the one that it names, or
+the one with the best median in this very run. `ratio` is the quotient of the two medians, taken so
+that more is better for us. `spread` is [lower quartile, upper quartile] of the ratios of the single
+rounds.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from benchmarks import report
 
 ROUNDS_DEFAULT = 9  # at least 5 are asked of us; more steady the medians on a busy machine
 ROUNDS_QUICK = 2  # a smoke test: shows that everything runs, says nothing about speed
 WARM_UP_PART = 10  # before the rounds every contender runs once with a tenth of the count
+
+tqdm.monitor_interval = 0  # no thread that watches: it would run beside what is measured
 
 Sample = Mapping[str, float]
 Samples = dict[str, list[Sample]]  # contender name -> one sample for each round
@@ -53,6 +58,7 @@ class Row:
     also: tuple[str, ...] = ()  # further metrics of ours, shown beside the row
     note: str = ""
     why: str = ""  # shown when the row falls short: what the profile says
+    against: str | None = None  # the peer; None: the best of all
 
 
 @dataclass(slots=True)
@@ -81,16 +87,18 @@ def percentile(values: Sequence[float], percent: float) -> float:
 # --- measuring -----------------------------------------------------------------------------------
 
 
-def run_contest(contest: Contest, *, rounds: int, count: int) -> Samples:
+def run_contest(contest: Contest, *, rounds: int, count: int, title: str = "") -> Samples:
     contenders = [contest.ours, *contest.peers]
-    for contender in contenders:
-        contender.measure(max(1, count // WARM_UP_PART))
     samples: Samples = {contender.name: [] for contender in contenders}
-    for number in range(rounds):
-        for contender in contenders if number % 2 == 0 else reversed(contenders):
-            gc.collect()  # nobody pays for the garbage of the one before
-            samples[contender.name].append(contender.measure(count))
-        print(".", end="", file=sys.stderr, flush=True)
+    with tqdm(total=(rounds + 1) * len(contenders), desc=title, unit="run", leave=False) as shown:
+        for contender in contenders:
+            contender.measure(max(1, count // WARM_UP_PART))
+            shown.update()
+        for number in range(rounds):
+            for contender in contenders if number % 2 == 0 else reversed(contenders):
+                gc.collect()  # nobody pays for the garbage of the one before
+                samples[contender.name].append(contender.measure(count))
+                shown.update()
     return samples
 
 
@@ -98,7 +106,9 @@ def values_of(samples: Samples, name: str, metric: str) -> list[float]:
     return [sample[metric] for sample in samples[name]]
 
 
-def best_peer(contest: Contest, row: Row, samples: Samples) -> str:
+def peer_of(contest: Contest, row: Row, samples: Samples) -> str:
+    if row.against is not None:
+        return row.against
     choose = min if row.less_is_better else max
     names = [peer.name for peer in contest.peers]
     return choose(names, key=lambda name: statistics.median(values_of(samples, name, row.metric)))
@@ -117,7 +127,7 @@ def quartiles(values: Sequence[float]) -> list[float]:
 
 def judge(contest: Contest, row: Row, samples: Samples) -> dict[str, Any]:
     """The finished row, as it is written to the JSON file."""
-    peer = best_peer(contest, row, samples)
+    peer = peer_of(contest, row, samples)
     our_values = values_of(samples, contest.ours.name, row.metric)
     peer_values = values_of(samples, peer, row.metric)
     ours, peer_value = statistics.median(our_values), statistics.median(peer_values)
@@ -156,10 +166,10 @@ def judge(contest: Contest, row: Row, samples: Samples) -> dict[str, Any]:
 # --- the command ---------------------------------------------------------------------------------
 
 
-def parse_arguments(suite: str, arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(suite: str, arguments: Sequence[str] | None, rounds: int) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{suite}", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--rounds", type=int, default=None, help=f"default {ROUNDS_DEFAULT}")
+    parser.add_argument("--rounds", type=int, default=None, help=f"default {rounds}")
     parser.add_argument("--quick", action="store_true", help="few messages, 2 rounds: a smoke test")
     parser.add_argument("--rows", metavar="SUBSTRING", help="only the rows with this in their name")
     parser.add_argument(
@@ -169,7 +179,7 @@ def parse_arguments(suite: str, arguments: Sequence[str] | None) -> argparse.Nam
         help="where the files go; by default benchmarks/results, for whole runs only",
     )
     chosen = parser.parse_args(arguments)
-    chosen.rounds = chosen.rounds or (ROUNDS_QUICK if chosen.quick else ROUNDS_DEFAULT)
+    chosen.rounds = chosen.rounds or (ROUNDS_QUICK if chosen.quick else rounds)
     return chosen
 
 
@@ -193,27 +203,35 @@ def results_directory(chosen: argparse.Namespace) -> Path | None:
 
 
 def main(
-    suite: str, title: str, contests: Sequence[Contest], arguments: Sequence[str] | None = None
+    suite: str,
+    title: str,
+    contests: Sequence[Contest],
+    arguments: Sequence[str] | None = None,
+    *,
+    rounds: int = ROUNDS_DEFAULT,
+    about: Mapping[str, str] | None = None,
 ) -> int:
-    """Run the suite, print its table, write SUITE.json, SUITE.md and SUITE.png."""
-    chosen = parse_arguments(suite, arguments)
+    """Run the suite, print its table, write SUITE.json, SUITE.md and SUITE.png.
+
+    `about` is what the page says of this run beside the machine: versions, what was left out.
+    """
+    chosen = parse_arguments(suite, arguments, rounds)
     contests = choose_rows(contests, chosen.rows)
     if not contests:
         print(f"no row has {chosen.rows!r} in its name", file=sys.stderr)
         return 2
-    machine = report.describe_machine()
+    machine = {**report.describe_machine(), **(about or {})}
     other_work = report.OtherWork()
     started = time.perf_counter()
     results = []
     for number, contest in enumerate(contests, start=1):
-        names = "; ".join(row.name for row in contest.rows)
-        print(f"[{number}/{len(contests)}] {names} ", end="", file=sys.stderr, flush=True)
+        name = f"[{number}/{len(contests)}] " + "; ".join(row.name for row in contest.rows)
         begun = time.perf_counter()
         count = contest.quick_count if chosen.quick else contest.count
-        samples = run_contest(contest, rounds=chosen.rounds, count=count)
+        samples = run_contest(contest, rounds=chosen.rounds, count=count, title=name)
         judged = [judge(contest, row, samples) for row in contest.rows]
         ratios = ", ".join(f"{result['ratio']:.2f}x" for result in judged)
-        print(f" {ratios} ({time.perf_counter() - begun:.1f} s)", file=sys.stderr)
+        print(f"{name} {ratios} ({time.perf_counter() - begun:.1f} s)", file=sys.stderr)
         results += judged
     machine["took"] = f"{time.perf_counter() - started:.0f} s"
     machine["other processes"] = other_work.describe()

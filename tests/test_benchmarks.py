@@ -5,13 +5,18 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks import report
 from benchmarks.runner import Contender, Contest, Row, fixed, judge, percentile, run_contest
+from benchmarks.spark import jars, kafka
+from hocket.spark import java
 
 ROOT = Path(__file__).parents[1]
 NEEDED = ("culsans", "janus", "matplotlib", "uvloop", "zmq")
@@ -87,6 +92,13 @@ def test_the_peer_is_the_one_with_the_best_median_and_more_is_better():
     assert (row["met"], row["spread"], row["other_peers"]) == (True, [1, 1.5], {"slow": 1})
 
 
+def test_a_row_may_name_its_peer_whichever_is_the_best():
+    row = Row("r", "value", "x/s", at_least=6, against="slow")
+    result = judged(row, ours=[9, 9], slow=[1, 1], fast=[8, 8])
+    assert (result["peer"], result["ratio"], result["met"]) == ("slow", 9, True)
+    assert result["other_peers"] == {"fast": 8}
+
+
 def test_where_less_is_better_the_ratio_is_turned_round():
     row = Row("r", "value", "us", at_least=1, less_is_better=True)
     result = judged(row, ours=[20, 20], slow=[90, 90], fast=[10, 10])
@@ -139,3 +151,106 @@ def test_a_quick_run_of_the_broker_suite_writes_every_row(tmp_path):
     ]
     for row in rows:
         assert_row_is_sound(row)
+
+
+# --- Spark ---------------------------------------------------------------------------------------
+
+
+def test_what_a_benchmark_has_started_is_not_other_peoples_work():
+    burn = (
+        "import sys, time\n"
+        "while time.process_time() < 0.5: pass\n"
+        "print(flush=True)\n"
+        "sys.stdin.read()"
+    )
+    before = report.family_seconds()
+    with subprocess.Popen(
+        [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout.readline()
+        during = report.family_seconds()
+        child.stdin.close()
+    assert during - before > 0.4
+    assert report.family_seconds() >= during  # it has ended, its time is still ours
+
+
+def test_every_contender_gets_the_same_records(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    from benchmarks.spark.data import TOPIC_COLUMNS, Data
+
+    data = Data(tmp_path / "data", 400)
+    data.write()
+    assert (len(data.files(400)), data.held(400)) == (40, 400)
+    assert (len(data.files(40)), data.held(40), data.held(1)) == (4, 40, 40)
+    files = [pq.ParquetFile(file, pre_buffer=False) for file in data.files(400)]
+    tables = [file.read(use_threads=False) for file in files]  # the pool's threads would stay
+    table = pa.concat_tables(tables)
+    for file in files:
+        file.close(force=True)
+    assert tuple(table.column_names) == TOPIC_COLUMNS
+    places = zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
+    assert sorted(places) == [(part, offset) for part in range(4) for offset in range(100)]
+    assert {len(key) for key in table["key"].to_pylist()} == {8}
+    assert {len(value) for value in table["value"].to_pylist()} == {100}
+    assert len(set(table["value"].to_pylist())) == 400
+
+
+def test_without_maven_the_benchmark_is_told_why_there_is_no_kafka(monkeypatch, tmp_path):
+    monkeypatch.setattr(jars, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(jars.shutil, "which", lambda _name: None)
+    with pytest.raises(jars.NoKafka, match="there is no Maven"):
+        jars.connector_jars()
+    with pytest.raises(jars.NoKafka, match="there is no Java"), kafka.serving(tmp_path):
+        pass
+
+
+def test_jars_of_spark_come_without_what_spark_has_already():
+    project = ElementTree.fromstring(jars.project([jars.Jar("g", "n", "1", alone=True)]))
+    space = {"m": "http://maven.apache.org/POM/4.0.0"}
+    (dependency,) = project.iterfind(".//m:dependency", space)
+    assert [dependency.findtext(f"m:{part}", namespaces=space) for part in
+            ("groupId", "artifactId", "version")] == ["g", "n", "1"]  # fmt: skip
+    assert dependency.findtext(".//m:exclusion/m:groupId", namespaces=space) == "*"
+
+
+def test_java_that_cannot_be_reached_is_told_with_what_it_said(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("no such class")
+    broker = subprocess.Popen([sys.executable, "-c", ""])
+    broker.wait()
+    with pytest.raises(jars.NoKafka, match="it did not start: no such class"):
+        kafka.wait_until_it_listens("127.0.0.1:1", broker, log)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(bool(MISSING), reason=f"the bench extra is not installed: no {MISSING}")
+@pytest.mark.skipif(os.environ.get("HOCKET_STRESS") != "long", reason="takes minutes")
+def test_a_quick_run_of_the_spark_suite_writes_every_row_that_needs_no_kafka(tmp_path):
+    pytest.importorskip("pyspark")
+    if line := java.problem():
+        pytest.skip(line)
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks.spark", "--quick", "--without-kafka", "--results",
+         str(tmp_path)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=800,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    rows = json.loads((tmp_path / "spark.json").read_text())
+    assert [row["row"] for row in rows] == [
+        "read to noop",
+        "read to noop, against tuples",
+        "read to an aggregate",
+        "read to an aggregate, columns=value,offset",
+        "topic to Parquet",
+        "DataFrame to topic",
+        "stream catches up",
+        "latency of a stream, p50",
+    ]
+    for row in rows:
+        assert_row_is_sound(row)
+    assert "Kafka is not measured: not wanted" in (tmp_path / "spark.md").read_text()

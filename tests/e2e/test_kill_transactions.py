@@ -28,25 +28,26 @@ class Load:
         self.url = url
         self.stop = threading.Event()
         self.committed: Counter[str] = Counter()  # numbers of each stream, from 0 on
-        self.aborted: set[tuple[str, int]] = set()
+        self.aborted: set[tuple[str, int, int]] = set()  # the attempt at a number, too
 
     def run(self, name: str) -> None:
         chance = random.Random(name)
         with hocket.connect(self.url, timeout=60) as client:
-            number = 0
+            number = attempt = 0
             while not self.stop.is_set():
                 with client.transaction(name, number=number, batch_bytes=2000) as transaction:
                     for topic, partitions in TOPICS.items():
                         for n in range(40 * partitions):
-                            value = b"%s:%d:%d" % (name.encode(), number, n)
+                            value = b"%s:%d:%d:%d" % (name.encode(), number, attempt, n)
                             transaction.send(topic, value, partition=n % partitions)
                     if chance.random() < 0.1:
                         transaction.abort(timeout=90)
-                        self.aborted.add((name, number))
-                    else:
-                        transaction.commit(timeout=90)
-                        self.committed[name] += 1
-                number += 1
+                        self.aborted.add((name, number, attempt))
+                        attempt += 1  # the same number again
+                        continue
+                    transaction.commit(timeout=90)
+                    self.committed[name] += 1
+                number, attempt = number + 1, 0
 
     @property
     def total(self) -> int:
@@ -77,6 +78,7 @@ def test_kill_9_under_transactions_leaves_none_in_part(tmp_path):
 def check(load: Load, url: str) -> None:
     assert load.total > 3 * ROUNDS
     seen: dict[tuple[str, int], Counter[str]] = {}
+    attempts: set[tuple[str, int, int]] = set()
     with hocket.connect(url) as client:
         for topic in TOPICS:
             last: dict[tuple[int, str], int] = {}
@@ -85,8 +87,9 @@ def check(load: Load, url: str) -> None:
                 values = Counter[bytes]()
                 for _ in range(ends):
                     message = messages.receive(timeout=30)
-                    name, number, _ = message.value.decode().split(":")
+                    name, number, attempt, _ = message.value.decode().split(":")
                     values[message.value] += 1
+                    attempts.add((name, int(number), int(attempt)))
                     seen.setdefault((name, int(number)), Counter())[topic] += 1
                     assert last.get((message.partition, name), -1) <= int(number), "out of order"
                     last[message.partition, name] = int(number)
@@ -96,4 +99,5 @@ def check(load: Load, url: str) -> None:
     whole = {topic: 40 * partitions for topic, partitions in TOPICS.items()}
     assert all(dict(topics) == whole for topics in seen.values()), "published in part"
     assert len(seen) == load.total, "what was committed is what is there"
-    assert not load.aborted & set(seen)
+    assert len(attempts) == len(seen), "two attempts at one number"
+    assert not load.aborted & attempts

@@ -1,0 +1,208 @@
+"""The rows of `make bench-spark`, and what is asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from benchmarks.runner import Contender, Contest, Row
+from benchmarks.spark.cases import PER_RECORD_MAX, Cases
+from benchmarks.spark.sides import (
+    KAFKA_CONSUMER,
+    KAFKA_PRODUCER,
+    Broker,
+    Hocket,
+    Kafka,
+    Parquet,
+    PerRecord,
+)
+
+LATENCIES, LATENCIES_QUICK = 30, 3
+NO_LIMIT = 1 << 60
+
+SAME = "8 B keys and 100 B values, random bytes, 4 partitions; one session, local[2], 2 GiB"
+FULL = "all seven columns, to Spark's noop sink, which takes every row and keeps none"
+AGGREGATE = "sum(length(value)), max(offset)"
+SYNCED = "ours is synced to disk before it counts; Kafka, as it comes, leaves that to the system"
+ONCE = "ours is one transaction, all of it or nothing; Kafka's connector writes at least once"
+SET = "Kafka's clients are set to " + ", ".join(
+    f"{name}={value}" for name, value in {**KAFKA_PRODUCER, **KAFKA_CONSUMER}.items()
+)
+
+
+def row(name: str, against: str, least: float | None = None) -> Row:
+    return Row(name, "rate", "rows/s", least, against=against)
+
+
+class Suite:
+    """The contests, with or without Kafka."""
+
+    def __init__(
+        self,
+        cases: Cases,
+        ours: Hocket,
+        parquet: Parquet,
+        per_record: PerRecord,
+        rival: Kafka | None,
+        *,
+        quick: bool,
+    ) -> None:
+        self.cases, self.ours, self.parquet, self.per_record = cases, ours, parquet, per_record
+        self.rivals = [] if rival is None else [rival]
+        self.latencies = LATENCIES_QUICK if quick else LATENCIES
+
+    def contests(self) -> list[Contest]:
+        return [
+            self.noop(),
+            self.aggregate(),
+            self.projected(),
+            self.into_parquet(),
+            self.into_topic(),
+            self.catching_up(),
+            self.latency(),
+        ]
+
+    def contest(
+        self, ours: Contender, peers: list[Contender], rows: list[Row], *settings: str
+    ) -> Contest:
+        """Without the rows of a peer that is not there."""
+        names = {peer.name for peer in peers}
+        kept = [row for row in rows if row.against in names]
+        count = self.cases.data.records
+        return Contest(ours, peers, kept, count, count, (SAME, *settings))
+
+    def reading(
+        self, seconds: Callable[[DataFrame, int], float], *, most: int = NO_LIMIT
+    ) -> Callable[[Any], Contender]:
+        """A contender of each source: read so many rows, and do this with them."""
+        return lambda source: self.cases.rate(
+            source.name, lambda count: seconds(source.read(count), count), most
+        )
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def noop(self) -> Contest:
+        side = self.reading(self.cases.to_noop)
+        per_record = self.reading(self.cases.to_noop, most=PER_RECORD_MAX)(self.per_record)
+        return self.contest(
+            side(self.ours),
+            [side(self.parquet), per_record, *map(side, self.rivals)],
+            [
+                row("read to noop", Parquet.name, 0.7),
+                row("read to noop, against tuples", PerRecord.name, 6.0),
+                row("read to noop, against Kafka", Kafka.name, 1.5),
+            ],
+            FULL,
+            f"a tuple for each record: on at most {PER_RECORD_MAX:,} rows",
+            SET,
+        )
+
+    def aggregate(self) -> Contest:
+        side = self.reading(self.cases.to_aggregate)
+        return self.contest(
+            side(self.ours),
+            [side(self.parquet), *map(side, self.rivals)],
+            [
+                row("read to an aggregate", Parquet.name),
+                row("read to an aggregate, against Kafka", Kafka.name),
+            ],
+            f"{AGGREGATE}; Spark tells Parquet which columns, and no other source",
+            SET,
+        )
+
+    def projected(self) -> Contest:
+        cases, ours = self.cases, self.ours
+
+        def seconds(count: int) -> float:
+            return cases.to_aggregate(ours.read(count, columns="value,offset"), count)
+
+        return self.contest(
+            cases.rate(ours.name, seconds),
+            [self.reading(cases.to_aggregate)(self.parquet)],
+            [row("read to an aggregate, columns=value,offset", Parquet.name)],
+            f"{AGGREGATE}; both read only these two columns",
+        )
+
+    def into_parquet(self) -> Contest:
+        side = self.reading(self.cases.to_parquet)
+        return self.contest(
+            side(self.ours),
+            [side(self.parquet), *map(side, self.rivals)],
+            [
+                row("topic to Parquet", Parquet.name),
+                row("topic to Parquet, against Kafka", Kafka.name),
+            ],
+            "all seven columns, written with Spark's defaults",
+            SET,
+        )
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def into_topic(self) -> Contest:
+        cases = self.cases
+
+        def frame(count: int) -> DataFrame:
+            return self.parquet.read(count).select("key", "value")
+
+        def side(broker: Broker) -> Contender:
+            return cases.rate(
+                broker.name, lambda count: cases.to_topic(frame(count), broker, count)
+            )
+
+        files = cases.rate(Parquet.name, lambda count: cases.to_parquet(frame(count), count))
+        return self.contest(
+            side(self.ours),
+            [files, *map(side, self.rivals)],
+            [
+                row("DataFrame to topic, against Kafka", Kafka.name, 1.0),
+                row("DataFrame to topic", Parquet.name),
+            ],
+            "key and value, read from Parquet; keys choose the partition",
+            SYNCED,
+            ONCE,
+            SET,
+        )
+
+    # --- streams ---------------------------------------------------------------------------------
+
+    def catching_up(self) -> Contest:
+        cases, one_job = self.cases, "hocket, one batch job"
+
+        def side(broker: Broker) -> Contender:
+            return cases.rate(broker.name, lambda count: cases.caught_up(broker, count))
+
+        batch = cases.rate(one_job, lambda count: cases.to_noop(self.ours.read(count), count))
+        return self.contest(
+            side(self.ours),
+            [batch, *map(side, self.rivals)],
+            [
+                row("stream catches up", one_job),
+                row("stream catches up, against Kafka", Kafka.name),
+            ],
+            "AvailableNow to noop, each with its default limits: ours takes several batches, "
+            "Kafka's all in one",
+            SET,
+        )
+
+    def latency(self) -> Contest:
+        cases, ours = self.cases, self.ours
+        alone = cases.echo(ours)
+
+        def p50(name: str, against: str) -> Row:
+            return Row(name, "p50", "ms", None, less_is_better=True, against=against, also=("p90",))
+
+        contest = self.contest(
+            cases.latency(ours),
+            [alone, *map(cases.latency, self.rivals)],
+            [
+                p50("latency of a stream, p50", alone.name),
+                p50("latency of a stream, p50, against Kafka", Kafka.name),
+            ],
+            f"topic to topic; {self.latencies} records in each round, one at a time at random "
+            "moments, from before its publish to its arrival from the other topic",
+            ONCE,
+        )
+        contest.count = contest.quick_count = self.latencies
+        return contest

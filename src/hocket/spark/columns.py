@@ -1,0 +1,85 @@
+"""The columns of a topic, as Spark's Kafka connector has them, in Spark's terms and in Arrow's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from hocket.errors import WrongType
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
+    from pyspark.sql.types import DataType, StructType
+
+ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+STORED = ("key", "value", "timestamp", "headers")  # the others follow from where a record stands
+
+CREATE_TIME = 0  # timestampType: the time is the producer's, in Kafka's numbering
+
+
+def spark_schema(columns: Sequence[str]) -> StructType:
+    from pyspark.sql.types import StructField, StructType
+
+    kinds = _spark_types()
+    return StructType([StructField(name, kinds[name]) for name in columns])
+
+
+def arrow_schema(columns: Sequence[str]) -> pyarrow.Schema:
+    """Exactly what Spark expects of a record batch with these columns: it compares."""
+    return _arrow_schema(tuple(columns))
+
+
+def check_user_schema(given: StructType, columns: Sequence[str]) -> None:
+    """Raises WrongType for a schema other than ours: a topic has the columns it has."""
+    ours = [(field.name, field.dataType) for field in spark_schema(columns).fields]
+    if [(field.name, field.dataType) for field in given.fields] != ours:
+        raise WrongType(
+            f"the schema of a topic is fixed: {spark_schema(columns).simpleString()}, not "
+            f"{given.simpleString()}. Leave out .schema(...); for fewer columns set the option "
+            "columns, as in option('columns', 'key,value'), and for headers includeHeaders"
+        )
+
+
+@cache
+def _spark_types() -> dict[str, DataType]:
+    from pyspark.sql.types import (
+        ArrayType,
+        BinaryType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampType,
+    )
+
+    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    return {
+        "key": BinaryType(),
+        "value": BinaryType(),
+        "topic": StringType(),
+        "partition": IntegerType(),
+        "offset": LongType(),
+        "timestamp": TimestampType(),
+        "timestampType": IntegerType(),
+        "headers": ArrayType(header),
+    }
+
+
+@cache
+def _arrow_schema(columns: tuple[str, ...]) -> Any:
+    import pyarrow as pa
+
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    kinds = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+        "headers": pa.list_(pa.field("element", header)),
+    }
+    return pa.schema([(name, kinds[name]) for name in columns])

@@ -1,0 +1,118 @@
+"""What the driver asks a broker: which partitions there are, where they end, who leads them.
+
+A question is asked again a few times when the broker cannot be reached, as the options say; between
+two tries the client itself waits for the broker to come back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from hocket.client.sync import Client
+from hocket.errors import (
+    Busy,
+    Closed,
+    HocketError,
+    NoConnection,
+    ReplyLost,
+    ShuttingDown,
+    Timeout,
+    UnknownTopic,
+)
+from hocket.spark import missing
+from hocket.spark.connections import client_of
+
+if TYPE_CHECKING:
+    from hocket.spark.offsets import Offsets
+    from hocket.spark.options import ReadOptions
+    from hocket.spark.places import Places
+    from hocket.spark.planning import Span
+
+T = TypeVar("T")
+TRY_SECONDS_MIN = 5.0
+MAY_PASS = (Busy, Closed, NoConnection, ReplyLost, ShuttingDown, Timeout)
+
+
+class Lookout:
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        # All tries together may take about as long as one read of a record may.
+        each = max(TRY_SECONDS_MIN, options.poll_timeout / (options.retries + 1))
+        self.timeout = min(options.poll_timeout, each)
+
+    def ask(self, question: Callable[[Client], T]) -> T:
+        """The answer; raises NoConnection when no try had one."""
+        tries = self._options.retries + 1
+        failure: HocketError | None = None
+        for attempt in range(tries):
+            if attempt:
+                time.sleep(self._options.retry_interval)
+            try:
+                return question(client_of(self._options.connection))
+            except MAY_PASS as error:
+                failure = error
+        raise NoConnection(
+            f"the broker at {self._options.connection.url} gave no answer in {tries} tries "
+            f"(option fetchOffset.numRetries): {failure}"
+        ) from failure
+
+    def _ask_if_there(self, question: Callable[[Client], T]) -> T:
+        """For questions that know nothing of our timeout: it is spent waiting for the broker."""
+
+        def ping_first(client: Client) -> T:
+            client.ping(timeout=self.timeout)
+            return question(client)
+
+        return self.ask(ping_first)
+
+    def partitions(self) -> dict[str, list[int]]:
+        """What is selected now. Raises UnknownTopic for a topic that is named and not there."""
+        return self._ask_if_there(self._options.selection.find)
+
+    def partitions_left(self, known: Offsets) -> dict[str, list[int]]:
+        """Of what was selected before, what is still there."""
+        topics = set(self.ask(lambda client: client.topics(timeout=self.timeout)))
+        return {name: sorted(places) for name, places in known.items() if name in topics}
+
+    def resolve(self, places: Places, partitions: dict[str, list[int]]) -> Offsets:
+        now_us = time.time_ns() // 1000
+        return self._ask_if_there(lambda client: places.resolve(client, partitions, now_us=now_us))
+
+    def topic_ends(self, topics: list[str]) -> dict[str, list[int]]:
+        """Where all partitions of each topic end, by number; a topic that is gone is left out."""
+        found = {}
+        for name in topics:
+            try:
+                found[name] = self.ask(
+                    lambda client, name=name: client.find_offsets(  # type: ignore[misc]
+                        name, "latest", timeout=self.timeout
+                    )
+                )
+            except UnknownTopic:
+                continue
+        return found
+
+    def located(self, spans: list[Span]) -> list[Span]:
+        """The spans with the leaders of their partitions; reports those whose topic is gone."""
+        leaders: dict[tuple[str, int], str] = {}
+        for name in sorted({span.topic for span in spans}):
+            try:
+                found = self.ask(
+                    lambda client, name=name: client.describe(name, timeout=self.timeout)  # type: ignore[misc]
+                )
+            except UnknownTopic:
+                continue
+            leaders |= {(name, each.partition): each.leader for each in found.partitions}
+        kept = []
+        for span in spans:
+            leader = leaders.get((span.topic, span.partition))
+            if leader is None:
+                why = "the topic was deleted, or made anew with fewer partitions"
+                fail = self._options.fail_on_data_loss
+                missing.report(span.topic, span.partition, span.start, span.end, why, fail=fail)
+            else:
+                kept.append(replace(span, leader=leader))
+        return kept

@@ -1,0 +1,50 @@
+"""Offsets per topic and partition, and as Spark keeps them in a query's checkpoint.
+
+The name of the query's index stands beside them, so that it is the query's own for as long as its
+checkpoint lives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hocket.errors import BadName, HocketError, OutOfRange
+from hocket.model import check_name
+
+Offsets = dict[str, dict[int, int]]  # topic -> partition -> offset
+
+
+def to_json(offsets: Offsets, index: str) -> dict[str, Any]:
+    """As Spark logs them; the same offsets always make the same text."""
+    return {
+        "index": index,
+        "offsets": {
+            topic: {str(number): offsets[topic][number] for number in sorted(offsets[topic])}
+            for topic in sorted(offsets)
+        },
+    }
+
+
+def from_json(found: dict[str, Any]) -> tuple[Offsets, str]:
+    """The offsets and the name of the index. Raises OutOfRange for what is not ours."""
+    try:
+        index, by_topic = found["index"], found["offsets"]
+        offsets = {
+            check_name(topic): {
+                _whole(int(number)): _whole(offset) for number, offset in partitions.items()
+            }
+            for topic, partitions in by_topic.items()
+        }
+        return offsets, check_name(index, "an index's name")
+    except (AttributeError, KeyError, TypeError, ValueError, HocketError) as error:
+        reason = f": {error}" if isinstance(error, BadName | OutOfRange) else ""
+        raise OutOfRange(
+            f"{found!r:.200} are not offsets of a hocket source{reason}; is the checkpoint of "
+            "another query used? Give this one a checkpointLocation of its own"
+        ) from None
+
+
+def _whole(number: object) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise OutOfRange(f"{number!r} is not an offset")
+    return number

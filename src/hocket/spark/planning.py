@@ -1,0 +1,106 @@
+"""What a batch reads, as spans of offsets: how much of what there is, and in how many pieces.
+
+Pure: offsets in, spans out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from hocket.spark.offsets import Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Some offsets of one partition, half-open."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    leader: str = ""  # where its leader was when it was planned, and may be no more; "" is unknown
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.start
+
+
+def rows_between(start: Offsets, end: Offsets) -> int:
+    return sum(upto - begin for _, _, begin, upto in _forward(start, end))
+
+
+def limited(start: Offsets, end: Offsets, rows: int) -> Offsets:
+    """The end moved back, so that about `rows` are read: of each partition its share.
+
+    Of every partition that has something at least one row is read, so that none starves beside
+    large ones; the limit is exceeded by at most one row for each.
+    """
+    assert rows >= 1, rows
+    total = rows_between(start, end)
+    found = {topic: dict(partitions) for topic, partitions in end.items()}
+    if total > rows:
+        for topic, number, begin, upto in _forward(start, end):
+            found[topic][number] = begin + max(1, rows * (upto - begin) // total)
+    return found
+
+
+def spans_between(start: Offsets, end: Offsets) -> list[Span]:
+    """One for each partition that has something, in order.
+
+    A partition that only `end` knows is new, and read from 0.
+    """
+    return sorted(
+        (Span(topic, number, begin, upto) for topic, number, begin, upto in _forward(start, end)),
+        key=_order,
+    )
+
+
+def split(spans: list[Span], *, min_partitions: int | None, max_records: int | None) -> list[Span]:
+    """Cut into pieces of at most `max_records`, and at least `min_partitions` of them.
+
+    There are fewer only if there are fewer rows. Always the largest pieces are cut further, so
+    that the work is as even as it can be.
+    """
+    pieces = [_ceiling(span.rows, max_records) if max_records else 1 for span in spans]
+    if min_partitions is not None:
+        _cut_further(spans, pieces, min_partitions)
+    cut = [piece for span, count in zip(spans, pieces, strict=True) for piece in _cut(span, count)]
+    return sorted(cut, key=_order)
+
+
+def _forward(start: Offsets, end: Offsets) -> Iterator[tuple[str, int, int, int]]:
+    """Topic, partition and both offsets, where there is something between them."""
+    for topic, partitions in end.items():
+        known = start.get(topic, {})
+        for number, upto in partitions.items():
+            begin = known.get(number, 0)
+            if upto > begin:
+                yield topic, number, begin, upto
+
+
+def _cut_further(spans: list[Span], pieces: list[int], wanted: int) -> None:
+    by_size = [(-span.rows / pieces[at], at) for at, span in enumerate(spans)]
+    heapq.heapify(by_size)
+    # Never more than there are rows: while one piece is lacking, the largest has two at least.
+    lacking = min(wanted, sum(span.rows for span in spans)) - sum(pieces)
+    for _ in range(lacking):
+        _, at = by_size[0]
+        pieces[at] += 1
+        heapq.heapreplace(by_size, (-spans[at].rows / pieces[at], at))
+
+
+def _cut(span: Span, count: int) -> Iterator[Span]:
+    for at in range(count):
+        start = span.start + span.rows * at // count
+        end = span.start + span.rows * (at + 1) // count
+        yield replace(span, start=start, end=end)
+
+
+def _ceiling(rows: int, each: int) -> int:
+    return max(1, -(-rows // each))
+
+
+def _order(span: Span) -> tuple[str, int, int]:
+    return span.topic, span.partition, span.start

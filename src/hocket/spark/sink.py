@@ -1,0 +1,220 @@
+"""The sink: what a query writes is in the topics once, whatever fails and is done again.
+
+Every task stages its rows in a transaction and lets go of it undecided; the driver's `commit`
+decides all of them with one request. The transaction is named for the query (`spark-<query id>`)
+and numbered for the micro-batch, both of which come from the checkpoint and are the same when Spark
+does a batch again. So a batch that was committed before is recognised, and its stages are dropped,
+as are those of attempts that failed, were given up or came second.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from hocket.errors import HocketError, LimitExceeded, OutOfRange, TransactionConflict
+from hocket.model import Participant
+from hocket.spark.connections import client_of
+from hocket.spark.options import WriteOptions
+from hocket.spark.writing import Layout, layout_of, send_rows
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
+    from pyspark.sql.types import StructType
+
+logger = logging.getLogger("hocket.spark")
+
+PARTICIPANTS_MAX = 10_000  # of one transaction, as the broker has it
+PATIENCE_SECONDS = 60.0  # for a broker that is just being restarted
+DROP_SECONDS = 30.0  # that an abort waits for the broker; what is left is dropped later
+
+# Spark sets these for every task of a streaming query. They are not documented.
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What one task has staged, for the driver to decide."""
+
+    transaction: str
+    number: int
+    participants: tuple[Participant, ...]
+    rows: int
+
+
+class BatchSink(DataSourceArrowWriter):
+    """One DataFrame, all of it or nothing."""
+
+    def __init__(self, layout: Layout, options: WriteOptions) -> None:
+        self.layout = layout
+        self.options = options
+        # Made where the write is planned, and so the same in all of its tasks.
+        self.transaction = options.transaction or f"spark-batch-{uuid4().hex}"
+        self.number = options.number
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
+        return stage(self.options, self.layout, self.transaction, self.number, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        publish(self.options, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        drop(self.options, messages)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """A streaming query, each of its micro-batches once."""
+
+    def __init__(self, layout: Layout, options: WriteOptions, checkpoint: str | None) -> None:
+        self.layout = layout
+        self.options = options
+        self.checkpoint = checkpoint
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
+        context = TaskContext.get()
+        query = _property(context, QUERY_ID) or _query_of(self.checkpoint)
+        batch = _property(context, BATCH_ID)
+        if query is None or batch is None:
+            raise OutOfRange(
+                "Spark did not tell which query and micro-batch this task belongs to "
+                f"({QUERY_ID}={query}, {BATCH_ID}={batch}), so nothing can be written exactly "
+                "once; write in foreachBatch with the options transactionId and transactionNumber"
+            )
+        return stage(self.options, self.layout, f"spark-{query}", int(batch), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        for message in _staged(messages):
+            assert message.number == batchId, f"batch {batchId} got stages of {message.number}"
+        publish(self.options, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
+        drop(self.options, messages)
+
+
+def batch_sink(schema: StructType, options: WriteOptions, *, overwrite: bool) -> BatchSink:
+    if overwrite:
+        raise OutOfRange(
+            "Save mode Overwrite not allowed for Hocket: a topic is only appended to. "
+            'Use mode("append")'
+        )
+    return BatchSink(layout_of(schema, options.topic), options)
+
+
+def stream_sink(schema: StructType, options: WriteOptions, checkpoint: str | None) -> StreamSink:
+    """Every output mode that Spark allows is fine; all of them append, as with Kafka's sink."""
+    return StreamSink(layout_of(schema, options.topic), options, checkpoint)
+
+
+# --- staging, in tasks -----------------------------------------------------------------------
+
+
+def stage(
+    options: WriteOptions,
+    layout: Layout,
+    transaction: str,
+    number: int,
+    batches: Iterator[pyarrow.RecordBatch],
+) -> Staged:
+    """Stage all rows durably; if anything fails, what this task has staged is dropped."""
+    client = client_of(options.connection, patience=PATIENCE_SECONDS)
+    try:
+        with client.transaction(transaction, number=number, codec=options.codec) as staging:
+            rows = send_rows(staging, layout, batches)
+            participants = staging.prepare(timeout=options.commit_timeout)
+    except TransactionConflict as error:
+        raise TransactionConflict(
+            f"batch {number} of transaction {transaction!r} is not the next one: {error}. Either "
+            "this task was given up long ago, or the query's checkpoint was put back to an earlier "
+            "batch; what it wrote since then cannot be written again under the same numbers"
+        ) from error
+    return Staged(transaction, number, participants, rows)
+
+
+def _property(context: TaskContext | None, name: str) -> str | None:
+    return None if context is None else context.getLocalProperty(name)
+
+
+def _query_of(checkpoint: str | None) -> str | None:
+    """The query's id as its checkpoint has it, where this process can read it."""
+    if checkpoint is None:
+        return None
+    place = urlsplit(checkpoint)
+    if place.scheme not in ("", "file"):
+        return None
+    try:
+        return str(json.loads((Path(place.path) / "metadata").read_text())["id"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+# --- deciding, in the driver -----------------------------------------------------------------
+
+
+def publish(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Commit what all tasks have staged, in one decision.
+
+    A batch without rows decides nothing: there is nothing to publish, and if it has rows when Spark
+    does it again, they are published then.
+    """
+    staged = _staged(messages)
+    participants = tuple(each for message in staged for each in message.participants)
+    if not participants:
+        return
+    transaction, number = _name_of(staged)
+    if len(participants) > PARTICIPANTS_MAX:
+        raise LimitExceeded(
+            f"{len(staged)} tasks have written to {len(participants)} partitions in all, each "
+            f"counted once for each task; a transaction has at most {PARTICIPANTS_MAX}. Write "
+            "with fewer tasks, as in coalesce(8), or repartition by the key"
+        )
+    client = client_of(options.connection, patience=PATIENCE_SECONDS)
+    try:
+        client.commit_prepared(transaction, number, participants, timeout=options.commit_timeout)
+    except TransactionConflict as error:
+        rows = sum(message.rows for message in staged)
+        raise TransactionConflict(
+            f"batch {number} was written before, by transaction {transaction!r}, and it was not "
+            f"the same then as the {rows} rows of now: {error}. Nothing was published now. Spark "
+            "does a batch again after a failure and expects the same rows; so the query is not "
+            "deterministic (rand(), current time in a UDF, an unordered limit), or its topics, its "
+            "code or its checkpoint was changed in between"
+        ) from error
+
+
+def drop(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Free the broker of what was staged. If that fails it frees itself later: no error."""
+    staged = _staged(messages)
+    participants = tuple(each for message in staged for each in message.participants)
+    if not participants:
+        return
+    transaction, number = _name_of(staged)
+    try:
+        client = client_of(options.connection)
+        client.drop_prepared(transaction, number, participants, timeout=DROP_SECONDS)
+    except HocketError as error:
+        logger.warning("what batch %d of %r staged stays for now: %s", number, transaction, error)
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    """Tasks that failed left no message."""
+    return [cast(Staged, message) for message in messages if message is not None]
+
+
+def _name_of(staged: list[Staged]) -> tuple[str, int]:
+    names = {(message.transaction, message.number) for message in staged}
+    assert len(names) == 1, f"the tasks of one batch staged for {names}"
+    return names.pop()

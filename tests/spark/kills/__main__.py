@@ -1,0 +1,102 @@
+"""All stages, all victims, all shapes: the table of kills.
+
+python -m tests.spark.kills [--shapes map,update] [--folder DIR] [--results DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from hocket.spark import java
+from tests.spark.kills import speculation
+from tests.spark.kills.harness import ROOT, Kill, Run
+from tests.spark.kills.probe import NUMBER_CHANGES
+from tests.spark.kills.stages import AFTER, BROKER, DRIVER, STAGES
+from tests.spark.kills.table import as_markdown, empty_stages
+
+SHAPES = ("map", "shuffle", "stateful", "update")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shapes", default=",".join(SHAPES))
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "internals")
+    parser.add_argument("--without-speculation", action="store_true")
+    arguments = parser.parse_args()
+    problem = java.problem()
+    if problem is not None:
+        say(problem)
+        return 1
+    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="hocket-kills-"))
+    kills: list[Kill] = []
+    lines: list[str] = []
+    for shape in arguments.shapes.split(","):
+        kills += run(folder / shape, shape, lines)
+    plant(folder / "planted", lines)
+    if not arguments.without_speculation:
+        lines.append(speculation.run(folder / "speculation"))
+        say(lines[-1])
+    table = as_markdown(kills)
+    say(table)
+    missing = empty_stages(kills)
+    if arguments.shapes == ",".join(SHAPES):
+        assert not missing, f"nobody was killed at {missing}"
+        save(arguments.results, table, kills, lines)
+    if arguments.folder is None:
+        shutil.rmtree(folder)
+    return 0
+
+
+def run(folder: Path, shape: str, lines: list[str]) -> list[Kill]:
+    """Of each stage the broker first, since the job outlives that, then the driver."""
+    began = time.monotonic()
+    with Run(folder, shape) as job:
+        for stage in STAGES:
+            for victim in (BROKER, DRIVER):
+                job.kill(stage, victim)
+                say(f"{time.monotonic() - began:6.1f} s  {shape}: {victim} killed, {stage}")
+        verdict = job.finish()
+    failures = job.control.failures()
+    assert verdict.is_exact, f"{shape}: {verdict}"
+    assert failures, "no task was made to fail"
+    lines.append(
+        f"{shape}: {len(job.kills)} kills, {job.lives} lives of the job "
+        f"({job.ended_by_itself} ended by themselves), {failures} tasks made to fail; {verdict}"
+    )
+    say(f"{time.monotonic() - began:6.1f} s  {lines[-1]}")
+    return job.kills
+
+
+def plant(folder: Path, lines: list[str]) -> None:
+    """A sink that takes a batch done again for another one: the harness must find it."""
+    with Run(folder, "map", planted=NUMBER_CHANGES) as job:
+        job.kill(AFTER, DRIVER)
+        verdict = job.finish()
+    assert verdict.doubled, f"a planted bug was not found: {verdict}"
+    assert not verdict.lost
+    lines.append(f"planted: a transaction with another name after a restart; found: {verdict}")
+    say(lines[-1])
+
+
+def save(folder: Path, table: str, kills: list[Kill], lines: list[str]) -> None:
+    text = "\n".join(f"- {line}" for line in lines)
+    heading = "<!-- written by `make test-spark-kills` -->\n"
+    (folder / "spark_kills.md").write_text(f"{heading}{table}\n{text}\n")
+    results = {"kills": [asdict(kill) for kill in kills], "results": lines}
+    (folder / "spark_kills.json").write_text(json.dumps(results, indent=1) + "\n")
+
+
+def say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    sys.exit(main())
