@@ -137,6 +137,13 @@ class Hocket(Broker):
             client.delete_topic(topic)
 
 
+class AtLeastOnce(Hocket):
+    """With the guarantee that Kafka's connector has."""
+
+    name = "hocket, at least once"
+    writing = MappingProxyType({"delivery": "at-least-once"})
+
+
 class Kafka(Broker):
     """Kafka's own Java clients do what is not Spark's: they are in the driver's JVM already."""
 
@@ -175,3 +182,18 @@ class Kafka(Broker):
 
     def close(self) -> None:
         self.admin.close()
+
+
+class UntunedKafka(Kafka):
+    """As it comes, which is what a job has that was never tuned."""
+
+    name = "Kafka connector, its defaults"
+    reading: Mapping[str, str] = MappingProxyType({})
+    writing: Mapping[str, str] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, tuned: Kafka) -> UntunedKafka:
+        """The same broker, and the same clients of it."""
+        found = cls.__new__(cls)
+        vars(found).update(vars(tuned))
+        return found

@@ -12,11 +12,13 @@ from benchmarks.spark.cases import PER_RECORD_MAX, Cases
 from benchmarks.spark.sides import (
     KAFKA_CONSUMER,
     KAFKA_PRODUCER,
+    AtLeastOnce,
     Broker,
     Hocket,
     Kafka,
     Parquet,
     PerRecord,
+    UntunedKafka,
 )
 
 LATENCIES, LATENCIES_QUICK = 30, 3
@@ -25,6 +27,7 @@ NO_LIMIT = 1 << 60
 SAME = "8 B keys and 100 B values, random bytes, 4 partitions; one session, local[2], 2 GiB"
 FULL = "all seven columns, to Spark's noop sink, which takes every row and keeps none"
 AGGREGATE = "sum(length(value)), max(offset)"
+KEYED = "key and value, read from Parquet; keys choose the partition"
 SYNCED = "ours is synced to disk before it counts; Kafka, as it comes, leaves that to the system"
 ONCE = "ours is one transaction, all of it or nothing; Kafka's connector writes at least once"
 SET = "Kafka's clients are set to " + ", ".join(
@@ -51,18 +54,21 @@ class Suite:
     ) -> None:
         self.cases, self.ours, self.parquet, self.per_record = cases, ours, parquet, per_record
         self.rivals = [] if rival is None else [rival]
+        self.untuned = [UntunedKafka.of(each) for each in self.rivals]
         self.latencies = LATENCIES_QUICK if quick else LATENCIES
 
     def contests(self) -> list[Contest]:
-        return [
+        contests = [
             self.noop(),
             self.aggregate(),
             self.projected(),
             self.into_parquet(),
             self.into_topic(),
+            self.into_topic_at_least_once(),
             self.catching_up(),
             self.latency(),
         ]
+        return [contest for contest in contests if contest.rows]
 
     def contest(
         self, ours: Contender, peers: list[Contender], rows: list[Row], *settings: str
@@ -140,28 +146,41 @@ class Suite:
 
     # --- writing ---------------------------------------------------------------------------------
 
+    def frame(self, count: int) -> DataFrame:
+        return self.parquet.read(count).select("key", "value")
+
+    def writing(self, broker: Broker) -> Contender:
+        cases = self.cases
+        return cases.rate(
+            broker.name, lambda count: cases.to_topic(self.frame(count), broker, count)
+        )
+
     def into_topic(self) -> Contest:
         cases = self.cases
-
-        def frame(count: int) -> DataFrame:
-            return self.parquet.read(count).select("key", "value")
-
-        def side(broker: Broker) -> Contender:
-            return cases.rate(
-                broker.name, lambda count: cases.to_topic(frame(count), broker, count)
-            )
-
-        files = cases.rate(Parquet.name, lambda count: cases.to_parquet(frame(count), count))
+        files = cases.rate(Parquet.name, lambda count: cases.to_parquet(self.frame(count), count))
         return self.contest(
-            side(self.ours),
-            [files, *map(side, self.rivals)],
+            self.writing(self.ours),
+            [files, *map(self.writing, [*self.rivals, *self.untuned])],
             [
                 row("DataFrame to topic, against Kafka", Kafka.name, 1.0),
+                row("DataFrame to topic, against untuned Kafka", UntunedKafka.name),
                 row("DataFrame to topic", Parquet.name),
             ],
-            "key and value, read from Parquet; keys choose the partition",
+            KEYED,
             SYNCED,
             ONCE,
+            SET,
+        )
+
+    def into_topic_at_least_once(self) -> Contest:
+        ours = AtLeastOnce(self.ours.spark, self.ours.data, self.ours.url)
+        return self.contest(
+            self.writing(ours),
+            [*map(self.writing, self.rivals)],
+            [row("DataFrame to topic at least once, against Kafka", Kafka.name, 1.0)],
+            KEYED,
+            "delivery=at-least-once, which is what Kafka's connector promises",
+            SYNCED,
             SET,
         )
 

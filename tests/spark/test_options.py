@@ -426,6 +426,12 @@ def test_the_defaults_of_a_write() -> None:
         assert each == WriteOptions(ConnectionOptions("hocket://localhost:4150"))
 
 
+def test_delivery_is_exactly_once_unless_less_is_asked_for() -> None:
+    assert writing(delivery="exactly-once") == writing()
+    for stream in (False, True):
+        assert not writing(streaming=stream, delivery="at-least-once").exactly_once
+
+
 def test_a_stream_has_transactions_of_its_own() -> None:
     for name in ("transactionId", "transactionNumber"):
         with pytest.raises(OutOfRange, match=f"{name} is for batches"):
@@ -437,6 +443,11 @@ def test_a_stream_has_transactions_of_its_own() -> None:
     [
         ("codec must be one of none, lz4, zstd", {"codec": "gzip"}),
         ("topic must be", {"topic": "not a name"}),
+        ("delivery must be one of exactly-once, at-least-once", {"delivery": "at-most-once"}),
+        (
+            "transactionId is for delivery=exactly-once",
+            {"delivery": "at-least-once", "transactionId": "nightly", "transactionNumber": "1"},
+        ),
         ("belong together", {"transactionId": "nightly"}),
         ("belong together", {"transactionNumber": "1"}),
         ("transactionNumber must be", {"transactionId": "nightly", "transactionNumber": "-1"}),

@@ -53,6 +53,20 @@ def test_nothing_is_there_before_the_commit_and_everything_after_it(broker, clie
     assert values(client, topic) == [b"a", b"b", b"c"]
 
 
+def test_at_least_once_publishes_as_it_goes_and_a_second_time_if_done_again(broker, client, topic):
+    client.create_topic(topic, partitions=2)
+    writer = batch_sink(broker, topic, delivery="at-least-once")
+    message = writer.write(rows(b"a", b"b"))
+    assert (message.rows, message.participants) == (2, ())
+    assert values(client, topic) == [b"a", b"b"]
+    writer.commit([message])
+    writer.abort([message])
+    assert values(client, topic) == [b"a", b"b"]
+    stream = sink.stream_sink(SCHEMA, options(broker, topic, delivery="at-least-once"), None)
+    stream.commit([stream.write(rows(b"a"))], 7)  # no query is needed either
+    assert values(client, topic) == [b"a", b"a", b"b"]
+
+
 def test_only_the_attempt_that_spark_names_is_published(broker, client, topic):
     """The other one is a failed task, a speculative copy, or a zombie that comes late."""
     client.create_topic(topic)

@@ -40,7 +40,8 @@ _READING = (
     "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "filterPushdown",
 )  # fmt: skip
 _WRITING = (
-    "topic", "includeHeaders", "codec", "transactionId", "transactionNumber", "commitTimeout",
+    "topic", "includeHeaders", "codec", "delivery", "transactionId", "transactionNumber",
+    "commitTimeout",
 )  # fmt: skip
 # Either side lets the other's options pass: one set of options often serves both.
 _OURS = frozenset(map(plain, (*_CONNECTION, *_READING, *_WRITING)))
@@ -134,6 +135,9 @@ class ReadOptions:
         )
 
 
+DELIVERIES = ("exactly-once", "at-least-once")
+
+
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     connection: ConnectionOptions
@@ -143,6 +147,7 @@ class WriteOptions:
     transaction: str | None = None  # of a batch: with `number` it makes the write idempotent
     number: int = 0
     commit_timeout: float = 600.0  # seconds
+    exactly_once: bool = True
 
     @staticmethod
     def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -160,6 +165,12 @@ class WriteOptions:
                 "transactionId and transactionNumber belong together: the id names a stream of "
                 "writes, and the number, which only grows, one of them"
             )
+        delivery = given.text("delivery") or DELIVERIES[0]
+        if delivery not in DELIVERIES:
+            raise OutOfRange(f"delivery must be one of {', '.join(DELIVERIES)}, not {delivery}")
+        exactly_once = delivery == DELIVERIES[0]
+        if transaction is not None and not exactly_once:
+            raise OutOfRange("transactionId is for delivery=exactly-once: without it there is none")
         codec = given.text("codec") or "none"
         codecs.by_name(codec)
         topic = given.text("topic")
@@ -174,6 +185,7 @@ class WriteOptions:
             transaction=None if transaction is None else check_name(transaction, "transactionId"),
             number=number or 0,
             commit_timeout=commit_us / SECOND_US,
+            exactly_once=exactly_once,
         )
 
 

@@ -5,6 +5,9 @@ decides all of them with one request. The transaction is named for the query (`s
 and numbered for the micro-batch, both of which come from the checkpoint and are the same when Spark
 does a batch again. So a batch that was committed before is recognised, and its stages are dropped,
 as are those of attempts that failed, were given up or came second.
+
+With `delivery=at-least-once` a task publishes as it goes and there is nothing to decide; what Spark
+does again is published again. It saves the broker the second writing of every record.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ from hocket.spark.writing import Layout, layout_of, send_rows
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
+
+    from hocket.client.producer import Producer
+    from hocket.client.sync import Client
 
 logger = logging.getLogger("hocket.spark")
 
@@ -67,6 +73,8 @@ class BatchSink(DataSourceArrowWriter):
         self.number = options.number
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
+        if not self.options.exactly_once:
+            return publish_at_once(self.options, self.layout, iterator)
         return stage(self.options, self.layout, self.transaction, self.number, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -85,6 +93,8 @@ class StreamSink(DataSourceStreamArrowWriter):
         self.checkpoint = checkpoint
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
+        if not self.options.exactly_once:
+            return publish_at_once(self.options, self.layout, iterator)
         context = TaskContext.get()
         query = _property(context, QUERY_ID) or _query_of(self.checkpoint)
         batch = _property(context, BATCH_ID)
@@ -98,7 +108,8 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         for message in _staged(messages):
-            assert message.number == batchId, f"batch {batchId} got stages of {message.number}"
+            at = message.number
+            assert at == batchId or not message.participants, f"{at} was staged for {batchId}"
         publish(self.options, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
@@ -142,6 +153,40 @@ def stage(
             "batch; what it wrote since then cannot be written again under the same numbers"
         ) from error
     return Staged(transaction, number, participants, rows)
+
+
+def publish_at_once(
+    options: WriteOptions, layout: Layout, batches: Iterator[pyarrow.RecordBatch]
+) -> Staged:
+    """Publish all rows, durably; nothing is left to decide."""
+    client = client_of(options.connection, patience=PATIENCE_SECONDS)
+    producers = Producers(client, options)
+    rows = send_rows(producers, layout, batches)
+    producers.close()
+    return Staged("", 0, (), rows)
+
+
+class Producers:
+    """One for each topic that comes up, until all is delivered."""
+
+    def __init__(self, client: Client, options: WriteOptions) -> None:
+        self._client = client
+        self._options = options
+        self._by_topic: dict[str, Producer] = {}
+
+    def send_arrow(
+        self, topic: str, record_batch: pyarrow.RecordBatch, partition: int | None = None
+    ) -> None:
+        producer = self._by_topic.get(topic)
+        if producer is None:
+            producer = self._by_topic[topic] = self._client.producer(
+                topic, codec=self._options.codec
+            )
+        producer.send_arrow(record_batch, partition)
+
+    def close(self) -> None:
+        for producer in self._by_topic.values():
+            producer.close(self._options.commit_timeout)
 
 
 def _property(context: TaskContext | None, name: str) -> str | None:

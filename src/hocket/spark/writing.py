@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from hocket.errors import WrongType
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql.types import DataType, StructType
-
-    from hocket.client.sync import Transaction
 
     Array: TypeAlias = Any  # pyarrow has no type hints
 
@@ -103,15 +101,21 @@ def _is_headers(kind: DataType) -> bool:
     )
 
 
-def send_rows(
-    transaction: Transaction, layout: Layout, batches: Iterable[pyarrow.RecordBatch]
-) -> int:
+class Sender(Protocol):
+    """A transaction, or whatever else takes the rows of a topic."""
+
+    def send_arrow(
+        self, topic: str, record_batch: pyarrow.RecordBatch, partition: int | None = None
+    ) -> None: ...
+
+
+def send_rows(sender: Sender, layout: Layout, batches: Iterable[pyarrow.RecordBatch]) -> int:
     """Send all rows; returns how many there were."""
     rows = 0
     for piece in gathered(batches):
         rows += piece.num_rows
         for topic, partition, messages in messages_of(piece, layout):
-            transaction.send_arrow(topic, messages, partition=partition)
+            sender.send_arrow(topic, messages, partition)
     return rows
 
 
