@@ -61,7 +61,8 @@ def connector_jars() -> tuple[list[Path], str]:
     """What Spark needs beside itself to read and write Kafka, and which versions these are."""
     for provider in TOKEN_PROVIDERS:
         try:
-            return connector_with(provider), f"{CONNECTOR} (kafka-clients {CLIENTS})"
+            versions = f"kafka-clients {CLIENTS}, token provider {provider}"
+            return connector_with(provider), f"{CONNECTOR} ({versions})"
         except NoKafka as error:
             problem = error
     raise problem
