@@ -103,6 +103,8 @@ class Run:
 
     def kill(self, stage: str, victim: str) -> None:
         """Stop the job at a stage of its next batch, then kill."""
+        if stage == stages.DECIDED:  # seen by the output growing, and a batch done again adds none
+            self._keep_running_until(self._nothing_to_be_done_again, "every batch is committed")
         self.control.arm(stage)
         self.feed(ROWS_PER_KILL)
         self._keep_running_until(lambda: self.control.is_reached(stage), f"{stage} is reached")
@@ -117,6 +119,11 @@ class Run:
             self.control.release(stage)  # so that the job meets a broker that is not there
             self.server.start()
         self.kills.append(Kill(self.shape, stage, victim))
+
+    def _nothing_to_be_done_again(self) -> bool:
+        """Spark has committed every batch that it has begun."""
+        begun, committed = (self.checkpoint / name for name in ("offsets", "commits"))
+        return _numbers(begun) == _numbers(committed)
 
     def feed(self, rows: int) -> None:
         """The keys stay in their partitions, so that the order of each is that of its numbers."""
@@ -196,6 +203,8 @@ class Run:
 
 
 def _numbers(folder: Path) -> list[int]:
+    if not folder.exists():
+        return []
     return sorted(int(name) for name in os.listdir(folder) if name.isdigit())
 
 
