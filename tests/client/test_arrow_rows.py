@@ -168,6 +168,45 @@ def test_a_row_that_is_too_large_keeps_back_those_before_it() -> None:
     assert one.pushed() == []
 
 
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary(1)], ids=str)
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_rows_that_are_small_grow_most_and_fit_all_the_same(
+    kind: pa.DataType, keyed: bool, partitions: int
+) -> None:
+    one = Producing(partitions=partitions, limits=Limits(batch_bytes_max=10_000))
+    for count in (*range(300, 1200, 50), 9_000):
+        column = pa.array([b"a"] * count, kind)
+        rows = {"value": column, "key": column} if keyed else {"value": column}
+        sent = sum(portion.count for portion in arrow_portions(one.core, pa.record_batch(rows)))
+        assert sent == count
+        for portion in arrow_portions(one.core, pa.record_batch(rows)):
+            entry = from_arrow.encode_from_arrow(portion._rows, timestamp=1)
+            assert len(entry) <= 10_000
+
+
+def test_keys_of_which_there_are_none_may_be_of_any_type() -> None:
+    for partitions in (1, 3):
+        for kind in (pa.null(), pa.int64()):
+            rows = pa.record_batch({"value": [b"a", b"b"], "key": pa.nulls(2, kind)})
+            [(_, values)] = send(Producing(partitions=partitions), rows)
+            assert values == [b"a", b"b"]
+
+
+def test_headers_as_views_are_split_like_others() -> None:
+    views = pa.list_(pa.struct([("key", pa.string_view()), ("value", pa.binary_view())]))
+    headers = [
+        [(f"name-{n}" + "-" * 40, b"%d" % n + b"." * 40)] if n % 5 else None for n in range(40)
+    ]
+    one = Producing(limits=Limits(batch_bytes_max=2000))
+    rows = pa.record_batch({"value": [b"v"] * 40, "headers": pa.array(headers, views)})
+    for portion in arrow_portions(one.core, rows):
+        assert portion.offer(one.core, 0) == portion.count
+    batches = [parse(payload) for _, payload in one.stage.link.sent]
+    assert len(batches) > 1
+    assert [h for batch in batches for h in batch.headers()] == [dict(h or ()) for h in headers]
+
+
 def test_no_rows_and_no_record_batch() -> None:
     one = Producing(partitions=2)
     assert send(one, rows_of([])) == []

@@ -54,6 +54,14 @@ def test_a_commit_ends_those_up_to_its_number():
     assert dropped.snapshot() == {"other": [[A.hex(), 1]]}
 
 
+def test_the_highest_number_counts():
+    dropped = Dropped()
+    dropped.add("job", 7, [A])
+    dropped.add("job", 3, [A, B])
+    dropped.committed("job", 5)
+    assert dropped.of("job") == {A: 7}
+
+
 def test_a_snapshot_gives_the_same_limits_included():
     dropped = Dropped()
     dropped.add("one", 1, [A, B])

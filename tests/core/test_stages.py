@@ -372,6 +372,16 @@ def test_an_entry_of_older_versions_drops_all_that_was_staged_for_it():
     assert list(recovered(logged.log).stages.producers) == [CAROL]
 
 
+def test_who_is_named_twice_is_dropped_once():
+    logged = staged(1)
+    logged.step(DropStages(NAME, (ALICE, ALICE)))
+    assert json.loads(logged.log[1].body) == {"dropped": ["job", 7, [ALICE.hex()]]}
+    logged.durable()
+    assert not logged.partition.stages
+    logged.log[1].body = json.dumps({"dropped": ["job", 7, [ALICE.hex()] * 2]}).encode()
+    assert state_of(recovered(logged.log)) == state_of(logged.partition)  # if it stands there
+
+
 def test_what_is_applied_ends_whatever_lower_numbers_had_staged():
     logged = staged(1)
     stage(logged, 0, by=BOB, number=6)

@@ -373,7 +373,12 @@ def test_an_abort_that_comes_late_drops_what_is_left_over():
 
 @pytest.mark.parametrize(
     ("producers", "kind"),
-    [((), OutOfRange), ((ALICE, b"short"), OutOfRange), ((ALICE, BOB, CAROL), LimitExceeded)],
+    [
+        ((), OutOfRange),
+        ((ALICE, b"short"), OutOfRange),
+        ((ALICE, ALICE), OutOfRange),
+        ((ALICE, BOB, CAROL), LimitExceeded),
+    ],
 )
 def test_aborts_that_name_nobody_or_too_many_are_refused(producers, kind, monkeypatch):
     monkeypatch.setattr(members_core, "PARTICIPANTS_MAX", 2)
@@ -627,11 +632,39 @@ def test_what_older_versions_wrote_is_read_and_their_aborts_use_up_the_number():
     rows = [["job", 3, False, 1, {}, []], ["done", 4, True, 2, {"topic-4": 5}, []]]
     restored = Decided()
     restored.decider.restore(2, {"decided": rows, "last_decision": 2})
-    for again in (life.again(), restored):
+    rewritten = Decided()
+    rewritten.decider.restore(2, json.loads(json.dumps(restored.decider.snapshot()[1])))
+    for again in (life.again(), restored, rewritten):
         assert again.decider.dropped.of("job") == {}
-        assert "other content" in the_error(again.commit(3), TransactionConflict)
-        assert isinstance(again.decider.refusal("job", 2, ALICE), TransactionConflict)
+        assert "use a higher one" in the_error(again.commit(3), TransactionAborted)
+        assert "use a higher one" in the_error(again.commit(3, ()), TransactionAborted)
+        assert isinstance(again.decider.refusal("job", 3, ALICE), TransactionAborted)
+        assert "3, which is aborted already" in str(again.decider.refusal("job", 2, ALICE))
+        assert "number 3 is aborted" in the_error(again.abort(2)[1:], TransactionConflict)
+        assert again.abort(3) == [Drop(None, "job", 3, (ALICE,)), Answer(asker(), None)]
         found = StageFound(4, "job", 3, (ALICE,), idle=False)
         assert again.step(found) == [Drop(4, "job", 3, (ALICE,))]
     done = CommitAsked(asker(), "done", 4, (Member(None, BOTH[0].participant),), NOW)
     assert restored.step(done) == [Answer(asker(), None)]
+
+
+def test_what_was_committed_with_members_named_twice_drops_each_once():
+    decided = Decided()
+    decided.finished(0)
+    drop, _, done = decided.commit(
+        0, (member(4, BOB, records=2), member(4, BOB, records=3), BOTH[1])
+    )
+    assert (drop, done) == (Drop(4, "job", 0, (BOB,)), Answer(asker(), None))
+
+
+def test_members_are_looked_through_once_however_many_groups_there_are(monkeypatch):
+    looked = []
+
+    def counted(members):
+        looked.append(len(members))
+        return members_core.by_group(members)
+
+    monkeypatch.setattr(transactions, "by_group", counted)
+    decided = Decided()
+    decided.committed(members=tuple(member(group) for group in range(4, 104)))
+    assert looked == [100, 100]  # to verify, and to apply

@@ -13,8 +13,9 @@ import pytest
 
 import hocket
 from hocket.client.sync import Client, Subscription
-from hocket.errors import Timeout
+from hocket.errors import OutOfRange, Timeout
 from hocket.spark import reading
+from hocket.spark.batch_reader import HocketBatchReader
 from hocket.spark.columns import ALL, arrow_schema, spark_schema
 from hocket.spark.connections import client_of
 from hocket.spark.options import ReadOptions
@@ -44,6 +45,18 @@ def test_the_schemas_are_equal_where_spark_compares_them():
 
     for columns in (ALL, ALL[:-1], ("headers", "value"), ("timestamp",)):
         assert to_arrow_schema(spark_schema(columns), timezone="UTC").equals(arrow_schema(columns))
+
+
+def test_an_end_before_the_start_is_an_error_and_not_an_empty_batch(broker, client, topic):
+    client.create_topic(topic, partitions=2)
+    fill(client, topic, 10)
+    options = options_of(
+        broker, topic,
+        startingOffsets=f'{{"{topic}": {{"0": 8, "1": 0}}}}',
+        endingOffsets=f'{{"{topic}": {{"0": 3, "1": 0}}}}',
+    )  # fmt: skip
+    with pytest.raises(OutOfRange, match="/0 is 3, before startingOffsets, which is 8"):
+        HocketBatchReader(options).partitions()
 
 
 @pytest.mark.parametrize("columns", [",".join(ALL), "value,key", "offset", "timestampType,topic"])

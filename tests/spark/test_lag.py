@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from hocket.errors import UnknownTopic
+from hocket.errors import OutOfRange, UnknownTopic
 from hocket.spark.lag import QueryIndex
 from hocket.spark.lookout import Lookout
 from hocket.spark.options import ReadOptions
@@ -51,6 +51,57 @@ def at(start: dict, topic: str, **offsets: int) -> dict:
 
 
 # --- without Spark -------------------------------------------------------------------------------
+
+
+def test_an_index_that_was_deleted_is_made_again(broker, client, topic):
+    client.create_topic(topic)
+    fill(client, topic, 10)
+    reader = reader_of(broker, subscribe=topic, index="mine", holdRetention="true")
+    start = reader.initialOffset()
+    reader.latestOffset(start, ALL)
+    client.delete_index(topic, "mine")
+    reader.latestOffset(at(start, topic, p0=4), ALL)
+    assert positions(client, topic, "mine") == [4]
+
+
+def test_a_topic_that_is_made_anew_has_the_index_again(broker, client, topic):
+    client.create_topic(topic)
+    fill(client, topic, 10)
+    reader = reader_of(broker, subscribe=topic, index="mine", failOnDataLoss="false")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    reader.latestOffset(end, ALL)
+    client.delete_topic(topic)
+    reader.latestOffset(end, ALL)
+    client.create_topic(topic)
+    fill(client, topic, 3)
+    reader.latestOffset(reader.latestOffset(end, ALL), ALL)
+    assert positions(client, topic, "mine") == [3]
+
+
+def test_the_index_of_a_consumer_is_left_alone(broker, client, topic, caplog):
+    client.create_topic(topic)
+    fill(client, topic, 10)
+    with client.subscribe(topic, index="theirs") as consumer:
+        consumer.receive(timeout=5).ack()
+        reader = reader_of(broker, subscribe=topic, index="theirs")
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        reader.latestOffset(end, ALL)
+        assert [consumer.receive(timeout=5).offset for _ in range(9)] == list(range(1, 10))
+        assert "a consumer is reading with it now" in caplog.text
+        held = reader_of(broker, subscribe=topic, index="theirs", holdRetention="true")
+        with pytest.raises(OutOfRange, match="not this query's"):
+            held.latestOffset(end, ALL)
+
+
+def test_an_index_that_is_shared_is_left_alone(broker, client, topic, caplog):
+    client.create_topic(topic)
+    fill(client, topic, 10)
+    client.subscribe(topic, index="workers", mode="shared").close()
+    reader = reader_of(broker, subscribe=topic, index="workers")
+    reader.latestOffset(reader.latestOffset(reader.initialOffset(), ALL), ALL)
+    assert client.lag(topic, "workers") == 10
+    assert "of mode shared" in caplog.text
 
 
 def test_the_index_is_where_the_query_is(broker, client, topic):

@@ -67,6 +67,18 @@ def test_at_least_once_publishes_as_it_goes_and_a_second_time_if_done_again(brok
     assert values(client, topic) == [b"a", b"a", b"b"]
 
 
+def test_a_write_that_is_given_up_is_over_also_for_tasks_that_nobody_heard_of(
+    broker, client, topic
+):
+    client.create_topic(topic)
+    writer = batch_sink(broker, topic)
+    cancelled = writer.write(rows(b"a"))
+    writer.abort([None])
+    with pytest.raises(errors.TransactionConflict):
+        writer.commit([cancelled])
+    assert values(client, topic) == []
+
+
 def test_only_the_attempt_that_spark_names_is_published(broker, client, topic):
     """The other one is a failed task, a speculative copy, or a zombie that comes late."""
     client.create_topic(topic)

@@ -244,7 +244,8 @@ def test_rows_that_were_checked_make_the_same_bytes(rows: list[Any]) -> None:
     checked, hashes = checked_rows(table)
     assert encode_from_arrow(checked, key_hashes=hashes) == encode_from_arrow(table)
     middle = len(rows) // 2
-    assert encode_from_arrow(checked[middle:], key_hashes=hashes[middle:]) == encode(
+    rest = None if hashes is None else hashes[middle:]
+    assert encode_from_arrow(checked[middle:], key_hashes=rest) == encode(
         values[middle:], timestamps=stamps[middle:], keys=keys[middle:], headers=headers[middle:]
     )
 
@@ -338,6 +339,18 @@ def test_mistakes_are_named(
     if table.num_rows or not columns:  # of no rows nothing is wrong until they are encoded
         with pytest.raises(error, match=words):
             checked_rows(table)
+
+
+def test_a_header_name_that_is_no_text_is_refused() -> None:
+    offsets = pa.array([0, 1], pa.int32()).buffers()[1]
+    name = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff")])
+    pairs = pa.StructArray.from_arrays([name, pa.array([b"1"])], names=["key", "value"])
+    headers = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pairs)
+    rows = pa.record_batch({"value": [b"a"], "headers": headers})
+    with pytest.raises(WrongType, match=r"headers\.key must be text in UTF-8"):
+        encode_from_arrow(rows, timestamp=1)
+    with pytest.raises(WrongType, match=r"headers\.key must be text in UTF-8"):
+        checked_rows(rows)
 
 
 def test_a_timestamp_is_needed_from_somewhere() -> None:

@@ -175,7 +175,12 @@ class AsyncTransaction:
             raise closed("the transaction")
         deadline = Deadline(check_timeout(timeout))
         cores = await self._stop_taking()
-        await self._wait_until_staged(cores, deadline, timeout)
+        try:
+            await self._wait_until_staged(cores, deadline, timeout)
+        except HocketError:
+            if self.prepared is not None:  # another task was first
+                return self.prepared
+            raise
         self.prepared = participants_of(cores)
         self._end(cores)
         return self.prepared

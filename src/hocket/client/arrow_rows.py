@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     Hashes = NDArray[np.uint64]
 
+# More than a row grows when it is encoded: by a timestamp and a key's hash, if they are made here,
+# and by the offsets of a key and a value that were of fixed size.
+ROW_BYTES = 26
+
 
 class ArrowPortion:
     """Rows for one partition, to be encoded when it is their turn; no lane: for the sticky one."""
@@ -44,19 +48,19 @@ class ArrowPortion:
 
         return self.count if core.offer_entry(self._lane, encoded, self.count) else None
 
-    def small_enough(self, bytes_max: int) -> list[ArrowPortion]:
-        """Itself, or in halves of halves, none larger than this."""
-        if self._rows.nbytes <= bytes_max:
+    def small_enough(self, entry_bytes_max: int) -> list[ArrowPortion]:
+        """Itself, or in halves of halves, of which each fits into an entry."""
+        if _fits(self._rows, entry_bytes_max):
             return [self]
         if self.count == 1:
             raise MessageTooLarge(
-                f"a row of {self._rows.nbytes} bytes is more than the {bytes_max} that this "
-                "broker takes"
+                f"a row of {self._rows.nbytes} bytes is more than the {entry_bytes_max // 2} that "
+                "this broker takes"
             )
         middle = self.count // 2
         return [
-            *self.part(0, middle).small_enough(bytes_max),
-            *self.part(middle, self.count).small_enough(bytes_max),
+            *self.part(0, middle).small_enough(entry_bytes_max),
+            *self.part(middle, self.count).small_enough(entry_bytes_max),
         ]
 
     def part(self, start: int, end: int, lane: Lane | None = None) -> ArrowPortion:
@@ -77,15 +81,19 @@ def arrow_portions(
         raise WrongType(f"send_arrow takes a pyarrow.RecordBatch, not {type(rows).__name__}")
     if not rows.num_rows:
         return []
-    bytes_max = core.entry_bytes_max // 2  # with room for hashes and offsets
     spread = lane is None and len(core.lanes) > 1 and "key" in rows.schema.names
-    if not spread and rows.nbytes <= bytes_max:
+    if not spread and _fits(rows, core.entry_bytes_max):
         return [ArrowPortion(lane, rows)]  # encoding it checks it
     checked, hashes = checked_rows(rows)
     portions = [ArrowPortion(lane, checked, hashes)]
     if spread and hashes is not None:
         portions = _by_partition(core.lanes, checked, hashes)
-    return [small for each in portions for small in each.small_enough(bytes_max)]
+    return [small for each in portions for small in each.small_enough(core.entry_bytes_max)]
+
+
+def _fits(rows: pyarrow.RecordBatch, entry_bytes_max: int) -> bool:
+    size: int = rows.nbytes
+    return size <= entry_bytes_max // 2 and size + ROW_BYTES * len(rows) <= entry_bytes_max
 
 
 def _by_partition(

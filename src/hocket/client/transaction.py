@@ -193,7 +193,12 @@ class Transaction:
             raise closed("the transaction")
         deadline = Deadline(check_timeout(timeout))
         cores = self._stop_taking()
-        self._wait_until_staged(cores, deadline, timeout)
+        try:
+            self._wait_until_staged(cores, deadline, timeout)
+        except HocketError:
+            if self.prepared is not None:  # another thread was first
+                return self.prepared
+            raise
         self.prepared = participants_of(cores)
         self._end(cores)
         return self.prepared

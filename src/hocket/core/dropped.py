@@ -29,7 +29,7 @@ class Dropped:
     def add(self, transaction: str, number: int, producers: Iterable[bytes]) -> None:
         known = self._take(transaction)
         for producer_id in producers:
-            known[producer_id] = number
+            known[producer_id] = max(number, known.get(producer_id, number))
         for producer_id in list(known)[: max(0, len(known) - OF_ONE_ID_MAX)]:
             del known[producer_id]
         self._put(transaction, known)

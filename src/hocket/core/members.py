@@ -62,6 +62,8 @@ def wrong_with_producers(producers: tuple[bytes, ...]) -> HocketError | None:
         )
     if not producers or any(len(producer_id) != 16 for producer_id in producers):
         return OutOfRange("an abort names one producer or more, each by its 16 bytes")
+    if len(set(producers)) < len(producers):
+        return OutOfRange("an abort names each producer once")
     return None
 
 
@@ -80,5 +82,10 @@ def groups_of(members: Iterable[Member]) -> list[int]:
     return list(dict.fromkeys(group for group, _ in members if group is not None))
 
 
-def those_in(group: int, members: tuple[Member, ...]) -> list[Member]:
-    return [member for member in members if member.group == group]
+def by_group(members: Iterable[Member]) -> dict[int, list[Participant]]:
+    """In one pass: of ten thousand members each may be in a group of its own."""
+    found: dict[int, list[Participant]] = {}
+    for group, participant in members:
+        if group is not None:
+            found.setdefault(group, []).append(participant)
+    return found

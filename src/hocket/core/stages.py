@@ -251,7 +251,9 @@ class Stages:
 
     def droppable(self, name: Name, producers: Iterable[bytes]) -> list[Stage]:
         """What these have staged for it, and no entry on its way ends."""
-        found = (self.producers.get(producer_id) for producer_id in producers)
+        if not self.producers:  # as in most partitions, which are asked all the same
+            return []
+        found = (self.producers.get(producer_id) for producer_id in dict.fromkeys(producers))
         return [stage for stage in found if stage and stage.key.name == name and not stage.leaving]
 
     def finishing(self, name: Name) -> None:
@@ -313,7 +315,7 @@ class Stages:
         """Entries of before there were names of producers in them mean all."""
         name = (transaction, number)
         among = self.producers if producers is None else map(bytes.fromhex, producers)
-        found = (self.producers.get(producer_id) for producer_id in among)
+        found = (self.producers.get(producer_id) for producer_id in dict.fromkeys(among))
         return [stage for stage in found if stage and stage.key.name == name]
 
     def _remove(self, stages: Iterable[Stage]) -> None:

@@ -21,6 +21,11 @@ class Decided:
     unapplied: dict[int, None] = field(default_factory=dict)  # groups that have not answered
     told_us: int = 0
     askers: list[Origin] = field(default_factory=list)
+    aborted: bool = False  # by an older version, for which that used up the number
+
+    @property
+    def fate(self) -> str:
+        return "aborted" if self.aborted else "committed"
 
 
 @dataclass(slots=True, eq=False)
@@ -51,10 +56,17 @@ def busy(transaction: str, number: int) -> Busy:
     return Busy(f"number {number} of transaction {transaction!r} is not done yet; try again")
 
 
-def behind(transaction: str, number: int, last: int) -> TransactionConflict:
+def behind(transaction: str, number: int, known: Decided) -> TransactionConflict:
     return TransactionConflict(
-        f"transaction {transaction!r} number {number} comes behind number {last}, which is "
-        "committed already; numbers only grow"
+        f"transaction {transaction!r} number {number} comes behind number {known.number}, which is "
+        f"{known.fate} already; numbers only grow"
+    )
+
+
+def burned(transaction: str, number: int) -> TransactionAborted:
+    return TransactionAborted(
+        f"transaction {transaction!r} number {number} was aborted by an older version, which used "
+        "up the number, and nothing of it is published; use a higher one"
     )
 
 

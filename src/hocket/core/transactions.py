@@ -45,18 +45,18 @@ from hocket.core.decisions import (
 from hocket.core.dropped import Dropped
 from hocket.core.members import (
     Member,
+    by_group,
     groups_of,
     producers_of,
     records_of,
-    those_in,
     wrong_with,
     wrong_with_producers,
 )
 from hocket.core.metadata import Indexes
 from hocket.core.partition import Origin
-from hocket.core.standing import Abort, Attempt, Decided, behind, busy, given_up
+from hocket.core.standing import Abort, Attempt, Decided, behind, burned, busy, given_up
 from hocket.errors import Busy, HocketError, TransactionConflict
-from hocket.model import DAY_US, HOUR_US, SECOND_US
+from hocket.model import DAY_US, HOUR_US, SECOND_US, Participant
 
 IDS_MAX = 100_000  # beyond it, those that were used longest ago are forgotten
 IDLE_US = 7 * DAY_US  # after this long without a decision an id may be forgotten
@@ -95,7 +95,9 @@ class Decider:
         """Why this producer can stage nothing more for it; None if it can."""
         known = self.decided.get(transaction)
         if known is not None and number < known.number:
-            return behind(transaction, number, known.number)
+            return behind(transaction, number, known)
+        if known is not None and number == known.number and known.aborted:
+            return burned(transaction, number)
         # What is committed already may be done again, to find that out.
         if producer_id in self.dropped.of(transaction):
             return given_up(transaction, number)
@@ -130,7 +132,9 @@ class Decider:
         """What was decided stays; who names the same content only hears of it."""
         transaction, number = event.transaction, event.number
         if number < known.number:
-            return [Answer(event.origin, behind(transaction, number, known.number))]
+            return [Answer(event.origin, behind(transaction, number, known))]
+        if known.aborted:
+            return [Answer(event.origin, burned(transaction, number))]
         records = records_of(event.members)
         if records != known.records:
             error = TransactionConflict(
@@ -143,8 +147,10 @@ class Decider:
             return []
         # Whoever came too late has staged it once more.
         late = [
-            Drop(group, transaction, number, tuple(producers_of(those_in(group, event.members))))
-            for group in groups_of(event.members)
+            Drop(
+                group, transaction, number, tuple({each.producer_id: None for each in participants})
+            )
+            for group, participants in by_group(event.members).items()
         ]
         return [*late, Answer(event.origin, None)]
 
@@ -162,13 +168,11 @@ class Decider:
         return self._ask_to_verify(transaction, attempt)
 
     def _ask_to_verify(self, transaction: str, attempt: Attempt) -> list[Effect]:
+        named = by_group(attempt.members)
         return [
-            Verify(
-                group, transaction, attempt.number, attempt.attempt,
-                tuple(each.participant for each in those_in(group, attempt.members)),
-            )
+            Verify(group, transaction, attempt.number, attempt.attempt, tuple(named[group]))
             for group in attempt.unverified
-        ]  # fmt: skip
+        ]
 
     def _abort_asked(self, event: AbortAsked) -> list[Effect]:
         self._now_us = event.now_us
@@ -189,10 +193,12 @@ class Decider:
     def _abort_came_late(self, event: AbortAsked, known: Decided) -> list[Effect]:
         """Who was part of it is known only while it is being applied; what is left is dropped."""
         transaction, number = event.transaction, event.number
-        error = TransactionConflict(
+        error: TransactionConflict | None = TransactionConflict(
             f"transaction {transaction!r} number {number} cannot be aborted: number "
-            f"{known.number} is committed already"
+            f"{known.number} is {known.fate} already"
         )
+        if number == known.number and known.aborted:
+            error = None
         drops: list[Effect] = []
         if number < known.number or not known.members:
             drops.append(Drop(None, transaction, number, event.producers))
@@ -268,7 +274,7 @@ class Decider:
         known = self.decided.get(transaction)
         if known is not None and number <= known.number:
             if number == known.number and group in known.unapplied:
-                return [self._apply_at(group, transaction, known)]
+                return [_apply_of(group, transaction, known, by_group(known.members)[group])]
             return [Drop(group, transaction, number, event.producers)]
         dropped = self.dropped.of(transaction)
         gone = tuple(each for each in event.producers if each in dropped)
@@ -412,6 +418,7 @@ class Decider:
         known = self.decided[transaction] = Decided(
             change["number"], index, records_of(members), members, self._now_us,
             dict.fromkeys(groups_of(members)), self._now_us, attempt.askers if attempt else [],
+            aborted=change["decide"] == "abort",
         )  # fmt: skip
         self.dropped.committed(transaction, known.number)
         if members:
@@ -435,14 +442,8 @@ class Decider:
         return [Drop(None, transaction, number, producers), *answers]
 
     def _apply_everywhere(self, transaction: str, known: Decided) -> list[Effect]:
-        return [self._apply_at(group, transaction, known) for group in known.unapplied]
-
-    def _apply_at(self, group: int, transaction: str, known: Decided) -> Apply:
-        producers = tuple(
-            (each.participant.producer_id, each.participant.batches)
-            for each in those_in(group, known.members)
-        )
-        return Apply(group, transaction, known.number, known.index, producers)
+        named = by_group(known.members)
+        return [_apply_of(group, transaction, known, named[group]) for group in known.unapplied]
 
     # --- recovery --------------------------------------------------------------------------------
 
@@ -452,7 +453,7 @@ class Decider:
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         decided = [
-            [transaction, known.number, known.index, known.records,
+            [transaction, known.number, not known.aborted, known.index, known.records,
              [member.encoded() for member in known.members]]
             for transaction, known in self.decided.items()
         ]  # fmt: skip
@@ -466,10 +467,11 @@ class Decider:
         """To be followed by the replay of what stands behind it, and `Started`."""
         self._indexes.last = self.applied_index = index
         self._last_decision = state["last_decision"]
-        # Once it stood there whether it was committed; an abort was of all that its number had.
-        for transaction, number, *_committed, at, records, encoded in state["decided"]:
+        # Versions that did not write whether it was committed had none that was not.
+        for transaction, number, *committed, at, records, encoded in state["decided"]:
             members = tuple(Member.decode(fields) for fields in encoded)
-            self.decided[transaction] = Decided(number, at, records, members)
+            aborted = committed == [False]
+            self.decided[transaction] = Decided(number, at, records, members, aborted=aborted)
             if members:
                 self._unfinished[transaction] = None
         self.dropped.restore(state.get("dropped", {}))
@@ -484,6 +486,13 @@ class Decider:
         AppliedFound: _applied_found,
         Tick: _tick,
     }
+
+
+def _apply_of(
+    group: int, transaction: str, known: Decided, participants: list[Participant]
+) -> Apply:
+    producers = tuple((each.producer_id, each.batches) for each in participants)
+    return Apply(group, transaction, known.number, known.index, producers)
 
 
 def _names_one_of(attempt: Attempt, producers: tuple[bytes, ...]) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from hocket.errors import OutOfRange
 from hocket.spark.lookout import Lookout
 from hocket.spark.planning import Span, spans_between, split
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
     from hocket.spark.filters import Pushed
+    from hocket.spark.offsets import Offsets
     from hocket.spark.options import ReadOptions
 
 
@@ -39,6 +41,7 @@ class HocketBatchReader(DataSourceReader):
         partitions = lookout.partitions()
         start = lookout.resolve(options.starting, partitions)
         end = lookout.resolve(options.ending, partitions)
+        refuse_backwards(options, start, end)
         spans = spans_between(start, end)
         if self.pushed is not None:
             spans = self.pushed.prune(spans)
@@ -56,6 +59,19 @@ class HocketBatchReader(DataSourceReader):
 
         mask = None if self.pushed is None else self.pushed.mask
         return read(partition.span, self.options, mask=mask)
+
+
+def refuse_backwards(options: ReadOptions, start: Offsets, end: Offsets) -> None:
+    """Of offsets that were named, an end before the start is a slip, and no reason for no rows."""
+    places = options.starting, options.ending
+    named = [{(topic, number) for topic, each in found.each for number, place in each
+              if place.kind == "offset"} for found in places]  # fmt: skip
+    for topic, number in sorted(named[0] & named[1]):
+        if end[topic][number] < start[topic][number]:
+            raise OutOfRange(
+                f"{options.ending.option} of {topic}/{number} is {end[topic][number]}, before "
+                f"{options.starting.option}, which is {start[topic][number]}"
+            )
 
 
 class FilteringBatchReader(HocketBatchReader):

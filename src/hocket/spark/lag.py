@@ -15,10 +15,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from hocket.client.sync import Client
-from hocket.errors import HocketError
+from hocket.errors import HocketError, OutOfRange, UnknownIndex
 from hocket.spark.lookout import Lookout
 
 if TYPE_CHECKING:
+    from hocket.model import IndexDescription
     from hocket.spark.offsets import Offsets
     from hocket.spark.options import ReadOptions
 
@@ -40,7 +41,8 @@ class QueryIndex:
         """
         for topic, places in offsets.items():
             if topic not in ends:
-                continue  # deleted, and its index with it
+                self._at.pop(topic, None)  # deleted, and its index with it
+                continue
             wanted = _whole(places, ends[topic])
             if wanted == self._at.get(topic):
                 continue
@@ -54,17 +56,26 @@ class QueryIndex:
                 self._at[topic] = wanted
 
     def _put(self, topic: str, name: str, wanted: dict[int, int]) -> None:
-        timeout = self._lookout.timeout
         if set(wanted) != set(self._at.get(topic, ())):  # it is new here, or the topic has grown
             self._lookout.ask(lambda client: self._create(client, topic, name, wanted))
+        try:
+            self._seek(topic, name, wanted)
+        except UnknownIndex:  # somebody deleted it, or the topic, which is there again
+            self._lookout.ask(lambda client: self._create(client, topic, name, wanted))
+            self._seek(topic, name, wanted)
+
+    def _seek(self, topic: str, name: str, wanted: dict[int, int]) -> None:
+        timeout = self._lookout.timeout
         self._lookout.ask(lambda client: client.seek(topic, name, wanted, timeout=timeout))
 
     def _create(self, client: Client, topic: str, name: str, wanted: dict[int, int]) -> None:
         """Only a consumer makes an index and says whether it holds: so be one, for a moment."""
         timeout = self._lookout.timeout
-        holds = {each.name: each.hold_retention for each in client.indexes(topic, timeout=timeout)}
-        if not self._hold_retention and holds.get(name) is False:
-            return  # it is as it should be; partitions that came later are held, or not, anew
+        found = {each.name: each for each in client.indexes(topic, timeout=timeout)}.get(name)
+        if found is not None:
+            _refuse_another_s(found)
+            if not self._hold_retention and not found.hold_retention:
+                return  # it is as it should be; partitions that came later are held, or not, anew
         client.subscribe(
             topic,
             index=name,
@@ -79,6 +90,20 @@ class QueryIndex:
         if text != self._complaint:
             log.warning("%s. The query goes on", text)
             self._complaint = text
+
+
+def _refuse_another_s(index: IndexDescription) -> None:
+    """To move the index of a consumer would make it skip records, or read them twice."""
+    if index.mode != "own":
+        who = f"it is of mode {index.mode}, and so the place of consumers that share it"
+    elif any(each.attached for each in index.partitions):
+        who = "a consumer is reading with it now"
+    else:
+        return
+    raise OutOfRange(
+        f"the index is not this query's: {who}; give the query another name with the option index "
+        "(or kafka.group.id)"
+    )
 
 
 def _whole(places: dict[int, int], ends: list[int]) -> dict[int, int]:

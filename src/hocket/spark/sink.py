@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -82,6 +83,8 @@ class BatchSink(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         drop(self.options, messages)
+        if self.options.exactly_once and self.options.transaction is None:
+            give_up(self.options, self.transaction, self.number)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -160,18 +163,18 @@ def publish_at_once(
 ) -> Staged:
     """Publish all rows, durably; nothing is left to decide."""
     client = client_of(options.connection, patience=PATIENCE_SECONDS)
-    producers = Producers(client, options)
-    rows = send_rows(producers, layout, batches)
-    producers.close()
+    with ExitStack() as kept:  # closes the others too if one fails
+        rows = send_rows(Producers(client, options, kept), layout, batches)
     return Staged("", 0, (), rows)
 
 
 class Producers:
     """One for each topic that comes up, until all is delivered."""
 
-    def __init__(self, client: Client, options: WriteOptions) -> None:
+    def __init__(self, client: Client, options: WriteOptions, kept: ExitStack) -> None:
         self._client = client
         self._options = options
+        self._kept = kept
         self._by_topic: dict[str, Producer] = {}
 
     def send_arrow(
@@ -182,11 +185,8 @@ class Producers:
             producer = self._by_topic[topic] = self._client.producer(
                 topic, codec=self._options.codec
             )
+            self._kept.callback(producer.close, self._options.commit_timeout)
         producer.send_arrow(record_batch, partition)
-
-    def close(self) -> None:
-        for producer in self._by_topic.values():
-            producer.close(self._options.commit_timeout)
 
 
 def _property(context: TaskContext | None, name: str) -> str | None:
@@ -252,6 +252,19 @@ def drop(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) 
         client.drop_prepared(transaction, number, participants, timeout=DROP_SECONDS)
     except HocketError as error:
         logger.warning("what batch %d of %r staged stays for now: %s", number, transaction, error)
+
+
+def give_up(options: WriteOptions, transaction: str, number: int) -> None:
+    """Decide a transaction that nobody will do again, with nothing in it.
+
+    Tasks that were cancelled or died left no message to name their stages by. Once their number is
+    decided without them the broker drops them by itself, in a minute instead of a day.
+    """
+    try:
+        client = client_of(options.connection)
+        client.commit_prepared(transaction, number, (), timeout=DROP_SECONDS)
+    except HocketError as error:
+        logger.warning("what %r staged may stay for a day: %s", transaction, error)
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

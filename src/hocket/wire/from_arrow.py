@@ -113,13 +113,15 @@ class _Reader:
         found = self.named_columns(record_batch)
         found["value"] = self.values(found)
         hashes = None
-        if (keys := found.get("key")) is not None:
+        if (keys := found.get("key")) is not None and keys.null_count == len(keys):
+            del found["key"]  # of whatever type: nobody has one
+        elif keys is not None:
             found["key"] = self.binary(keys, "key")
             hashes = hashes_of(found["key"])
         if (stamps := found.get("timestamp")) is not None and len(stamps):
             self.checked_timestamps(stamps)
         if (headers := found.get("headers")) is not None and headers.null_count < len(headers):
-            self.header_parts(headers)
+            found["headers"] = self.plain_headers(headers)
         return self.pa.RecordBatch.from_arrays(list(found.values()), names=list(found)), hashes
 
     def named_columns(self, record_batch: pyarrow.RecordBatch) -> dict[str, Array]:
@@ -242,6 +244,13 @@ class _Reader:
             *self.binary_buffers(values, "headers.value"),
         ]
 
+    def plain_headers(self, column: Array) -> Array:
+        """As list<struct<key: string, value: binary>>: parts of it are as small as they look."""
+        ends, names, values = self.header_parts(column)
+        parts = [names.cast(self.pa.string()), values]
+        pairs = self.pa.StructArray.from_arrays(parts, names=["key", "value"])
+        return self.pa.ListArray.from_arrays(self.pa.array(ends), pairs)
+
     def header_parts(self, column: Array) -> tuple[NDArray[np.int32], Array, Array]:
         """Where the headers of each row end, and the names and values of all rows."""
         types, kind = self.pa.types, column.type
@@ -262,6 +271,10 @@ class _Reader:
         parts = dict(zip([field.name for field in pairs.type], pairs.flatten(), strict=True))
         names = self.binary(parts["key"], "headers.key", text=True)
         self.refuse_nulls(names, "headers.key", ends)
+        try:
+            names.cast(self.pa.string())  # which looks at it; Arrow's own arrays need not be text
+        except self.pa.ArrowInvalid as error:
+            raise WrongType("the column headers.key must be text in UTF-8") from error
         return ends, names, self.binary(parts["value"], "headers.value")
 
 

@@ -258,6 +258,16 @@ def prepared(client, name: str, number: int, topic: str, *sent: bytes, partition
         return transaction.prepare(timeout=20)
 
 
+def test_whoever_prepares_at_the_same_time_gets_the_same(world, client):
+    topic = world.topic(3)
+    for _ in range(10):
+        transaction = client.transaction(next(IDS))
+        transaction.send_many(topic, [b"x"] * 20, [b"%d" % n for n in range(20)])
+        first, second, third = in_parallel([transaction.prepare] * 3)
+        assert first == second == third == transaction.prepared
+        client.drop_prepared(transaction.id, 0, first)
+
+
 def test_what_many_have_prepared_is_committed_by_one(world, client):
     one, two = world.topic(2), world.topic()
     name = next(IDS)
