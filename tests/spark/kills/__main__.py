@@ -88,8 +88,11 @@ def plant(folder: Path, lines: list[str]) -> None:
 
 def save(folder: Path, table: str, kills: list[Kill], lines: list[str]) -> None:
     text = "\n".join(f"- {line}" for line in lines)
-    heading = "<!-- written by `make test-spark-kills` -->\n"
-    (folder / "spark_kills.md").write_text(f"{heading}{table}\n{text}\n")
+    heading = (
+        "# Spark: where it was killed\n\n"
+        "Written by `make test-spark-kills`; see [inside](spark.md).\n"
+    )
+    (folder / "spark_kills.md").write_text(f"{heading}\n{table}\n{text}\n")
     results = {"kills": [asdict(kill) for kill in kills], "results": lines}
     (folder / "spark_kills.json").write_text(json.dumps(results, indent=1) + "\n")
 
