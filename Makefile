@@ -91,7 +91,7 @@ $(VENV)/base.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/dev.stamp: $(VENV)/base.stamp
 	@echo "==> installing the tools for tests and checks, and the peers the benchmarks measure against"
-	@$(PIP) -e '.[dev,bench]' && touch $@
+	@$(PIP) -e '.[dev,bench]' && touch $@ $(VENV)/spark.stamp $(VENV)/bench.stamp  # all of these
 
 $(VENV)/spark.stamp: $(VENV)/base.stamp
 	@echo "==> installing Spark for Python (500 MB)"

@@ -71,15 +71,8 @@ def _spark_types() -> dict[str, DataType]:
 def _arrow_schema(columns: tuple[str, ...]) -> Any:
     import pyarrow as pa
 
-    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    kinds = {
-        "key": pa.binary(),
-        "value": pa.binary(),
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "timestampType": pa.int32(),
-        "headers": pa.list_(pa.field("element", header)),
-    }
+    from hocket.wire import arrow
+
+    kinds = {field.name: field.type for field in arrow.arrow_schema(headers=True)}
+    kinds["timestampType"] = pa.int32()
     return pa.schema([(name, kinds[name]) for name in columns])
