@@ -202,7 +202,8 @@ class MessageBatch:
     def to_pandas(
         self, headers: bool = False, columns: Iterable[str] | None = None
     ) -> pandas.DataFrame:
-        return self.to_arrow(headers, columns).to_pandas(use_threads=False)  # a pool of threads is not worth one batch
+        # For one batch a pool of threads is not worth its start.
+        return self.to_arrow(headers, columns).to_pandas(use_threads=False)
 
     def ack(self) -> Any:
         """All of it, and what came before it in its partition."""
