@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill check format bench bench-local bench-broker bench-spark bench-recovery clean
+.PHONY: help demo test test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-sim scale check format bench bench-local bench-broker bench-spark bench-recovery clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,7 +16,7 @@ demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
 
 # Measuring coverage makes everything slower, so it is done where all of it is demanded.
 COVERED := tests/contract tests/core tests/local tests/node docs README.md
-OTHERS  := tests/adapters tests/broker_contract tests/cli tests/client tests/e2e tests/log tests/rpc tests/wire \
+OTHERS  := tests/adapters tests/broker_contract tests/cli tests/client tests/e2e tests/log tests/rpc tests/sim tests/wire \
            $(wildcard tests/test_*.py)
 
 SPARK   := tests/spark  # its guide too: one Spark session serves them all
@@ -32,7 +32,7 @@ test-covered: $(VENV)/dev.stamp  # channels, queues, cores and node, and every s
 	@$(BIN)/coverage report --include='src/hocket/local/*,src/hocket/core/*' --fail-under=100
 
 test-others: $(VENV)/dev.stamp
-	@echo "==> wire, log, clients, command line, RPC, and the broker's contract in every world"
+	@echo "==> wire, log, clients, command line, RPC, simulated clusters, and the broker's contract in every world"
 	@$(BIN)/python -m pytest $(OTHERS) $(PYTEST_ARGS)
 
 test-spark: $(VENV)/dev.stamp  ## the data source and the sink in a real Spark (needs Java 17)
@@ -55,6 +55,13 @@ test-long: $(VENV)/dev.stamp  ## the stress suites at full length, and the queue
 
 test-kill: $(VENV)/dev.stamp  ## kill -9 of the broker under load, 50 rounds
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/e2e/test_kill.py
+
+test-sim: $(VENV)/dev.stamp  ## 500 seeds of a simulated cluster, and every planted bug found; a quarter of an hour
+	@$(BIN)/hocket sim --seeds 500
+	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/sim/test_mutants.py $(PYTEST_ARGS)
+
+scale: $(VENV)/bench.stamp  ## a ring of 10,000 nodes, simulated; writes docs/internals/scale.md and its plots
+	@$(BIN)/hocket sim ring --nodes 10000 --write docs/internals
 
 check: $(VENV)/dev.stamp  ## ruff, mypy --strict, import-linter
 	@echo "==> ruff";          $(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from hocket.core.chord.contact import Contact
 from hocket.frames import Frame
 
 if TYPE_CHECKING:
@@ -36,6 +37,23 @@ class Network(Protocol):
         """Take no more frames from anybody until `resume`: there is enough to do."""
 
     def resume(self) -> None: ...
+
+
+class Cancellable(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    def after(self, delay_us: int, action: Callable[[], None]) -> Cancellable:
+        """Call `action` once, so much later, unless it is cancelled before."""
+
+
+class Links(Protocol):
+    """The way to the other nodes of a cluster."""
+
+    def send(self, sender: Contact, to: Contact, message: object) -> None:
+        """Never waits. It goes to `to.address`, with the sender and `to.incarnation`; it may be
+        lost, and then nobody is told."""
 
 
 class Executor(Protocol):

@@ -33,7 +33,7 @@ class Owner:
 
     def run_until(self, condition: Callable[[], Any]) -> None:
         while not condition():
-            if not self.scheduler.step():
+            if not self.scheduler.advance():
                 self.posted.get(timeout=PATIENCE)()
 
 
@@ -115,7 +115,7 @@ def test_a_crash_drops_what_has_not_happened() -> None:
     for number in range(5):
         executor.submit("a", lambda n=number: ran.append(n), told.append)
     while len(ran) < 2:
-        scheduler.step()
+        scheduler.advance()
     executor.crash()
     executor.submit("a", lambda: ran.append(99), told.append)
     scheduler.run_for(10**9)
@@ -166,8 +166,8 @@ def test_events_happen_in_order_of_time_then_of_arrival() -> None:
     assert scheduler.now_us() == 10
     scheduler.run_until(15)
     assert scheduler.now_us() == 15
-    assert scheduler.step()
-    assert not scheduler.step()
+    assert scheduler.advance()
+    assert not scheduler.advance()
     assert seen[-1] == ("late", 20)
     assert scheduler.events == 5
 

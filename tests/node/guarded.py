@@ -89,7 +89,7 @@ class GuardedNode:
         """Everything that is under way comes to its end."""
         self.node.end_turn()
         while not self.executor.idle:
-            self.scheduler.step()
+            self.scheduler.advance()
             self.node.end_turn()
 
     def pass_time(self, seconds: float) -> None:

@@ -10,7 +10,7 @@ from hocket.cli.server_options import server_options
 
 PARTS = [
     "serve", "topic", "publish", "produce", "consume", "index", "dlq", "user", "role",
-    "grant", "can", "log", "certs", "completion",
+    "grant", "can", "log", "certs", "sim", "completion",
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from hocket.core import partition as events
 from hocket.core.access import Access
 from hocket.core.catalogue import Catalogue
 from hocket.core.metadata import Metadata
+from hocket.core.registry import Registry
 from hocket.core.session import TRUSTED, Caller, Demand, Hangup, Reply, Session, failure
 from hocket.core.stages import StageAcked, TransactionApplied
 from hocket.core.transactions import Decider
@@ -26,14 +27,16 @@ from hocket.frames import Frame
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
 from hocket.node import audit
+from hocket.node.committed_log import CommittedLog
 from hocket.node.consuming import Consuming
 from hocket.node.dead_letters import DeadLetters
 from hocket.node.deliveries import Address, Deliveries
 from hocket.node.guarding import Guarding
 from hocket.node.own_requests import NetworkWithin
-from hocket.node.partitions import Hosted, Partitions
+from hocket.node.partitions import Hosted, Partitions, Watcher
 from hocket.node.parts import Parts
 from hocket.node.producing import Producing
+from hocket.node.registering import Registering
 from hocket.node.settings import NodeSettings
 from hocket.node.sharing import Shares
 from hocket.node.topics import Topics
@@ -72,6 +75,9 @@ class Node:
         )  # fmt: skip
         decider = Decider(metadata.indexes)
         metadata.register(Kind.DECISION, "transactions", decider)
+        registry = Registry(metadata.indexes)
+        metadata.register(Kind.NODES, "nodes", registry)
+        self.registering = Registering(self._parts, registry)
         self._transacting = Transacting(self._parts, decider)
         self._producing = Producing(self._parts, self._transacting)
         self._consuming = Consuming(self._parts)
@@ -89,6 +95,7 @@ class Node:
             Kind.CONFIG: self._topics.changed,
             Kind.ACCESS: self._guarding.changed,
             Kind.DECISION: self._transacting.carry_out,
+            Kind.NODES: self.registering.changed,
         }
         self._paused = False
         self._retention_at_us = 0
@@ -103,6 +110,13 @@ class Node:
     def access_is_on(self) -> bool:
         """There is a user: whoever comes from outside the process has to show who he is."""
         return self._access.is_on
+
+    def committed_log(self) -> CommittedLog:
+        return CommittedLog(self._parts.log)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell it of every partition held here, and from now on of every change."""
+        self._parts.partitions.watch(watcher)
 
     # --- what the shell calls ---------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from crc32c import crc32c
 
@@ -16,6 +16,7 @@ from hocket.core.partition import (
     Append,
     Batch,
     Effect,
+    EndMoved,
     Event,
     LogDurable,
     LogStartMoved,
@@ -51,10 +52,19 @@ class Hosted:
     changed: bool = False  # this turn: the core may have gathered something to append
 
 
+class Watcher(Protocol):
+    """Somebody who wants to know what this node holds, and how far it is readable."""
+
+    def hosted(self, hosted: Hosted) -> None: ...
+    def advanced(self, hosted: Hosted) -> None: ...
+    def dropped(self, hosted: Hosted) -> None: ...
+
+
 class Partitions:
     def __init__(self, log: LogStore, hear: Callable[[Hosted, Effect], None]) -> None:
         self._log = log
         self._hear = hear
+        self._watcher: Watcher | None = None
         self._hosted: dict[int, Hosted] = {}
         self._changed: list[Hosted] = []
 
@@ -66,6 +76,12 @@ class Partitions:
 
     def get(self, group: int) -> Hosted | None:
         return self._hosted.get(group)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell it of all there are, and from now on of every change."""
+        self._watcher = watcher
+        for hosted in self:
+            watcher.hosted(hosted)
 
     def host(
         self,
@@ -85,6 +101,8 @@ class Partitions:
         hosted = self._hosted[group] = Hosted(group, core, term, config)
         self.configure(hosted, config)
         self._hold(group, core.stages.moved())
+        if self._watcher is not None:
+            self._watcher.hosted(hosted)
         return hosted
 
     def configure(self, hosted: Hosted, config: TopicConfig) -> None:
@@ -106,6 +124,8 @@ class Partitions:
     def drop(self, group: int) -> Hosted:
         hosted = self._hosted.pop(group)
         self._log.delete_group(group)
+        if self._watcher is not None:
+            self._watcher.dropped(hosted)
         return hosted
 
     def admit(
@@ -160,6 +180,8 @@ class Partitions:
                     self._hold(hosted.group, effect)
                     continue
                 self._hear(hosted, effect)
+                if self._watcher is not None and isinstance(effect, EndMoved | LogStartMoved):
+                    self._watcher.advanced(hosted)
 
     def _hold(self, group: int, held: StagesMoved) -> None:
         # What is published is written twice: to the write-ahead log, and to a segment.

@@ -53,7 +53,7 @@ class Scheduler:
     def after(self, delay_us: int, action: Callable[[], None]) -> Timer:
         return self.at(self._now_us + delay_us, action)
 
-    def step(self) -> bool:
+    def advance(self) -> bool:
         """Let the next event happen; False if there is none."""
         while self._heap:
             time_us, _, timer = heapq.heappop(self._heap)
@@ -72,7 +72,7 @@ class Scheduler:
             if self._heap[0][2].action is None:
                 heapq.heappop(self._heap)
             else:
-                self.step()
+                self.advance()
         self._now_us = max(self._now_us, time_us)
 
     def run_for(self, duration_us: int) -> None:
@@ -84,5 +84,5 @@ class Scheduler:
         while not predicate():
             if not self._heap or self._heap[0][0] > deadline_us:
                 return bool(predicate())
-            self.step()
+            self.advance()
         return True

@@ -39,6 +39,7 @@ class Kind(IntEnum):
     STAGE = 5  # a batch of a transaction that is not decided yet
     DECISION = 6  # in the catalogue's log: what has become of a transaction
     ACCESS = 7  # in the catalogue's log: users, roles and grants
+    NODES = 8  # in the catalogue's log of the root: the nodes of the cluster
 
 
 class Header(NamedTuple):

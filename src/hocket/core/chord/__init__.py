@@ -1,0 +1,1 @@
+"""The parts of the ring core (`core/ring.py`): what it says, what it hears, what it knows."""

@@ -1,0 +1,42 @@
+"""What can be set for the relay tree. Times are microseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SECOND = 1_000_000
+DEPTH_MAX = 64  # of a tree; more ancestors than this are a circle
+
+
+@dataclass(slots=True)
+class RelaySettings:
+    """Silence is counted in ticks: a clock may be set, a count may not.
+
+    A crash is noticed within `wait_us + silent_us`; with one more step of the way up that failed as
+    well (`attach_us`) delivery still goes on within five seconds.
+    """
+
+    children_max: int = 16  # k: the tree's depth is about log_k of the nodes that take part
+    window_bytes: int = 64 << 20  # of the newest committed batches, kept in memory; one at least
+    fetch_bytes: int = 1 << 20  # the credit of one fetch
+    wait_us: int = SECOND  # how long an answer may wait for data
+    silent_us: int = 3 * SECOND  # beyond the wait; then the parent counts as dead
+    tick_us: int = SECOND  # waits end, and silence is counted, at ticks; at most `wait_us`
+    attach_us: int = 500_000  # a hop that has not answered by then is passed over
+    redirects_max: int = 16
+    retry_us: int = SECOND  # after a search for a parent that found none, and up to as much again
+    child_us: int = 10 * SECOND  # a child that said nothing for so long is dropped
+    idle_us: int = 5 * SECOND  # with nobody to serve, before we leave the tree
+    collapse_us: int = 60 * SECOND  # a relay has to be superfluous for so long
+
+    def ticks(self, time_us: int) -> int:
+        return max(1, -(-time_us // self.tick_us))
+
+    def depth_for(self, consumers: int) -> int:
+        """How deep a tree for so many must be, if every node in it has all the children it may."""
+        depth, level, capacity = 1, self.children_max, self.children_max
+        while capacity < consumers and depth < DEPTH_MAX:
+            depth += 1
+            level *= self.children_max
+            capacity += level
+        return depth

@@ -1,0 +1,98 @@
+"""What a node must remember from one life to the next to be a good neighbour on the ring.
+
+An incarnation that was used twice would let answers of the former life pass for ours, so the next
+number is durable before anybody hears it. The times of the last joins tell a flapping node.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol
+
+from hocket.errors import CorruptData
+from hocket.ports import Disk
+
+PATH = "ring.json"
+NEW = "ring.json.new"
+JOINS_KEPT = 16
+
+
+class Memory(Protocol):
+    def next_life(self) -> int:
+        """A number that no life of this node has had; durable on return."""
+
+    def joins_us(self) -> list[int]:
+        """When this node joined, lately; oldest first."""
+
+    def joining(self, now_us: int) -> None: ...
+
+
+class VolatileMemory:
+    """For a node whose every life is in this process, as in a simulation of thousands."""
+
+    __slots__ = ("_joins_us", "_life")
+
+    def __init__(self) -> None:
+        self._life = 0
+        self._joins_us: list[int] = []
+
+    def next_life(self) -> int:
+        self._life += 1
+        return self._life
+
+    def joins_us(self) -> list[int]:
+        return self._joins_us
+
+    def joining(self, now_us: int) -> None:
+        self._joins_us = [*self._joins_us, now_us][-JOINS_KEPT:]
+
+
+class DiskMemory:
+    """Written whole and renamed into place: after a crash it is either of two states."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._life = 0
+        self._joins_us: list[int] = []
+        if disk.exists(PATH):
+            self._load()
+
+    def next_life(self) -> int:
+        self._life += 1
+        self._save()
+        return self._life
+
+    def joins_us(self) -> list[int]:
+        return self._joins_us
+
+    def joining(self, now_us: int) -> None:
+        self._joins_us = [*self._joins_us, now_us][-JOINS_KEPT:]
+        self._save()
+
+    def _load(self) -> None:
+        file = self._disk.open(PATH)
+        try:
+            text = file.read(file.size(), 0)
+        finally:
+            file.close()
+        try:
+            state = json.loads(text)
+            self._life = int(state["life"])
+            self._joins_us = [int(each) for each in state["joins_us"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptData(
+                f"{PATH} in the data directory is damaged ({error}). Restore it from a copy, or "
+                'write {"life": N, "joins_us": []} with an N larger than any this node has had'
+            ) from error
+
+    def _save(self) -> None:
+        state = {"life": self._life, "joins_us": self._joins_us}
+        file = self._disk.open(NEW, create=True)
+        try:
+            file.truncate(0)
+            file.write([json.dumps(state).encode()], 0)
+            file.sync()
+        finally:
+            file.close()
+        self._disk.rename(NEW, PATH)
+        self._disk.sync_directory("")

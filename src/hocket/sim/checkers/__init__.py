@@ -1,0 +1,70 @@
+"""What must be true in every run: one sentence a file, and the file is named as the sentence.
+
+Checkers look at production parts and at what clients were given. They take no part, know no way to
+mend anything, and count what they looked at: one that saw nothing has shown nothing. That each can
+fail is shown twice: by states made by hand, and by the planted bugs of `hocket.sim.mutants`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hocket.sim.checkers.a_ring_that_is_not_ideal_can_move import ARingThatIsNotIdealCanMove
+from hocket.sim.checkers.appendages_are_connected import AppendagesAreConnected
+from hocket.sim.checkers.checker import Checker, Violation
+from hocket.sim.checkers.children_are_bounded_and_trees_have_no_cycle import (
+    ChildrenAreBoundedAndTreesHaveNoCycle,
+)
+from hocket.sim.checkers.consumers_get_every_offset_once import ConsumersGetEveryOffsetOnce
+from hocket.sim.checkers.credit_is_never_exceeded import CreditIsNeverExceeded
+from hocket.sim.checkers.delivery_resumes_after_a_crash import DeliveryResumesAfterACrash
+from hocket.sim.checkers.every_member_has_a_live_successor import EveryMemberHasALiveSuccessor
+from hocket.sim.checkers.lookups_find_the_successor import LookupsFindTheSuccessor
+from hocket.sim.checkers.only_a_failure_loses_a_principal import OnlyAFailureLosesAPrincipal
+from hocket.sim.checkers.only_committed_batches_are_relayed import OnlyCommittedBatchesAreRelayed
+from hocket.sim.checkers.principals_are_on_the_ring import PrincipalsAreOnTheRing
+from hocket.sim.checkers.ring_checker import RingChecker, RingWatch
+from hocket.sim.checkers.small_rings_follow_the_registry import SmallRingsFollowTheRegistry
+from hocket.sim.checkers.successor_lists_are_ordered import SuccessorListsAreOrdered
+from hocket.sim.checkers.successor_lists_have_no_duplicates import SuccessorListsHaveNoDuplicates
+from hocket.sim.checkers.the_living_are_not_given_up import TheLivingAreNotGivenUp
+from hocket.sim.checkers.the_ring_becomes_ideal_and_stays import TheRingBecomesIdealAndStays
+from hocket.sim.checkers.there_are_enough_principals import ThereAreEnoughPrincipals
+from hocket.sim.checkers.there_is_one_ordered_ring import ThereIsOneOrderedRing
+
+if TYPE_CHECKING:
+    from hocket.sim.cluster import Cluster
+
+__all__ = ["CHECKERS", "Checker", "Violation", "all_checkers"]
+
+OF_THE_RING: tuple[type[RingChecker], ...] = (
+    EveryMemberHasALiveSuccessor,  # I1
+    ThereAreEnoughPrincipals,  # I2
+    SuccessorListsAreOrdered,  # I3
+    SuccessorListsHaveNoDuplicates,  # I4
+    PrincipalsAreOnTheRing,  # I5
+    ThereIsOneOrderedRing,  # I6
+    AppendagesAreConnected,  # I7
+    OnlyAFailureLosesAPrincipal,  # I8
+    ARingThatIsNotIdealCanMove,  # I9
+    TheRingBecomesIdealAndStays,
+    LookupsFindTheSuccessor,
+    SmallRingsFollowTheRegistry,
+    TheLivingAreNotGivenUp,
+)
+OF_THE_TREE = (
+    ConsumersGetEveryOffsetOnce,  # T1
+    ChildrenAreBoundedAndTreesHaveNoCycle,  # T2
+    DeliveryResumesAfterACrash,  # T3
+    OnlyCommittedBatchesAreRelayed,
+    CreditIsNeverExceeded,
+)
+CHECKERS: tuple[type[Checker], ...] = (*OF_THE_RING, *OF_THE_TREE)
+
+
+def all_checkers(cluster: Cluster) -> list[Checker]:
+    watch = RingWatch(cluster)
+    return [
+        *(kind(watch) for kind in OF_THE_RING),
+        *(kind(cluster) for kind in OF_THE_TREE),
+    ]

@@ -1,0 +1,53 @@
+"""T2: no relay has more children than it may have, and no cycle outlives a repair.
+
+A cycle cannot be excluded, as news of a move takes time. Its nodes notice it by the ancestors that
+every answer names, and the slowest way to notice is the silence of those who get nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hocket.sim.checkers.checker import Checker
+from hocket.sim.tree_view import TreeView
+
+if TYPE_CHECKING:
+    from hocket.core.fanout.messages import Place
+    from hocket.core.relay import Relay
+    from hocket.sim.cluster import Cluster
+
+REPAIR_US_MAX = 15_000_000  # a silent parent, an ancestor that is dead too, a new route
+
+
+class ChildrenAreBoundedAndTreesHaveNoCycle(Checker):
+    name = "children_are_bounded_and_trees_have_no_cycle"
+    sentence = "No relay has more children than it may have, and no cycle outlives a repair."
+    looks_at = "tree"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._cycles: dict[tuple[Place, tuple[str, ...]], int] = {}  # and since when
+
+    def after_event(self) -> None:
+        trees: dict[Place, list[Relay]] = {}
+        for machine in self._cluster.machines:
+            if machine.node is not None:
+                for place, relay in machine.node.relays.cores.items():
+                    trees.setdefault(place, []).append(relay)
+        cycles, now_us = {}, self._cluster.now_us
+        for place, relays in trees.items():
+            self.seen += 1
+            self._count_children(relays)
+            for cycle in TreeView(relays).cycles():
+                since_us = self._cycles.get((place, cycle), now_us)
+                cycles[place, cycle] = since_us
+                if now_us - since_us > REPAIR_US_MAX:
+                    raise self.broken(f"{' -> '.join(cycle)} for {now_us - since_us} us")
+        self._cycles = cycles
+
+    def _count_children(self, relays: list[Relay]) -> None:
+        for relay in relays:
+            if len(relay.children) > relay.settings.children_max:
+                children = " ".join(contact.node for contact in relay.children.contacts)
+                raise self.broken(f"{relay.me.node} has {children}")

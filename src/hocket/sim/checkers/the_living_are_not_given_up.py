@@ -1,0 +1,27 @@
+"""Failure detection is as good as the network lets it be. Where every message arrives and nobody
+hangs for long, silence means death, and nobody who lives is taken for dead.
+
+The invariants of the ring rest on that, and are not demanded any more once it was broken. So where
+it can be kept, it must be.
+"""
+
+from __future__ import annotations
+
+from hocket.sim.checkers.ring_checker import RingChecker
+from hocket.sim.ring_view import RingView
+
+
+class TheLivingAreNotGivenUp(RingChecker):
+    name = "the_living_are_not_given_up"
+    sentence = "Where messages arrive and nobody hangs for long, nobody who lives is given up."
+
+    def after_event(self) -> None:
+        cluster = self._watch.cluster
+        if cluster.options.temper == "wild" or cluster.options.loss:
+            return
+        self.seen += 1
+        if cluster.deceived:
+            raise self.broken("a living node was given up; the timeline says which")
+
+    def look(self, view: RingView) -> None:
+        """Nothing of the ring."""

@@ -1,0 +1,331 @@
+"""What strikes a cluster while it must stay right: machines come, go, die and hang, links are cut.
+
+Every kind has a random stream of its own. Where crashes are *guarded*, nobody is stopped whose
+failure the ring's proof excludes (Zave's preconditions of Fail): what is demanded then is demanded
+without excuse. Who holds a partition, or is the root, always comes back; a few others stay dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hocket.sim.ring_view import may_fail, snapshot
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from hocket.sim.cluster import Cluster
+    from hocket.sim.machine import Machine
+    from hocket.sim.scheduler import Timer
+
+LIVES_MAX = 5  # of one machine: those who come back ever so often wait ever longer, as they should
+STALL_US = (10_000, 300_000)  # too short for a conviction
+LONG_STALL_US = (200_000, 3_000_000)
+DOWN_US = (50_000, 8_000_000)
+CUT_US = (300_000, 12_000_000)
+CLOG_US = (50_000, 2_000_000)
+SLOW_US = (1_000, 25_000)  # for every message
+SLOW_FOR_US = (1_000_000, 10_000_000)
+
+
+class Faults:
+    def __init__(self, cluster: Cluster) -> None:
+        self.counts: dict[str, int] = {}
+        self._cluster = cluster
+        self._chance = cluster.scheduler.random("faults")
+        self._next: Timer | None = None
+        self._undo: list[Timer] = []  # cuts, clogs and the like that will end
+        strikes: dict[str, Callable[[Random], bool]] = {
+            "breaks": self._break,
+            "slow": self._slow,
+            "join": self._join,
+            "join_storm": self._join_storm,
+            "leave": self._leave,
+            "crash": self._crash,
+            "flap": self._flap,
+            "amnesia": self._amnesia,
+            "stall": self._stall,
+            "long_stall": self._long_stall,
+            "slow_disk": self._slow_disk,
+            "cut": self._cut,
+            "cut_one_way": self._cut_one_way,
+            "cut_partly": self._cut_partly,
+            "clog": self._clog,
+        }
+        self._strikes = {kind: strikes[kind] for kind in strikes if cluster.options.has(kind)}
+
+    def begin(self) -> None:
+        if self._strikes:
+            self._wait()
+
+    def stop(self) -> None:
+        """No more faults. What can be mended is mended; who was to come back does so now."""
+        if self._next is not None:
+            self._next.cancel()
+        for undo in self._undo:
+            undo.cancel()
+        cluster = self._cluster
+        cluster.links.heal()
+        for address in cluster.links.clogged:
+            cluster.links.unclog(address)
+        for machine in cluster.machines:
+            cluster.links.slow(machine.address, 0)
+            if machine.stalled:
+                machine.resume()
+            if machine.restart is not None:
+                machine.restart.cancel()
+                self._restart(machine)
+
+    def _wait(self) -> None:
+        mean_us = self._cluster.options.fault_every_us
+        delay_us = round(self._chance.expovariate(1 / mean_us))
+        self._next = self._cluster.scheduler.after(delay_us, self._strike)
+
+    def _strike(self) -> None:
+        self._wait()
+        kind = self._chance.choice(list(self._strikes))
+        if self._strikes[kind](self._cluster.scheduler.random(f"fault/{kind}")):
+            self.count(kind)
+
+    def count(self, kind: str) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+
+    # --- machines that come and go -----------------------------------------------------------
+
+    def _join(self, chance: Random) -> bool:
+        del chance
+        cluster = self._cluster
+        if len(cluster.machines) >= cluster.options.nodes_max:
+            return False
+        cluster.add_machine().start(cluster.seeds())
+        return True
+
+    def _join_storm(self, chance: Random) -> bool:
+        joined = [self._join(chance) for _ in range(chance.randint(2, 4))]
+        return any(joined)
+
+    def _leave(self, chance: Random) -> bool:
+        machine = self._pick(chance, lambda machine: not machine.keeps)
+        if machine is None or not self.may_stop(machine):
+            return False
+        self._cluster.tell(machine, "leaves")
+        self._cluster.failed(machine)
+        comes_back = chance.random() < 0.3 and machine.lives < LIVES_MAX
+        machine.leave(lambda: self._left(machine, chance, comes_back=comes_back))
+        return True
+
+    def _left(self, machine: Machine, chance: Random, *, comes_back: bool) -> None:
+        self._cluster.tell(machine, "has left")
+        machine.gone = not comes_back
+        machine.left = True
+        if comes_back:
+            self._restart_later(machine, chance.randint(*DOWN_US))
+
+    def _crash(self, chance: Random) -> bool:
+        machine = self._pick(chance, self._can_come_back)
+        if machine is None or not self.may_stop(machine):
+            return False
+        dies = not machine.keeps and chance.random() < 0.2 and self._may_stay_dead()
+        self.crash(machine, power=chance.random() < 0.5)
+        if dies:
+            machine.gone = True
+        else:
+            self._restart_later(machine, chance.randint(*DOWN_US))
+        return True
+
+    def _flap(self, chance: Random) -> bool:
+        """Down and up again at once, two or three times."""
+        machine = self._pick(chance, self._can_come_back)
+        if machine is None or not self.may_stop(machine):
+            return False
+        self._flap_again(machine, chance, chance.randint(2, 3))
+        return True
+
+    def _flap_again(self, machine: Machine, chance: Random, times: int) -> None:
+        fit = machine.up and not machine.leaving and self._can_come_back(machine)
+        if not fit or not self.may_stop(machine):
+            return
+        self.crash(machine, power=False)
+        self._restart_later(machine, chance.randint(1_000, 200_000))
+        if times > 1:
+            pause_us = chance.randint(200_000, 2_000_000)
+            self._later(pause_us, lambda: self._flap_again(machine, chance, times - 1))
+
+    def _amnesia(self, chance: Random) -> bool:
+        """A machine is lost with its disk; a new one takes its place, under a new name."""
+        cluster = self._cluster
+        machine = self._pick(chance, lambda machine: not machine.keeps)
+        if machine is None or len(cluster.machines) >= cluster.options.nodes_max:
+            return False
+        if not (self.may_stop(machine) and self._may_stay_dead()):
+            return False
+        self.crash(machine, power=True)
+        machine.gone = True
+        cluster.add_machine().start(cluster.seeds())
+        return True
+
+    def crash(self, machine: Machine, *, power: bool) -> None:
+        self._cluster.tell(machine, "loses power" if power else "is killed")
+        self._cluster.failed(machine)
+        machine.crash(power=power)
+
+    def _restart_later(self, machine: Machine, delay_us: int) -> None:
+        machine.restart = self._cluster.scheduler.after(delay_us, lambda: self._restart(machine))
+
+    def _restart(self, machine: Machine) -> None:
+        self._cluster.tell(machine, "starts again")
+        machine.start(self._cluster.seeds(but=machine))
+
+    def _pick(self, chance: Random, fits: Callable[[Machine], bool]) -> Machine | None:
+        machines = [
+            machine
+            for machine in self._cluster.machines
+            if machine.up and not machine.leaving and fits(machine)
+        ]
+        return chance.choice(machines) if machines else None
+
+    def _can_come_back(self, machine: Machine) -> bool:
+        return machine.lives < LIVES_MAX
+
+    def _may_stay_dead(self) -> bool:
+        """Those that are dead for good are to stay a minority."""
+        machines = self._cluster.machines
+        dead = sum(machine.gone and not machine.up for machine in machines)
+        return 3 * (dead + 1) < len(machines)
+
+    def may_stop(self, machine: Machine) -> bool:
+        """Fail's preconditions hold for it; always, where crashes are not guarded.
+
+        A ring that lives by the registry may turn into one that stabilizes at any time, with those
+        who are dead on its lists: one at a time is what the proof's first state can bear.
+        """
+        cluster = self._cluster
+        if not cluster.options.guarded:
+            return True
+        assert machine.node is not None
+        view = snapshot(cluster.rings())
+        if view.small or not view.members:
+            return all(other.up or other.left for other in cluster.machines)
+        return may_fail(view, machine.node.ring.core.me, cluster.successors)
+
+    # --- machines that hang ------------------------------------------------------------------
+
+    def _stall(self, chance: Random) -> bool:
+        return self._stall_for(chance, STALL_US)
+
+    def _long_stall(self, chance: Random) -> bool:
+        return self._stall_for(chance, LONG_STALL_US)
+
+    def _stall_for(self, chance: Random, duration_us: tuple[int, int]) -> bool:
+        machine = self._pick(chance, lambda machine: not machine.stalled)
+        if machine is None:
+            return False
+        duration = chance.randint(*duration_us)
+        self._cluster.tell(machine, "stands still for {} ms", duration // 1000)
+        machine.stall()
+        life = machine.lives
+        self._later(duration, lambda: self._go_on(machine, life))
+        return True
+
+    def _go_on(self, machine: Machine, life: int) -> None:
+        if machine.stalled and machine.lives == life:
+            self._cluster.tell(machine, "goes on")
+            machine.resume()
+
+    def _slow_disk(self, chance: Random) -> bool:
+        """From its next life on."""
+        machine = chance.choice(self._cluster.machines)
+        machine.disk_delay_us_max = chance.choice([500, 20_000, 100_000])
+        return True
+
+    # --- links -------------------------------------------------------------------------------
+
+    def _break(self, chance: Random) -> bool:
+        del chance
+        return self._cluster.links.break_one()
+
+    def _slow(self, chance: Random) -> bool:
+        machine = chance.choice(self._cluster.machines)
+        delay_us = chance.randint(*SLOW_US)
+        self._cluster.tell(machine, "is slow by {} ms", delay_us // 1000)
+        self._cluster.links.slow(machine.address, delay_us)
+        self._later(
+            chance.randint(*SLOW_FOR_US), lambda: self._cluster.links.slow(machine.address, 0)
+        )
+        return True
+
+    def _cut(self, chance: Random) -> bool:
+        """In two parts."""
+        machines = list(self._cluster.machines)
+        if len(machines) < 2:
+            return False
+        chance.shuffle(machines)
+        size = chance.randint(1, len(machines) - 1)
+        return self._cut_between(chance, machines[:size], machines[size:])
+
+    def _cut_one_way(self, chance: Random) -> bool:
+        machines = list(self._cluster.machines)
+        if len(machines) < 2:
+            return False
+        chance.shuffle(machines)
+        size = chance.randint(1, len(machines) - 1)
+        return self._cut_between(chance, machines[:size], machines[size:], one_way=True)
+
+    def _cut_partly(self, chance: Random) -> bool:
+        """Some machines do not reach some others, while all reach the rest."""
+        machines = list(self._cluster.machines)
+        if len(machines) < 3:
+            return False
+        chance.shuffle(machines)
+        some = chance.randint(1, max(1, len(machines) // 3))
+        return self._cut_between(chance, machines[:some], machines[some : 2 * some])
+
+    def _cut_between(
+        self, chance: Random, some: list[Machine], others: list[Machine], *, one_way: bool = False
+    ) -> bool:
+        cluster = self._cluster
+        cluster.tell(
+            some[0], "is cut off ({}): {} | {}", "one way" if one_way else "both ways",
+            " ".join(machine.name for machine in some),
+            " ".join(machine.name for machine in others),
+        )  # fmt: skip
+        cluster.links.cut(
+            [machine.address for machine in some],
+            [machine.address for machine in others],
+            one_way=one_way,
+        )
+        self._later(chance.randint(*CUT_US), self._heal)
+        return True
+
+    def _heal(self) -> None:
+        self._cluster.tell(None, "all cuts are healed")
+        self._cluster.links.heal()
+
+    def _clog(self, chance: Random) -> bool:
+        """Swizzle-clog, as FoundationDB calls it: some machines' links are clogged one after the
+        other, and unclogged one after the other in another order."""
+        machines = list(self._cluster.machines)
+        chance.shuffle(machines)
+        chosen = machines[: chance.randint(1, min(4, len(machines)))]
+        delay_us = 0
+        for machine in chosen:
+            self._later(delay_us, partial(self._clog_one, machine))
+            delay_us += chance.randint(*CLOG_US) // 4
+        chance.shuffle(chosen)
+        for machine in chosen:
+            delay_us += chance.randint(*CLOG_US) // 2
+            self._later(delay_us, partial(self._unclog_one, machine))
+        return True
+
+    def _clog_one(self, machine: Machine) -> None:
+        self._cluster.tell(machine, "is clogged")
+        self._cluster.links.clog(machine.address)
+
+    def _unclog_one(self, machine: Machine) -> None:
+        self._cluster.tell(machine, "is unclogged")
+        self._cluster.links.unclog(machine.address)
+
+    def _later(self, delay_us: int, action: Callable[[], None]) -> None:
+        self._undo.append(self._cluster.scheduler.after(delay_us, action))

@@ -1,0 +1,225 @@
+"""The simulated network between the machines of a cluster, and all that can go wrong on it.
+
+Messages go by address, as they do between real nodes. Left alone they arrive in order after a
+short while. Each fault has a random stream of its own, so that one which is switched on or off
+leaves the others as they were:
+
+    loss, duplication, reordering, tails    by chance, for each message
+    cuts      between two groups, or in one direction only
+    clogs     what goes to or from a machine waits till it is unclogged
+    slow      everything from or to a machine takes longer
+    breaks    a connection breaks; both ends are told, sooner or later
+
+Messages are not copied: nobody may change one that was sent or heard. A share of them is copied at
+sending and compared on arrival, so that whoever does is found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from hocket.core.chord.contact import Contact
+from hocket.sim.scheduler import Scheduler
+from hocket.sim.trace import Trace
+
+COMPARED_SHARE = 0.01
+BREAK_NOTICED_US_MAX = 20_000  # after it has happened
+
+
+class MessageChanged(AssertionError):
+    """Somebody changed a message that was on its way."""
+
+
+class Receiver(Protocol):
+    """What stands at an address."""
+
+    name: str
+
+    def heard(self, sender: Contact, to_incarnation: int, message: object) -> None: ...
+    def link_lost(self, contact: Contact) -> None: ...
+
+
+@dataclass(slots=True)
+class Weather:
+    """How bad the network is all the time; the shares are of all messages."""
+
+    loss: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+    tails: float = 0.0  # that take much longer than usual
+    delay_us_min: int = 200
+    delay_us_max: int = 2_000
+    tail_us_max: int = 300_000
+
+
+class SimLinks:
+    """The simulated `ports.Links`, one for all machines."""
+
+    def __init__(self, scheduler: Scheduler, weather: Weather, trace: Trace) -> None:
+        self.weather = weather
+        self.faults: dict[str, int] = {}  # by kind: messages they struck
+        self.sent = 0
+        self.arrived = 0
+        self._scheduler = scheduler
+        self._trace = trace
+        self._receivers: dict[str, Receiver] = {}
+        self._blocked: set[tuple[str, str]] = set()  # from, to; only ever looked into
+        self._clogged: dict[str, list[Callable[[], None]]] = {}  # what waits, by address
+        self._slow_us: dict[str, int] = {}
+        self._arrives_us: dict[tuple[str, str], int] = {}  # the newest message of each pair
+        self._talked: dict[str, dict[str, Contact]] = {}  # by whom, to which address, as whom
+        self._delay = scheduler.random("delay")
+        self._streams = {
+            kind: scheduler.random(kind)
+            for kind in ("loss", "duplication", "reordering", "tails", "comparing", "breaks")
+        }
+
+    # --- who is where --------------------------------------------------------------------------
+
+    def open(self, address: str, receiver: Receiver) -> None:
+        assert address not in self._receivers, f"{address} is taken"
+        self._receivers[address] = receiver
+
+    def shut(self, address: str, *, silently: bool) -> None:
+        """Nobody is there any more. Unless silently, those connected to it learn of it: the
+        machine still runs, only the process is gone."""
+        del self._receivers[address]
+        self._talked.pop(address, None)
+        for other in list(self._talked):
+            contact = self._talked[other].pop(address, None)
+            if contact is not None and not silently:
+                self._tell_lost(other, contact)
+
+    # --- ports.Links ---------------------------------------------------------------------------
+
+    def send(self, sender: Contact, to: Contact, message: object) -> None:
+        pair = (sender.address, to.address)
+        self.sent += 1
+        self._talked.setdefault(pair[0], {})[pair[1]] = to
+        if pair in self._blocked:
+            self._count("cuts")
+            return
+        if self._strikes("loss", self.weather.loss):
+            return
+        original = None
+        if self._streams["comparing"].random() < COMPARED_SHARE:
+            original = deepcopy(message)
+        arrive = partial(self._arrive, pair, sender, to.incarnation, message, original)
+        self._scheduler.at(self._arrival_us(pair), arrive)
+        if self._strikes("duplication", self.weather.duplication):
+            self._scheduler.at(self._arrival_us(pair), arrive)
+
+    def _arrival_us(self, pair: tuple[str, str]) -> int:
+        weather = self.weather
+        delay_us = self._delay.randrange(weather.delay_us_min, weather.delay_us_max)
+        if self._strikes("tails", weather.tails):
+            delay_us += self._streams["tails"].randrange(1, weather.tail_us_max)
+        if self._slow_us:
+            delay_us += self._slow_us.get(pair[0], 0) + self._slow_us.get(pair[1], 0)
+        arrival_us = self._scheduler.now_us() + delay_us
+        if self._strikes("reordering", weather.reordering):
+            return arrival_us + self._streams["reordering"].randrange(1, 20 * weather.delay_us_max)
+        arrival_us = max(arrival_us, self._arrives_us.get(pair, 0))
+        self._arrives_us[pair] = arrival_us
+        return arrival_us
+
+    def _arrive(
+        self,
+        pair: tuple[str, str],
+        sender: Contact,
+        to_incarnation: int,
+        message: object,
+        original: object,
+    ) -> None:
+        if self._clogged:
+            for address in pair:
+                if address in self._clogged:
+                    again = partial(self._arrive, pair, sender, to_incarnation, message, original)
+                    self._clogged[address].append(again)
+                    self._count("clogs")
+                    return
+        receiver = self._receivers.get(pair[1])
+        if receiver is None or pair in self._blocked:
+            return
+        if original is not None and original != message:
+            raise MessageChanged(f"sent as {original}, arrived as {message}")
+        self.arrived += 1
+        kind, number = type(message).__name__, getattr(message, "request", 0)
+        self._trace.event(self._scheduler.now_us(), receiver.name, f"{sender.node} {kind} {number}")
+        receiver.heard(sender, to_incarnation, message)
+
+    # --- faults --------------------------------------------------------------------------------
+
+    def cut(self, some: Iterable[str], others: Iterable[str], *, one_way: bool = False) -> None:
+        """Nothing passes from the ones to the others, nor back unless it is one way only."""
+        others = list(others)
+        for one in some:
+            for other in others:
+                self._blocked.add((one, other))
+                if not one_way:
+                    self._blocked.add((other, one))
+
+    def heal(self) -> None:
+        """No cut any more, of any kind."""
+        self._blocked.clear()
+
+    def is_cut_off(self, address: str) -> bool:
+        """Something is between this machine and another."""
+        return any(address in pair for pair in self._blocked)
+
+    def clog(self, address: str) -> None:
+        self._clogged.setdefault(address, [])
+
+    def unclog(self, address: str) -> None:
+        """What has waited arrives now, in order, one event each."""
+        for arrive in self._clogged.pop(address, []):
+            self._scheduler.after(0, arrive)
+
+    @property
+    def clogged(self) -> list[str]:
+        return list(self._clogged)
+
+    def slow(self, address: str, delay_us: int) -> None:
+        """Of every message to or from it; 0: as usual."""
+        self._slow_us[address] = delay_us
+        if not delay_us:
+            del self._slow_us[address]
+
+    def break_one(self) -> bool:
+        """A connection between two machines breaks; what they say later goes over a new one."""
+        pairs = [
+            (one, other)
+            for one, talked in self._talked.items()
+            for other in talked
+            if one in self._receivers and other in self._receivers
+        ]
+        if not pairs:
+            return False
+        one, other = self._streams["breaks"].choice(pairs)
+        for end, far in ((one, other), (other, one)):
+            contact = self._talked.get(end, {}).pop(far, None)
+            if contact is not None:
+                self._tell_lost(end, contact)
+        return True
+
+    def _tell_lost(self, address: str, contact: Contact) -> None:
+        def tell() -> None:
+            receiver = self._receivers.get(address)
+            if receiver is not None:
+                receiver.link_lost(contact)
+
+        noticed_us = self._streams["breaks"].randrange(BREAK_NOTICED_US_MAX)
+        self._scheduler.after(noticed_us, tell)
+
+    def _strikes(self, kind: str, share: float) -> bool:
+        if not share or self._streams[kind].random() >= share:
+            return False
+        self._count(kind)
+        return True
+
+    def _count(self, kind: str) -> None:
+        self.faults[kind] = self.faults.get(kind, 0) + 1

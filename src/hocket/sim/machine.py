@@ -1,0 +1,294 @@
+"""One simulated machine: a disk, clocks, a way to its clients, and the production node on it.
+
+A machine has lives. A crash ends one: its timers and jobs never happen, its disk loses what was not
+synced, its clients' connections break. The next begins on the same disk. While a machine is
+*stalled* (a loop that is stuck, a process that is suspended) nothing happens on it; messages and
+timers wait, and all come at once when it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, get_args
+
+from hocket.core.chord.contact import Contact
+from hocket.core.fanout.messages import RelayMessage
+from hocket.node.cluster_node import ClusterNode
+from hocket.node.ring_member import MemberSettings
+from hocket.node.settings import TICK_US, NodeSettings
+from hocket.sim.disk import SimDisk
+from hocket.sim.executor import SimExecutor
+from hocket.sim.network import SimNetwork
+from hocket.sim.scheduler import Scheduler, Timer
+from hocket.sim.swarm import log_settings
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from hocket.sim.cluster import Cluster
+
+PPM = 1_000_000
+RELAYED = frozenset(get_args(RelayMessage))
+LEAVING_US_MAX = 5_000_000  # a node that cannot say goodbye goes without
+
+
+class Gated(Timer):
+    """A timer of a machine: cancelling it works also while it waits for the machine to go on."""
+
+    __slots__ = ("within",)
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        super().__init__(action)
+        self.within: Timer | None = None  # what the scheduler holds
+
+    def cancel(self) -> None:
+        self.action = None
+        if self.within is not None:
+            self.within.cancel()
+
+
+class MachineTime(Scheduler):
+    """The scheduler as one machine has it: it stalls with the machine and ends with it, its
+    timers run a little fast or slow, and its streams of chance are the machine's own."""
+
+    def __init__(self, machine: Machine, scheduler: Scheduler) -> None:
+        self._machine = machine
+        self._under = scheduler
+        self._rate_ppm = machine.drift_ppm
+        self._backlog: list[Timer] | None = None  # while stalled: what waits
+        self.ended = False
+
+    def now_us(self) -> int:
+        return self._under.now_us()
+
+    def random(self, stream: str) -> Random:
+        return self._under.random(f"{self._machine.name}/{stream}")
+
+    def at(self, time_us: int, action: Callable[[], None]) -> Timer:
+        timer = Gated(action)
+        timer.within = self._under.at(time_us, partial(self._due, timer))
+        return timer
+
+    def after(self, delay_us: int, action: Callable[[], None]) -> Timer:
+        return self.at(self.now_us() + delay_us + delay_us * self._rate_ppm // PPM, action)
+
+    def do(self, action: Callable[[], None]) -> None:
+        """Now, or when the machine goes on."""
+        self._due(Timer(action))
+
+    def stall(self) -> None:
+        if self._backlog is None:
+            self._backlog = []
+
+    def resume(self) -> None:
+        """What has waited happens now, in the order in which it came, one event each."""
+        backlog, self._backlog = self._backlog, None
+        for timer in backlog or ():
+            self._under.after(0, partial(self._due, timer))
+
+    def _due(self, timer: Timer) -> None:
+        if self._backlog is not None:
+            self._backlog.append(timer)
+            return
+        action, timer.action = timer.action, None
+        if action is not None and not self.ended:
+            self._machine.turn(action)
+
+
+class DriftingClock:
+    """A wall clock that is wrong from the start, and grows more so."""
+
+    def __init__(self, scheduler: Scheduler, *, skew_us: int, drift_ppm: int) -> None:
+        self._scheduler = scheduler
+        self._start_us = scheduler.now_us()
+        self.skew_us = skew_us
+        self.drift_ppm = drift_ppm
+
+    def now_us(self) -> int:
+        now_us = self._scheduler.now_us()
+        return now_us + self.skew_us + (now_us - self._start_us) * self.drift_ppm // PPM
+
+
+class Machine:
+    def __init__(self, cluster: Cluster, name: str, position: int, *, is_root: bool) -> None:
+        self.name = name
+        self.address = f"{name}:4150"
+        self.position = position
+        self.is_root = is_root
+        self.keeps = is_root  # it holds what the run needs: it comes back after every crash
+        self.node: ClusterNode | None = None  # None: it is down
+        self.lives = 0
+        self.stalled = False
+        self.leaving = False
+        self.gone = False  # for good
+        self.left = False  # it is down because it left, and is in nobody's list
+        self.restart: Timer | None = None  # it is down, and comes back then
+        self.seen_changes = 0  # of the ring member, by the cluster
+        self.seen_me: Contact | None = None
+        self._cluster = cluster
+        self._scheduler = cluster.scheduler
+        chance = cluster.scheduler.random(f"{name}/clock")
+        options = cluster.options
+        self.drift_ppm = chance.randint(-options.drift_ppm_max, options.drift_ppm_max)
+        self.clock = DriftingClock(
+            cluster.scheduler,
+            skew_us=chance.randint(-options.skew_us_max, options.skew_us_max),
+            drift_ppm=self.drift_ppm,
+        )
+        self.disk = SimDisk()
+        self.disk_delay_us_max = 2_000
+        self._door = MachineTime(self, cluster.scheduler)  # of the clients; outlives a life
+        self.network = SimNetwork(self._door)
+        self.time = MachineTime(self, cluster.scheduler)
+        self._executor = SimExecutor(self.time)
+
+    @property
+    def up(self) -> bool:
+        return self.node is not None
+
+    @property
+    def reachable(self) -> bool:
+        """It runs, and every other machine's messages get to it."""
+        return self.up and not self.stalled and not self._cluster.links.is_cut_off(self.address)
+
+    @property
+    def is_member(self) -> bool:
+        """It runs, and belongs to a ring as far as it knows."""
+        return self.node is not None and self.node.ring.core.standing in ("member", "small")
+
+    @property
+    def me(self) -> Contact | None:
+        """Its life on the ring, if it is up."""
+        return None if self.node is None else self.node.ring.core.me
+
+    # --- lives -----------------------------------------------------------------------------
+
+    def boot(self) -> None:
+        """Its next life begins; it is not on the ring yet."""
+        assert self.node is None
+        self.lives += 1
+        self.left = False
+        self.restart = None
+        self.time = MachineTime(self, self._scheduler)
+        self._executor = SimExecutor(self.time, delay_us_max=self.disk_delay_us_max)
+        random = self.time.random
+        node = self.node = ClusterNode(
+            NodeSettings(name=self.name, log=log_settings()),
+            self._member_settings(),
+            disk=self.disk,
+            executor=self._executor,
+            clock=self.clock,
+            network=self.network,
+            timers=self.time,
+            links=self._cluster.links,
+            chance=random("chance"),
+            entropy=random("entropy").randbytes,
+            relay=self._cluster.options.relay(),
+        )
+        node.ring.on_died.append(partial(self._cluster.convicted, self))
+        self.network.node = node.node
+        self.seen_changes = 0
+        self.seen_me = node.ring.core.me
+        self._cluster.links.open(self.address, self)
+        self._tick(node)
+
+    def begin(self, members: tuple[Contact, ...], root: str) -> None:
+        """As a member of exactly this ring, which all its members begin with."""
+        node = self.node
+        assert node is not None
+        self.turn(lambda: node.ring.begin(members, root))
+
+    def start(self, seeds: Sequence[str]) -> None:
+        """Its next life, which enters the ring by way of these addresses."""
+        self.boot()
+        node = self.node
+        assert node is not None
+        self.turn(lambda: node.start(seeds))
+
+    def _member_settings(self) -> MemberSettings:
+        return MemberSettings(
+            node=self.name,
+            address=self.address,
+            position=self.position,
+            is_root=self.is_root,
+            ring=self._cluster.options.ring(),
+        )
+
+    def _tick(self, node: ClusterNode) -> None:
+        node.tick()
+        self.time.after(TICK_US, lambda: self._tick(node))
+
+    def turn(self, action: Callable[[], None]) -> None:
+        """Everything that happens on this machine happens by way of this."""
+        self._cluster.active = self
+        action()
+        if self.node is not None:
+            self.node.end_turn()
+
+    def crash(self, *, power: bool) -> None:
+        """The process is killed; with `power` so is the machine: unsynced data is lost, and
+        nobody's connection is told."""
+        self._end(silently=power)
+        self._executor.crash()
+        if power:
+            self.disk.crash(self._scheduler.random(f"{self.name}/disk"))
+        else:
+            self.disk.kill()
+
+    def leave(self, left: Callable[[], None]) -> None:
+        """Say goodbye to the ring, then stop; `left` is called when it has."""
+        node = self.node
+        assert node is not None
+        self.leaving = True
+        deadline_us = self._scheduler.now_us() + LEAVING_US_MAX
+        self.turn(node.ring.leave)
+
+        def look() -> None:
+            over = node.ring.core.standing == "outside"
+            if over or self._scheduler.now_us() >= deadline_us:
+                node.node.say_goodbye("the machine is going down")
+                node.close()
+                self._end(silently=False)
+                self.disk.kill()
+                left()
+            else:
+                self.time.after(TICK_US, look)
+
+        self.time.after(TICK_US, look)
+
+    def _end(self, *, silently: bool) -> None:
+        if self.stalled:
+            self.resume()
+        self._cluster.ending(self)
+        self.node = None
+        self.leaving = False
+        self.time.ended = True
+        self.network.node_died()
+        self._cluster.links.shut(self.address, silently=silently)
+
+    # --- what comes from other machines ------------------------------------------------------
+
+    def heard(self, sender: Contact, to_incarnation: int, message: object) -> None:
+        node = self.node
+        assert node is not None
+        if type(message) in RELAYED:
+            self._cluster.tree_moved = True
+        self.time.do(lambda: node.heard(sender, to_incarnation, message))
+
+    def link_lost(self, contact: Contact) -> None:
+        node = self.node
+        assert node is not None
+        self.time.do(lambda: node.ring.link_lost(contact))
+
+    # --- faults ------------------------------------------------------------------------------
+
+    def stall(self) -> None:
+        self.stalled = True
+        self.time.stall()
+        self._door.stall()
+
+    def resume(self) -> None:
+        self.stalled = False
+        self.time.resume()
+        self._door.resume()

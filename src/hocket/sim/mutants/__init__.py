@@ -1,0 +1,16 @@
+"""Planted bugs: each must be found by the checkers within the seeds it states.
+
+They are the proof that the checkers can fail and that the seeds are harsh enough. A mutant that is
+not found shows a checker that is missing, or a simulation that is too mild. They are the only part
+of the simulator that knows the insides of the cores, as whoever breaks something must.
+"""
+
+from __future__ import annotations
+
+from hocket.sim.mutants.mutant import Mutant
+from hocket.sim.mutants.of_the_relay import OF_THE_RELAY
+from hocket.sim.mutants.of_the_ring import OF_THE_RING
+
+__all__ = ["MUTANTS", "Mutant"]
+
+MUTANTS: dict[str, Mutant] = {each.name: each for each in (*OF_THE_RING, *OF_THE_RELAY)}

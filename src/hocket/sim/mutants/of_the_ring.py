@@ -1,0 +1,203 @@
+"""Bugs of the ring. Most are what the first Chord papers left open, or what an implementation of
+the corrected protocol gets wrong most easily."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hocket.core.chord import messages, pointers, small_ring, suspicion
+from hocket.core.chord.contact import Contact
+from hocket.core.chord.events import Disarm, Effect, Heard, Send
+from hocket.core.chord.finger_care import FingerCare
+from hocket.core.chord.messages import CloserAre, Notify
+from hocket.core.chord.other_rings import OtherRings
+from hocket.core.chord.pointers import QUERY, Pointers
+from hocket.core.ring import Ring
+from hocket.sim.mutants.mutant import Replacements, mutant
+
+
+@mutant(seeds=20)
+def adopt_a_pointer_that_has_not_answered() -> Replacements:
+    """A nearer successor is adopted on hearsay; its list is not known, so the old one stands in."""
+
+    def adopt(ring: Pointers, nearer: Contact, _now_us: int) -> list[Effect]:
+        if ring.asking or not ring._lies_before_successor(nearer):
+            return []
+        ring._set_successors(ring._behind_us((nearer, *ring.successors[1:])))
+        return []
+
+    return [(Pointers, "stabilize_from_predecessor", adopt)]
+
+
+@mutant(seeds=60)
+def defer_when_busy() -> Replacements:
+    """Who asks a busy node waits until it is not: on a small ring all wait for each other."""
+    waiting: dict[Pointers, list[tuple[Contact, messages.GetState]]] = {}
+    get_state, end_query = Pointers._get_state, Pointers._end_query
+
+    def defer(
+        ring: Pointers, sender: Contact, message: messages.GetState, now_us: int
+    ) -> list[Effect]:
+        if ring.asking:
+            waiting.setdefault(ring, []).append((sender, message))
+        return get_state(ring, sender, message, now_us)  # Busy, which means here: wait
+
+    def go_on_waiting(ring: Pointers, request: int) -> list[Effect]:
+        is_ours = ring._query is not None and ring._query.request == request
+        return [Disarm((QUERY, request))] if is_ours else []
+
+    def end_and_answer(ring: Pointers, query: Any) -> list[Effect]:
+        effects = end_query(ring, query)
+        for sender, message in waiting.pop(ring, []):
+            effects += get_state(ring, sender, message, ring.now_us)
+        return effects
+
+    return [
+        (Pointers, "_get_state", defer),
+        (Pointers, "_refused", go_on_waiting),
+        (Pointers, "_end_query", end_and_answer),
+    ]
+
+
+@mutant(seeds=20)
+def forget_to_recheck() -> Replacements:
+    """The successor's predecessor is taken for a nearer successor, wherever it lies."""
+    lies_before, answered = Pointers._lies_before_successor, Pointers._answered
+    stabilizing: list[Pointers] = []
+
+    def lies(ring: Pointers, contact: Contact) -> bool:
+        return ring in stabilizing or lies_before(ring, contact)
+
+    def stabilize(
+        ring: Pointers, sender: Contact, message: messages.StateIs, now_us: int
+    ) -> list[Effect] | None:
+        if message.predecessor != ring.me:
+            stabilizing.append(ring)
+        try:
+            return answered(ring, sender, message, now_us)
+        finally:
+            stabilizing.clear()
+
+    return [(Pointers, "_lies_before_successor", lies), (Pointers, "_answered", stabilize)]
+
+
+@mutant(seeds=5)
+def skip_the_notify() -> Replacements:
+    """Nobody tells its successor that it is there."""
+    notify = Pointers._notify_successor
+
+    def skip(ring: Pointers, now_us: int) -> list[Effect]:
+        return [effect for effect in notify(ring, now_us) if not _is_notify(effect)]
+
+    return [(Pointers, "_notify_successor", skip)]
+
+
+def _is_notify(effect: Effect) -> bool:
+    return isinstance(effect, Send) and isinstance(effect.message, Notify)
+
+
+@mutant(seeds=20)
+def go_on_with_the_last_when_the_head_dies() -> Replacements:
+    """When the first successor is dead, not the next one takes its place but the last."""
+    drop = Pointers._drop_dead_heads
+
+    def drop_all_but_one(ring: Pointers, now_us: int) -> list[Effect]:
+        if not ring.asking and ring.successors and ring.successors[0] in ring.convicted:
+            living = [each for each in ring.successors if each not in ring.convicted]
+            if living:
+                ring._set_successors(living[-1:])
+                return ring.stabilize_from_successor(now_us)
+        return drop(ring, now_us)
+
+    return [(Pointers, "_drop_dead_heads", drop_all_but_one)]
+
+
+@mutant(seeds=40)
+def trust_an_older_incarnation() -> Replacements:
+    """Lives of a node are not told apart: what the new one says counts for the old one."""
+    heard = Ring._heard
+
+    def trust(ring: Ring, event: Heard, now_us: int) -> list[Effect]:
+        known = ring.routes.newest(event.sender.node)
+        return heard(ring, Heard(known or event.sender, 0, event.message), now_us)
+
+    return [(Ring, "_heard", trust)]
+
+
+@mutant(seeds=40)
+def convict_at_the_first_silence() -> Replacements:
+    """One question without an answer in time, and a node is taken for dead."""
+
+    def convict(cases: suspicion.Suspicions, contact: Contact, now_us: int) -> list[Effect]:
+        return cases._convict(contact, now_us)
+
+    return [(suspicion.Suspicions, "open", convict)]
+
+
+@mutant(seeds=60)
+def never_look_for_another_ring() -> Replacements:
+    """A ring that was cut off looks neither for the one with the root nor for itself elsewhere."""
+
+    def look(_part: OtherRings | FingerCare, _now_us: int) -> list[Effect]:
+        return []
+
+    return [(OtherRings, "look", look), (FingerCare, "_look_for_ourselves", look)]
+
+
+@mutant(seeds=5)
+def lookup_stops_short() -> Replacements:
+    """A node answers with its successor for keys that lie behind it, too."""
+    closer = Ring.closer
+
+    def stop(ring: Ring, request: int, key: int, count: int) -> CloserAre:
+        answer = closer(ring, request, key, count)
+        within = [each for each in ring.successors[1:] if each in answer.preceding]
+        if within and not answer.owners:
+            return CloserAre(request, (), tuple(ring.successors))
+        return answer
+
+    return [(Ring, "closer", stop)]
+
+
+@mutant(seeds=20)
+def keep_a_dead_predecessor() -> Replacements:
+    """A predecessor is replaced only by one that is nearer; whether it lives is not asked."""
+    rectify = Pointers._rectify
+
+    def keep(
+        ring: Pointers, sender: Contact, message: messages.Notify, now_us: int
+    ) -> list[Effect]:
+        before, effects = ring.predecessor, rectify(ring, sender, message, now_us)
+        if before is not None and ring.predecessor == before:
+            ring._candidate = ring._doubted = None
+            return []
+        return effects
+
+    return [(Pointers, "_rectify", keep)]
+
+
+@mutant(seeds=10)
+def leave_one_out_of_a_small_ring() -> Replacements:
+    """A list that is made of the registry is too short by one."""
+    neighbours = small_ring.neighbours
+
+    def too_few(me: Contact, members: Any, count: int) -> tuple[list[Contact], Contact | None]:
+        successors, predecessor = neighbours(me, members, count)
+        return successors[:-1] or successors, predecessor
+
+    return [(small_ring, "neighbours", too_few), (pointers, "neighbours", too_few)]
+
+
+OF_THE_RING = (
+    adopt_a_pointer_that_has_not_answered,
+    defer_when_busy,
+    forget_to_recheck,
+    skip_the_notify,
+    go_on_with_the_last_when_the_head_dies,
+    trust_an_older_incarnation,
+    convict_at_the_first_silence,
+    never_look_for_another_ring,
+    lookup_stops_short,
+    keep_a_dead_predecessor,
+    leave_one_out_of_a_small_ring,
+)

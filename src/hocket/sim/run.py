@@ -1,0 +1,192 @@
+"""One run: a seed, a cluster, two phases, and what came of it.
+
+In the *safety* phase faults strike, and after every event that changed something the checkers look
+whether what must never be broken is whole. In the *liveness* phase nothing goes wrong any more:
+cuts are healed, who is dead for good stays dead, and within a bounded time the ring must be ideal,
+every lookup right and every consumer complete. The phases are apart because a network that heals
+now and then hides a system that is stuck for ever.
+"""
+
+from __future__ import annotations
+
+import traceback
+from contextlib import nullcontext
+
+from hocket.sim.checkers import Violation, all_checkers
+from hocket.sim.cluster import Cluster
+from hocket.sim.faults import LIVES_MAX
+from hocket.sim.mutants import MUTANTS
+from hocket.sim.report import Broken, Report
+from hocket.sim.ring_view import snapshot
+from hocket.sim.swarm import Options, options_of
+
+SETTLING_PERIODS = 20  # of stabilization: within these the ring must be ideal
+LOOK_EVERY_US = 500_000  # whether all is settled
+STILL_US = 3_000_000  # then nothing may change any more for so long
+LAST_LOOKUPS = 3  # of each machine, when all is settled
+LAST_LOOKUPS_US = 5_000_000
+WAIT_US_MAX = 300_000_000  # of a node that has joined too often
+TIMELINE_LINES = 60
+LINES_OF_TRACEBACK = 12
+
+NOTHING_RAISES = "Nothing in the cluster raises an error that nobody expects."
+ALL_BECOMES_RIGHT = "When faults have stopped, all becomes right within a bounded time."
+CHECKERS_SEE = "Every checker looks at something."
+
+# These have something to look at in whatever cluster; the others over a set of seeds.
+SEEN_IN_EVERY_RUN = ("lookups_find_the_successor", "consumers_get_every_offset_once")
+
+
+def run(seed: int, *, mutant: str | None = None, options: Options | None = None) -> Report:
+    """The same seed gives the same report, unless `options` says otherwise than the seed."""
+    planted = nullcontext() if mutant is None else MUTANTS[mutant].plant()
+    with planted:
+        return _Run(seed, mutant, options_of(seed) if options is None else options).run()
+
+
+class _Run:
+    def __init__(self, seed: int, mutant: str | None, options: Options) -> None:
+        self._seed = seed
+        self._mutant = mutant
+        self._options = options
+        self._cluster = Cluster(seed, options)
+        self._checkers = all_checkers(self._cluster)
+        self._of_ring = [each for each in self._checkers if each.looks_at == "ring"]
+        self._of_tree = [each for each in self._checkers if each.looks_at == "tree"]
+        self._reached = False
+
+    def run(self) -> Report:
+        violation: Broken | None = None
+        try:
+            self._live()
+        except Violation as error:
+            violation = self._broken(error.sentence, error.detail)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the report says so
+            last = traceback.format_exception(error)[-LINES_OF_TRACEBACK:]
+            violation = self._broken(NOTHING_RAISES, "".join(last))
+        return self._report(violation)
+
+    def _live(self) -> None:
+        cluster = self._cluster
+        cluster.begin()
+        self._pass(self._options.safety_us)
+        cluster.end_of_faults()
+        settled = self._settle()
+        if settled:
+            self._pass(STILL_US)
+            self._look_up_everywhere()
+        for checker in self._checkers:
+            checker.at_end()
+        if not settled:
+            raise Violation(ALL_BECOMES_RIGHT, f"not yet so: {self._unsettled()}")
+        self._demand_that_checkers_saw()
+
+    # --- time passes -------------------------------------------------------------------------
+
+    def _pass(self, duration_us: int) -> None:
+        scheduler = self._cluster.scheduler
+        self._reached = False
+        scheduler.after(duration_us, self._reach)
+        while not self._reached:
+            scheduler.advance()
+            self._after_event()
+
+    def _reach(self) -> None:
+        self._reached = True
+
+    def _after_event(self) -> None:
+        cluster = self._cluster
+        machine = cluster.active
+        if machine is not None:
+            cluster.active = None
+            if cluster.look_at(machine):
+                cluster.ring_moved = True
+            else:
+                cluster.trace.event(cluster.now_us, machine.name, "")
+        if cluster.ring_moved:
+            cluster.ring_moved = False
+            for checker in self._of_ring:
+                checker.after_event()
+        if cluster.tree_moved:
+            cluster.tree_moved = False
+            for checker in self._of_tree:
+                checker.after_event()
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def _settle(self) -> bool:
+        """Let time pass till all is as it should be; False if it takes too long."""
+        deadline_us = self._cluster.now_us + self._settling_us()
+        while self._unsettled():
+            if self._cluster.now_us >= deadline_us:
+                return False
+            self._pass(LOOK_EVERY_US)
+        return True
+
+    def _settling_us(self) -> int:
+        """Twenty periods; before them what the beacon rule needs, and those who have to wait."""
+        ring = self._options.ring()
+        joins = max(
+            machine.node.ring.core.me.incarnation if machine.node else 1
+            for machine in self._cluster.machines
+        )
+        waiting_us = min((1 << min(joins + 1, 2 * LIVES_MAX)) * 1_000_000, WAIT_US_MAX)
+        finding_us = ring.beacon_stale_us + 10 * ring.beacon_us + ring.rejoin_jitter_us
+        return SETTLING_PERIODS * ring.stabilize_us + finding_us + waiting_us
+
+    def _unsettled(self) -> str:
+        """What is not yet as it should be; empty if all is."""
+        cluster = self._cluster
+        for machine in cluster.machines:
+            if (machine.up and not machine.is_member) or machine.restart is not None:
+                return f"{machine.name} is not on the ring"
+        view = snapshot(cluster.rings())
+        if view.small:
+            if view.members:
+                return "some live by the registry and others do not"
+            known = {tuple(sorted((core.me, *core.successors))) for core in cluster.rings()}
+            if len(known) > 1:
+                return f"nodes know {len(known)} different rings"
+        elif view.difference is not None:
+            return view.difference
+        return cluster.workload.unfinished()
+
+    def _look_up_everywhere(self) -> None:
+        cluster = self._cluster
+        chance = cluster.scheduler.random("last lookups")
+        for machine in cluster.machines:
+            if machine.up:
+                for _ in range(LAST_LOOKUPS):
+                    cluster.workload.look_up(machine, chance.getrandbits(64))
+        self._pass(LAST_LOOKUPS_US)
+
+    def _demand_that_checkers_saw(self) -> None:
+        for checker in self._checkers:
+            if checker.name in SEEN_IN_EVERY_RUN and not checker.seen:
+                raise Violation(CHECKERS_SEE, f"{checker.name} looked at nothing")
+
+    # --- the report --------------------------------------------------------------------------
+
+    def _broken(self, sentence: str, detail: str) -> Broken:
+        return Broken(sentence, self._cluster.now_us - self._cluster.started_at_us, detail)
+
+    def _report(self, violation: Broken | None) -> Report:
+        cluster = self._cluster
+        deceived_at_us = cluster.deceived_at_us
+        return Report(
+            seed=self._seed,
+            ok=violation is None,
+            events=cluster.events,
+            checks={checker.name: checker.seen for checker in self._checkers},
+            faults=cluster.fault_counts(),
+            trace_hash=cluster.trace.hash(),
+            options=self._options.to_json(),
+            mutant=self._mutant,
+            deceived_at_us=(
+                None if deceived_at_us is None else deceived_at_us - cluster.started_at_us
+            ),
+            simulated_us=cluster.now_us - cluster.started_at_us,
+            counts=cluster.counts(),
+            violation=violation,
+            timeline=cluster.trace.timeline(TIMELINE_LINES),
+        )

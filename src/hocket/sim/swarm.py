@@ -1,0 +1,203 @@
+"""What a seed decides before anything happens: which faults strike, how often, and all sizes.
+
+A run in which everything goes wrong all the time explores little: it never gets anywhere. So each
+seed switches on its own subset of the faults ("swarm testing", Groce et al., ISSTA 2012), and draws
+its own rates. Limits are tiny, so that a run of a minute crosses every border.
+
+Runs have a temper. A *still* one has no faults at all: what breaks there is plainly broken. In a
+*calm* one nothing happens that could make a living node look dead for long, so failure detection is
+as good as perfect, and the ring's invariants are demanded all the way: they rest on that. In a
+*wild* one there are cuts, clogs and long stalls; once somebody has been deceived, the ring only has
+to become whole again after the faults stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from random import Random
+from typing import Any
+
+from hocket.core.chord.settings import RingSettings
+from hocket.core.fanout.settings import RelaySettings
+from hocket.log.settings import LogSettings
+from hocket.sim.links import Weather
+
+SECOND = 1_000_000
+
+CALM = (
+    "loss", "duplication", "reordering", "tails", "breaks", "slow", "join", "join_storm", "leave",
+    "crash", "flap", "amnesia", "stall", "slow_disk", "clocks",
+)  # fmt: skip
+WILD = (*CALM, "cut", "cut_one_way", "cut_partly", "clog", "long_stall")
+ALWAYS = ("crash", "join")  # in every run with faults: without churn the ring has nothing to do
+
+
+@dataclass(slots=True)
+class Options:
+    """All of it is printed with a failing seed."""
+
+    temper: str
+    faults: tuple[str, ...]  # the kinds that may strike
+    guarded: bool  # nobody is crashed whom the ring's proof needs
+    fault_every_us: int  # on the average
+    safety_us: int  # how long faults strike
+    nodes: int  # that begin
+    nodes_max: int  # with those that join
+    successors: int
+    spread: str  # of positions: "hashed", "even" or "crowded"
+    routes_max: int
+    parallel_probes: int
+    loss: float
+    duplication: float
+    reordering: float
+    tails: float
+    tail_us_max: int
+    skew_us_max: int
+    drift_ppm_max: int  # of wall clocks and of timers
+    topics: int
+    partitions: int  # of each topic
+    producers: int  # of each topic
+    batches: int  # of each producer and partition
+    record_bytes_max: int
+    consumers: int
+    slow_consumers: float  # the share of those that give credit late
+    credit_bytes: int
+    children_max: int  # of a relay
+    window_bytes: int  # that a relay keeps
+    fetch_bytes: int  # credit of a fetch
+    lookups_every_us: int  # on the average
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def has(self, kind: str) -> bool:
+        return kind in self.faults
+
+    def weather(self) -> Weather:
+        return Weather(
+            loss=self.loss,
+            duplication=self.duplication,
+            reordering=self.reordering,
+            tails=self.tails,
+            tail_us_max=self.tail_us_max,
+        )
+
+    def ring(self) -> RingSettings:
+        return RingSettings(
+            successors=self.successors,
+            stabilize_us=SECOND,
+            retry_us=50_000,
+            query_us=200_000,
+            query_us_min=60_000,
+            query_us_max=300_000,
+            suspicion_us_min=500_000,
+            finger_us=3 * SECOND,
+            finger_candidates=3,
+            parallel_probes=self.parallel_probes,
+            lookup_us_max=3 * SECOND,
+            routes_max=self.routes_max,
+            beacon_us=SECOND,
+            beacon_stale_us=6 * SECOND,
+            rejoin_jitter_us=2 * SECOND,
+            registry_reply_max=max(4, self.successors),
+        )
+
+    def relay(self) -> RelaySettings:
+        return RelaySettings(
+            children_max=self.children_max,
+            window_bytes=self.window_bytes,
+            fetch_bytes=self.fetch_bytes,
+            idle_us=3 * SECOND,
+            collapse_us=8 * SECOND,
+        )
+
+
+def log_settings() -> LogSettings:
+    """So small that every border is crossed often."""
+    return LogSettings(
+        wal_file_bytes=8192,
+        wal_file_bytes_min=8192,
+        commit_bytes_max=4096,
+        checkpoint_bytes=6000,
+        checkpoint_interval_us=2 * SECOND,
+        mark_after_us=500_000,
+        slab_bytes=2048,
+        slab_bytes_min=512,
+        index_interval_bytes=512,
+        reserve_bytes=4096,
+    )
+
+
+@dataclass(slots=True)
+class _Draw:
+    """One value after the other. Whoever adds one draws it last, so that the others stay."""
+
+    chance: Random
+    faults: tuple[str, ...] = field(default=())
+
+    def share(self, kind: str, least: float, most: float) -> float:
+        drawn = round(self.chance.uniform(least, most), 4)
+        return drawn if kind in self.faults else 0.0
+
+    def amount(self, kind: str, least: int, most: int) -> int:
+        drawn = self.chance.randint(least, most)
+        return drawn if kind in self.faults else 0
+
+
+def options_of(seed: int) -> Options:
+    """The same for the same seed, everywhere and for ever (within one version)."""
+    chance = Random(f"{seed}/swarm")
+    temper = chance.choices(["still", "calm", "wild"], [1, 9, 8])[0]
+    draw = _Draw(chance, _faults(chance, temper))
+    wild = temper == "wild"
+    successors = chance.choice([2, 2, 3, 3, 4])
+    nodes = _nodes(chance, successors)
+    window_pieces = chance.choice([1, 3, 3, 10])
+    record_bytes = chance.choice([8, 60, 60, 300])
+    return Options(
+        temper=temper,
+        faults=draw.faults,
+        guarded=not wild or chance.random() < 0.6,
+        fault_every_us=chance.choice([300_000, 600_000, 1_000_000, 2_000_000]),
+        safety_us=chance.choice([20, 30, 40]) * SECOND,
+        nodes=nodes,
+        nodes_max=min(16, nodes + chance.randint(2, 6)),
+        successors=successors,
+        spread=chance.choice(["hashed", "hashed", "even", "crowded"]),
+        routes_max=chance.choice([0, 4, 8, 64]),
+        parallel_probes=chance.choice([1, 2, 2, 3]),
+        loss=draw.share("loss", 0.001, 0.2 if wild else 0.04),
+        duplication=draw.share("duplication", 0.001, 0.2),
+        reordering=draw.share("reordering", 0.001, 0.3),
+        tails=draw.share("tails", 0.001, 0.05),
+        tail_us_max=chance.choice([20_000, 100_000, 1_500_000 if wild else 100_000]),
+        skew_us_max=draw.amount("clocks", 0, 60 * SECOND),
+        drift_ppm_max=draw.amount("clocks", 0, 2_000),
+        topics=chance.choice([1, 1, 2]),
+        partitions=chance.choice([1, 1, 2]),
+        producers=chance.choice([1, 1, 2]),
+        batches=chance.choice([20, 40]),
+        record_bytes_max=record_bytes,
+        consumers=chance.randint(2, 12),
+        slow_consumers=chance.choice([0.0, 0.0, 0.2, 0.5]),
+        credit_bytes=chance.choice([200, 2_000, 20_000]),
+        children_max=chance.choice([2, 2, 3, 4]),
+        window_bytes=window_pieces * (4 * record_bytes + 120),
+        fetch_bytes=chance.choice([300, 1_500, 1_500, 20_000]),
+        lookups_every_us=chance.choice([200_000, 400_000]),
+    )
+
+
+def _faults(chance: Random, temper: str) -> tuple[str, ...]:
+    if temper == "still":
+        return ()
+    kinds = WILD if temper == "wild" else CALM
+    return tuple(kind for kind in kinds if chance.random() < 0.5 or kind in ALWAYS)
+
+
+def _nodes(chance: Random, successors: int) -> int:
+    """Mostly rings that live by stabilization; also those of one, and those that just grow up."""
+    return chance.choice(
+        [1, 2, successors, successors + 1, successors + 2, successors + 2, successors + 3,
+         8, 8, 10, 12]
+    )  # fmt: skip

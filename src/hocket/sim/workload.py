@@ -1,0 +1,427 @@
+"""What the machines of a cluster are there for: records are published, followed and looked up.
+
+Producers speak frames with the owner of a topic, as any client does, and push again what was not
+acknowledged. Consumers hang on the relays of any machine, keep a diary of what they were given, and
+go on elsewhere, at the offset where they were, when their machine dies. Lookups ask any machine for
+any key. None of them uses `hocket.client`: a client that repaired what the cluster got wrong would
+hide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hocket import frames
+from hocket.core.chord.circle import SIZE, position_of
+from hocket.core.chord.contact import Contact
+from hocket.core.chord.events import Located, NotLocated
+from hocket.core.fanout.messages import Piece, Place
+from hocket.frames import unpacked
+from hocket.model import TopicConfig
+from hocket.wire import batch as batches
+
+if TYPE_CHECKING:
+    from hocket.sim.cluster import Cluster
+    from hocket.sim.machine import Machine
+
+RETRY_US = 20_000
+IN_FLIGHT_MAX = 8  # batches of a producer and partition
+PUSH_EVERY_US = 400_000  # on the average
+MOVE_EVERY_US = 15_000_000  # a consumer that stops and begins again elsewhere, on the average
+CREDIT_US = 5_000  # at most, till a consumer gives its credit back
+SLOW_US = 3_000_000  # a slow one; when faults are over all are quick
+
+
+class Unexpected(AssertionError):
+    """A client was told what no client may be told."""
+
+
+class Client:
+    """Connects to one machine, greets, asks, and begins again when the connection is lost."""
+
+    def __init__(self, cluster: Cluster, machine: Machine, name: str) -> None:
+        self.cluster = cluster
+        self.machine = machine
+        self.chance = cluster.scheduler.random(name)
+        self.name = name
+        self.connection: int | None = None
+        self._last_request = 0
+        self._answers: dict[int, Callable[[frames.Frame], None]] = {}
+        self._connect()
+
+    def _connect(self) -> None:
+        self.connection = self.machine.network.connect(self)
+        if self.connection is None:
+            self.cluster.scheduler.after(RETRY_US, self._connect)
+        else:
+            self.ask(partial(frames.Hello, client=self.name), lambda _answer: self.begin())
+
+    def begin(self) -> None:
+        """Greeted."""
+
+    def ask(
+        self, make: Callable[[int], frames.Frame], answered: Callable[[frames.Frame], None]
+    ) -> None:
+        self._last_request += 1
+        self._answers[self._last_request] = answered
+        self.send(make(self._last_request))
+
+    def send(self, frame: frames.Frame, payload: bytes = b"") -> None:
+        if self.connection is not None:
+            self.machine.network.send_to_node(self.connection, frame, payload)
+
+    def received(self, frame: frames.Frame, payload: memoryview) -> None:
+        if frame.request:
+            self._answers.pop(frame.request)(frame)
+        else:
+            self.told(frame, payload)
+
+    def told(self, frame: frames.Frame, payload: memoryview) -> None:
+        del payload
+        if not isinstance(frame, frames.Goodbye):
+            raise Unexpected(f"{self.name} was told {frame}")
+
+    def lost(self) -> None:
+        self.connection = None
+        self._answers.clear()
+        self.cluster.scheduler.after(1 + self.chance.randrange(RETRY_US), self._connect)
+
+
+class Founder(Client):
+    """Creates a topic, however often that takes."""
+
+    def __init__(self, cluster: Cluster, machine: Machine, topic: str) -> None:
+        self.topic = topic
+        self.created = False
+        super().__init__(cluster, machine, f"founder of {topic}")
+
+    def begin(self) -> None:
+        config = TopicConfig(
+            partitions=self.cluster.options.partitions,
+            memory_retention_us=2_000_000,
+            segment_bytes_max=4096,
+        )
+        self.ask(partial(frames.CreateTopic, topic=self.topic, config=config), self._answered)
+
+    def _answered(self, answer: frames.Frame) -> None:
+        exists = isinstance(answer, frames.Failure) and answer.code == "topicExists"
+        if not exists and not isinstance(answer, frames.Done):
+            raise Unexpected(f"{self.name} was answered {answer}")
+        self.created = True
+
+
+class Producer(Client):
+    """Pushes numbered batches into every partition of a topic, and again those not acknowledged."""
+
+    def __init__(self, cluster: Cluster, machine: Machine, topic: str, number: int) -> None:
+        partitions = range(cluster.options.partitions)
+        self.topic = topic
+        self.stopped = False
+        self.sent: dict[int, list[list[bytes]]] = {each: [] for each in partitions}
+        self.unacked = dict.fromkeys(partitions, 0)  # the oldest sequence, by partition
+        self.producer_id = b""
+        self.handle = 0
+        super().__init__(cluster, machine, f"producer {topic}/{number}")
+        self._later()
+
+    @property
+    def finished(self) -> bool:
+        """All that it has begun to send is acknowledged."""
+        return all(self.unacked[each] == len(self.sent[each]) for each in self.sent)
+
+    def begin(self) -> None:
+        opening = partial(
+            frames.OpenProducer, topic=self.topic, producer_id=self.producer_id, epoch=0
+        )
+        self.ask(opening, self._opened)
+
+    def _opened(self, answer: frames.Frame) -> None:
+        if isinstance(answer, frames.Failure) and answer.code == "unknownTopic":
+            self.cluster.scheduler.after(RETRY_US, self.begin)
+            return
+        if not isinstance(answer, frames.ProducerOpened):
+            raise Unexpected(f"{self.name} was answered {answer}")
+        self.producer_id, self.handle = answer.producer_id, answer.handle
+        for partition, made in self.sent.items():
+            for sequence in range(self.unacked[partition], len(made)):
+                self._push(partition, sequence)
+
+    def _later(self) -> None:
+        delay_us = round(self.chance.expovariate(1 / PUSH_EVERY_US))
+        self.cluster.scheduler.after(delay_us, self._produce)
+
+    def _produce(self) -> None:
+        options = self.cluster.options
+        if self.stopped:
+            return
+        self._later()
+        partition = self.chance.randrange(options.partitions)
+        made = self.sent[partition]
+        in_flight = len(made) - self.unacked[partition]
+        if not self.handle or len(made) == options.batches or in_flight >= IN_FLIGHT_MAX:
+            return
+        head = f"{self.name}/{partition}/{len(made)}/".encode()
+        made.append(
+            [
+                b"%s%d:%s" % (head, each, bytes(self.chance.randrange(options.record_bytes_max)))
+                for each in range(self.chance.randrange(1, 5))
+            ]
+        )
+        self._push(partition, len(made) - 1)
+
+    def _push(self, partition: int, sequence: int) -> None:
+        entry = batches.encode(
+            self.sent[partition][sequence],
+            timestamps=self.cluster.now_us,
+            producer_id=self.producer_id,
+            sequence=sequence,
+        )
+        self.send(frames.Push(0, self.handle, partition), entry)
+
+    def told(self, frame: frames.Frame, payload: memoryview) -> None:
+        if not isinstance(frame, frames.PushAcked):
+            super().told(frame, payload)
+            return
+        partition = frame.partition
+        offsets = unpacked(frame.offsets)
+        first = frame.sequence + 1 - len(offsets)
+        log = self.cluster.workload.logs[Place(self.topic, partition)]
+        for sequence, offset in enumerate(offsets, first):
+            for each, value in enumerate(self.sent[partition][sequence], offset):
+                if log.setdefault(each, value) != value:
+                    raise Unexpected(f"{self.name}: offset {each} was {log[each]!r}, now {value!r}")
+        self.unacked[partition] = max(self.unacked[partition], frame.sequence + 1)
+
+    def lost(self) -> None:
+        self.handle = 0
+        super().lost()
+
+
+class Consumer:
+    """Follows one partition through the relays of whatever machine it is on."""
+
+    def __init__(self, cluster: Cluster, number: int, place: Place, *, slow: bool) -> None:
+        self.number = number
+        self.place = place
+        self.slow = slow
+        self.machine: Machine | None = None  # it is on none just now
+        self.diary: list[tuple[int, bytes]] = []  # offset and value, as they came
+        self.next_offset = 0
+        self.started_at_us = 0  # on this machine
+        self.credit_bytes = cluster.options.credit_bytes
+        self.outstanding_bytes = 0  # delivered, and no credit given for it yet
+        self.deliveries = 0
+        self._cluster = cluster
+        self._chance = cluster.scheduler.random(f"consumer {number}")
+        self._handle = 0
+        self._life = 0  # counts its starts: what was for an earlier one comes too late
+        self._begin()
+
+    def _begin(self) -> None:
+        machines = [machine for machine in self._cluster.machines if machine.is_member]
+        if not machines:
+            self._cluster.scheduler.after(RETRY_US, self._begin)
+            return
+        self._start(self._chance.choice(machines))
+        if self._cluster.is_safety_phase:
+            delay_us = round(self._chance.expovariate(1 / MOVE_EVERY_US))
+            self._cluster.scheduler.after(delay_us, partial(self._move, self._life))
+
+    def _start(self, machine: Machine) -> None:
+        self._life += 1
+        self.machine = machine
+        self.started_at_us = self._cluster.now_us
+        self.outstanding_bytes = 0
+        node = machine.node
+        assert node is not None
+        life = self._life
+
+        def start() -> None:
+            self._handle = node.relays.consume(
+                self.place, self.next_offset, self.credit_bytes, partial(self._deliver, life)
+            )
+
+        machine.turn(start)
+
+    def _move(self, life: int) -> None:
+        """Stop here, begin again there."""
+        if life != self._life or not self._cluster.is_safety_phase or self.machine is None:
+            return
+        machine, handle = self.machine, self._handle
+        node = machine.node
+        assert node is not None
+        self.machine = None
+        machine.turn(lambda: node.relays.stop(handle))
+        self._cluster.tell(machine, "consumer {} stops at {}", self.number, self.next_offset)
+        self._cluster.scheduler.after(self._chance.randrange(100_000), self._begin)
+
+    def machine_died(self) -> None:
+        self.machine = None
+        self._life += 1
+        self._cluster.scheduler.after(self._chance.randrange(1_000_000), self._begin)
+
+    def _deliver(self, life: int, pieces: tuple[Piece, ...], end: int) -> None:
+        if life != self._life:
+            return  # it was on its way when the consumer went
+        taken = 0
+        self.deliveries += 1
+        for piece in pieces:
+            taken += len(piece.data)
+            batch = batches.parse(memoryview(piece.data), 0)
+            skipped = max(0, self.next_offset - batch.base_offset)
+            for offset, value in enumerate(batch.values(skipped), batch.base_offset + skipped):
+                self.diary.append((offset, bytes(value)))
+                self.next_offset = offset + 1
+        self._cluster.workload.delivered(self, end)
+        self.outstanding_bytes += taken
+        dawdles = self.slow and self._cluster.is_safety_phase
+        delay_us = self._chance.randrange(SLOW_US if dawdles else CREDIT_US)
+        self._cluster.scheduler.after(delay_us, partial(self._give_credit, life, taken))
+
+    def _give_credit(self, life: int, taken: int) -> None:
+        machine = self.machine
+        if life != self._life or machine is None or machine.node is None:
+            return
+        self.outstanding_bytes -= taken
+        machine.time.do(partial(machine.node.relays.credit, self._handle, taken))
+
+
+@dataclass(slots=True)
+class Lookup:
+    """One that has ended, with what was true at its beginning and at its end."""
+
+    machine: str
+    key: int
+    asked_at_us: int
+    ended_at_us: int
+    owners: tuple[Contact, ...]  # none: not found
+    route: tuple[Contact, ...]
+    truth: tuple[Contact | None, Contact | None]  # the live successor of the key, then and now
+
+
+class Workload:
+    def __init__(self, cluster: Cluster) -> None:
+        self.consumers: list[Consumer] = []
+        self.lookups: list[Lookup] = []
+        self.lookups_open = 0
+        self.deliveries = 0
+        self.owners: dict[Place, Machine] = {}
+        self.logs: dict[Place, dict[int, bytes]] = {}  # what was acknowledged, by offset
+        self.producers: list[Producer] = []
+        self._founders: list[Founder] = []
+        self._cluster = cluster
+        self._chance = cluster.scheduler.random("workload")
+        self._keys = cluster.scheduler.random("lookups")
+
+    def begin(self) -> None:
+        cluster, options = self._cluster, self._cluster.options
+        for number in range(options.topics):
+            self._found(f"topic-{number}")
+        places = list(self.owners)
+        for number in range(options.consumers):
+            # Mostly the first partition: fan-out needs a crowd.
+            place = places[0] if self._chance.random() < 0.7 else self._chance.choice(places)
+            slow = self._chance.random() < options.slow_consumers
+            delay_us = self._chance.randrange(options.safety_us // 2)
+            cluster.scheduler.after(delay_us, partial(self._consume, number, place, slow))
+        self._look_up_later()
+
+    def _found(self, topic: str) -> None:
+        cluster, options = self._cluster, self._cluster.options
+        machine = cluster.successor_machine(position_of(topic))
+        machine.keeps = True
+        for partition in range(options.partitions):
+            place = Place(topic, partition)
+            self.owners[place] = machine
+            self.logs[place] = {}
+        self._founders.append(Founder(cluster, machine, topic))
+        self.producers += [
+            Producer(cluster, machine, topic, number) for number in range(options.producers)
+        ]
+
+    def _consume(self, number: int, place: Place, slow: bool) -> None:
+        self.consumers.append(Consumer(self._cluster, number, place, slow=slow))
+
+    def stop(self) -> None:
+        """Nothing new is published; what was begun is finished."""
+        for producer in self.producers:
+            producer.stopped = True
+
+    def unfinished(self) -> str:
+        """What is not published and acknowledged, or not with every consumer; empty if all is."""
+        for founder in self._founders:
+            if not founder.created:
+                return f"{founder.topic} is not created"
+        for producer in self.producers:
+            if not producer.finished:
+                return f"{producer.name} waits for acknowledgements"
+        for consumer in self.consumers:
+            end = len(self.logs[consumer.place])
+            if consumer.next_offset < end:
+                where = consumer.machine.name if consumer.machine else "no machine"
+                return (
+                    f"consumer {consumer.number} on {where} has {consumer.place.topic}/"
+                    f"{consumer.place.partition} up to {consumer.next_offset}, not {end}"
+                )
+        return ""
+
+    def machine_died(self, machine: Machine) -> None:
+        for consumer in self.consumers:
+            if consumer.machine is machine:
+                consumer.machine_died()
+
+    def delivered(self, consumer: Consumer, end: int) -> None:
+        self.deliveries += 1
+        self._cluster.tree_moved = True
+        self._cluster.trace.event(
+            self._cluster.now_us, f"c{consumer.number}", f"{consumer.next_offset} {end}"
+        )
+
+    # --- lookups -----------------------------------------------------------------------------
+
+    def _look_up_later(self) -> None:
+        delay_us = round(self._keys.expovariate(1 / self._cluster.options.lookups_every_us))
+        self._cluster.scheduler.after(delay_us, self._look_up)
+
+    def _look_up(self) -> None:
+        self._look_up_later()
+        machines = [
+            machine
+            for machine in self._cluster.machines
+            if machine.is_member and not machine.stalled
+        ]
+        if machines:
+            self.look_up(self._keys.choice(machines), self._key())
+
+    def _key(self) -> int:
+        """Anywhere, or right at a machine, where mistakes by one are made."""
+        if self._keys.random() < 0.5:
+            return self._keys.randrange(SIZE)
+        machine = self._keys.choice(self._cluster.machines)
+        return (machine.position + self._keys.choice([-1, 0, 1])) % SIZE
+
+    def look_up(self, machine: Machine, key: int) -> None:
+        cluster = self._cluster
+        node = machine.node
+        assert node is not None
+        asked_at_us, truth = cluster.now_us, cluster.owner_of(key)
+        self.lookups_open += 1
+
+        def found(answer: Located | NotLocated) -> None:
+            self.lookups_open -= 1
+            owners: tuple[Contact, ...] = ()
+            route: tuple[Contact, ...] = ()
+            if isinstance(answer, Located):
+                owners, route = answer.owners, answer.route
+            ended_at_us = cluster.now_us
+            self.lookups.append(
+                Lookup(
+                    machine.name, key, asked_at_us, ended_at_us, owners, route,
+                    (truth, cluster.owner_of(key)),
+                )
+            )  # fmt: skip
+
+        machine.turn(lambda: node.ring.find(key, found))

@@ -1,0 +1,264 @@
+"""Ways onto the ring, and what can come in between."""
+
+from __future__ import annotations
+
+import pytest
+
+from hocket.core.chord import events, messages
+from hocket.core.chord.contact import seed
+from hocket.core.chord.joining import FAILURES_MAX, NEARER_MAX, REFUSALS_MAX
+from hocket.core.chord.messages import Beacon
+from hocket.core.chord.settings import RingSettings
+from hocket.core.ring import Ring, Standing
+from tests.core.ring_stage import SECOND, Stage, tight
+from tests.core.ring_words import contact, contacts
+from tests.core.test_ring import hear, sent
+
+JOIN = events.Due(("join", 0))
+SIX = "10,20,25,30,40,50"
+BEACON = Beacon(1, 1, 6, "at 10")
+
+
+def joining(*, is_root: bool = False) -> Ring:
+    ring = Ring(contact("25"), RingSettings(successors=3), is_root=is_root)
+    ring.step(events.Join((seed("at 30"), seed("at 40"))), 0)
+    return ring
+
+
+def registered() -> tuple[Ring, int]:
+    """One that asks 20 to let it in, and the number of its request."""
+    ring = joining()
+    [(_to, register)] = sent(ring.step(JOIN, 0))
+    looking = sent(hear(ring, "10", registry(register.request)))
+    [(to, join_at)] = sent(
+        hear(ring, "20", messages.CloserAre(looking[0][1].request, (), contacts("30,40,50")))
+    )
+    assert to == contact("20")
+    return ring, join_at.request
+
+
+def registry(request: int, members: str = SIX) -> messages.RegistryIs:
+    known = contacts(members)
+    return messages.RegistryIs(request, BEACON, len(known), known)
+
+
+def addresses(effects: list[events.Effect]) -> list[str]:
+    return [to.address for to, _message in sent(effects)]
+
+
+def test_waits_before_it_begins():
+    ring = Ring(contact("25"), RingSettings())
+    effects = ring.step(events.Join((seed("at 30"),), 4_000), 0)
+    assert effects[0] == events.Arm(("join", 0), 4_000)
+
+
+def test_seeds_are_asked_in_turn():
+    ring = joining()
+    asked = [addresses(ring.step(JOIN, 0)) for _ in range(4)]
+    assert asked == [["at 30"], ["at 40"], ["at 30"], ["at 40"]]
+
+
+def test_a_seed_that_is_not_on_the_ring_sends_us_to_the_next():
+    ring = joining()
+    [(_to, register)] = sent(ring.step(JOIN, 0))
+    gone = messages.Gone(register.request, contact("30"), Beacon())
+    assert sent(hear(ring, "30", gone)) == []
+    assert addresses(ring.step(JOIN, 0)) == ["at 40"]
+
+
+def test_a_seed_that_knows_no_root_sends_us_to_the_next():
+    ring = joining()
+    [(_to, register)] = sent(ring.step(JOIN, 0))
+    assert hear(ring, "30", messages.AskRoot(99, BEACON, False)) == []
+    hear(ring, "30", messages.AskRoot(register.request, Beacon(), True))
+    assert addresses(ring.step(JOIN, 0)) == ["at 40"]
+
+
+def test_a_silent_root_of_a_small_ring_is_asked_for_again():
+    ring = joining()
+    [(_to, register)] = sent(ring.step(JOIN, 0))
+    asked = hear(ring, "30", messages.AskRoot(register.request, BEACON, True))
+    assert addresses(asked) == ["at 10"]
+    assert addresses(ring.step(JOIN, 0)) == ["at 40"]
+
+
+def test_what_others_say_meanwhile_means_nothing():
+    ring, _request = registered()
+    for message in (
+        messages.Welcome(99, contacts("30"), Beacon()),
+        messages.NotMine(99, contact("22")),
+        messages.Busy(99),
+        registry(99, "10,20,30,40,50,60"),
+        messages.Gone(99, contact("33"), Beacon()),
+    ):
+        assert sent(hear(ring, "33", message)) == []
+    assert ring.standing is Standing.JOINING
+    assert ring.asking
+
+
+def test_a_member_is_not_joining():
+    ring, request = registered()
+    hear(ring, "20", messages.Welcome(request, contacts("30,40,50"), Beacon()))
+    assert ring.standing is Standing.MEMBER
+    for message in (
+        messages.Welcome(request, contacts("60"), Beacon()),
+        messages.NotMine(request, contact("22")),
+        messages.AskRoot(request, BEACON, False),
+    ):
+        assert hear(ring, "20", message) == []
+    assert ring.step(JOIN, 0) == []
+    assert ring.step(events.Due(("register", 0)), 0) == []
+    assert ring.successors == list(contacts("30,40,50"))
+
+
+def test_who_does_not_answer_is_looked_for_again():
+    ring, _request = registered()
+    assert sent(ring.step(JOIN, 0)) == []
+    assert not ring.asking
+    assert {type(message) for _to, message in sent(ring.step(JOIN, 0))} == {messages.GetCloser}
+
+
+def test_who_is_gone_is_looked_for_again():
+    ring, request = registered()
+    effects = hear(ring, "20", messages.Gone(request, contact("20"), Beacon()))
+    assert events.Died(contact("20")) in effects
+    assert not ring.asking
+    assert {type(message) for _to, message in sent(ring.step(JOIN, 0))} == {messages.GetCloser}
+
+
+def test_after_some_refusals_it_looks_again():
+    ring, request = registered()
+    for _ in range(REFUSALS_MAX - 1):
+        hear(ring, "20", messages.Busy(request))
+        assert not ring.asking
+        [(_to, join_at)] = sent(ring.step(JOIN, 0))
+        request = join_at.request
+    hear(ring, "20", messages.Busy(request))
+    assert {type(message) for _to, message in sent(ring.step(JOIN, 0))} == {messages.GetCloser}
+
+
+def test_it_is_not_sent_on_for_ever():
+    ring, request = registered()
+    for number in range(NEARER_MAX):
+        [(_to, join_at)] = sent(hear(ring, "20", messages.NotMine(request, contact("22"))))
+        request = join_at.request
+        assert number < NEARER_MAX
+    assert sent(hear(ring, "20", messages.NotMine(request, contact("22")))) == []
+    assert not ring.asking
+
+
+def test_it_is_not_sent_to_itself():
+    ring, request = registered()
+    assert sent(hear(ring, "20", messages.NotMine(request, contact("25")))) == []
+
+
+def test_a_ring_of_which_nobody_answers_is_asked_for_anew():
+    ring = joining()
+    [(_to, register)] = sent(ring.step(JOIN, 0))
+    looking = sent(hear(ring, "10", registry(register.request, "20,25,60,70,80")))
+    for turn in range(FAILURES_MAX):
+        assert ring.step(JOIN, 0) == []  # it looks already
+        for to, message in looking:
+            found = ring.step(events.Heard(to, 1, messages.CloserAre(message.request, (), ())), 0)
+            while sent(found):
+                [(to, message)] = sent(found)
+                answer = messages.CloserAre(message.request, (), ())
+                found = ring.step(events.Heard(to, 1, answer), 0)
+        looking = sent(ring.step(JOIN, 0))
+        kinds = {type(message) for _to, message in looking}
+        assert kinds == {messages.GetCloser if turn < FAILURES_MAX - 1 else messages.Register}
+
+
+def test_the_registry_makes_a_small_ring_while_we_look():
+    ring, _request = registered()
+    effects = hear(ring, "10", registry(0, "10,20,25,30"))
+    assert events.Joined() in effects
+    assert ring.standing is Standing.SMALL
+    assert not ring.asking
+    assert ring.successors == list(contacts("30,10,20"))
+
+
+def test_a_lookup_that_ends_after_all_is_of_no_use():
+    ring = joining()
+    [(_to, register)] = sent(ring.step(JOIN, 0))
+    looking = sent(hear(ring, "10", registry(register.request)))
+    hear(ring, "10", registry(0, "10,20,25,30"))
+    answer = messages.CloserAre(looking[0][1].request, (), contacts("30,40,50"))
+    assert sent(hear(ring, "20", answer)) == []
+    assert ring.standing is Standing.SMALL
+
+
+def test_a_push_that_names_us_is_as_good_as_an_answer():
+    ring = joining()
+    ring.step(JOIN, 0)
+    said = sent(hear(ring, "10", registry(0)))
+    assert {type(message) for _to, message in said} == {messages.GetCloser}
+    assert hear(ring, "10", registry(0)) == []
+
+
+def test_a_stall_gives_everybody_time_again():
+    ring, _request = registered()
+    effects = ring.step(events.Stalled(), 0)
+    assert events.Arm(("join", 0), ring.settings.query_us) in effects
+
+
+def test_who_is_alone_is_both_neighbours():
+    ring, request = registered()
+    hear(ring, "20", messages.Welcome(request, (), Beacon()))
+    assert ring.successors == [contact("20")]
+    assert ring.predecessor == contact("20")
+
+
+def test_one_that_joined_without_the_root_registers_until_it_is_heard():
+    ring = joining()
+    [(_to, register)] = sent(ring.step(JOIN, 0))
+    hear(ring, "30", messages.AskRoot(register.request, BEACON, False))
+    [(_to, get_closer)] = sent(ring.step(JOIN, 0))
+    answer = messages.CloserAre(get_closer.request, (), contacts("40,50,60"))
+    [(_to, join_at)] = sent(hear(ring, "30", answer))
+    effects = hear(ring, "30", messages.Welcome(join_at.request, contacts("40,50"), Beacon()))
+    assert events.Arm(("register", 0), ring.settings.query_us_max) in effects
+    late = events.Due(("register", 0))
+    assert sent(ring.step(late, 0)) == []  # nobody has said where the root is
+    hear(ring, "30", messages.BeaconIs(Beacon(1, 2, 6, "at 10"), 30))
+    [(to, again)] = sent(ring.step(late, 0))
+    assert to.address == "at 10"
+    hear(ring, "10", registry(again.request))
+    assert ring.step(late, 0) == []
+
+
+def test_leaving_on_the_way_in():
+    ring, _request = registered()
+    effects = ring.step(events.Leave(), 0)
+    assert events.Left() in effects  # no beacon has said where the root is
+    assert ring.standing is Standing.OUTSIDE
+
+
+def test_the_root_enrols_itself():
+    ring = joining(is_root=True)
+    [enrol, _timer] = ring.step(JOIN, 0)
+    assert enrol == events.Enrol(contact("25"), None, 1)
+    assert ring.step(JOIN, 0)[0] == events.Enrol(contact("25"), None, 2)
+    changed = events.RegistryChanged(7, contacts(SIX), None, 2)
+    said = sent(ring.step(changed, 0))
+    assert {type(message) for _to, message in said} == {messages.GetCloser}
+
+
+def test_the_newer_life_of_a_node_in_our_list_waits():
+    """It is in the middle of the list, where it stays until its predecessor has dropped it."""
+    ring = Ring(contact("20"), RingSettings(successors=3))
+    ring.step(events.Begin(contacts("10,20,30,40,50,60"), "at 10"), 0)
+    newer = contact("40.2")._replace(position=25)
+    effects = ring.step(events.Heard(newer, 1, messages.JoinAt(4, newer)), 0)
+    assert sent(effects) == [(newer, messages.Busy(4))]
+    assert events.Died(contact("40")) in effects
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_many_come_at_once(count):
+    stage = Stage(tight(3), count)
+    stage.begin(count)
+    for number in range(20, 30):
+        stage.join(f"n{number}", ["n1", "n0"])
+    assert stage.run(30 * SECOND, stage.is_ideal)
+    assert len(stage.living()) == count + 10

@@ -1,0 +1,646 @@
+"""Every checker can fail: it finds the state that its sentence excludes, and lets the right one be.
+
+The states are made by hand. That the checkers find bugs in whole runs is in `test_mutants.py`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from hocket.core.chord.contact import Contact
+from hocket.core.fanout.messages import Place
+from hocket.sim import checkers
+from hocket.sim.checkers import CHECKERS, OF_THE_RING, Violation, all_checkers
+from hocket.sim.checkers.checker import Checker
+from hocket.sim.tree_view import TreeView
+from tests.sim.rings import Ring, at, ideal, member, rings
+
+RING = (10, 20, 30, 40, 50, 60)
+PLACE = Place("t", 0)
+
+
+@dataclass
+class Consumer:
+    number: int = 1
+    place: Place = PLACE
+    diary: list = field(default_factory=list)
+    deliveries: int = 0
+    next_offset: int = 0
+    slow: bool = False
+    machine: object = None
+    started_at_us: int = 0
+    credit_bytes: int = 100
+    outstanding_bytes: int = 0
+
+    def get(self, *offsets: int, value: bytes = b"v") -> None:
+        self.deliveries += 1
+        for offset in offsets:
+            self.diary.append((offset, value))
+            self.next_offset = offset + 1
+
+
+@dataclass
+class Lookup:
+    key: int
+    owners: tuple
+    truth: tuple = (None, None)
+    asked_at_us: int = 0
+    ended_at_us: int = 0
+    route: tuple = ()
+    machine: str = "n1"
+
+
+class Cluster:
+    """What checkers look at."""
+
+    def __init__(self, members: dict | None = None, r: int = 2) -> None:
+        self.cores: list[Ring] = rings((members or ideal(RING, r)).values(), r)
+        self.successors = r
+        self.events = 0
+        self.now_us = 0
+        self.deceived = False
+        self.is_safety_phase = True
+        self.options = SimpleNamespace(guarded=True, record_bytes_max=10, loss=0, temper="calm")
+        self.fails: list[tuple[int, Contact]] = []
+        self.relay_crashes: list[tuple[int, Contact]] = []
+        self.lookups: list[Lookup] = []
+        self.consumers: list[Consumer] = []
+        self.machines: list[SimpleNamespace] = []
+        self.faults = SimpleNamespace(counts={})
+        self.links = SimpleNamespace(faults={})
+        self.workload = SimpleNamespace(owners={PLACE: SimpleNamespace(up=True)})
+        self.records: dict[int, bytes] = {}
+        self.end = 0
+        self.checkers = all_checkers(self)
+
+    def rings(self) -> list[Ring]:
+        return self.cores
+
+    def committed(self, _place: Place) -> dict[int, bytes]:
+        return self.records
+
+    def committed_end(self, _place: Place) -> int:
+        return self.end
+
+    def checker(self, name: str) -> Checker:
+        return next(each for each in self.checkers if each.name == name)
+
+    def look(self, name: str, *, after_us: int = 1_000) -> None:
+        self.events += 1
+        self.now_us += after_us
+        self.checker(name).after_event()
+
+    def become(self, *members, without: tuple[int, ...] = ()) -> None:
+        """These members' states are these now."""
+        for core in rings(members, self.successors):
+            self.cores = [each for each in self.cores if each.me.node != core.me.node] + [core]
+        self.cores = [each for each in self.cores if each.me.position not in without]
+
+    def add_relay(self, node: str, parent: str | None, children: tuple[str, ...] = ()) -> None:
+        relay = SimpleNamespace(
+            me=named(node),
+            parent=None if parent is None else named(parent),
+            is_owner=parent is None,
+            children=Children(children),
+            settings=SimpleNamespace(children_max=2),
+        )
+        relays = SimpleNamespace(cores={PLACE: relay})
+        self.machines.append(SimpleNamespace(node=SimpleNamespace(relays=relays)))
+
+
+def named(node: str) -> Contact:
+    return Contact(1, node, 1, f"{node}:1")
+
+
+class Children(tuple):
+    @property
+    def contacts(self) -> tuple[Contact, ...]:
+        return tuple(map(named, self))
+
+
+def begun(members: dict | None = None, r: int = 2) -> Cluster:
+    """A cluster whose ring has been ideal, so that the invariants are demanded."""
+    cluster = Cluster(members, r)
+    for checker in cluster.checkers:
+        checker.after_event()
+    return cluster
+
+
+# For each invariant: what the ring turns into, and what it may turn into.
+BROKEN_RINGS = {
+    "every_member_has_a_live_successor": [member(10, [15, 25], 60)],
+    "there_are_enough_principals": [member(10, [60, 20], 60)],
+    "successor_lists_are_ordered": [member(10, [30, 20], 60)],
+    "successor_lists_have_no_duplicates": [member(10, [20, 20], 60)],
+    "principals_are_on_the_ring": [member(60, [], 50)],
+    "there_is_one_ordered_ring": [member(30, [10, 20], 20), member(60, [40, 50], 50)],
+    "appendages_are_connected": [member(25, [], 20)],
+    "only_a_failure_loses_a_principal": [member(10, [30, 40], 60)],
+    "a_ring_that_is_not_ideal_can_move": [
+        member(10, [30, 50], 50), member(30, [50, 10], 10), member(50, [10, 30], 30),
+        member(20, [], None), member(40, [], None), member(60, [], None),
+    ],
+}  # fmt: skip
+FINE_RINGS = {
+    "every_member_has_a_live_successor": [member(10, [15, 30], 60)],
+    "there_are_enough_principals": [member(10, [30, 40], 60)],
+    "successor_lists_are_ordered": [member(50, [60, 20], 40)],
+    "successor_lists_have_no_duplicates": [member(10, [], 60)],
+    "principals_are_on_the_ring": [member(15, [20, 30], 10)],
+    "there_is_one_ordered_ring": [member(15, [20, 30], 10)],
+    "appendages_are_connected": [member(25, [30, 40], 20), member(24, [25, 30], 20)],
+    "only_a_failure_loses_a_principal": [member(25, [30, 40], 20)],
+    "a_ring_that_is_not_ideal_can_move": [member(25, [30, 40], 20)],
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_RINGS)
+def test_an_invariant_of_the_ring_can_be_broken(name):
+    cluster = begun()
+    cluster.become(*BROKEN_RINGS[name])
+    with pytest.raises(Violation) as caught:
+        cluster.look(name)
+    assert caught.value.sentence == cluster.checker(name).sentence
+
+
+@pytest.mark.parametrize("name", FINE_RINGS)
+def test_a_ring_that_only_changes_breaks_no_invariant(name):
+    cluster = begun()
+    cluster.become(*FINE_RINGS[name])
+    seen = cluster.checker(name).seen
+    cluster.look(name)
+    assert cluster.checker(name).seen == seen + 1
+
+
+@pytest.mark.parametrize("name", BROKEN_RINGS)
+def test_nothing_is_demanded_of_those_who_were_deceived(name):
+    for spoil in ("deceived", "unguarded", "small"):
+        cluster = begun()
+        cluster.become(*BROKEN_RINGS[name])
+        if spoil == "deceived":
+            cluster.deceived = True
+        elif spoil == "unguarded":
+            cluster.options.guarded = False
+        else:
+            cluster.cores.append(Ring(at(70), standing="small"))
+        seen = cluster.checker(name).seen
+        cluster.look(name)
+        assert cluster.checker(name).seen == seen
+
+
+def test_the_invariants_are_demanded_from_the_first_ideal_ring_on():
+    name = "every_member_has_a_live_successor"
+    cluster = Cluster(ideal(RING, 2) | {10: member(10, [15], 60)})
+    cluster.look(name)
+    assert cluster.checker(name).seen == 0
+    cluster.become(member(10, [20, 30], 60))
+    cluster.look(name)
+    assert cluster.checker(name).seen == 1
+    few = begun(ideal((10, 20), 2))  # fewer than the proof begins with
+    assert few.checker(name).seen == 0
+
+
+def test_a_principal_that_fails_is_no_loss_but_one_that_is_only_gone_is():
+    name = "only_a_failure_loses_a_principal"
+    cluster = begun()
+    cluster.fails.append((1, at(30)))
+    cluster.become(without=(30,))
+    cluster.look(name)
+    cluster.become(without=(40,))
+    with pytest.raises(Violation, match="n40/1 is no member any more"):
+        cluster.look(name)
+
+
+def test_principals_are_compared_only_when_nobody_is_asking():
+    name = "only_a_failure_loses_a_principal"
+    cluster = begun()
+    cluster.become(member(10, [30, 40], 60, asking=True))
+    cluster.look(name)
+    assert cluster.checker(name).seen == 0
+    cluster.cores.append(Ring(at(70), standing="joining", asking=True))
+    cluster.become(member(10, [30, 40], 60))
+    cluster.look(name)
+    del cluster.cores[-2]
+    with pytest.raises(Violation, match="n20/1 is skipped by n10/1"):
+        cluster.look(name)
+
+
+def test_nobody_is_given_up_without_a_reason():
+    name = "the_living_are_not_given_up"
+    cluster = Cluster()
+    cluster.look(name)
+    assert cluster.checker(name).seen == 1
+    cluster.deceived = True
+    with pytest.raises(Violation):
+        cluster.look(name)
+    cluster.options.loss = 0.1  # a reason
+    cluster.look(name)
+    cluster.options.loss, cluster.options.temper = 0, "wild"  # another
+    cluster.look(name)
+    assert cluster.checker(name).seen == 2
+
+
+class TestTheRingBecomesIdealAndStays:
+    name = "the_ring_becomes_ideal_and_stays"
+
+    def test_it_must_be_ideal_at_the_end(self):
+        cluster = begun()
+        cluster.checker(self.name).at_end()
+        cluster.events += 1
+        cluster.become(member(10, [20], 60))
+        with pytest.raises(Violation, match="the successors should be n20/1 n30/1"):
+            cluster.checker(self.name).at_end()
+
+    def test_all_who_live_must_be_in_it(self):
+        cluster = begun()
+        cluster.events += 1
+        cluster.cores.append(Ring(at(70), standing="joining"))
+        with pytest.raises(Violation, match="n70/1 is joining"):
+            cluster.checker(self.name).at_end()
+
+    def test_a_small_ring_is_small_everywhere(self):
+        cluster = begun()
+        for core in cluster.cores:
+            core.standing = "small"
+        cluster.events += 1
+        cluster.checker(self.name).at_end()
+        cluster.cores[0].standing = "member"
+        cluster.events += 1
+        with pytest.raises(Violation, match="n10/1 is member"):
+            cluster.checker(self.name).at_end()
+
+    def test_it_does_not_change_again_when_faults_are_over(self):
+        cluster = begun()
+        cluster.is_safety_phase = False
+        cluster.look(self.name)
+        cluster.become(member(10, [20], 60))
+        with pytest.raises(Violation):
+            cluster.look(self.name)
+
+    def test_who_comes_in_may_change_it(self):
+        cluster = begun()
+        cluster.is_safety_phase = False
+        cluster.look(self.name)
+        cluster.become(member(25, [30, 40], 20))
+        cluster.look(self.name)
+        cluster.cores.append(Ring(at(70), standing="joining"))
+        cluster.look(self.name)
+        del cluster.cores[-1]
+        cluster.look(self.name)
+
+    def test_while_faults_strike_it_may_be_anything(self):
+        cluster = begun()
+        cluster.become(member(10, [20], 60))
+        cluster.look(self.name)
+        assert cluster.checker(self.name).seen == 0
+
+
+class TestLookupsFindTheSuccessor:
+    name = "lookups_find_the_successor"
+
+    def test_on_an_ideal_ring_the_answer_is_exact(self):
+        cluster = begun()
+        cluster.lookups.append(Lookup(15, (at(20), at(30)), (at(20), at(20)), 10))
+        cluster.look(self.name)
+        assert cluster.checker(self.name).seen
+        cluster.lookups.append(Lookup(15, (at(10),), (at(20), at(20)), 10))
+        with pytest.raises(Violation, match="the ring is ideal"):
+            cluster.look(self.name)
+
+    def test_a_failure_nobody_has_noticed_excuses_it(self):
+        cluster = begun()
+        cluster.fails.append((5, at(20)))
+        cluster.become(without=(20,))
+        cluster.lookups.append(Lookup(15, (at(20),), (at(30), at(30)), 10))
+        cluster.look(self.name)
+
+    def test_no_principal_is_passed_by(self):
+        cluster = begun()
+        cluster.become(member(25, [30, 40], 20))
+        cluster.look(self.name)
+        cluster.lookups.append(Lookup(15, (at(20),), (at(20), at(20)), 2_000))
+        cluster.lookups.append(Lookup(22, (at(30),), (at(25), at(25)), 2_000))  # lags behind
+        cluster.look(self.name)
+        assert cluster.checker(self.name).seen == 2
+        cluster.lookups.append(Lookup(15, (at(30),), (at(20), at(20)), 2_000))
+        with pytest.raises(Violation, match="n20/1 was passed by"):
+            cluster.look(self.name)
+
+    def test_one_that_has_failed_may_be_passed_by(self):
+        cluster = begun()
+        cluster.fails.append((2_000, at(20)))
+        cluster.become(without=(20,))
+        cluster.lookups.append(Lookup(15, (at(30),), (at(20), at(30)), 1_500))
+        cluster.look(self.name)
+
+    def test_one_that_began_before_anything_was_known_is_not_judged(self):
+        cluster = begun()
+        cluster.become(member(25, [30, 40], 20))
+        cluster.lookups.append(Lookup(15, (at(60),), (at(20), at(20)), -1))
+        cluster.look(self.name)
+        assert cluster.checker(self.name).seen == 0
+
+    def test_when_faults_are_over_everything_is_found(self):
+        cluster = begun()
+        cluster.lookups.append(Lookup(15, (), asked_at_us=10))
+        cluster.look(self.name)
+        cluster.is_safety_phase = False
+        cluster.look(self.name)
+        cluster.lookups.append(Lookup(15, (), asked_at_us=cluster.now_us))
+        with pytest.raises(Violation, match="nothing was found"):
+            cluster.checker(self.name).at_end()
+
+
+class TestConsumersGetEveryOffsetOnce:
+    name = "consumers_get_every_offset_once"
+
+    def cluster(self) -> tuple[Cluster, Consumer]:
+        cluster = Cluster()
+        consumer = Consumer()
+        cluster.consumers.append(consumer)
+        return cluster, consumer
+
+    def test_in_order_is_right(self):
+        cluster, consumer = self.cluster()
+        consumer.get(0, 1)
+        cluster.look(self.name)
+        consumer.get(2)
+        cluster.look(self.name)
+        cluster.records = dict.fromkeys(range(3), b"v")
+        cluster.checker(self.name).at_end()
+        assert cluster.checker(self.name).seen == 3
+
+    @pytest.mark.parametrize("offsets", [(1,), (0, 2), (0, 0), (1, 0)])
+    def test_a_gap_or_a_second_time_is_not(self, offsets):
+        cluster, consumer = self.cluster()
+        consumer.get(*offsets)
+        with pytest.raises(Violation):
+            cluster.look(self.name)
+
+    def test_a_delivery_with_nothing_new_is_not(self):
+        cluster, consumer = self.cluster()
+        consumer.get(0)
+        consumer.get()
+        with pytest.raises(Violation, match="was given what it had"):
+            cluster.look(self.name)
+
+    def test_two_consumers_get_the_same(self):
+        cluster, consumer = self.cluster()
+        other = Consumer(2)
+        cluster.consumers.append(other)
+        consumer.get(0)
+        other.get(0, value=b"w")
+        with pytest.raises(Violation, match="is not the same for all"):
+            cluster.look(self.name)
+
+    def test_and_what_was_published(self):
+        cluster, consumer = self.cluster()
+        consumer.get(0)
+        cluster.records = {0: b"w"}
+        with pytest.raises(Violation, match="offset 0 is b'w', and was given as b'v'"):
+            cluster.checker(self.name).at_end()
+
+    def test_at_the_end_all_of_it(self):
+        cluster, consumer = self.cluster()
+        consumer.get(0)
+        cluster.consumers.append(Consumer(2))
+        cluster.records = {0: b"v"}
+        with pytest.raises(Violation, match="consumer 2 has not got offset 0"):
+            cluster.checker(self.name).at_end()
+
+
+def test_only_what_is_committed_is_given_out():
+    name = "only_committed_batches_are_relayed"
+    cluster = Cluster()
+    consumer = Consumer()
+    cluster.consumers.append(consumer)
+    cluster.end = 2
+    consumer.get(0, 1)
+    cluster.look(name)
+    assert cluster.checker(name).seen == 1
+    consumer.get(2)
+    with pytest.raises(Violation, match="committed up to 2"):
+        cluster.look(name)
+
+
+class TestChildrenAreBoundedAndTreesHaveNoCycle:
+    name = "children_are_bounded_and_trees_have_no_cycle"
+
+    def test_so_many_children_and_no_more(self):
+        cluster = Cluster()
+        cluster.machines.append(SimpleNamespace(node=None))  # it is down
+        cluster.add_relay("a", None, ("b", "c"))
+        cluster.look(self.name)
+        assert cluster.checker(self.name).seen == 1
+        cluster.add_relay("b", "a", ("d", "e", "f"))
+        with pytest.raises(Violation, match="b has d e f"):
+            cluster.look(self.name)
+
+    def test_a_cycle_may_be_there_but_not_stay(self):
+        cluster = Cluster()
+        cluster.add_relay("a", None)
+        for node, parent in (("b", "d"), ("c", "b"), ("d", "c")):
+            cluster.add_relay(node, parent)
+        cluster.look(self.name)
+        cluster.look(self.name, after_us=10_000_000)
+        with pytest.raises(Violation, match="b -> d -> c"):
+            cluster.look(self.name, after_us=10_000_000)
+
+    def test_another_cycle_has_its_own_time(self):
+        cluster = Cluster()
+        cluster.add_relay("b", "c")
+        cluster.add_relay("c", "b")
+        cluster.look(self.name)
+        cluster.look(self.name, after_us=10_000_000)
+        moved = cluster.machines.pop()
+        cluster.look(self.name)
+        cluster.machines.append(moved)
+        cluster.look(self.name, after_us=10_000_000)
+
+
+def test_a_view_of_a_tree_knows_depths_and_cycles():
+    relays = [
+        SimpleNamespace(me=named(node), parent=parent and named(parent), is_owner=node == "a")
+        for node, parent in (
+            ("a", None), ("b", "a"), ("c", "b"), ("d", None), ("e", "d"), ("f", "g"), ("g", "f"),
+            ("h", "g"),
+        )
+    ]  # fmt: skip
+    tree = TreeView(relays)
+    assert [tree.depth(node) for node in "abcdefgh"] == [0, 1, 2] + [None] * 5
+    assert tree.cycles() == [("f", "g")]
+
+
+def test_no_consumer_is_given_more_than_its_credit():
+    name = "credit_is_never_exceeded"
+    cluster = Cluster()
+    consumer = Consumer(credit_bytes=20_000)
+    cluster.consumers.append(consumer)
+    consumer.get(0)
+    consumer.outstanding_bytes = 20_000
+    cluster.look(name)
+    cluster.look(name)
+    assert cluster.checker(name).seen == 1
+    consumer.get(1)
+    consumer.outstanding_bytes = 20_001
+    with pytest.raises(Violation, match="for a credit of 20000"):
+        cluster.look(name)
+
+
+def test_one_batch_larger_than_the_credit_comes_alone():
+    name = "credit_is_never_exceeded"
+    cluster = Cluster()
+    consumer = Consumer(credit_bytes=1)
+    cluster.consumers.append(consumer)
+    consumer.get(0)
+    consumer.outstanding_bytes = 100
+    cluster.look(name)
+    consumer.get(1)
+    consumer.outstanding_bytes = 1_000
+    with pytest.raises(Violation):
+        cluster.look(name)
+
+
+class TestDeliveryResumesAfterACrash:
+    name = "delivery_resumes_after_a_crash"
+    second = 1_000_000
+
+    def crashed(self) -> tuple[Cluster, Consumer]:
+        """A relay has died in quiet times, and records are committed that nobody has got yet."""
+        cluster = Cluster()
+        consumer = Consumer(machine="m")
+        consumer.get(0)
+        cluster.consumers.append(consumer)
+        cluster.look(self.name, after_us=6 * self.second)
+        cluster.end = 5
+        self.crash(cluster)
+        return cluster, consumer
+
+    def crash(self, cluster: Cluster) -> None:
+        cluster.relay_crashes.append((cluster.now_us, at(20)))
+        cluster.faults.counts["crash"] = cluster.faults.counts.get("crash", 0) + 1
+        cluster.look(self.name, after_us=0)
+
+    def wait(self, cluster: Cluster) -> None:
+        cluster.look(self.name, after_us=4_500_000)
+        cluster.look(self.name, after_us=600_000)
+
+    def test_who_gets_nothing_for_five_seconds_was_forgotten(self):
+        cluster, _ = self.crashed()
+        with pytest.raises(Violation, match="consumer 1 still waits for offset 1"):
+            self.wait(cluster)
+
+    def test_who_gets_something_was_not(self):
+        cluster, consumer = self.crashed()
+        consumer.get(1)
+        self.wait(cluster)
+        assert cluster.checker(self.name).seen == 1
+
+    def test_who_has_all_was_not_either(self):
+        cluster, _ = self.crashed()
+        cluster.end = 1
+        self.wait(cluster)
+        assert cluster.checker(self.name).seen == 1
+
+    @pytest.mark.parametrize("excuse", ["slow", "moved", "owner", "cut", "deceived", "again"])
+    def test_what_excuses_it(self, excuse):
+        cluster, consumer = self.crashed()
+        if excuse == "slow":
+            consumer.slow = True
+        elif excuse == "moved":
+            consumer.started_at_us = cluster.now_us
+        elif excuse == "owner":
+            cluster.workload.owners[PLACE].up = False
+        elif excuse == "cut":
+            cluster.faults.counts["cut"] = 1
+        elif excuse == "deceived":
+            cluster.deceived = True
+        else:
+            self.crash(cluster)
+        self.wait(cluster)
+        assert cluster.checker(self.name).seen == 0
+
+    def test_what_harms_nobody_excuses_nothing(self):
+        cluster, _ = self.crashed()
+        cluster.faults.counts["join"] = 7
+        with pytest.raises(Violation):
+            self.wait(cluster)
+
+
+class TestSmallRingsFollowTheRegistry:
+    name = "small_rings_follow_the_registry"
+
+    def cluster(self) -> Cluster:
+        cluster = Cluster(ideal((10, 20, 30), 2))
+        for core in cluster.cores:
+            core.standing = "small"
+            core.small.version = 3
+            core.small.members = (at(10), at(20), at(30))
+        return cluster
+
+    def test_the_order_of_the_registry_is_right(self):
+        cluster = self.cluster()
+        cluster.cores.append(Ring(at(40)))
+        cluster.look(self.name)
+        assert cluster.checker(self.name).seen == 3
+        alone = Cluster({10: member(10, [])})
+        alone.cores[0].standing = "small"
+        alone.cores[0].small.members = (at(10),)
+        alone.look(self.name)
+
+    def test_anything_else_is_not(self):
+        cluster = self.cluster()
+        cluster.cores[0].successors.reverse()
+        with pytest.raises(Violation, match="n10/1 has n30/1 n20/1, not n20/1 n30/1"):
+            cluster.look(self.name)
+        cluster = self.cluster()
+        cluster.cores[0].predecessor = None
+        with pytest.raises(Violation, match="has the predecessor None"):
+            cluster.look(self.name)
+
+    def test_everybody_is_in_its_own_registry(self):
+        cluster = self.cluster()
+        cluster.cores[0].small.members = (at(10, 2), at(20), at(30))
+        with pytest.raises(Violation, match="n10/1 is not in version 3"):
+            cluster.look(self.name)
+
+    def test_a_version_is_the_same_for_all(self):
+        cluster = self.cluster()
+        cluster.look(self.name)
+        cluster.cores[0].small.members = (at(10), at(20))
+        cluster.cores[0].successors = [at(20)]
+        cluster.cores[0].predecessor = at(20)
+        with pytest.raises(Violation, match="version 3 is n10/1 n20/1 for n10/1"):
+            cluster.look(self.name)
+
+    def test_lookups_there_pass_only_the_dead_by(self):
+        name = "lookups_find_the_successor"
+        cluster = self.cluster()
+        cluster.look(name)
+        cluster.lookups.append(Lookup(5, (at(20),), (at(20), at(20)), 2_000))
+        cluster.look(name)
+        assert cluster.checker(name).seen == 1
+        cluster.lookups.append(Lookup(5, (at(20),), (at(10), at(10)), 2_000))
+        with pytest.raises(Violation, match="n10/1 was passed by"):
+            cluster.look(name)
+        cluster.lookups.append(Lookup(5, (at(40),), (None, None), 2_000))
+        with pytest.raises(Violation, match="n40/1 is not in the registry"):
+            cluster.look(name)
+
+
+def test_a_violation_crosses_to_another_process():
+    violation = pickle.loads(pickle.dumps(Violation("All is well.", "it is not")))
+    assert (violation.sentence, violation.detail) == ("All is well.", "it is not")
+    assert "not so: All is well.\nit is not" in str(violation)
+
+
+def test_the_list_of_checkers_is_complete():
+    names = [kind.name for kind in CHECKERS]
+    assert len(names) == len(set(names))
+    assert [each.name for each in Cluster().checkers] == names
+    assert all(kind.looks_at == "ring" for kind in OF_THE_RING)
+    assert checkers.Checker is Checker
