@@ -52,8 +52,8 @@ def test_two_rings_side_by_side_become_one():
     stage.run(3 * SECOND)
     assert not stage.is_ideal()
     assert stage.run(60 * SECOND, stage.is_ideal)
-    # Only those without the root began again, and most of them did.
-    assert sum(player.incarnation == 2 for player in others) >= 3
+    # Only those without the root began again. Some were met before they did.
+    assert any(player.incarnation == 2 for player in others)
     assert all(stage.players[f"n{number}"].incarnation == 1 for number in range(6))
 
 

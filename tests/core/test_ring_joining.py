@@ -6,7 +6,7 @@ import pytest
 
 from hocket.core.chord import events, messages
 from hocket.core.chord.contact import seed
-from hocket.core.chord.joining import FAILURES_MAX, NEARER_MAX, REFUSALS_MAX
+from hocket.core.chord.joining import FAILURES_MAX, NEARER_MAX, PATIENCE, REFUSALS_MAX
 from hocket.core.chord.messages import Beacon
 from hocket.core.chord.settings import RingSettings
 from hocket.core.ring import Ring, Standing
@@ -126,7 +126,7 @@ def test_who_is_gone_is_looked_for_again():
     assert {type(message) for _to, message in sent(ring.step(JOIN, 0))} == {messages.GetCloser}
 
 
-def test_after_some_refusals_it_looks_again():
+def test_after_some_refusals_it_asks_anew_who_is_there():
     ring, request = registered()
     for _ in range(REFUSALS_MAX - 1):
         hear(ring, "20", messages.Busy(request))
@@ -134,7 +134,7 @@ def test_after_some_refusals_it_looks_again():
         [(_to, join_at)] = sent(ring.step(JOIN, 0))
         request = join_at.request
     hear(ring, "20", messages.Busy(request))
-    assert {type(message) for _to, message in sent(ring.step(JOIN, 0))} == {messages.GetCloser}
+    assert {type(message) for _to, message in sent(ring.step(JOIN, 0))} == {messages.Register}
 
 
 def test_it_is_not_sent_on_for_ever():
@@ -178,6 +178,19 @@ def test_the_registry_makes_a_small_ring_while_we_look():
     assert ring.successors == list(contacts("30,10,20"))
 
 
+def test_one_that_was_on_the_small_ring_before_it_knew():
+    """The answer that made us one of four was lost; now there are six, and we are in the lists."""
+    ring = joining()
+    ring.step(JOIN, 0)
+    founders = contacts("10,20,25,30")
+    grown = messages.RegistryIs(0, BEACON, 6, contacts(SIX), founders)
+    effects = hear(ring, "10", grown)
+    assert events.Joined() in effects
+    assert ring.standing is Standing.MEMBER
+    assert ring.successors == list(contacts("30,10,20"))
+    assert ring.predecessor == contact("20")
+
+
 def test_a_lookup_that_ends_after_all_is_of_no_use():
     ring = joining()
     [(_to, register)] = sent(ring.step(JOIN, 0))
@@ -186,6 +199,20 @@ def test_a_lookup_that_ends_after_all_is_of_no_use():
     answer = messages.CloserAre(looking[0][1].request, (), contacts("30,40,50"))
     assert sent(hear(ring, "20", answer)) == []
     assert ring.standing is Standing.SMALL
+
+
+def test_the_root_itself_is_a_guide():
+    """All others whom it names may be joining, too."""
+    ring = joining()
+    [(_to, register)] = sent(ring.step(JOIN, 0))
+    looking = sent(hear(ring, "90", registry(register.request)))
+    asked = []
+    while looking:
+        [(to, message), *looking] = looking
+        asked.append(to)
+        answer = messages.CloserAre(message.request, (), ())
+        looking += sent(ring.step(events.Heard(to, 1, answer), 0))
+    assert contact("90") in asked
 
 
 def test_a_push_that_names_us_is_as_good_as_an_answer():
@@ -242,6 +269,59 @@ def test_the_root_enrols_itself():
     changed = events.RegistryChanged(7, contacts(SIX), None, 2)
     said = sent(ring.step(changed, 0))
     assert {type(message) for _to, message in said} == {messages.GetCloser}
+
+
+def test_another_that_registers_at_a_root_that_waits():
+    """That the registry changed does not mean that we are in it."""
+    ring = Ring(contact("25"), RingSettings(successors=3), is_root=True)
+    ring.step(events.RegistryChanged(1, contacts("20")), 0)
+    ring.step(events.Join((seed("at 20"),), 2 * SECOND), 0)
+    hear(ring, "30", messages.Register(8, contact("30")))
+    said = sent(ring.step(events.RegistryChanged(2, contacts("20,30"), contact("30"), 8), 0))
+    assert {type(message) for _to, message in said} == {messages.RegistryIs}
+    [enrol, _timer] = ring.step(JOIN, 2 * SECOND)
+    assert enrol == events.Enrol(contact("25"), None, 1)
+    ring.step(events.RegistryChanged(3, contacts("20,25,30"), None, 1), 2 * SECOND)
+    assert ring.standing is Standing.SMALL
+
+
+def look_in_vain(ring: Ring, now_us: int, *outside: str) -> list[events.Effect]:
+    """The root looks for its place once. Those named say that they are outside; others nothing."""
+    queue = ring.step(JOIN, now_us)
+    found: list[events.Effect] = []
+    while queue:
+        [effect, *queue] = queue
+        if isinstance(effect, events.Send) and effect.to.node in outside:
+            answer = messages.CloserAre(effect.message.request, (), ())
+            queue += ring.step(events.Heard(effect.to, 1, answer), now_us)
+        elif isinstance(effect, events.Enrol):
+            changed = events.RegistryChanged(7, contacts(SIX), None, effect.request)
+            queue += ring.step(changed, now_us)
+        elif isinstance(effect, events.Arm) and effect.timer[0] == "probe":
+            queue += ring.step(events.Due(effect.timer), now_us)
+        else:
+            found.append(effect)
+    return found
+
+
+def test_the_root_begins_anew_when_most_are_outside():
+    ring = joining(is_root=True)
+    for _ in range(FAILURES_MAX):
+        assert ring.standing is Standing.JOINING
+        look_in_vain(ring, SECOND, "n10", "n20", "n30")
+    assert ring.standing is Standing.MEMBER
+    assert ring.successors == []
+
+
+def test_the_root_does_not_take_silence_for_it_soon():
+    ring = joining(is_root=True)
+    for _ in range(3 * FAILURES_MAX):
+        look_in_vain(ring, SECOND, "n10", "n20")
+        assert ring.standing is Standing.JOINING
+    late_us = PATIENCE * ring.settings.beacon_stale_us
+    for _ in range(FAILURES_MAX + 1):
+        look_in_vain(ring, late_us)
+    assert ring.standing is Standing.MEMBER
 
 
 def test_the_newer_life_of_a_node_in_our_list_waits():

@@ -165,6 +165,32 @@ def test_a_dead_candidate_is_not_taken():
     assert ring.predecessor is None
 
 
+def test_a_predecessor_given_up_while_the_ring_was_small_is_replaced():
+    ring = member("10,20,30,40")
+    hear(ring, "10", messages.Leaving(contact("10"), None, ()))
+    beacon = Beacon(1, 1, 5, "at 40")
+    five = contacts("10,20,30,40,50")
+    hear(ring, "40", messages.RegistryIs(0, beacon, 5, five, five[:4]))
+    assert ring.predecessor == contact("10")
+    hear(ring, "5", messages.Notify(contact("5")))
+    assert ring.predecessor == contact("5")
+
+
+def test_one_given_up_by_mistake_is_asked_when_others_name_it():
+    ring = member()
+    suspect = contact("25")
+    effects = ring.suspect(suspect, 0)
+    while not any(isinstance(effect, events.Died) for effect in effects):
+        arm = next(effect for effect in effects if isinstance(effect, events.Arm))
+        effects = ring.step(events.Due(arm.timer), 9 * SECOND)
+    ring.step(events.Due(("stabilize", 0)), 9 * SECOND)
+    request = ring.requests.last
+    said = hear(ring, "30", messages.StateIs(request, suspect, contacts("40,50,60"), Beacon()))
+    assert sent(said) == [(suspect, messages.GetState(request + 1))]
+    hear(ring, "25", messages.StateIs(request + 1, None, contacts("30,40,50"), Beacon()))
+    assert ring.successors[0] == suspect
+
+
 def test_gone_is_believed_only_of_oneself():
     ring = member()
     assert hear(ring, "60", messages.Gone(9, contact("30"), Beacon())) == []

@@ -81,7 +81,7 @@ def test_a_function_is_replaced_also_in_tables_and_below():
             return "right"
 
     class Below(Above):
-        table = {"act": Above.act}  # noqa: RUF012
+        table = {"act": Above.act}
 
     def wrong(_self: Above) -> str:
         return "wrong"

@@ -339,8 +339,15 @@ def test_the_command_prints_tables_and_json() -> None:
 
 def test_the_command_knows_the_parts_there_are() -> None:
     assert list(PARTS) == PART_NAMES
-    wrong = CliRunner().invoke(ring, ["--only", "nothing"])
-    assert wrong.exit_code == 2
+    for arguments in (["--only", "nothing"], ["--only", "picture"], ["--nodes", "3"]):
+        assert CliRunner().invoke(ring, arguments).exit_code == 2
+
+
+def test_the_command_draws_the_picture_alone(tmp_path) -> None:
+    target = tmp_path / "ring.svg"
+    told = CliRunner().invoke(ring, ["--only", "picture", "--picture", str(target)])
+    assert told.exit_code == 0
+    assert ElementTree.fromstring(target.read_text()).tag.endswith("svg")
 
 
 def test_the_command_draws_and_writes(tmp_path) -> None:

@@ -43,11 +43,18 @@ def called(path: Path) -> list[str]:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Modules, and what is taken from them, which may be a module too."""
+    """Modules, and what is taken from them, which may be a module too. Not for types alone."""
+    for_types = [
+        each
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for each in node.body
+    ]
+    lines = {each.lineno for each in for_types}
     for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Import):
+        if isinstance(node, ast.Import) and node.lineno not in lines:
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+        elif isinstance(node, ast.ImportFrom) and node.module and node.lineno not in lines:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 

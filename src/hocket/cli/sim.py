@@ -174,7 +174,7 @@ def _show_summary(summary: Summary) -> None:
     click.echo(output.table(["CHECKER", "LOOKED>"], sorted(summary.checks.items())))
     click.echo(
         f"\n{output.number(summary.runs)} seeds, {output.number(summary.events)} events; in "
-        f"{summary.deceived} a living node was taken for dead; {summary.compared} were run twice\n"
+        f"{summary.deceived} a living node was taken for dead; run twice: {summary.compared}\n"
         f"failed: {failed}"
     )
 

@@ -82,11 +82,13 @@ def ring(
 
     The members run the drivers and cores of real nodes; time, network and chance are simulated,
     so the same seed gives the same figures on any machine. All parts at 10,000 nodes take some
-    minutes and up to 4 GB of memory.
+    minutes and less than 2 GB of memory.
     """
     from hocket.sim.scale import figures
     from hocket.sim.scale.parts import PARTS
 
+    if "picture" in only and picture is None and write is None:
+        raise click.UsageError("--only picture needs --picture FILE")
     options = figures.Options(nodes, seconds, seed, _say)
     parts: list[Part] = []
     for name in only or PART_NAMES:

@@ -39,6 +39,7 @@ __all__ = ["Ring", "Standing"]
 
 FINGER = ("finger", 0)  # the timers
 BEACON = ("beacon", 0)
+FRESH_PERIODS = 2  # of stabilization: so long a conviction of ours may be news to others
 
 _REQUESTS = (
     messages.GetState,
@@ -126,13 +127,13 @@ class Ring(Pointers):
 
     def enter(
         self,
-        predecessor: Contact,
+        predecessor: Contact | None,
         successors: tuple[Contact, ...],
         beacon: Beacon,
         now_us: int,
     ) -> list[Effect]:
         """Zave's Join: the whole list and the predecessor from one node, then stabilize at once."""
-        effects = [*self._start(beacon, now_us), events.Joined()]
+        effects = [Disarm(JOIN), *self._start(beacon, now_us), events.Joined()]
         effects += self.become_member(self._behind_us(successors), predecessor)
         return effects + self._stabilize_due(0, now_us)
 
@@ -260,7 +261,12 @@ class Ring(Pointers):
     def _found(self, token: int, outcome: Outcome) -> list[Effect]:
         if not outcome.owners:
             return [events.NotLocated(token, outcome.key)]
-        alive = tuple(each for each in outcome.owners if each not in self.convicted)
+        # For a while we may know better than the one who answered. Later its neighbour does, and
+        # it is we who were wrong.
+        since_us = self.now_us - FRESH_PERIODS * self.settings.stabilize_us
+        alive = tuple(
+            each for each in outcome.owners if self.convicted.get(each, since_us) <= since_us
+        )
         owners = alive or outcome.owners
         return [events.Located(token, outcome.key, owners, outcome.route)]
 
@@ -390,6 +396,9 @@ class Ring(Pointers):
     def _closer_are(
         self, sender: Contact, message: messages.CloserAre, now_us: int
     ) -> list[Effect]:
+        leads_on = message.owners or message.preceding
+        if self.standing is Standing.JOINING and self.joining is not None and not leads_on:
+            self.joining.is_outside(sender.node)
         return self.lookups.heard(sender, message, now_us) or []
 
     # --- the beacon and the registry -----------------------------------------
@@ -422,14 +431,14 @@ class Ring(Pointers):
     def _registry_changed(self, event: events.RegistryChanged, now_us: int) -> list[Effect]:
         return self._registry_care.changed(event, now_us)
 
-    def told(self, _sender: Contact, message: messages.RegistryIs, now_us: int) -> list[Effect]:
+    def told(self, sender: Contact, message: messages.RegistryIs, now_us: int) -> list[Effect]:
         """What the root says about the registry; at the root, what the registry says itself."""
         departure = self._departure
         if departure is not None and departure.is_struck_out(message):
             return departure.end()
         if self.is_outside:
             return []
-        return self._registry_care.told(message, now_us)
+        return self._registry_care.told(sender, message, now_us)
 
     _handlers: ClassVar[dict[type, Callable[..., list[Effect]]]] = {
         events.Begin: _begin,

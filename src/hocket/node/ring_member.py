@@ -39,7 +39,7 @@ class Registrar(Protocol):
 
 @dataclass(slots=True)
 class MemberSettings:
-    node: str  # the node's name, the same in every life
+    node: str  # the id of its store: a node that has lost its disk, and so its lives, is another
     address: str  # where other nodes reach it
     position: int
     domain: str = ""

@@ -35,6 +35,7 @@ class Faults:
         self.counts: dict[str, int] = {}
         self._cluster = cluster
         self._chance = cluster.scheduler.random("faults")
+        self._is_single = cluster.options.temper == "single"
         self._next: Timer | None = None
         self._undo: list[Timer] = []  # cuts, clogs and the like that will end
         strikes: dict[str, Callable[[Random], bool]] = {
@@ -80,7 +81,10 @@ class Faults:
 
     def _wait(self) -> None:
         mean_us = self._cluster.options.fault_every_us
-        delay_us = round(self._chance.expovariate(1 / mean_us))
+        if self._is_single:
+            delay_us = self._chance.randint(mean_us - mean_us // 20, mean_us + mean_us // 20)
+        else:
+            delay_us = round(self._chance.expovariate(1 / mean_us))
         self._next = self._cluster.scheduler.after(delay_us, self._strike)
 
     def _strike(self) -> None:
@@ -124,7 +128,8 @@ class Faults:
             self._restart_later(machine, chance.randint(*DOWN_US))
 
     def _crash(self, chance: Random) -> bool:
-        machine = self._pick(chance, self._can_come_back)
+        fits = self._feeds_others if self._is_single else self._can_come_back
+        machine = self._pick(chance, fits)
         if machine is None or not self.may_stop(machine):
             return False
         dies = not machine.keeps and chance.random() < 0.2 and self._may_stay_dead()
@@ -188,6 +193,13 @@ class Faults:
 
     def _can_come_back(self, machine: Machine) -> bool:
         return machine.lives < LIVES_MAX
+
+    def _feeds_others(self, machine: Machine) -> bool:
+        """It is a relay between an owner and others."""
+        assert machine.node is not None
+        return not machine.keeps and any(
+            len(core.children) for core in machine.node.relays.cores.values()
+        )
 
     def _may_stay_dead(self) -> bool:
         """Those that are dead for good are to stay a minority."""

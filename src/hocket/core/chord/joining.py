@@ -7,7 +7,9 @@ and its successor, and we take its whole list of successors (Zave 2017, operatio
 Chord papers took one pointer, which one failure could leave dangling).
 
 If the root cannot be reached, but a node of a large ring can, we join there and go on registering.
-If the root itself finds nobody on the ring, it is the ring, and begins anew.
+If the root itself finds nobody on the ring, and most of the others say that they are not on it
+either, it is the ring, and begins anew. Silence alone does not make it so before a long time has
+passed: the root may be the one that is cut off.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ if TYPE_CHECKING:
 JOIN = ("join", 0)  # the timers
 REGISTER = ("register", 0)
 FAILURES_MAX = 3  # lookups that find nobody, before we ask anew who is there
-REFUSALS_MAX = 4  # of one node that is busy, before we look again who should let us in
+REFUSALS_MAX = 4  # of one node that is busy, before we ask anew who is there
 NEARER_MAX = 16  # times that we are sent on
+PATIENCE = 3  # times the age at which a beacon is stale: so long the root bears silence
 
 
 class Joining:
@@ -42,6 +45,8 @@ class Joining:
         self._guides: tuple[Contact, ...] = ()  # some who are on the ring
         self._request = 0  # the one whose answer counts
         self._at: Contact | None = None  # whom we ask to let us in
+        self._outside: dict[str, None] = {}  # nodes that said they are not on the ring either
+        self._began_us = ring.now_us
         self._failures = 0
         self._refusals = 0
         self._sent_on = 0
@@ -60,6 +65,7 @@ class Joining:
 
     def _register(self, _now_us: int) -> list[Effect]:
         ring = self._ring
+        self._at = None
         self._request = ring.requests.take()
         if ring.root is not None:
             self._then = self._register
@@ -89,13 +95,18 @@ class Joining:
         self._root = message.beacon.root
         return self._register(now_us)
 
-    def told(self, message: RegistryIs, now_us: int) -> list[Effect]:
+    def told(self, sender: Contact, message: RegistryIs, now_us: int) -> list[Effect]:
         """This is in the registry. If it makes a small ring, the ring has seen to it already."""
         ring = self._ring
-        if message.request != self._request and ring.me not in message.members:
+        is_answer = message.request != 0 and message.request == self._request
+        if not is_answer and ring.me not in message.members:
             return []
         self.is_registered = True
-        self._guides = tuple(each for each in message.members if each.node != ring.me.node)
+        # Those who were named may all be on their way as we are; the root is there, if anybody is.
+        # The root itself knows them all.
+        members = message.members if ring.root is None else (*ring.root.members, *self.seeds)
+        known = dict.fromkeys((*members, sender))
+        self._guides = tuple(each for each in known if each.node != ring.me.node)
         if self._then in (self._register, self._not_registered):
             return self._look(now_us)
         return []
@@ -128,11 +139,24 @@ class Joining:
         if self._failures < FAILURES_MAX:
             return [self._soon(ring.settings.query_us)]
         self._failures = 0
-        if ring.root is not None:
+        if ring.root is not None and self._is_nobody_there():
             return ring.found(ring.now_us)
         self._guides = ()
+        self._outside = {}
         self._then = self._register
         return [self._soon(ring.settings.query_us)]
+
+    def is_outside(self, node: str) -> None:
+        """Somebody could not lead us on: it is not on the ring."""
+        self._outside[node] = None
+
+    def _is_nobody_there(self) -> bool:
+        patience_us = PATIENCE * self._ring.settings.beacon_stale_us
+        asked = [each for each in self._guides if each.incarnation]
+        outside = [each for each in asked if each.node in self._outside]
+        if len(outside) * 2 > len(asked):
+            return True
+        return self._ring.now_us - self._began_us >= patience_us
 
     def _ask(self, at: Contact, _now_us: int) -> list[Effect]:
         ring = self._ring
@@ -154,7 +178,9 @@ class Joining:
         self._ring.asking = False
         self._refusals += 1
         assert self._at is not None
-        self._then = partial(self._ask, self._at) if self._refusals < REFUSALS_MAX else self._look
+        # Whoever refuses for long may know better than we how large the ring is.
+        is_enough = self._refusals >= REFUSALS_MAX
+        self._then = self._register if is_enough else partial(self._ask, self._at)
         return [self._soon(self._ring.settings.retry_us)]
 
     def sent_on(self, message: NotMine, now_us: int) -> list[Effect]:
@@ -179,8 +205,7 @@ class Joining:
             return []
         # A node that is alone has an empty list: its successor is itself.
         successors = message.successors or (sender,)
-        effects: list[Effect] = [Disarm(JOIN)]
-        effects += self._ring.enter(sender, successors, message.beacon, now_us)
+        effects = self._ring.enter(sender, successors, message.beacon, now_us)
         if not self.is_registered:
             effects.append(Arm(REGISTER, self._ring.settings.query_us_max))
         return effects

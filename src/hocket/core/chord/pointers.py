@@ -73,7 +73,7 @@ class Pointers:
         self.suspicions = Suspicions(
             settings, self.routes, self.pings, self.acquaintances, self.convict
         )
-        self.convicted: dict[Contact, None] = {}  # and not heard since; oldest first
+        self.convicted: dict[Contact, int] = {}  # when; and not heard since; oldest first
         self.is_spent = False  # this life has been on the ring, or on its way there, and is over
         self._over: dict[str, int] = {}  # by node, the newest life that is certainly over
         self._query: _Query | None = None
@@ -209,7 +209,8 @@ class Pointers:
             return effects + self._notify_successor(now_us)
         self._set_successors(self._behind_us((sender, *message.successors)))
         nearer = message.predecessor
-        if nearer is not None and nearer not in self.convicted:
+        # One whom we gave up is asked, too: it may have been a mistake.
+        if nearer is not None and not self.is_over(nearer):
             effects += self.stabilize_from_predecessor(nearer, now_us)
         if self.asking:
             return effects
@@ -250,7 +251,11 @@ class Pointers:
         who, predecessor = message.who, self.predecessor
         if self.standing is not Standing.MEMBER or who == predecessor:
             return []
-        if predecessor is None or between(predecessor.position, who.position, self.me.position):
+        if (
+            predecessor is None
+            or predecessor in self.convicted  # while we lived by the registry, say
+            or between(predecessor.position, who.position, self.me.position)
+        ):
             self._set_predecessor(who)
             return [] if self.successors else self.stabilize_from_successor(now_us)
         self._candidate = who
@@ -298,7 +303,7 @@ class Pointers:
         """This life is over, for all we know."""
         if contact.node == self.me.node or contact in self.convicted:
             return []
-        self.convicted[contact] = None
+        self.convicted[contact] = now_us
         if len(self.convicted) > CONVICTED_MAX:
             del self.convicted[next(iter(self.convicted))]
         self.suspicions.close(contact)

@@ -62,7 +62,7 @@ class RegistryCare:
 
     # --- at every node -------------------------------------------------------
 
-    def told(self, message: RegistryIs, now_us: int) -> list[Effect]:
+    def told(self, sender: Contact, message: RegistryIs, now_us: int) -> list[Effect]:
         ring = self._ring
         small = ring.small
         is_few = message.count <= ring.settings.successors + 1
@@ -70,8 +70,13 @@ class RegistryCare:
             small.version = max(small.version, message.beacon.registry)
             if is_few and ring.me in message.members:
                 return ring.enter_small(message.members, message.beacon, now_us)
+            if ring.me in message.founders:
+                # We were on the small ring before we knew it. The others have us in their lists.
+                count = ring.settings.successors
+                successors, predecessor = small_ring.neighbours(ring.me, message.founders, count)
+                return ring.enter(predecessor, tuple(successors), message.beacon, now_us)
             assert ring.joining is not None
-            return ring.joining.told(message, now_us)
+            return ring.joining.told(sender, message, now_us)
         if ring.joining is not None:
             ring.joining.registered_late(message.request)
         if message.beacon.registry <= small.version:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hocket.core.relay import Relay
     from hocket.sim.cluster import Cluster
 
-REPAIR_US_MAX = 15_000_000  # a silent parent, an ancestor that is dead too, a new route
+REPAIR_US_MAX = 6_000_000  # the wait for a silent parent, and a step further up
 
 
 class ChildrenAreBoundedAndTreesHaveNoCycle(Checker):

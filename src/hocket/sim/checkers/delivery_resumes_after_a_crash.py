@@ -1,12 +1,13 @@
 """T3: five seconds after a relay has died, those it fed get what they want again.
 
-That is promised for one crash at a time. So a crash is judged if nothing else went wrong for a
-while before it and until then, if the owner lives, and for consumers that take what they are given.
+Judged is every consumer that has been fed where it is now, takes what it is given, and wants what
+its owner has committed. A crash of a relay gives it five seconds more, and is no other excuse. What
+does excuse, until it is fed once more: an owner that is down, messages that are lost or held up,
+machines that stand still, and living nodes taken for dead.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hocket.sim.checkers.checker import Checker
@@ -16,17 +17,7 @@ if TYPE_CHECKING:
     from hocket.sim.workload import Consumer
 
 RESUMED_US_MAX = 5_000_000
-NEW_US = 1_000_000  # what is committed so short before the end need not be there yet
-HARMLESS = ("join", "join_storm", "duplication", "reordering", "slow", "slow_disk")
-
-
-@dataclass(slots=True)
-class _Case:
-    time_us: int
-    who: str
-    harm: int
-    waiting: dict[int, tuple[int, int]]  # by consumer: when it began there, what it wanted next
-    ends: dict[int, int] = field(default_factory=dict)  # by consumer: committed, a while later
+HARM = ("stall", "long_stall", "cut", "cut_one_way", "cut_partly", "clog", "loss")
 
 
 class DeliveryResumesAfterACrash(Checker):
@@ -37,63 +28,61 @@ class DeliveryResumesAfterACrash(Checker):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
         self._cluster = cluster
-        self._crashes = 0
         self._harm = 0
-        self._harmed_at_us = cluster.now_us  # nothing is settled at the start either
-        self._case: _Case | None = None
+        self._offsets: dict[int, tuple[int, int]] = {}  # by consumer: since when there, what next
+        self._fed: dict[int, int] = {}  # when it was given something last, or had all
+        self._counted: dict[int, int] = {}  # the crash after which that was seen last
 
     def after_event(self) -> None:
-        now_us, harm = self._cluster.now_us, self._count_harm()
-        crashes = self._cluster.relay_crashes
-        if len(crashes) > self._crashes:
-            self._crashes = len(crashes)
-            settled = now_us - self._harmed_at_us > RESUMED_US_MAX
-            self._case = self._open(*crashes[-1], harm) if settled else None
-        if harm != self._harm:
-            self._harm, self._harmed_at_us = harm, now_us
-        case = self._case
-        if case is None:
+        if self._is_harmed():
+            self._fed.clear()
+            self._offsets.clear()
             return
-        if harm != case.harm or self._cluster.deceived:
-            self._case = None
-        elif now_us >= case.time_us + RESUMED_US_MAX:
-            self._judge(case)
-            self._case = None
-        elif not case.ends and now_us >= case.time_us + RESUMED_US_MAX - NEW_US:
-            case.ends = {
-                consumer.number: self._cluster.committed_end(consumer.place)
-                for consumer in self._cluster.consumers
-            }
-
-    def _open(self, time_us: int, who: tuple[object, ...], harm: int) -> _Case:
-        waiting = {
-            consumer.number: (consumer.started_at_us, consumer.next_offset)
-            for consumer in self._cluster.consumers
-            if self._is_judged(consumer)
-        }
-        return _Case(time_us, str(who[1]), harm, waiting)
-
-    def _judge(self, case: _Case) -> None:
         for consumer in self._cluster.consumers:
-            started_at_us, next_offset = case.waiting.get(consumer.number, (-1, 0))
-            if consumer.started_at_us != started_at_us or not self._is_judged(consumer):
-                continue
-            self.seen += 1
-            if next_offset == consumer.next_offset < case.ends.get(consumer.number, 0):
+            owner = self._cluster.workload.owners[consumer.place]
+            if consumer.slow or consumer.machine is None or not owner.up:
+                self._fed.pop(consumer.number, None)
+                self._offsets.pop(consumer.number, None)
+            else:
+                self._look(consumer)
+
+    def _look(self, consumer: Consumer) -> None:
+        number, now_us = consumer.number, self._cluster.now_us
+        start_us, offset = self._offsets.get(number, (-1, 0))
+        self._offsets[number] = (consumer.started_at_us, consumer.next_offset)
+        if start_us != consumer.started_at_us:  # new here: it has to find the tree first
+            self._fed.pop(number, None)
+            return
+        crashes = self._cluster.relay_crashes
+        crashed_us = crashes[-1][0] if crashes else 0
+        has_all = consumer.next_offset >= self._cluster.committed_end(consumer.place)
+        if has_all or consumer.next_offset > offset:
+            self._fed[number] = now_us
+            if consumer.next_offset > offset and crashed_us > self._counted.get(number, 0):
+                self._counted[number] = crashed_us
+                self.seen += 1
+        elif number in self._fed:
+            waits_since_us = max(self._fed[number], crashed_us)
+            if now_us - waits_since_us > RESUMED_US_MAX:
                 raise self.broken(
-                    f"{case.who} died at {case.time_us}; consumer {consumer.number} still waits"
-                    f" for offset {next_offset} of {consumer.place}"
+                    f"consumer {number} has waited for offset {consumer.next_offset} of"
+                    f" {consumer.place} for {now_us - waits_since_us} us"
                 )
 
-    def _is_judged(self, consumer: Consumer) -> bool:
-        owner = self._cluster.workload.owners[consumer.place]
-        return not consumer.slow and consumer.machine is not None and owner.up
-
-    def _count_harm(self) -> int:
+    def _is_harmed(self) -> bool:
         cluster = self._cluster
-        return sum(
-            count
+        harm = sum(
+            counts.get(kind, 0)
             for counts in (cluster.faults.counts, cluster.links.faults)
-            for kind, count in counts.items()
-            if kind not in HARMLESS
+            for kind in HARM
+        )
+        is_new, self._harm = harm != self._harm, harm
+        return (
+            is_new
+            or cluster.deceived
+            or bool(cluster.links.clogged)
+            or any(
+                machine.stalled or cluster.links.is_cut_off(machine.address)
+                for machine in cluster.machines
+            )
         )

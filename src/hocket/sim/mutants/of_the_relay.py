@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from hocket.core.chord.contact import Contact
-from hocket.core.fanout import climber, feeder, window
+from hocket.core.fanout import climber, feeder
 from hocket.core.fanout.children import Children
 from hocket.core.fanout.climber import Climber
 from hocket.core.fanout.consumers import Consumer
-from hocket.core.fanout.messages import Piece, Place
+from hocket.core.fanout.messages import NotAttached, Piece, Place
+from hocket.core.relay import Relay
 from hocket.node.cluster_node import ClusterNode
 from hocket.node.committed_log import CommittedLog, Done, pieces_of
 from hocket.node.partitions import Hosted
@@ -68,24 +69,31 @@ def resume_at_the_newest() -> Replacements:
     return [(Climber, "_leave_parent", forget)]
 
 
-@mutant(seeds=40)
+@mutant(seeds=20)
 def accept_a_gap() -> Replacements:
-    """What a parent sends is taken in without a look at its offsets."""
+    """A consumer that wants what has fallen out of the window goes on where the window begins."""
+    serve = Relay._serve_consumers
 
-    def accepts(_window: window.Window, pieces: Sequence[Piece]) -> bool:
-        return bool(pieces)
+    def skip(core: Relay) -> None:
+        for consumer in core.consumers.values():
+            if consumer.is_eager and not core.window.is_empty:
+                consumer.next_offset = max(consumer.next_offset, core.window.start)
+        serve(core)
 
-    return [(window.Window, "accepts", accepts)]
+    return [(Relay, "_serve_consumers", skip)]
 
 
 @mutant(seeds=40)
 def ignore_a_silent_parent() -> Replacements:
-    """A child waits for its dead parent."""
+    """A child whose parent is dead, or has forgotten it, goes on waiting for it."""
 
     def wait(core: Climber) -> None:
         core._silent = 0
 
-    return [(Climber, "_parent_died", wait)]
+    def wait_too(core: Climber, _sender: Contact, _message: NotAttached) -> None:
+        core._poll = 0
+
+    return [(Climber, "_parent_died", wait), (Climber, "_heard_not_attached", wait_too)]
 
 
 @mutant(seeds=20)
@@ -111,14 +119,22 @@ def forget_the_credit() -> Replacements:
     return [(Consumer, "credit", credit)]
 
 
-@mutant(seeds=100)
+@mutant(seeds=40)
 def no_cycle_check() -> Replacements:
-    """Nobody looks whether it is its own ancestor."""
+    """Who has lost its parent asks its children first, and nobody minds its own ancestor."""
+    leave = Climber._leave_parent
 
     def names(_contacts: Iterable[Contact], _who: Contact) -> bool:
         return False
 
-    return [(climber, "names", names), (feeder, "names", names)]
+    def look_below(core: Climber, candidates: Iterable[Contact]) -> None:
+        leave(core, (*core.children.contacts, *candidates))
+
+    return [
+        (climber, "names", names),
+        (feeder, "names", names),
+        (Climber, "_leave_parent", look_below),
+    ]
 
 
 OF_THE_RELAY = (

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from hocket.core.chord import messages, pointers, small_ring, suspicion
+from hocket.core.chord.circle import between
 from hocket.core.chord.contact import Contact
 from hocket.core.chord.events import Disarm, Effect, Heard, Send
 from hocket.core.chord.finger_care import FingerCare
@@ -161,19 +162,22 @@ def lookup_stops_short() -> Replacements:
 
 @mutant(seeds=20)
 def keep_a_dead_predecessor() -> Replacements:
-    """A predecessor is replaced only by one that is nearer; whether it lives is not asked."""
-    rectify = Pointers._rectify
+    """A predecessor is replaced only by one that is nearer, be it alive or dead."""
+    rectify, do_without = Pointers._rectify, Pointers._do_without
 
-    def keep(
-        ring: Pointers, sender: Contact, message: messages.Notify, now_us: int
-    ) -> list[Effect]:
-        before, effects = ring.predecessor, rectify(ring, sender, message, now_us)
-        if before is not None and ring.predecessor == before:
-            ring._candidate = ring._doubted = None
+    def keep(ring: Pointers, sender: Contact, notify: Notify, now_us: int) -> list[Effect]:
+        before, who = ring.predecessor, notify.who
+        if before and not between(before.position, who.position, ring.me.position):
             return []
+        return rectify(ring, sender, notify, now_us)
+
+    def keep_it_dead(ring: Pointers, contact: Contact, now_us: int) -> list[Effect]:
+        before, effects = ring.predecessor, do_without(ring, contact, now_us)
+        if before == contact:
+            ring._set_predecessor(before)
         return effects
 
-    return [(Pointers, "_rectify", keep)]
+    return [(Pointers, "_rectify", keep), (Pointers, "_do_without", keep_it_dead)]
 
 
 @mutant(seeds=10)
