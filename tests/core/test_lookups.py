@@ -49,9 +49,14 @@ class Asking:
         return [Joined()]  # any effect; it must come out with the others
 
     def answer(
-        self, who: Contact, *nearer: Contact, owners: tuple[Contact, ...] = (), name: str = ""
+        self,
+        who: Contact,
+        *nearer: Contact,
+        owners: tuple[Contact, ...] = (),
+        beyond: tuple[Contact, ...] = (),
+        name: str = "",
     ) -> list[str]:
-        message = CloserAre(self.asked[name or who.node], nearer, owners)
+        message = CloserAre(self.asked[name or who.node], nearer, owners, beyond)
         return self.do(self.lookups.heard(who, message, self.now_us))
 
     def silent(self, who: Contact) -> list[str]:
@@ -458,3 +463,28 @@ def test_who_has_heard_of_everybody_asks_one_node():
         key = chance.getrandbits(BITS)
         outcome, _asked = look_up(table, me, key, settings)
         assert len(outcome.route) <= 1
+
+
+def test_behind_the_dead_the_nearest_one_that_answered_knows_the_owners():
+    asking = Asking(A)
+    asking.start()
+    asking.answer(A, B, beyond=OWNERS)
+    asking.silent(B)
+    assert asking.ended(OWNERS, (A,))
+
+
+def test_a_nearer_one_that_answers_knows_better():
+    asking = Asking(A)
+    asking.start()
+    asking.answer(A, B, C, beyond=(OWNER,))
+    asking.answer(B, owners=OWNERS)
+    assert asking.ended(OWNERS, (A, B))
+
+
+def test_who_is_farther_than_one_that_knows_the_owners_is_not_asked():
+    asking = Asking(A, B, parallel_probes=1)
+    asking.start()
+    nearest, farther = sorted((A, B), key=lambda contact: -contact.position)
+    assert asking.answer(nearest, beyond=OWNERS) == []
+    assert asking.ended(OWNERS, (nearest,))
+    assert farther.node not in asking.asked

@@ -9,8 +9,10 @@ from hocket.core.chord.messages import Beacon, Pong
 from hocket.core.chord.pings import Pings
 from hocket.core.chord.requests import Requests
 from hocket.core.chord.routes import Routes
+from hocket.core.chord.second_look import LATELY_US
 from hocket.core.chord.settings import RingSettings
 from hocket.core.chord.suspicion import CASES_MAX, Suspicions
+from hocket.core.ring import Ring
 from tests.core.ring_stage import SECOND, Stage, tight
 from tests.core.ring_words import contact, contacts
 from tests.core.test_ring import hear, member, sent
@@ -183,11 +185,12 @@ def test_one_given_up_by_mistake_is_asked_when_others_name_it():
     while not any(isinstance(effect, events.Died) for effect in effects):
         arm = next(effect for effect in effects if isinstance(effect, events.Arm))
         effects = ring.step(events.Due(arm.timer), 9 * SECOND)
-    ring.step(events.Due(("stabilize", 0)), 9 * SECOND)
-    request = ring.requests.last
-    said = hear(ring, "30", messages.StateIs(request, suspect, contacts("40,50,60"), Beacon()))
-    assert sent(said) == [(suspect, messages.GetState(request + 1))]
-    hear(ring, "25", messages.StateIs(request + 1, None, contacts("30,40,50"), Beacon()))
+    (_to, asked), (pinged, ping) = sent(ring.step(events.Due(("stabilize", 0)), 9 * SECOND))
+    assert (pinged, type(ping)) == (suspect, messages.Ping)  # a second look at it
+    state = messages.StateIs(asked.request, suspect, contacts("40,50,60"), Beacon())
+    ((to, asked),) = sent(hear(ring, "30", state))
+    assert (to, type(asked)) == (suspect, messages.GetState)
+    hear(ring, "25", messages.StateIs(asked.request, None, contacts("30,40,50"), Beacon()))
     assert ring.successors[0] == suspect
 
 
@@ -230,3 +233,44 @@ def test_a_node_that_stood_still_blames_nobody():
     assert stage.players["n1"].died == []
     stage.is_cut = lambda _one, _other: False
     assert stage.run(20 * SECOND, stage.is_ideal)
+
+
+def given_up(ring: Ring, who: str) -> None:
+    ring.convict(contact(who), 0)
+
+
+def test_one_that_was_given_up_and_speaks_shows_the_way_to_our_place():
+    ring = member()
+    given_up(ring, "60")
+    to, asked = sent(hear(ring, "60", Pong(77, True, Beacon())))[0]
+    assert (to, type(asked)) == (contact("60"), messages.GetCloser)
+    assert asked.key == ring.me.position
+    given_up(ring, "50")
+    assert sent(hear(ring, "50", Pong(78, True, Beacon()))) == []  # the question is on its way
+    said = sent(hear(ring, "60", messages.CloserAre(asked.request, (), contacts("25,30"))))
+    assert said[0] == (contact("25"), messages.Notify(ring.me))
+    assert (said[1][0], type(said[1][1])) == (contact("25"), messages.GetState)
+
+
+def test_our_place_is_ours_over_there():
+    ring = member()
+    given_up(ring, "60")
+    _to, asked = sent(hear(ring, "60", Pong(77, True, Beacon())))[0]
+    answer = messages.CloserAre(asked.request, (), contacts("20,30"))
+    assert sent(hear(ring, "60", answer)) == []
+
+
+def test_those_given_up_are_pinged_in_turn_and_not_for_ever():
+    ring = member()
+    given_up(ring, "60")
+    given_up(ring, "50")
+    hear(ring, "40", messages.Leaving(contact("40"), None, ()))  # that one will not be back
+    stabilize = events.Due(("stabilize", 0))
+
+    def pinged(now_us: int) -> list[str]:
+        out = sent(ring.step(stabilize, now_us))
+        return [to.node for to, message in out if isinstance(message, messages.Ping)]
+
+    first, second = pinged(1), pinged(2)
+    assert sorted(first + second) == sorted([contact("50").node, contact("60").node])
+    assert pinged(LATELY_US) == []

@@ -188,6 +188,18 @@ def test_a_snapshot_holds_members_and_says_who_else_there_is():
     assert len(seen.members[0].successors) == 2
 
 
+def test_a_snapshot_reads_again_only_who_has_changed():
+    cores = rings(ideal(RING, 2).values())
+    before = snapshot(cores)
+    cores[0].predecessor = None
+    cores[1].asking = True
+    cores[2].successors = [at(40)]
+    seen = snapshot(cores, before)
+    same = [now is then for now, then in zip(seen.members, before.members, strict=True)]
+    assert same == [False, False, False, True, True, True]
+    assert repr(seen) == repr(snapshot(cores))
+
+
 def model_principals(seen: RingView) -> list[int]:
     """By the definition alone."""
     return [

@@ -32,6 +32,7 @@ from hocket.core.chord.pings import PING
 from hocket.core.chord.pointers import QUERY, STABILIZE, Pointers
 from hocket.core.chord.registry_care import RegistryCare
 from hocket.core.chord.root import Root
+from hocket.core.chord.second_look import SecondLook
 from hocket.core.chord.settings import RingSettings
 from hocket.core.chord.standing import Standing
 
@@ -74,6 +75,7 @@ class Ring(Pointers):
         self.joining: Joining | None = None
         self._departure: Departure | None = None
         self._errands = Errands(self)
+        self.second_look = SecondLook(self)
         self._finger_care = FingerCare(self)
         self._other_rings = OtherRings(self)
         self._registry_care = RegistryCare(self)
@@ -184,7 +186,7 @@ class Ring(Pointers):
         again = Arm(STABILIZE, period_us, period_us // 10)
         if self.lives_by_registry:
             return [again, *self._registry_care.look_after_small(now_us)]
-        return [again, *self.stabilize_from_successor(now_us)]
+        return [again, *self.stabilize_from_successor(now_us), *self.second_look.due(now_us)]
 
     def _finger_due(self, _number: int, now_us: int) -> list[Effect]:
         if not self.is_on_the_ring:
@@ -286,8 +288,16 @@ class Ring(Pointers):
             owners = tuple(successors)
             if self.convicted:
                 owners = tuple(each for each in owners if each not in self.convicted) or owners
-        preceding = () if owners else self.routes.preceding(key, count)
-        return messages.CloserAre(request, preceding, owners)
+        if owners:
+            return messages.CloserAre(request, (), owners)
+        # Those before the key may all be dead without our knowing it.
+        away = (key - mine) % SIZE
+        beyond = tuple(
+            each
+            for each in successors
+            if (each.position - mine) % SIZE >= away and each not in self.convicted
+        )
+        return messages.CloserAre(request, self.routes.preceding(key, count), (), beyond)
 
     # --- hearing -------------------------------------------------------------
 
@@ -314,6 +324,8 @@ class Ring(Pointers):
         kind = type(message)
         if kind in _OF_MEMBERS:
             self.routes.heard(sender)
+        if sender in self.convicted:  # and yet it speaks
+            effects += self.second_look.by_way_of((sender,), now_us)
         self.spoke(sender)
         answer = self._messages[kind](self, sender, message, now_us)
         return effects + answer if effects else answer

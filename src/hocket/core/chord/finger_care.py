@@ -4,10 +4,8 @@ A finger is looked up, those who could be it are pinged, and the first to answer
 asked at the same moment, so it is the nearest (proximity neighbour selection, Dabek et al. 2004).
 Nobody becomes a finger without having answered.
 
-A node that was given up by mistake, or stands on a ring beside the ring, can still be known to
-others. So our own position is looked up by way of others, too. If they name another owner, that one
-is told of us. A notification is always safe: at most it sets a predecessor, and stabilization does
-the rest.
+Others may have given us up by mistake, and never told us. So our own position is looked up, too, by
+way of some whom we know (see `second_look`).
 """
 
 from __future__ import annotations
@@ -47,7 +45,9 @@ class FingerCare:
         exponent = ring.fingers.next_exponent(ring.successors)
         effects: list[Effect] = []
         if exponent is None or exponent >= self._last:
-            effects += self._look_for_ourselves(now_us)
+            guides = ring.routes.passive(self._after, GUIDES)
+            self._after = guides[-1].position if guides else ring.me.position
+            effects += ring.second_look.by_way_of(guides, now_us)
         self._last = -1 if exponent is None else exponent
         if exponent is None:
             return effects
@@ -85,17 +85,3 @@ class FingerCare:
         elif not choice.out and not choice.is_made:
             self._ring.fingers.drop(choice.exponent)
         return []
-
-    def _look_for_ourselves(self, now_us: int) -> list[Effect]:
-        ring = self._ring
-        guides = ring.routes.passive(self._after, GUIDES)
-        if not guides:
-            return []
-        self._after = guides[-1].position
-        return ring.lookups.start(ring.me.position, self._found_at_our_place, now_us, via=guides)
-
-    def _found_at_our_place(self, outcome: Outcome) -> list[Effect]:
-        ring = self._ring
-        if not outcome.owners or outcome.owners[0].node == ring.me.node:
-            return []
-        return ring.meet(outcome.owners[0], ring.now_us)

@@ -7,7 +7,8 @@ Rule 2: whoever is asked lies strictly nearer to the key than the one that named
 Rule 3: the nearest is asked first; if somebody waits for the answer (`is_urgent`), a few are asked
         at once. One that is dead or slow is passed over, and asked once more when nobody else is
         left; whether it is dead is not decided here.
-Rule 4: the first answer with owners ends the lookup.
+Rule 4: the first answer with owners ends the lookup. If all who lie nearer are silent, the nearest
+        one that has answered had the owners in its own list of successors, behind the dead.
 
 This is find_successor of the Chord paper (Stoica et al. 2003, figure 5), with parallel probes as in
 DHash++ (Dabek et al. 2004). Nearness counts backwards from the key: the key's predecessor is the
@@ -72,6 +73,7 @@ class _Lookup:
     probes: dict[int, _Probe] = field(default_factory=dict)  # by request; late ones too
     out: int = 0  # probes that are not late
     nearest: int = SIZE  # that has answered
+    fallback: _Fallback | None = None
 
     def add(self, contact: Contact, parent: _Step | None) -> None:
         name = contact.node or contact.address
@@ -84,6 +86,14 @@ class _Lookup:
         remaining = (self.key - contact.position - 1) % SIZE if contact.incarnation else SIZE
         step = self.named[name] = _Step(contact, remaining, parent)
         insort(self.steps, step, key=_remaining)
+
+
+@dataclass(slots=True)
+class _Fallback:
+    """Who owns the key, should everybody be dead who is nearer than this step."""
+
+    step: _Step
+    owners: tuple[Contact, ...]
 
 
 @dataclass(slots=True)
@@ -160,7 +170,7 @@ class Lookups:
             for contact in message.owners:
                 self._routes.told(contact)
             return effects + self._end(lookup, message.owners, _chain(step))
-        self._take_in(lookup, step, message.preceding)
+        self._take_in(lookup, step, message)
         return effects + self._go_on(lookup, now_us)
 
     def due(self, timer: Timer, now_us: int) -> list[Effect]:
@@ -203,10 +213,12 @@ class Lookups:
                     effects.append(Arm((PROBE, request), timeout_us))
         return effects
 
-    def _take_in(self, lookup: _Lookup, step: _Step, named: tuple[Contact, ...]) -> None:
+    def _take_in(self, lookup: _Lookup, step: _Step, message: CloserAre) -> None:
         remaining = (lookup.key - step.contact.position - 1) % SIZE
+        if message.beyond and remaining < lookup.nearest:
+            lookup.fallback = _Fallback(step, message.beyond)
         lookup.nearest = min(lookup.nearest, remaining)
-        for contact in named[:NAMED_MAX]:
+        for contact in message.preceding[:NAMED_MAX]:
             is_nearer = (lookup.key - contact.position - 1) % SIZE < remaining
             if is_nearer and contact.incarnation and contact.node != self.me.node:
                 self._routes.told(contact)
@@ -216,12 +228,22 @@ class Lookups:
         effects: list[Effect] = []
         while lookup.out < lookup.width:
             step = self._best(lookup)
-            if step is None:
+            if step is None or self._is_vain(lookup, step):
                 break
             effects += self._ask(lookup, step, now_us)
-        if not lookup.out:
-            effects += self._end(lookup, (), ())
-        return effects
+        if lookup.out:
+            return effects
+        fallback = lookup.fallback
+        if fallback is None:
+            return effects + self._end(lookup, (), ())
+        return effects + self._end(lookup, fallback.owners, _chain(fallback.step))
+
+    def _is_vain(self, lookup: _Lookup, step: _Step) -> bool:
+        """To ask it is of no use: it is farther than one who knows the owners, or was silent."""
+        fallback = lookup.fallback
+        if fallback is None or lookup.out:
+            return False
+        return step.asked > 0 or step.remaining >= fallback.step.remaining
 
     def _best(self, lookup: _Lookup) -> _Step | None:
         """The next to be asked. Who is farther than one that has answered is a reserve."""

@@ -113,6 +113,7 @@ class CloserAre:
     request: int
     preceding: tuple[Contact, ...]  # strictly between the asked node and the key, nearest first
     owners: tuple[Contact, ...]
+    beyond: tuple[Contact, ...] = ()  # the owners, should all those preceding be dead
 
 
 @dataclass(slots=True)

@@ -3,7 +3,8 @@
 We ping some whom we know, those given up lately too: when a network is cut, the other side is just
 those. Whoever has a newer beacon than ours shows the way to look our own position up over there. If
 we are its owner there, then it is our own ring, and only the beacon was late. If another node is,
-we drop all we have and join again; ring state is soft, so two rings need not be merged.
+we tell it of us (see `second_look`). Often that is enough, and a newer beacon comes by way of it.
+If none comes, we drop all we have and join again: ring state is soft.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 BEGIN_AGAIN = ("begin again", 0)  # the timer
 PROBES = 3  # at a time, beside the root and a seed
+PATIENCE = 2  # periods of stabilization, in which a beacon may come from those we have met
 
 
 class OtherRings:
@@ -68,7 +70,9 @@ class OtherRings:
         if self._is_going:
             return []
         self._is_going = True
-        return [Arm(BEGIN_AGAIN, 0, ring.settings.rejoin_jitter_us)]
+        settings = ring.settings
+        patience = Arm(BEGIN_AGAIN, PATIENCE * settings.stabilize_us, settings.rejoin_jitter_us)
+        return [patience, *ring.meet(outcome.owners[0], ring.now_us)]
 
     def due(self, now_us: int) -> list[Effect]:
         """Those who were cut off come back one by one; a beacon may have come by our ring since."""

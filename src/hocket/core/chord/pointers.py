@@ -61,6 +61,7 @@ class Pointers:
         self.successors: list[Contact] = []
         self.predecessor: Contact | None = None
         self.asking = False
+        self.comes_round = False  # our successor's list reaches us: the ring is hardly larger
         self.seeds: tuple[Contact, ...] = ()  # who let us in, or might have
         self.now_us = 0  # of the event that is being dealt with
         self.requests = Requests()
@@ -208,6 +209,7 @@ class Pointers:
                 self._set_successors(self._behind_us((sender, *message.successors)))
             return effects + self._notify_successor(now_us)
         self._set_successors(self._behind_us((sender, *message.successors)))
+        self.comes_round = self.me in message.successors
         nearer = message.predecessor
         # One whom we gave up is asked, too: it may have been a mistake.
         if nearer is not None and not self.is_over(nearer):

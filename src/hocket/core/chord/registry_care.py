@@ -102,8 +102,7 @@ class RegistryCare:
     def news(self) -> list[Effect]:
         """The registry has changed. Thousands need not ask; those whom it may concern do."""
         ring = self._ring
-        may_be_small = ring.lives_by_registry or ring.predecessor in ring.successors
-        return self.fetch() if may_be_small else []
+        return self.fetch() if ring.lives_by_registry or ring.comes_round else []
 
     def fetch(self) -> list[Effect]:
         ring = self._ring

@@ -17,7 +17,7 @@ from hocket.node.partitions import Hosted
 from hocket.sim.mutants.mutant import Replacements, mutant
 
 
-@mutant(seeds=40)
+@mutant(seeds=60)
 def serve_past_the_committed_end() -> Replacements:
     """What is appended is handed on, be it committed or not."""
 
@@ -55,7 +55,7 @@ def more_children_than_allowed() -> Replacements:
     return [(Children, "room", property(room))]
 
 
-@mutant(seeds=20)
+@mutant(seeds=60)
 def resume_at_the_newest() -> Replacements:
     """Who has lost its parent goes on at the newest record, not where it was."""
     leave = Climber._leave_parent
@@ -119,7 +119,7 @@ def forget_the_credit() -> Replacements:
     return [(Consumer, "credit", credit)]
 
 
-@mutant(seeds=40)
+@mutant(seeds=100)
 def no_cycle_check() -> Replacements:
     """Who has lost its parent asks its children first, and nobody minds its own ancestor."""
     leave = Climber._leave_parent

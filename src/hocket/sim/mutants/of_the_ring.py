@@ -82,7 +82,7 @@ def forget_to_recheck() -> Replacements:
     return [(Pointers, "_lies_before_successor", lies), (Pointers, "_answered", stabilize)]
 
 
-@mutant(seeds=5)
+@mutant(seeds=20)
 def skip_the_notify() -> Replacements:
     """Nobody tells its successor that it is there."""
     notify = Pointers._notify_successor
@@ -97,7 +97,7 @@ def _is_notify(effect: Effect) -> bool:
     return isinstance(effect, Send) and isinstance(effect.message, Notify)
 
 
-@mutant(seeds=20)
+@mutant(seeds=30)
 def go_on_with_the_last_when_the_head_dies() -> Replacements:
     """When the first successor is dead, not the next one takes its place but the last."""
     drop = Pointers._drop_dead_heads
@@ -135,7 +135,7 @@ def convict_at_the_first_silence() -> Replacements:
     return [(suspicion.Suspicions, "open", convict)]
 
 
-@mutant(seeds=60)
+@mutant(seeds=200)
 def never_look_for_another_ring() -> Replacements:
     """A ring that was cut off looks neither for the one with the root nor for itself elsewhere."""
 
@@ -180,7 +180,7 @@ def keep_a_dead_predecessor() -> Replacements:
     return [(Pointers, "_rectify", keep), (Pointers, "_do_without", keep_it_dead)]
 
 
-@mutant(seeds=10)
+@mutant(seeds=30)
 def leave_one_out_of_a_small_ring() -> Replacements:
     """A list that is made of the registry is too short by one."""
     neighbours = small_ring.neighbours

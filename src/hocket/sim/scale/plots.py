@@ -171,8 +171,8 @@ def crowd(pyplot: Any, part: Part) -> Any:
 
 def cut(pyplot: Any, part: Part) -> Any:
     sizes = list(part.series)
-    figure, axes = _axes(pyplot, max(len(sizes), 2))
-    for each, size in zip(axes, sizes, strict=False):
+    figure, axes = _axes(pyplot, len(sizes))
+    for each, size in zip([axes] if len(sizes) == 1 else axes, sizes, strict=True):
         _mending(each, part.series[size])
         each.set_title(f"{int(size):,} nodes, since the cut was healed")
     return figure

@@ -1,0 +1,63 @@
+"""A second look at those we gave up, and at our own place on the ring.
+
+Silence is no proof: a cut makes the living look dead to each other, and when it is healed two rings
+may stand where one was, which know each other by some old fingers and so share even the beacon. So
+one of those given up lately is pinged at every stabilization. Whoever answers, or speaks to us by
+itself, shows that we were wrong about it, and perhaps about more.
+
+Then we look our own position up by way of it. If another node is taken for the owner over there, we
+tell it of us, and take it for our successor if it lies before the one we have. Neither can do harm:
+a notification sets a predecessor at most, and the other is Zave's StabilizeFromPredecessor, for
+which it is of no importance how we have heard of the nearer node. Stabilization does the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hocket.core.chord.contact import Contact
+from hocket.core.chord.events import Effect
+from hocket.core.chord.lookups import Outcome
+from hocket.core.chord.messages import Pong
+from hocket.core.chord.settings import SECOND
+
+if TYPE_CHECKING:
+    from hocket.core.ring import Ring
+
+LATELY_US = 600 * SECOND  # afterwards only the beacon rule can find it (see `other_rings`)
+
+
+class SecondLook:
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self._turn = 0  # among those given up
+        self._is_looking = False
+
+    def due(self, now_us: int) -> list[Effect]:
+        ring = self._ring
+        lately = [
+            contact
+            for contact, since_us in ring.convicted.items()
+            if now_us - since_us < LATELY_US and not ring.is_over(contact)
+        ]
+        if not lately:
+            return []
+        self._turn += 1
+        return ring.pings.send(lately[self._turn % len(lately)], self._pinged, now_us)
+
+    def _pinged(self, _sender: Contact | None, _pong: Pong | None, _now_us: int) -> list[Effect]:
+        return []  # if it has said a word, the ring has heard it
+
+    def by_way_of(self, guides: tuple[Contact, ...], now_us: int) -> list[Effect]:
+        ring = self._ring
+        if self._is_looking or not guides or ring.lives_by_registry:
+            return []
+        self._is_looking = True
+        return ring.lookups.start(ring.me.position, self._found, now_us, via=guides)
+
+    def _found(self, outcome: Outcome) -> list[Effect]:
+        self._is_looking = False
+        ring = self._ring
+        if not outcome.owners or outcome.owners[0].node == ring.me.node:
+            return []
+        return ring.meet(outcome.owners[0], ring.now_us)
