@@ -37,7 +37,7 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "go_on_with_the_last_when_the_head_dies": ((PRINCIPALS, LOST, LOOKUPS), (0, 10, 4, 6)),
     "trust_an_older_incarnation": ((IDEAL, LIVE), (8, 2, 11, 4)),
     "convict_at_the_first_silence": (("the_living_are_not_given_up",), (0, 9, 6, 4)),
-    "never_look_for_another_ring": ((IDEAL,), (71, 20)),
+    "never_look_for_another_ring": ((IDEAL,), (11, 27, 59)),
     "lookup_stops_short": ((LOOKUPS,), (8, 11, 2, 0)),
     "keep_a_dead_predecessor": ((IDEAL,), (8, 11, 0, 3)),
     "leave_one_out_of_a_small_ring": (("small_rings_follow_the_registry",), (8, 11, 13, 14)),

@@ -36,6 +36,7 @@ class Faults:
         self._cluster = cluster
         self._chance = cluster.scheduler.random("faults")
         self._is_single = cluster.options.temper == "single"
+        self._is_split = cluster.options.temper == "split"
         self._next: Timer | None = None
         self._undo: list[Timer] = []  # cuts, clogs and the like that will end
         strikes: dict[str, Callable[[Random], bool]] = {
@@ -275,6 +276,10 @@ class Faults:
             return False
         chance.shuffle(machines)
         size = chance.randint(1, len(machines) - 1)
+        if self._is_split:
+            if self._cluster.links.is_cut:
+                return False
+            size = len(machines) // 2
         return self._cut_between(chance, machines[:size], machines[size:])
 
     def _cut_one_way(self, chance: Random) -> bool:
@@ -308,7 +313,8 @@ class Faults:
             [machine.address for machine in others],
             one_way=one_way,
         )
-        self._later(chance.randint(*CUT_US), self._heal)
+        if not self._is_split:  # that one lasts as long as there are faults
+            self._later(chance.randint(*CUT_US), self._heal)
         return True
 
     def _heal(self) -> None:

@@ -167,6 +167,10 @@ class SimLinks:
         """No cut any more, of any kind."""
         self._blocked.clear()
 
+    @property
+    def is_cut(self) -> bool:
+        return bool(self._blocked)
+
     def is_cut_off(self, address: str) -> bool:
         """Something is between this machine and another."""
         return any(address in pair for pair in self._blocked)

@@ -6,8 +6,9 @@ its own rates. Limits are tiny, so that a run of a minute crosses every border.
 
 Runs have a temper. A *still* one has no faults at all: what breaks there is plainly broken. In a
 *single* one a relay crashes now and then, and nothing else happens: there the time that repair
-takes can be measured. In a *calm* one nothing happens that could make a living node look dead for
-long, so failure detection is as good as perfect, and the ring's invariants are demanded all the
+takes can be measured. In a *split* one the network is cut in halves, for so long that each of them
+becomes a ring of its own. In a *calm* one nothing happens that could make a living node look dead
+for long, so failure detection is as good as perfect, and the ring's invariants are demanded all the
 way: they rest on that. In a *wild* one there are cuts, clogs and long stalls; once somebody has
 been deceived, the ring only has to become whole again after the faults stop.
 """
@@ -30,7 +31,7 @@ CALM = (
     "crash", "flap", "amnesia", "stall", "slow_disk", "clocks",
 )  # fmt: skip
 WILD = (*CALM, "cut", "cut_one_way", "cut_partly", "clog", "long_stall")
-SINGLE_EVERY, SINGLE_AT = 16, 5  # seeds that are so, whatever else is drawn
+EVERY, SINGLE_AT, SPLIT_AT = 16, 5, 11  # seeds that are so, whatever else is drawn
 ALWAYS = ("crash", "join")  # in every run with faults: without churn the ring has nothing to do
 
 
@@ -149,7 +150,9 @@ class _Draw:
 def options_of(seed: int) -> Options:
     """The same for the same seed, on any machine."""
     options = _drawn(seed)
-    return _single(options) if seed % SINGLE_EVERY == SINGLE_AT else options
+    if seed % EVERY == SINGLE_AT:
+        return _single(options)
+    return _split(options) if seed % EVERY == SPLIT_AT else options
 
 
 def _single(options: Options) -> Options:
@@ -159,6 +162,15 @@ def _single(options: Options) -> Options:
         safety_us=50 * SECOND, nodes=10, nodes_max=10, loss=0.0, duplication=0.0, reordering=0.0,
         tails=0.0, skew_us_max=0, drift_ppm_max=0, topics=1, partitions=1, producers=1,
         batches=150, consumers=12, slow_consumers=0.0, credit_bytes=20_000, children_max=2,
+    )  # fmt: skip
+
+
+def _split(options: Options) -> Options:
+    """Two rings at the end, and nothing else that would shake them together."""
+    return replace(
+        options, temper="split", faults=("cut",), guarded=True, fault_every_us=3 * SECOND,
+        safety_us=25 * SECOND, nodes=16, nodes_max=16, successors=4, loss=0.0, duplication=0.0,
+        reordering=0.0, tails=0.0, skew_us_max=0, drift_ppm_max=0,
     )  # fmt: skip
 
 

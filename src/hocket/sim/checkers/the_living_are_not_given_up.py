@@ -17,7 +17,7 @@ class TheLivingAreNotGivenUp(RingChecker):
 
     def after_event(self) -> None:
         cluster = self._watch.cluster
-        if cluster.options.temper == "wild" or cluster.options.loss:
+        if cluster.options.temper in ("wild", "split") or cluster.options.loss:
             return
         self.seen += 1
         if cluster.deceived:

@@ -9,10 +9,10 @@ from hocket.core.chord import messages, pointers, small_ring, suspicion
 from hocket.core.chord.circle import between
 from hocket.core.chord.contact import Contact
 from hocket.core.chord.events import Disarm, Effect, Heard, Send
-from hocket.core.chord.finger_care import FingerCare
 from hocket.core.chord.messages import CloserAre, Notify
 from hocket.core.chord.other_rings import OtherRings
 from hocket.core.chord.pointers import QUERY, Pointers
+from hocket.core.chord.second_look import SecondLook
 from hocket.core.ring import Ring
 from hocket.sim.mutants.mutant import Replacements, mutant
 
@@ -135,14 +135,17 @@ def convict_at_the_first_silence() -> Replacements:
     return [(suspicion.Suspicions, "open", convict)]
 
 
-@mutant(seeds=200)
+@mutant(seeds=40)
 def never_look_for_another_ring() -> Replacements:
     """A ring that was cut off looks neither for the one with the root nor for itself elsewhere."""
 
-    def look(_part: OtherRings | FingerCare, _now_us: int) -> list[Effect]:
+    def look(_other_rings: OtherRings, _now_us: int) -> list[Effect]:
         return []
 
-    return [(OtherRings, "look", look), (FingerCare, "_look_for_ourselves", look)]
+    def by_way_of(_look: SecondLook, _guides: tuple[Contact, ...], _now_us: int) -> list[Effect]:
+        return []
+
+    return [(OtherRings, "look", look), (SecondLook, "by_way_of", by_way_of)]
 
 
 @mutant(seeds=5)
