@@ -103,9 +103,10 @@ def test_what_is_not_there_is_not_read(world):
     assert watching.read(world, place, end, end + 5) == ()
     assert watching.read(world, place, 0, 0) == ()
     assert watching.read(world, Place("nobody's", 0), 0, 1) == ()
+    assert watching.log.end(place) == end
     watching.log.remove(place)
     assert watching.read(world, place, 0, 1) == ()
-    assert place not in watching.log.places()
+    assert watching.log.end(place) == 0
 
 
 def enrolled(world: World, who: Contact):

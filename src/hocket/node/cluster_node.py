@@ -93,6 +93,10 @@ class ClusterNode:
             self.ring.heard(sender, to_incarnation, message)
         self.node.end_turn()
 
+    def committed_end(self, place: Place) -> int:
+        """Of a partition held here, what consumers may get; 0 if it is not held."""
+        return self._committed.end(place)
+
     def tick(self) -> None:
         self.node.tick()
 

@@ -28,8 +28,9 @@ class CommittedLog:
     def remove(self, place: Place) -> None:
         self._hosted.pop(place, None)
 
-    def places(self) -> list[Place]:
-        return list(self._hosted)
+    def end(self, place: Place) -> int:
+        hosted = self._hosted.get(place)
+        return 0 if hosted is None else hosted.core.high_watermark
 
     def read(self, place: Place, offset: int, end: int, bytes_max: int, done: Done) -> None:
         """`done` with the batches, the one that holds `offset` first; with none if it cannot be

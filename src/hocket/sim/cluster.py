@@ -142,9 +142,7 @@ class Cluster:
         machine = self.workload.owners[place]
         end = self._ends.get(place, 0)
         if machine.node is not None:
-            for hosted in machine.node.node._parts.partitions:  # the log's word, not the relay's
-                if (hosted.core.topic, hosted.core.number) == place:
-                    end = max(end, hosted.core.high_watermark)
+            end = max(end, machine.node.committed_end(place))  # the log's word, not the relay's
         return end
 
     # --- what happens ------------------------------------------------------------------------

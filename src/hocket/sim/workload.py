@@ -268,10 +268,12 @@ class Consumer:
             return  # it was on its way when the consumer went
         taken = 0
         self.deliveries += 1
-        for piece in pieces:
+        wanted = self.next_offset
+        for number, piece in enumerate(pieces):
             taken += len(piece.data)
             batch = batches.parse(memoryview(piece.data), 0)
-            skipped = max(0, self.next_offset - batch.base_offset)
+            # The first may begin before what is wanted. What else repeats itself is written down.
+            skipped = max(0, wanted - batch.base_offset) if number == 0 else 0
             for offset, value in enumerate(batch.values(skipped), batch.base_offset + skipped):
                 self.diary.append((offset, bytes(value)))
                 self.next_offset = offset + 1
