@@ -187,6 +187,7 @@ def fanout(pyplot: Any, part: Part) -> Any:
         below = [100 * (place + 1) / len(times) for place in range(len(times))]
         repairs.plot(times, below, label=f"{int(size):,} nodes")
     depths.set_xlabel("steps from the owner")
+    depths.xaxis.get_major_locator().set_params(integer=True)
     depths.set_ylabel("share of nodes")
     depths.set_title("depth of the tree, k = 16")
     depths.legend()
