@@ -40,6 +40,11 @@ def test_what_counts_is_how_full_it_is():
     assert home(node(FIRST, 12, 2), node(SECOND)) == SECOND
 
 
+def test_a_node_without_capacity_is_nobodys_home_if_there_is_another():
+    assert home(node(FIRST, 0, 0), node(SECOND, 9), mean=float("inf")) == SECOND
+    assert home(node(FIRST, 0, 0), node(SECOND, 0, 0)) == FIRST
+
+
 def fullest(nodes: int, consumers: int, *, choice: bool) -> float:
     """Of nodes at the best of their candidates, against the mean."""
     taken: list[int] = []

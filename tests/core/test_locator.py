@@ -58,6 +58,15 @@ def test_what_is_not_said_again_is_forgotten():
     assert store.where(PLACE, KEPT_US + 50) == node("b")
 
 
+def test_a_clock_that_was_set_back_keeps_nothing_for_ever():
+    store = LocatorStore()
+    store.publish(PLACE, node("a"), 1, 100 * KEPT_US)
+    assert store.where(PLACE, 100 * KEPT_US - 1) == node("a"), "a little is no matter"
+    assert store.where(PLACE, KEPT_US) is None
+    store.publish(PLACE, node("b"), 1, KEPT_US)
+    assert store.where(PLACE, KEPT_US) == node("b")
+
+
 def test_there_are_not_too_many(monkeypatch):
     monkeypatch.setattr(locator_module, "HINTS_MAX", 2)
     store = LocatorStore()

@@ -263,6 +263,103 @@ def test_the_owner_of_a_lane_is_silent():
     assert script.carry_out("hear o2 not-relaying") == ["find the route"]
 
 
+def test_the_ring_goes_on_naming_one_that_does_not_lead():
+    script, _ = play(*ATTACHED, "hear o behind 5")
+    assert script.carry_out("hear o not-relaying") == ["find the route"]
+    assert script.carry_out("route o") == [], "it has just said no: not before the next tick"
+    assert "to o: fetch old from 0, 1000 bytes" in script.carry_out("tick")
+
+
+def test_retention_passes_those_who_were_not_reading():
+    script, _ = play("own 0 9", "consume 1 9 credit=0", "hear b attach 1 offset=9")
+    script.carry_out("hear b fetch 2 9 credit=0")
+    assert script.carry_out("advanced 50 60") == []
+    assert script.carry_out("hear b fetch 3 9") == ["to b: 3 behind 50"]
+    assert script.carry_out("credit 1 100") == [
+        "lost 1 before 50",
+        "read 50..60, at most 1048576 bytes",
+    ]
+    assert script.carry_out("read 50..60")[0] == "deliver 1 50..60, end 60"
+
+
+def test_the_owner_begins_again_where_its_log_does():
+    script, _ = play(*ATTACHED, "hear o fetched 0..4 end=4", "own 7 9")
+    assert script.relay.window.end == 7
+
+
+def test_a_loss_that_was_accepted_is_passed_over():
+    script, _ = play("own 0 9", "consume 1 9", "hear b attach 1 offset=9", "hear b fetch 2 9")
+    assert script.carry_out("advanced 0 30") == ["read 9..30, at most 1048576 bytes"]
+    assert script.carry_out("read 20..30") == [
+        "to b: 2 behind 20",
+        "read 9..30, at most 1000 bytes",
+    ]
+    assert script.carry_out("read 20..30") == ["lost 1 before 20", "deliver 1 20..30, end 30"]
+
+
+def test_a_guest_is_told_of_a_loss_that_was_accepted():
+    script, _ = play("own 0 30", "hear b fetch 1 9 old=1")
+    assert script.carry_out("read 20..30") == ["to b: 1 behind 20"]
+
+
+def test_a_guest_that_wants_something_older_now_has_lost_nothing():
+    script, _ = play("own 0 30", "hear b fetch 1 20 old=1", "hear b fetch 2 9 old=1")
+    assert script.carry_out("read 20..30") == ["read 9..30, at most 100 bytes"]
+    assert script.carry_out("read 9..12")[0].startswith("to b: 2 fetched 9..12")
+
+
+@pytest.mark.parametrize("reader", ["consume 1 9", "hear b fetch 1 9 old=1"])
+def test_a_log_that_gives_something_else_is_not_asked_again_at_once(reader):
+    script, _ = play("own 0 9", reader, "advanced 0 30")
+    answer = script.carry_out("read 8..10 20..30")
+    assert answer in ([], ["to b: 1 fetched nothing, end 30, below me, room 16"])
+
+
+def test_what_was_read_for_a_window_that_has_moved_is_left():
+    script, _ = play("own 0 9", "consume 1 9", "advanced 0 30", "stop 1", "consume 2 20")
+    assert script.relay.window.end == 20
+    assert script.carry_out("read 9..12") == ["read 20..30, at most 1048576 bytes"]
+
+
+def test_no_answer_is_larger_than_we_would_ask_for():
+    much = f"credit={1 << 60}"
+    _, answer = play("relay fetch_bytes=25", "own 0 30", f"hear b fetch 1 0 {much} old=1")
+    assert answer == ["read 0..30, at most 25 bytes"]
+    script, _ = play("relay fetch_bytes=25", "own 0 0", "hear b attach 1", "consume 1 0")
+    script.carry_out("advanced 0 4")
+    script.carry_out("read 0..1 1..2 2..3 3..4")
+    answer = script.carry_out(f"hear b fetch 2 0 {much}")
+    assert answer == ["to b: 2 fetched 0..1 1..2, end 4, below me, room 15"]
+
+
+def test_what_an_older_life_said_comes_too_late():
+    script, _ = play("own 0 9", "hear b attach 900 offset=9", "hear b2 attach 5 offset=9")
+    assert script.carry_out("hear b fetch 901 9") == []
+    assert script.carry_out("hear b attach 902 offset=9") == []
+    assert script.carry_out("hear b detach") == []
+    assert script.carry_out("hear b2 fetch 6 9 wait=0") == [
+        "to b2: 6 fetched nothing, end 9, below me, room 15"
+    ]
+    script, _ = play("own 0 9", "hear b2 fetch 5 9 old=1", "hear b fetch 900 9 old=1")
+    assert script.carry_out("tick") == ["to b2: 5 fetched nothing, end 9, below me, room 16"]
+
+
+@pytest.mark.parametrize("reader", [("own 0 0",), ATTACHED[1:]])
+def test_credit_does_not_make_us_look_at_all_consumers(reader, monkeypatch):
+    script, _ = play("consume 1 0", *reader)
+    for number in range(2, 12):
+        script.carry_out(f"consume {number} 0")
+    script.carry_out("advanced 0 4")
+    came = "read 0..4" if script.relay.is_owner else "hear o fetched 0..4 end=4"
+    assert sum(line.startswith("deliver") for line in script.carry_out(came)) == 11
+    looks = []
+    wanted = Relay._wanted
+    monkeypatch.setattr(Relay, "_wanted", lambda relay: looks.append(1) or wanted(relay))
+    for number in range(1, 12):
+        assert script.carry_out(f"credit {number} 10") == []
+    assert not looks
+
+
 def test_a_lane_for_a_consumer_that_stopped():
     script, _ = play(*ATTACHED, "hear o behind 5", "stop 1")
     assert script.carry_out("hear o fetched 0..3 end=5") == []

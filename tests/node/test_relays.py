@@ -281,6 +281,31 @@ def test_a_consumer_stops_while_it_is_served():
     reader.relays.credit(reader.number, 50)
 
 
+@pytest.mark.parametrize("name", ["node-0", "node-3"])
+def test_a_gap_in_the_log_is_told_and_does_not_hold_up_the_node(name):
+    world = World()
+    reads = []
+    read = world.log.read
+
+    def count(*arguments):
+        reads.append(arguments)
+        assert len(reads) < 100, "the same again and again"
+        read(*arguments)
+
+    world.log.read = count
+    world.own("node-0")
+    old = Reader(world, name)
+    for _ in range(3):
+        world.publish()
+    world.run(3)
+    world.log.pieces.append(Piece(20, 22, bytes(100)))  # 6 to 20: a loss that was accepted
+    world.relays["node-0"].advanced(PLACE, 0, 22)
+    new = Reader(world, name, offset=8)
+    world.run(5)
+    assert (old.got, old.lost_to) == ([0, 2, 4, 20], [20])
+    assert (new.got, new.lost_to) == ([20], [20])
+
+
 def test_what_retention_has_taken_is_told():
     world = World()
     for _ in range(10):

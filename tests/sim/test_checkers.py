@@ -13,6 +13,7 @@ import pytest
 
 from hocket.core.chord.contact import Contact
 from hocket.core.fanout.messages import Place
+from hocket.core.fanout.settings import RelaySettings
 from hocket.sim import checkers
 from hocket.sim.checkers import CHECKERS, OF_THE_RING, Violation, all_checkers
 from hocket.sim.checkers.checker import Checker
@@ -64,7 +65,9 @@ class Cluster:
         self.now_us = 0
         self.deceived = False
         self.is_safety_phase = True
-        self.options = SimpleNamespace(guarded=True, record_bytes_max=10, loss=0, temper="calm")
+        self.options = SimpleNamespace(
+            guarded=True, record_bytes_max=10, loss=0, temper="calm", relay=RelaySettings
+        )
         self.fails: list[tuple[int, Contact]] = []
         self.relay_crashes: list[tuple[int, Contact]] = []
         self.lookups: list[Lookup] = []
@@ -106,11 +109,14 @@ class Cluster:
             parent=None if parent is None else named(parent),
             is_owner=parent is None,
             children=Children(children),
+            consumers={},
             settings=SimpleNamespace(children_max=2),
         )
         relays = SimpleNamespace(cores={PLACE: relay})
         node_ = SimpleNamespace(relays=relays)
-        self.machines.append(SimpleNamespace(node=node_, stalled=False, address=f"{node}:1"))
+        self.machines.append(
+            SimpleNamespace(name=node, node=node_, stalled=False, address=f"{node}:1")
+        )
 
 
 def named(node: str) -> Contact:
@@ -463,6 +469,45 @@ class TestChildrenAreBoundedAndTreesHaveNoCycle:
         cluster.look(self.name, after_us=4_000_000)
 
 
+class TestWhoIsNotNeededIsForgotten:
+    name = "who_is_not_needed_is_forgotten"
+
+    def test_a_relay_that_serves_nobody_has_some_time_to_go(self):
+        cluster = Cluster()
+        cluster.machines.append(SimpleNamespace(node=None))  # it is down
+        cluster.add_relay("a", None)
+        cluster.add_relay("b", "a", ("c",))
+        cluster.add_relay("d", "a")
+        cluster.look(self.name)
+        cluster.now_us += 9_000_000
+        cluster.checker(self.name).at_end()
+        assert cluster.checker(self.name).seen == 3
+        cluster.now_us += 1
+        with pytest.raises(Violation, match="d serves nobody"):
+            cluster.checker(self.name).at_end()
+
+    def test_one_that_was_needed_meanwhile_has_it_again(self):
+        cluster = Cluster()
+        cluster.add_relay("d", "a")
+        cluster.look(self.name)
+        relay = cluster.machines[0].node.relays.cores[PLACE]
+        relay.consumers = {1: None}
+        cluster.look(self.name, after_us=9_000_000)
+        relay.consumers = {}
+        cluster.look(self.name)
+        cluster.checker(self.name).at_end()
+
+    def test_a_consumer_that_stopped_is_not_known_any_more(self):
+        cluster = Cluster()
+        cluster.add_relay("b", "a")
+        cluster.machines[0].node.relays.cores[PLACE].consumers = {1: None, 2: None}
+        cluster.consumers += [Consumer(each, machine=cluster.machines[0]) for each in (1, 2)]
+        cluster.checker(self.name).at_end()
+        cluster.consumers.pop()
+        with pytest.raises(Violation, match="b has 2 consumers where there are 1"):
+            cluster.checker(self.name).at_end()
+
+
 def test_a_view_of_a_tree_knows_depths_and_cycles():
     relays = [
         SimpleNamespace(me=named(node), parent=parent and named(parent), is_owner=node == "a")
@@ -512,8 +557,12 @@ class TestDeliveryResumesAfterACrash:
     def crashed(self) -> tuple[Cluster, Consumer]:
         """A relay has died, and a record is committed that the consumer has not got yet."""
         cluster = Cluster()
-        cluster.machines.append(SimpleNamespace(stalled=False, address="m:1", node=None))
-        consumer = Consumer(machine="m")
+        relay = SimpleNamespace(ancestors=(at(20), at(10)))
+        relays = SimpleNamespace(cores={PLACE: relay})
+        node = SimpleNamespace(relays=relays)
+        machine = SimpleNamespace(stalled=False, address="m:1", node=node)
+        cluster.machines.append(machine)
+        consumer = Consumer(machine=machine)
         cluster.consumers.append(consumer)
         cluster.look(self.name)
         cluster.end = 5
@@ -545,10 +594,29 @@ class TestDeliveryResumesAfterACrash:
         cluster.look(self.name, after_us=4_000_000)
         consumer.get(1)
         cluster.look(self.name)
+        assert cluster.checker(self.name).seen == 0, "it was on its way before the crash"
+        consumer.machine.node.relays.cores[PLACE].ancestors = (at(30), at(10))
+        consumer.get(2)
+        cluster.look(self.name)
         assert cluster.checker(self.name).seen == 1
         cluster.look(self.name, after_us=5_000_000)
         with pytest.raises(Violation):
             cluster.look(self.name)
+
+    def test_only_those_below_it_have_something_to_resume(self):
+        cluster, consumer = self.crashed()
+        consumer.machine.node.relays.cores[PLACE].ancestors = (at(30), at(20))  # the owner
+        consumer.get(1)
+        cluster.look(self.name)
+        assert cluster.checker(self.name).seen == 1, "that was the crash of its relay"
+        self.crash(cluster)
+        consumer.get(2)
+        cluster.look(self.name)
+        consumer.machine.node.relays.cores.clear()
+        self.crash(cluster)
+        consumer.get(3)
+        cluster.look(self.name)
+        assert cluster.checker(self.name).seen == 1
 
     def test_who_has_all_waits_for_nothing(self):
         cluster, consumer = self.crashed()

@@ -18,14 +18,15 @@ FULL = 1.25  # times the mean: then a node passes newcomers on
 
 
 def home_of(consumer: str, nodes: Sequence[Placeable], mean: float) -> Contact | None:
-    """`nodes` are all that live, sorted by position; `mean` is that of their fullness.
+    """`nodes` are all that live, sorted by position; `mean` is the mean fullness of those that
+    have any capacity.
 
     None if there is no node.
     """
     first = _successor(position_of(consumer), nodes)
     if first is None:
         return None
-    if first.fullness > FULL * mean:
+    if first.capacity <= 0 or first.fullness > FULL * mean:
         second = _successor(position_of(f"{consumer}\0002"), nodes)
         if second is not None and second.fullness < first.fullness:
             return second.contact

@@ -67,6 +67,7 @@ class LocatorStore:
     def _expire(self, now_us: int) -> None:
         while self._hints:
             place, hint = next(iter(self._hints.items()))
-            if now_us - hint.said_us < KEPT_US:
+            # Clocks are set back, too: what lies far ahead is as old as anything.
+            if abs(now_us - hint.said_us) < KEPT_US:
                 return
             del self._hints[place]

@@ -69,12 +69,15 @@ class Relay(Taker):
         return bool(self.consumers or len(self.children) or self._reads.guests)
 
     def _serve_consumers(self) -> None:
-        window = self.window
         for consumer in self.consumers.values():
-            while consumer.is_eager and window.start <= consumer.next_offset < window.end:
-                pieces = window.take(consumer.next_offset, consumer.credit_bytes)
-                if consumer.fits(pieces):
-                    self._effects.append(consumer.take(pieces, self.end))
+            self._serve(consumer)
+
+    def _serve(self, consumer: Consumer) -> None:
+        window = self.window
+        while consumer.is_eager and window.start <= consumer.next_offset < window.end:
+            pieces = window.take(consumer.next_offset, consumer.credit_bytes)
+            if consumer.fits(pieces):
+                self._effects.append(consumer.take(pieces, self.end))
 
     # --- consumers --------------------------------------------------------------------------------
 
@@ -87,10 +90,17 @@ class Relay(Taker):
         self._go_on()
 
     def _credit(self, event: events.Credit) -> None:
+        """Only this one may go on. Not the whole turn: there may be thousands of others here, and
+        each of them gives credit for each batch."""
         consumer = self.consumers.get(event.consumer)
-        if consumer is not None:
-            consumer.credit(event.bytes)
-            self._go_on()
+        if consumer is None:
+            return
+        consumer.credit(event.bytes)
+        self._serve(consumer)
+        if consumer.next_offset < self.window.start:
+            self._catch_up()
+        elif not self._is_fetching():
+            self._fetch()
 
     def _stop_consuming(self, event: events.StopConsuming) -> None:
         self.consumers.pop(event.consumer, None)
@@ -111,6 +121,7 @@ class Relay(Taker):
         self._lane.ended()
         if self.window.is_empty or self.window.end > event.end:
             self.window.reset(event.end)
+        self._pass_over_what_is_gone()
         self._wake_children()
         self._go_on()
 
@@ -126,7 +137,14 @@ class Relay(Taker):
     def _advanced(self, event: events.Advanced) -> None:
         if self.is_owner:
             self.start, self.end = event.start, event.end
+            self._pass_over_what_is_gone()
             self._go_on()
+
+    def _pass_over_what_is_gone(self) -> None:
+        """Retention has passed what nobody has asked for yet. It cannot be read any more: who wants
+        it has to be told, and that is for those who are older than the window."""
+        if self.window.end < self.start:
+            self.window.reset(self.start)
 
     # --- time -------------------------------------------------------------------------------------
 

@@ -67,7 +67,6 @@ class ClusterNode:
         )
         self.ring.on_died.append(self.relays.died)
         self.ring.on_stalled.append(self.relays.stalled)
-        self.ring.on_neighbours.append(self.relays.publish)
         self.ring.on_renewed.append(self.relays.renewed)
         self.node.watch(self)
 

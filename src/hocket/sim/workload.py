@@ -272,8 +272,10 @@ class Consumer:
         for number, piece in enumerate(pieces):
             taken += len(piece.data)
             batch = batches.parse(memoryview(piece.data), 0)
-            # The first may begin before what is wanted. What else repeats itself is written down.
-            skipped = max(0, wanted - batch.base_offset) if number == 0 else 0
+            # The first may begin before what is wanted, if it holds it. What else repeats itself
+            # is written down.
+            is_whole = number == 0 and piece.start <= wanted < piece.end
+            skipped = wanted - batch.base_offset if is_whole else 0
             for offset, value in enumerate(batch.values(skipped), batch.base_offset + skipped):
                 self.diary.append((offset, bytes(value)))
                 self.next_offset = offset + 1

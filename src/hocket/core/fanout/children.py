@@ -37,6 +37,10 @@ class Child:
         """It wants what comes next, and will ask for it in a moment if it does not ask now."""
         return self.credit_bytes > 0 and self.silent == 0
 
+    def is_newer_than(self, sender: Contact, request: int) -> bool:
+        """A new life counts its requests from anywhere."""
+        return (self.contact.incarnation, self.request) >= (sender.incarnation, request)
+
 
 class Children:
     """By the node's name: a new life of a node takes the place of the old one."""

@@ -20,7 +20,7 @@ from hocket.core.fanout.messages import (
     Redirect,
 )
 from hocket.core.fanout.part import Part, names
-from hocket.core.fanout.window import fitting, follow
+from hocket.core.fanout.window import begin_behind, fitting, follow
 
 SUSPECT = 2  # ticks: a child so long silent, and not reached by others, is dropped
 
@@ -36,7 +36,7 @@ class Feeder(Part):
             self._send(sender, NotRelaying(request, place))
             return
         child = self.children.get(sender)
-        if child is not None and child.contact == sender and request <= child.request:
+        if child is not None and child.is_newer_than(sender, request):
             return  # late
         if names(self.ancestors, sender):
             self._refuse_ancestor(sender, request)
@@ -71,7 +71,9 @@ class Feeder(Part):
             self._send(sender, Redirect(request, self.place, owner))
 
     def _heard_detach(self, sender: Contact, _message: Detach) -> None:
-        self.children.drop(sender)
+        child = self.children.get(sender)
+        if child is not None and child.contact.incarnation <= sender.incarnation:
+            self.children.drop(sender)
 
     # --- what it gets -----------------------------------------------------------------------------
 
@@ -88,8 +90,8 @@ class Feeder(Part):
             self._send(sender, NotAttached(message.request, self.place))
             return
         child.silent = 0
-        if message.request <= child.request:
-            return  # late: it has asked anew since
+        if child.is_newer_than(sender, message.request):
+            return  # late: it has asked anew since, in a new life perhaps
         child.contact = sender
         child.request = message.request
         child.load = message.consumers
@@ -110,13 +112,17 @@ class Feeder(Part):
                 child.waiting = None
                 self._send(child.contact, Behind(fetch.request, self.place, window.start))
             else:
-                self._answer(child, fetch, window.take(fetch.offset, fetch.credit_bytes))
+                self._answer(child, fetch, window.take(fetch.offset, self._due_to(fetch)))
 
     def _answer(self, child: Child, fetch: Fetch, pieces: tuple[Piece, ...]) -> None:
         child.waiting = None
         if pieces:
             child.next_offset = pieces[-1].end
         self._send(child.contact, self._fetched(fetch.request, pieces))
+
+    def _due_to(self, fetch: Fetch) -> int:
+        """Bytes of one answer: what others call their credit does not fill our memory."""
+        return min(fetch.credit_bytes, self.settings.fetch_bytes)
 
     def _wake_children(self) -> None:
         """They have to know at once that their ancestors are others: a cycle may hang on it."""
@@ -154,17 +160,22 @@ class Feeder(Part):
                 del self._reads.guests[guest.contact.node]
                 self._send(guest.contact, Behind(fetch.request, self.place, self.start))
             else:
-                guest.token = self._read(fetch.offset, fetch.credit_bytes)
+                guest.token = self._read(fetch.offset, self._due_to(fetch))
+                guest.offset = fetch.offset
 
     def _read_for_guest(self, token: int, pieces: tuple[Piece, ...]) -> None:
         guest = self._reads.read_by(token)
         if guest is None:
             return
         guest.token = 0
-        if not pieces or follow(pieces, guest.fetch.offset):
-            if pieces:
-                pieces = fitting(pieces, guest.fetch.credit_bytes)
-            del self._reads.guests[guest.contact.node]
-            self._send(guest.contact, self._fetched(guest.fetch.request, pieces))
-        else:
+        fetch = guest.fetch
+        is_wanted = follow(pieces, fetch.offset)
+        if pieces and not is_wanted and fetch.offset != guest.offset:
             self._go_on()  # meanwhile it has asked for something else
+            return
+        del self._reads.guests[guest.contact.node]
+        if begin_behind(pieces, fetch.offset):
+            self._send(guest.contact, Behind(fetch.request, self.place, pieces[0].start))
+        else:
+            pieces = fitting(pieces, fetch.credit_bytes) if is_wanted else ()
+            self._send(guest.contact, self._fetched(fetch.request, pieces))

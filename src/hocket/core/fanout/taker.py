@@ -13,7 +13,7 @@ from hocket.core.chord.contact import Contact
 from hocket.core.fanout import events
 from hocket.core.fanout.climber import Climber
 from hocket.core.fanout.messages import Behind, Fetch, Fetched, NotRelaying, Piece
-from hocket.core.fanout.window import fitting, follow, within
+from hocket.core.fanout.window import begin_behind, fitting, follow, within
 
 ASK_AGAIN = 2  # ticks without an answer: the question or the answer may be lost
 
@@ -45,10 +45,14 @@ class Taker(Climber):
             self.window.reset(passed_over)
         if self.is_owner:
             self._read_stream()
-        elif self.parent is not None and (
-            not self._poll or not self._poll_credit or self._poll_offset != self.window.end
-        ):
+        elif self.parent is not None and not self._is_fetching():
             self._ask_parent(self.settings.fetch_bytes)
+
+    def _is_fetching(self) -> bool:
+        """What comes next is asked for already, or is not there yet."""
+        if self.is_owner:
+            return self._reads.stream != 0 or self.window.end >= self.end
+        return bool(self._poll and self._poll_credit) and self._poll_offset == self.window.end
 
     def _ask_parent(self, credit_bytes: int) -> None:
         """A newer fetch takes the place of one that is out. Without credit it is a sign of life."""
@@ -168,9 +172,9 @@ class Taker(Climber):
             consumer.next_offset = first
         self._go_on()
 
-    def _lose_owner(self) -> None:
+    def _lose_owner(self, *, resting: bool = False) -> None:
         self.owner = None
-        self._lane.ended()
+        self._lane.ended(resting=resting)
         self._go_on()
 
     def _tick_lane(self) -> None:
@@ -187,26 +191,37 @@ class Taker(Climber):
         if self._is_asked(sender, message.request):
             self._ask(self._search.failed())
         elif self._lane.request and message.request == self._lane.request:
-            self._lose_owner()
+            self._lose_owner(resting=True)  # the ring may go on naming this one for a while
+            self._find()
 
     # --- the owner's log --------------------------------------------------------------------------
 
     def _read_stream(self) -> None:
         if not self._reads.stream and self.window.end < self.end:
             self._reads.stream = self._read(self.window.end, self.settings.fetch_bytes)
+            self._reads.stream_offset = self.window.end
 
     def _log_read(self, event: events.LogRead) -> None:
         pieces = within(event.pieces, self.end)
         reads = self._reads
         if event.token == reads.stream:
             reads.stream = 0
-            if self.window.accepts(pieces):
-                self.window.add(pieces)
-            elif not pieces:
-                self._resting = True
+            if reads.stream_offset == self.window.end:
+                self._take_from_log(pieces)
             self._go_on()
         elif event.token == reads.consumer:
             reads.consumer = 0
-            self._caught_up(pieces)
+            if begin_behind(pieces, self._lane.offset):
+                self._lose(pieces[0].start)
+            else:
+                self._caught_up(pieces)
         else:
             self._read_for_guest(event.token, pieces)
+
+    def _take_from_log(self, pieces: tuple[Piece, ...]) -> None:
+        if begin_behind(pieces, self.window.end):
+            self.window.reset(pieces[0].start)  # who wants what was lost is older than the window
+        if self.window.accepts(pieces):
+            self.window.add(pieces)
+        else:
+            self._resting = True  # asked for at once, it would be the same again

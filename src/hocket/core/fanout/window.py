@@ -88,6 +88,11 @@ def follow(pieces: Sequence[Piece], offset: int) -> bool:
     return True
 
 
+def begin_behind(pieces: Sequence[Piece], offset: int) -> bool:
+    """Read from the log at `offset`: what was there is lost, and that has been accepted."""
+    return bool(pieces) and pieces[0].start > offset
+
+
 def within(pieces: Sequence[Piece], end: int) -> tuple[Piece, ...]:
     """Those that lie before `end`: what is at it or past it is not committed."""
     return tuple(piece for piece in pieces if piece.end <= end)

@@ -31,6 +31,7 @@ from hocket.sim.checkers.the_living_are_not_given_up import TheLivingAreNotGiven
 from hocket.sim.checkers.the_ring_becomes_ideal_and_stays import TheRingBecomesIdealAndStays
 from hocket.sim.checkers.there_are_enough_principals import ThereAreEnoughPrincipals
 from hocket.sim.checkers.there_is_one_ordered_ring import ThereIsOneOrderedRing
+from hocket.sim.checkers.who_is_not_needed_is_forgotten import WhoIsNotNeededIsForgotten
 
 if TYPE_CHECKING:
     from hocket.sim.cluster import Cluster
@@ -58,6 +59,7 @@ OF_THE_TREE = (
     DeliveryResumesAfterACrash,  # T3
     OnlyCommittedBatchesAreRelayed,
     CreditIsNeverExceeded,
+    WhoIsNotNeededIsForgotten,
 )
 CHECKERS: tuple[type[Checker], ...] = (*OF_THE_RING, *OF_THE_TREE)
 

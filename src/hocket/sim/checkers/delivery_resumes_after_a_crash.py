@@ -3,7 +3,8 @@
 Judged is every consumer that has been fed where it is now, takes what it is given, and wants what
 its owner has committed. A crash of a relay gives it five seconds more, and is no other excuse. What
 does excuse, until it is fed once more: an owner that is down, messages that are lost or held up,
-machines that stand still, and living nodes taken for dead.
+machines that stand still, and living nodes taken for dead. Counted as seen are those that
+were below the relay that crashed, and are fed by another: nobody else has anything to resume.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from hocket.sim.checkers.checker import Checker
 
 if TYPE_CHECKING:
+    from hocket.core.chord.contact import Contact
     from hocket.sim.cluster import Cluster
     from hocket.sim.workload import Consumer
 
@@ -31,18 +33,20 @@ class DeliveryResumesAfterACrash(Checker):
         self._harm = 0
         self._offsets: dict[int, tuple[int, int]] = {}  # by consumer: since when there, what next
         self._fed: dict[int, int] = {}  # when it was given something last, or had all
-        self._counted: dict[int, int] = {}  # the crash after which that was seen last
+        self._orphans: dict[int, None] = {}  # consumers below the relay that crashed last
 
     def after_event(self) -> None:
         if self._is_harmed():
             self._fed.clear()
             self._offsets.clear()
+            self._orphans.clear()
             return
         for consumer in self._cluster.consumers:
             owner = self._cluster.workload.owners[consumer.place]
             if consumer.slow or consumer.machine is None or not owner.up:
                 self._fed.pop(consumer.number, None)
                 self._offsets.pop(consumer.number, None)
+                self._orphans.pop(consumer.number, None)
             else:
                 self._look(consumer)
 
@@ -52,14 +56,18 @@ class DeliveryResumesAfterACrash(Checker):
         self._offsets[number] = (consumer.started_at_us, consumer.next_offset)
         if start_us != consumer.started_at_us:  # new here: it has to find the tree first
             self._fed.pop(number, None)
+            self._orphans.pop(number, None)
             return
         crashes = self._cluster.relay_crashes
         crashed_us = crashes[-1][0] if crashes else 0
         has_all = consumer.next_offset >= self._cluster.committed_end(consumer.place)
+        is_orphan = bool(crashes) and self._hangs_on(consumer, crashes[-1][1])
+        if is_orphan:
+            self._orphans[number] = None
         if has_all or consumer.next_offset > offset:
             self._fed[number] = now_us
-            if consumer.next_offset > offset and crashed_us > self._counted.get(number, 0):
-                self._counted[number] = crashed_us
+            if consumer.next_offset > offset and number in self._orphans and not is_orphan:
+                del self._orphans[number]
                 self.seen += 1
         elif number in self._fed:
             waits_since_us = max(self._fed[number], crashed_us)
@@ -68,6 +76,12 @@ class DeliveryResumesAfterACrash(Checker):
                     f"consumer {number} has waited for offset {consumer.next_offset} of"
                     f" {consumer.place} for {now_us - waits_since_us} us"
                 )
+
+    def _hangs_on(self, consumer: Consumer, crashed: Contact) -> bool:
+        """Its way to the owner leads by the one that crashed, and it has not noticed."""
+        node = consumer.machine.node if consumer.machine is not None else None
+        relay = None if node is None else node.relays.cores.get(consumer.place)
+        return relay is not None and crashed in relay.ancestors[:-1]
 
     def _is_harmed(self) -> bool:
         cluster = self._cluster
