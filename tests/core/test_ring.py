@@ -7,6 +7,7 @@ import pytest
 from hocket.core.chord import events, messages
 from hocket.core.chord.circle import SIZE
 from hocket.core.chord.contact import Contact, seed
+from hocket.core.chord.lookups import NAMED_MAX
 from hocket.core.chord.messages import Beacon
 from hocket.core.chord.pointers import CONVICTED_MAX, OVER_MAX
 from hocket.core.chord.settings import RingSettings
@@ -346,7 +347,7 @@ def test_a_list_ends_before_it_comes_round_to_us():
 def test_what_is_remembered_of_the_dead_is_bounded():
     ring = member()
     for number in range(1_000, 1_000 + OVER_MAX + 10):
-        hear(ring, "10", messages.Leaving(contact(str(number)), None, ()))
+        hear(ring, str(number), messages.Leaving(contact(str(number)), None, ()))
     assert len(ring.convicted) == CONVICTED_MAX
     assert not ring.is_over(contact("1000"))
     assert ring.is_over(contact(str(1_000 + OVER_MAX)))
@@ -432,3 +433,42 @@ def test_a_large_ring_begins_without_knowing_all():
     ring = Ring(contact("20"), RingSettings(successors=3))
     ring.step(events.Begin(members, "at 10"), 0)
     assert len(ring.routes) < 20
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        messages.Leaving(contact("30"), None, ()),
+        messages.Leaving(contact("30.7"), None, ()),
+        messages.Notify(contact("15")),
+        messages.JoinAt(1, contact("25")),
+        messages.Register(1, contact("25")),
+        messages.Deregister(1, contact("30")),
+    ],
+)
+def test_nobody_speaks_in_the_name_of_another(message):
+    ring = member()
+    assert hear(ring, "40", message) == []
+    assert ring.successors == list(contacts("30,40,50"))
+    assert ring.predecessor == contact("10")
+    assert not ring.is_over(contact("30"))
+
+
+def test_an_answer_names_few_however_many_are_asked_for():
+    ring = member("10,20,30,40,50,60,70,80")
+    key = contact("10").position
+    [(_to, answer)] = sent(hear(ring, "30", messages.GetCloser(1, key, 1_000_000)))
+    assert len(answer.preceding) == NAMED_MAX
+
+
+@pytest.mark.parametrize("predecessor", ["10", "none"])
+def test_one_that_missed_how_its_ring_became_small_asks_for_the_registry(predecessor):
+    """The others do not stabilize any more, so the predecessor stays what it was, dead or none."""
+    ring = member("10,20,30,40,50")
+    if predecessor == "none":
+        hear(ring, "10", messages.Leaving(contact("10"), None, ()))
+    ring.step(events.Due(("stabilize", 0)), 0)
+    news = Beacon(1, 9, 6, "at 60")
+    answer = messages.StateIs(1, contact("20"), contacts("40,50,20"), news)
+    said = sent(hear(ring, "30", answer))
+    assert messages.GetRegistry in [type(message) for _to, message in said]

@@ -342,3 +342,23 @@ def test_many_come_at_once(count):
         stage.join(f"n{number}", ["n1", "n0"])
     assert stage.run(30 * SECOND, stage.is_ideal)
     assert len(stage.living()) == count + 10
+
+
+def test_one_whose_place_is_taken_does_not_ask_all_the_time():
+    ring, request = registered()
+    taken = contact("25")._replace(node="another")
+    effects = ring.step(events.Heard(contact("20"), 1, messages.NotMine(request, taken)), 0)
+    assert sent(effects) == []
+    [arm] = [each for each in effects if isinstance(each, events.Arm)]
+    assert (arm.timer, arm.after_us) == (("join", 0), ring.settings.stabilize_us)
+    assert not ring.asking
+
+
+def test_who_keeps_coming_back_waits_though_it_stood_still():
+    ring = Ring(contact("25"), RingSettings())
+    ring.step(events.Join((seed("at 30"),), 60 * SECOND), 0)
+    assert ring.step(events.Stalled(), 0) == []
+    ring.step(JOIN, 60 * SECOND)
+    assert events.Arm(("join", 0), ring.settings.query_us) in ring.step(
+        events.Stalled(), 60 * SECOND
+    )

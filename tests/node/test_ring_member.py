@@ -236,3 +236,19 @@ def test_leaving_tells_the_neighbours_and_the_registry():
     world.run(3)
     assert "c" not in world.book.entries
     assert world.order() == [name for name in by_position("abcdefg") if name != "c"]
+
+
+def test_a_clock_that_is_set_back_does_not_keep_the_dead_on_the_ring():
+    world = World(*"abcdefg").grow()
+    member = world.members["a"]
+    died: list[str] = []
+    member.on_died.append(lambda contact: died.append(contact.node))
+    after_a = world.order()[1]
+    world.members.pop(after_a).close()
+    assert world.scheduler.run_until_true(
+        lambda: member.core.suspicions.cases, within_us=5 * SECOND
+    )
+    world.clock.skew_us -= 3_600 * SECOND
+    world.run(5)
+    assert died == [after_a]
+    assert member.stalls == 0

@@ -17,6 +17,7 @@ from hocket.core.fanout.settings import RelaySettings
 from hocket.sim import checkers
 from hocket.sim.checkers import CHECKERS, OF_THE_RING, Violation, all_checkers
 from hocket.sim.checkers.checker import Checker
+from hocket.sim.checkers.lookups_find_the_successor import DEAD_US
 from hocket.sim.tree_view import TreeView
 from tests.sim.rings import Ring, at, ideal, member, rings
 
@@ -66,7 +67,7 @@ class Cluster:
         self.deceived = False
         self.is_safety_phase = True
         self.options = SimpleNamespace(
-            guarded=True, record_bytes_max=10, loss=0, temper="calm", relay=RelaySettings
+            guarded=True, record_bytes_max=10, faults=(), temper="calm", relay=RelaySettings
         )
         self.fails: list[tuple[int, Contact]] = []
         self.relay_crashes: list[tuple[int, Contact]] = []
@@ -244,9 +245,7 @@ def test_nobody_is_given_up_without_a_reason():
     cluster.deceived = True
     with pytest.raises(Violation):
         cluster.look(name)
-    cluster.options.loss = 0.1  # a reason
-    cluster.look(name)
-    cluster.options.loss, cluster.options.temper = 0, "wild"  # another
+    cluster.options.temper = "wild"  # a reason
     cluster.look(name)
     assert cluster.checker(name).seen == 2
 
@@ -306,6 +305,39 @@ class TestTheRingBecomesIdealAndStays:
         assert cluster.checker(self.name).seen == 0
 
 
+class TestPredecessorsOnlyComeNearer:
+    name = "predecessors_only_come_nearer"
+
+    def test_one_that_lies_nearer_may_take_the_place(self):
+        cluster = begun()
+        cluster.look(self.name)
+        cluster.become(member(15, [20, 30], 10), member(20, [30, 40], 15))
+        cluster.look(self.name)
+        assert cluster.checker(self.name).seen == 1
+
+    @pytest.mark.parametrize("other", [60, None])
+    def test_nobody_else_may(self, other):
+        cluster = begun()
+        cluster.look(self.name)
+        cluster.become(member(20, [30, 40], other))
+        with pytest.raises(Violation, match="n10/1 was the predecessor of n20/1"):
+            cluster.look(self.name)
+
+    def test_the_dead_are_replaced_by_anybody(self):
+        cluster = begun()
+        cluster.look(self.name)
+        cluster.become(member(20, [30, 40], 60), without=(10,))
+        cluster.look(self.name)
+        assert cluster.checker(self.name).seen == 0
+
+    def test_what_was_before_a_deception_is_forgotten(self):
+        cluster = begun()
+        cluster.look(self.name)
+        cluster.deceived = True
+        cluster.become(member(20, [30, 40], 60))
+        cluster.look(self.name)
+
+
 class TestLookupsFindTheSuccessor:
     name = "lookups_find_the_successor"
 
@@ -351,8 +383,15 @@ class TestLookupsFindTheSuccessor:
         cluster.look(self.name)
         assert cluster.checker(self.name).seen == 0
 
+    def test_where_every_message_arrives_in_time_everything_is_found(self):
+        cluster = begun()
+        cluster.lookups.append(Lookup(15, (), asked_at_us=10))
+        with pytest.raises(Violation, match="nothing was found"):
+            cluster.look(self.name)
+
     def test_when_faults_are_over_everything_is_found(self):
         cluster = begun()
+        cluster.options.faults = ("loss",)
         cluster.lookups.append(Lookup(15, (), asked_at_us=10))
         cluster.look(self.name)
         cluster.is_safety_phase = False
@@ -715,6 +754,19 @@ class TestSmallRingsFollowTheRegistry:
             cluster.look(name)
         cluster.lookups.append(Lookup(5, (at(40),), (None, None), 2_000))
         with pytest.raises(Violation, match="n40/1 is not in the registry"):
+            cluster.look(name)
+
+    def test_lookups_there_do_pass_by_who_has_been_dead_for_long(self):
+        name = "lookups_find_the_successor"
+        cluster = self.cluster()
+        cluster.look(name)
+        cluster.fails.append((1_000, at(10)))
+        cluster.become(without=(10,))
+        cluster.look(name)
+        cluster.lookups.append(Lookup(5, (at(10),), (at(20), at(20)), DEAD_US))
+        cluster.look(name)
+        cluster.lookups.append(Lookup(5, (at(10),), (at(20), at(20)), DEAD_US + 1_001))
+        with pytest.raises(Violation, match="n10/1 has been dead for long"):
             cluster.look(name)
 
 

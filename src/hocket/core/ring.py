@@ -3,7 +3,9 @@
 Rule 1: same events, same effects. Time is told, chance is the driver's (`Arm.jitter_us`).
 Rule 2: a message meant for a former life of ours is answered `Gone`; one that a former life of
         another sent is dropped. Who speaks in a newer life has ended its older one.
-Rule 3: the ring is soft state. It routes, and proposes places; nothing that must not be lost rests
+Rule 3: who joins, registers, notifies or leaves speaks for itself. What somebody says in another's
+        name is dropped: else one node could talk another one out of the ring.
+Rule 4: the ring is soft state. It routes, and proposes places; nothing that must not be lost rests
         on it. So a node that was cut off drops all it has, and joins again as a new incarnation.
 
 Here is how a node comes, hears and goes. The successors and the predecessor, with the operations on
@@ -61,6 +63,16 @@ _OF_MEMBERS = frozenset(
         messages.Notify,
         messages.Ping,
         messages.BeaconIs,
+    )
+)
+# These are about the one who says them.
+_OF_ONESELF = frozenset(
+    (
+        messages.JoinAt,
+        messages.Notify,
+        messages.Leaving,
+        messages.Register,
+        messages.Deregister,
     )
 )
 
@@ -263,12 +275,7 @@ class Ring(Pointers):
     def _found(self, token: int, outcome: Outcome) -> list[Effect]:
         if not outcome.owners:
             return [events.NotLocated(token, outcome.key)]
-        # For a while we may know better than the one who answered. Later its neighbour does, and
-        # it is we who were wrong.
-        since_us = self.now_us - FRESH_PERIODS * self.settings.stabilize_us
-        alive = tuple(
-            each for each in outcome.owners if self.convicted.get(each, since_us) <= since_us
-        )
+        alive = self._without_the_dead(outcome.owners)
         owners = alive or outcome.owners
         return [events.Located(token, outcome.key, owners, outcome.route)]
 
@@ -286,23 +293,30 @@ class Ring(Pointers):
             owners = (self.me, *successors)
         elif (key - mine) % SIZE <= (successors[0].position - mine) % SIZE:
             owners = tuple(successors)
-            if self.convicted:
-                owners = tuple(each for each in owners if each not in self.convicted) or owners
+            owners = self._without_the_dead(owners) or owners
         if owners:
             return messages.CloserAre(request, (), owners)
         # Those before the key may all be dead without our knowing it.
         away = (key - mine) % SIZE
-        beyond = tuple(
-            each
-            for each in successors
-            if (each.position - mine) % SIZE >= away and each not in self.convicted
-        )
+        beyond = tuple(each for each in successors if (each.position - mine) % SIZE >= away)
+        beyond = self._without_the_dead(beyond)
         return messages.CloserAre(request, self.routes.preceding(key, count), (), beyond)
+
+    def _without_the_dead(self, contacts: tuple[Contact, ...]) -> tuple[Contact, ...]:
+        """For a while we may know better than others. Later its neighbours do, and if they still
+        hold it, it is we who were wrong."""
+        if not self.convicted:
+            return contacts
+        since_us = self.now_us - FRESH_PERIODS * self.settings.stabilize_us
+        return tuple(each for each in contacts if self.convicted.get(each, since_us) <= since_us)
 
     # --- hearing -------------------------------------------------------------
 
     def _heard(self, event: events.Heard, now_us: int) -> list[Effect]:
         sender, message = event.sender, event.message
+        kind = type(message)
+        if kind in _OF_ONESELF and message.who != sender:  # type: ignore[union-attr]
+            return []
         me = self.me
         meant = event.to_incarnation
         if meant and meant != me.incarnation:
@@ -321,7 +335,6 @@ class Ring(Pointers):
             effects = self.end_life(known, now_us)
             if self.is_outside:
                 return effects
-        kind = type(message)
         if kind in _OF_MEMBERS:
             self.routes.heard(sender)
         if sender in self.convicted:  # and yet it speaks
@@ -403,7 +416,9 @@ class Ring(Pointers):
     def _get_closer(
         self, sender: Contact, message: messages.GetCloser, _now_us: int
     ) -> list[Effect]:
-        return [Send(sender, self.closer(message.request, message.key, message.count))]
+        # Whatever is asked for: an answer must not be as large as all that we know.
+        count = min(message.count, NAMED_MAX)
+        return [Send(sender, self.closer(message.request, message.key, count))]
 
     def _closer_are(
         self, sender: Contact, message: messages.CloserAre, now_us: int

@@ -77,6 +77,8 @@ class RingMember:
         self._armed: dict[events.Timer, Cancellable] = {}
         self._finds: dict[int, Callable[[Located | NotLocated], None]] = {}
         self._last_find = 0
+        self._told_us = 0  # the time that the core was told last
+        self._set_back_us = 0  # by how much in all the clock was set back meanwhile
         self._carry_out: dict[type, Callable[[Any], None]] = {
             events.Send: self._send,
             events.Arm: self._arm,
@@ -134,18 +136,28 @@ class RingMember:
             return
         core = self.core
         carry_out = self._carry_out
-        for effect in core.step(event, self._clock.now_us()):
+        for effect in core.step(event, self._now_us()):
             carry_out[type(effect)](effect)
             if self.core is not core:  # it asked for a new life, and what it wanted else is over
                 return
 
     def _due(self, timer: events.Timer, due_us: int) -> None:
         del self._armed[timer]
-        if self._clock.now_us() - due_us > STALL_US:
+        if self._now_us() - due_us > STALL_US:
             self._stalled()
             if self.closed:
                 return
         self.step(events.Due(timer))
+
+    def _now_us(self) -> int:
+        """Never less than before. Else a clock that is set back by an hour would have the core
+        wait that long for whatever it waits for: the dead would stay on the ring."""
+        now_us = self._clock.now_us() + self._set_back_us
+        if now_us < self._told_us:
+            self._set_back_us += self._told_us - now_us
+            now_us = self._told_us
+        self._told_us = now_us
+        return now_us
 
     def _stalled(self) -> None:
         self.stalls += 1
@@ -165,7 +177,7 @@ class RingMember:
         delay_us = effect.after_us
         if effect.jitter_us:
             delay_us += self._chance.randrange(effect.jitter_us)
-        due_us = self._clock.now_us() + delay_us
+        due_us = self._now_us() + delay_us
         self._armed[effect.timer] = self._timers.after(
             delay_us, partial(self._due, effect.timer, due_us)
         )

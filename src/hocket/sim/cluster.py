@@ -121,6 +121,11 @@ class Cluster:
         """The cores of all machines that are up."""
         return [machine.node.ring.core for machine in self.machines if machine.node is not None]
 
+    def registered(self) -> tuple[Contact, ...]:
+        """All whom the registry has, by position; nobody while the root is down."""
+        root = self.root.node
+        return () if root is None else root.node.registering.members()[1]
+
     def owner_of(self, key: int) -> Contact | None:
         """The first living member at or after the key."""
         members = [machine.me for machine in self.machines if machine.is_member]

@@ -158,6 +158,14 @@ class Machine:
         return self.node is not None and self.node.ring.core.standing in ("member", "small")
 
     @property
+    def waits_to_join(self) -> bool:
+        """It runs, and stays away for a while: it has come back too often."""
+        if self.node is None:
+            return False
+        joining = self.node.ring.core.joining
+        return joining is not None and not joining.has_begun
+
+    @property
     def me(self) -> Contact | None:
         """Its life on the ring, if it is up."""
         return None if self.node is None else self.node.ring.core.me

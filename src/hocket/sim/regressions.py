@@ -94,4 +94,17 @@ REGRESSIONS: dict[str, tuple[int, Options]] = {
         "window_bytes": 456, "fetch_bytes": 1500, "lookups_every_us": 400000}
         """,
     ),
+    "one_that_missed_how_its_ring_became_small_asks_for_the_registry": _parsed(
+        167,
+        """
+        {"temper": "calm", "faults": ["loss", "tails", "breaks", "join", "leave", "crash",
+        "amnesia", "slow_disk", "clocks"], "guarded": true, "fault_every_us": 1000000, "safety_us":
+        40000000, "nodes": 6, "nodes_max": 11, "successors": 3, "spread": "hashed", "routes_max": 0,
+        "parallel_probes": 3, "loss": 0.0296, "duplication": 0.0, "reordering": 0.0, "tails": 0.035,
+        "tail_us_max": 100000, "skew_us_max": 39908140, "drift_ppm_max": 85, "topics": 1,
+        "partitions": 2, "producers": 1, "batches": 20, "record_bytes_max": 60, "consumers": 9,
+        "slow_consumers": 0.5, "credit_bytes": 20000, "children_max": 2, "window_bytes": 360,
+        "fetch_bytes": 1500, "lookups_every_us": 200000}
+        """,
+    ),
 }

@@ -115,24 +115,35 @@ class _Run:
     # --- the end -----------------------------------------------------------------------------
 
     def _settle(self) -> bool:
-        """Let time pass till all is as it should be; False if it takes too long."""
-        deadline_us = self._cluster.now_us + self._settling_us()
+        """Let time pass till all is as it should be; False if it takes too long.
+
+        The time counts while nobody sits out the wait of one that has joined too often. But who
+        begins again for ever does not get off so: all in all it is bounded, too.
+        """
+        cluster, allowed_us = self._cluster, self._settling_us()
+        deadline_us = cluster.now_us + allowed_us + self._waiting_us()
+        waited_at_us = cluster.now_us
         while self._unsettled():
-            if self._cluster.now_us >= deadline_us:
+            if any(machine.waits_to_join for machine in cluster.machines):
+                waited_at_us = cluster.now_us
+            if cluster.now_us >= min(deadline_us, waited_at_us + allowed_us):
                 return False
             self._pass(LOOK_EVERY_US)
         return True
 
     def _settling_us(self) -> int:
-        """Twenty periods; before them what the beacon rule needs, and those who have to wait."""
+        """Twenty periods, and before them what the beacon rule needs."""
         ring = self._options.ring()
+        finding_us = ring.beacon_stale_us + 10 * ring.beacon_us + ring.rejoin_jitter_us
+        return SETTLING_PERIODS * ring.stabilize_us + finding_us
+
+    def _waiting_us(self) -> int:
+        """What those who have come back often may have to wait."""
         joins = max(
             machine.node.ring.core.me.incarnation if machine.node else 1
             for machine in self._cluster.machines
         )
-        waiting_us = min((1 << min(joins + 1, 2 * LIVES_MAX)) * 1_000_000, WAIT_US_MAX)
-        finding_us = ring.beacon_stale_us + 10 * ring.beacon_us + ring.rejoin_jitter_us
-        return SETTLING_PERIODS * ring.stabilize_us + finding_us + waiting_us
+        return min((1 << min(joins + 1, 2 * LIVES_MAX)) * 1_000_000, WAIT_US_MAX)
 
     def _unsettled(self) -> str:
         """What is not yet as it should be; empty if all is."""
@@ -140,6 +151,8 @@ class _Run:
         for machine in cluster.machines:
             if (machine.up and not machine.is_member) or machine.restart is not None:
                 return f"{machine.name} is not on the ring"
+            if machine.up and machine.me not in cluster.registered():
+                return f"{machine.name} is not in the registry"
         view = snapshot(cluster.rings())
         if view.small:
             if view.members:

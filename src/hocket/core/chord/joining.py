@@ -39,6 +39,7 @@ class Joining:
     def __init__(self, ring: Ring, seeds: tuple[Contact, ...]) -> None:
         self.seeds = seeds
         self.is_registered = False
+        self.has_begun = False  # the wait of a node that keeps coming back is over
         self._ring = ring
         self._turn = 0  # among the seeds
         self._root = ""  # its address, as long as it seems worth asking
@@ -56,9 +57,12 @@ class Joining:
         return [Arm(JOIN, wait_us)]
 
     def due(self, now_us: int) -> list[Effect]:
+        self.has_begun = True
         return self._then(now_us)
 
     def stalled(self) -> list[Effect]:
+        if not self.has_begun:
+            return []  # who keeps coming back waits all the same
         return [Arm(JOIN, self._ring.settings.query_us)]
 
     # --- the registry ------------------------------------------------------
@@ -187,9 +191,15 @@ class Joining:
         if message.request != self._request:
             return []
         self._sent_on += 1
-        if self._sent_on > NEARER_MAX or message.nearer.node == self._ring.me.node:
+        ring, nearer = self._ring, message.nearer
+        if nearer.node == ring.me.node:
             return self._not_answered(now_us)
-        return self._ask(message.nearer, now_us)
+        if self._sent_on > NEARER_MAX or nearer.position == ring.me.position:
+            # Stabilization must come to its end there first. Or another node lies where we do;
+            # then nobody can ever let us in, and those around must not be asked all the time.
+            self._not_answered(now_us)
+            return [self._soon(ring.settings.stabilize_us)]
+        return self._ask(nearer, now_us)
 
     def gone(self, request: int, now_us: int) -> list[Effect]:
         """Whom we asked is not on the ring."""

@@ -22,6 +22,7 @@ from hocket.sim.checkers.every_member_has_a_live_successor import EveryMemberHas
 from hocket.sim.checkers.lookups_find_the_successor import LookupsFindTheSuccessor
 from hocket.sim.checkers.only_a_failure_loses_a_principal import OnlyAFailureLosesAPrincipal
 from hocket.sim.checkers.only_committed_batches_are_relayed import OnlyCommittedBatchesAreRelayed
+from hocket.sim.checkers.predecessors_only_come_nearer import PredecessorsOnlyComeNearer
 from hocket.sim.checkers.principals_are_on_the_ring import PrincipalsAreOnTheRing
 from hocket.sim.checkers.ring_checker import RingChecker, RingWatch
 from hocket.sim.checkers.small_rings_follow_the_registry import SmallRingsFollowTheRegistry
@@ -52,6 +53,7 @@ OF_THE_RING: tuple[type[RingChecker], ...] = (
     LookupsFindTheSuccessor,
     SmallRingsFollowTheRegistry,
     TheLivingAreNotGivenUp,
+    PredecessorsOnlyComeNearer,
 )
 OF_THE_TREE = (
     ConsumersGetEveryOffsetOnce,  # T1

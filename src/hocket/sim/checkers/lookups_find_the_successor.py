@@ -3,7 +3,10 @@
 On an ideal ring: the key's live successor. While the ring changes the answer may lag behind, but
 not by much: no list skips a principal, so no lookup gets past the first principal at or after the
 key, if that was one when the lookup began and still lives. (This is why Zave's principals are what
-matters to a user of the ring.) On a ring that lives by the registry only the dead are passed by.
+matters to a user of the ring.) On a ring that lives by the registry only the dead are passed by,
+and those who have been dead for long are.
+
+A lookup that finds nothing is excused until faults are over, where messages may be lost or late.
 """
 
 from __future__ import annotations
@@ -20,6 +23,10 @@ from hocket.sim.ring_view import Member, RingView, name
 if TYPE_CHECKING:
     from hocket.sim.workload import Lookup
 
+# On a ring that lives by the registry all others are pinged in turn, one a period; then a case is
+# opened. With stalls that begin it anew, nobody is taken for living so long after its death.
+DEAD_US = 8_000_000
+LATE = ("loss", "tails", "slow", "stall")  # who does not answer at once is asked twice, no more
 HISTORY_MAX = 1_000  # views; a lookup is short
 
 
@@ -70,11 +77,16 @@ class LookupsFindTheSuccessor(RingChecker):
         since_us = watch.ideal_since_us
         if since_us is None or since_us > lookup.asked_at_us:
             return
+        calm_since_us = self._calm_since_us
+        is_calm = calm_since_us is not None and lookup.asked_at_us >= calm_since_us
+        if watch.cluster.deceived and not is_calm:
+            return  # who takes the living for dead passes them by for a while
         if not lookup.owners:
-            calm_since_us = self._calm_since_us
-            if calm_since_us is not None and lookup.asked_at_us >= calm_since_us:
+            options = watch.cluster.options
+            is_late = options.temper in ("wild", "split") or any(map(options.faults.count, LATE))
+            if is_calm or not is_late:
                 raise self.broken(f"the ring is ideal, and yet nothing was found: {lookup}")
-            return  # messages may have been lost
+            return
         self.seen += 1
         if lookup.owners[0] != lookup.truth[1]:
             raise self.broken(f"the ring is ideal, and yet {lookup}")
@@ -112,6 +124,11 @@ class LookupsFindTheSuccessor(RingChecker):
         self.seen += 1
         if owner not in self._small:
             raise self.broken(f"{name(owner)} is not in the registry: {lookup}")
+        died_at_us = self._watch.failed_at_us(owner)
+        if died_at_us is not None:
+            since_us = max(died_at_us, self._small_since_us)
+            if lookup.asked_at_us - since_us > DEAD_US:
+                raise self.broken(f"{name(owner)} has been dead for long: {lookup}")
         truth = lookup.truth[1]
         if truth is None or self._watch.cluster.deceived:
             return

@@ -46,12 +46,16 @@ class RingWatch:
 
     def has_failed(self, contact: Contact) -> bool:
         """This life has crashed, or began to leave."""
+        return self.failed_at_us(contact) is not None
+
+    def failed_at_us(self, contact: Contact) -> int | None:
+        """When it did; None: it has not."""
         fails = self.cluster.fails
         while self._fails < len(fails):
             time_us, failed = fails[self._fails]
             self._failed[failed] = time_us
             self._fails += 1
-        return contact in self._failed
+        return self._failed.get(contact)
 
     def _look(self) -> None:
         cluster = self.cluster

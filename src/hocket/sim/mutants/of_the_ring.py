@@ -9,6 +9,7 @@ from hocket.core.chord import messages, pointers, small_ring, suspicion
 from hocket.core.chord.circle import between
 from hocket.core.chord.contact import Contact
 from hocket.core.chord.events import Disarm, Effect, Heard, Send
+from hocket.core.chord.joining import Joining
 from hocket.core.chord.messages import CloserAre, Notify
 from hocket.core.chord.other_rings import OtherRings
 from hocket.core.chord.pointers import QUERY, Pointers
@@ -183,6 +184,40 @@ def keep_a_dead_predecessor() -> Replacements:
     return [(Pointers, "_rectify", keep), (Pointers, "_do_without", keep_it_dead)]
 
 
+@mutant(seeds=20)
+def rectify_with_anybody() -> Replacements:
+    """Whoever notifies is taken for the predecessor, wherever it lies."""
+    rectify = Pointers._rectify
+
+    def take(ring: Pointers, sender: Contact, notify: Notify, now_us: int) -> list[Effect]:
+        if ring.predecessor is not None and ring.standing == "member":
+            ring._set_predecessor(notify.who)
+        return rectify(ring, sender, notify, now_us)
+
+    return [(Pointers, "_rectify", take)]
+
+
+@mutant(seeds=150)
+def name_the_dead_of_a_small_ring() -> Replacements:
+    """Where the registry is the ring, lookups find also those who are known to be dead."""
+    owners = small_ring.owners
+
+    def all_of_them(key: int, members: Any, count: int, _dead: Any) -> tuple[Contact, ...]:
+        return owners(key, members, count, ())
+
+    return [(small_ring, "owners", all_of_them)]
+
+
+@mutant(seeds=60)
+def never_register_late() -> Replacements:
+    """Who came onto the ring while the root was away is never entered in the registry."""
+
+    def stay_unknown(_joining: Joining) -> list[Effect]:
+        return []
+
+    return [(Joining, "register_late", stay_unknown)]
+
+
 @mutant(seeds=30)
 def leave_one_out_of_a_small_ring() -> Replacements:
     """A list that is made of the registry is too short by one."""
@@ -206,5 +241,8 @@ OF_THE_RING = (
     never_look_for_another_ring,
     lookup_stops_short,
     keep_a_dead_predecessor,
+    rectify_with_anybody,
+    name_the_dead_of_a_small_ring,
+    never_register_late,
     leave_one_out_of_a_small_ring,
 )
