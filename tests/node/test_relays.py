@@ -213,9 +213,31 @@ def test_what_is_led_is_said_again_and_again():
     said = [message for _, _, message in world.sent if isinstance(message, PublishLeader)]
     assert 3 * 10 <= len(said) <= 3 * 30
     world.sent.clear()
-    world.relays["node-0"].publish()
+    stranger = Contact(1, "stranger", 1, "stranger")
+    world.relays["node-0"].died(stranger)
+    world.run(0.1)
+    assert not [message for _, _, message in world.sent if isinstance(message, PublishLeader)]
+    world.relays["node-0"].died(world.contacts[world.keepers()[1]])
     world.run(0.1)
     assert [message for _, _, message in world.sent if isinstance(message, PublishLeader)]
+
+
+def test_a_node_that_is_not_on_the_ring_tries_again_soon():
+    world = World()
+    world.own("node-0")
+    relays = world.relays["node-0"]
+    world.run(100)  # by now it is said twice a minute
+    find, asked = relays._ring_find, []
+
+    def not_on_the_ring(key, done):
+        asked.append(world.scheduler.now_us())
+        done(NotLocated(0, key))
+
+    relays._ring_find = not_on_the_ring
+    relays.renewed()
+    world.run(10)
+    assert 6 <= len(asked) <= 22
+    relays._ring_find = find
 
 
 def test_a_node_in_a_new_life_says_so():

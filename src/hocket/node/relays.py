@@ -73,6 +73,7 @@ class _Owned:
     term: int
     next_us: int = PUBLISH_US_MIN  # until it is published again
     timer: Cancellable | None = None
+    keepers: tuple[Contact, ...] = ()  # who were told last
 
 
 @dataclass(slots=True)
@@ -211,21 +212,19 @@ class Relays:
         if place in self._owned:
             self._step(place, events.Advanced(start, end))
 
-    def publish(self) -> None:
-        """Say again at once what this node leads: those who keep it may be others now."""
-        for place, owned in list(self._owned.items()):
-            owned.next_us = PUBLISH_US_MIN
-            self._publish(place)
-
     def renewed(self) -> None:
         """This node has begun a new life on the ring: others must hear of it."""
         for place in list(self._parts):
             self._step(place, events.Renewed(self._me()))
-        self.publish()
+        for place in list(self._owned):
+            self._publish_anew(place)
 
     def died(self, contact: Contact) -> None:
         for place in list(self._parts):
             self._step(place, events.Died(contact))
+        for place, owned in list(self._owned.items()):
+            if contact in owned.keepers:
+                self._publish_anew(place)
 
     def stalled(self) -> None:
         for place in list(self._parts):
@@ -393,23 +392,35 @@ class Relays:
             route = [contact for contact in asking.route if contact.node != leader.node]
             self._step(asking.place, events.RouteIs((*route, leader), asking.token))
 
+    def _publish_anew(self, place: Place) -> None:
+        """Those who keep it may be others now, and any message may be lost: more often at first."""
+        self._owned[place].next_us = PUBLISH_US_MIN
+        self._publish(place)
+
     def _publish(self, place: Place) -> None:
         """Now, and again and again."""
-        owned = self._owned[place]
+        self._publish_later(place, self._owned[place])
+        self._ring_find(key_of(place), partial(self._tell_keepers, place))
+
+    def _publish_later(self, place: Place, owned: _Owned) -> None:
         if owned.timer is not None:
             owned.timer.cancel()
         delay_us = owned.next_us + self._chance.randrange(owned.next_us)
         owned.timer = self._timers.after(delay_us // 2 + 1, partial(self._publish, place))
         owned.next_us = min(PUBLISH_US, 2 * owned.next_us)
-        self._ring_find(key_of(place), partial(self._tell_keepers, place))
 
     def _tell_keepers(self, place: Place, found: Located | NotLocated) -> None:
         owned = self._owned.get(place)
-        if self._closed or owned is None or isinstance(found, NotLocated):
+        if self._closed or owned is None:
             return
+        if isinstance(found, NotLocated):  # we are not on the ring, say, and soon will be
+            owned.next_us = PUBLISH_US_MIN
+            self._publish_later(place, owned)
+            return
+        owned.keepers = found.owners[:KEEPERS]
         me = self._me()
         message = PublishLeader(place, me, owned.term)
-        for keeper in found.owners[:KEEPERS]:
+        for keeper in owned.keepers:
             if keeper.node == me.node:
                 self.locator.publish(place, me, owned.term, self._clock.now_us())
             else:

@@ -79,7 +79,7 @@ class LookupsFindTheSuccessor(RingChecker):
             return
         calm_since_us = self._calm_since_us
         is_calm = calm_since_us is not None and lookup.asked_at_us >= calm_since_us
-        if watch.cluster.deceived and not is_calm:
+        if watch.cluster.deceived and not is_calm and lookup.owners[:1] != lookup.truth[1:]:
             return  # who takes the living for dead passes them by for a while
         if not lookup.owners:
             options = watch.cluster.options
