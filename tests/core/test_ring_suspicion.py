@@ -271,6 +271,24 @@ def test_those_given_up_are_pinged_in_turn_and_not_for_ever():
         out = sent(ring.step(stabilize, now_us))
         return [to.node for to, message in out if isinstance(message, messages.Ping)]
 
-    first, second = pinged(1), pinged(2)
-    assert sorted(first + second) == sorted([contact("50").node, contact("60").node])
+    turns = [pinged(now_us) for now_us in range(4)]
+    assert turns == [["n50"], ["n50"], ["n50"], ["n60"]]  # every other time the next behind us
     assert pinged(LATELY_US) == []
+
+
+def test_one_that_was_given_up_becomes_the_successor_again():
+    ring = member()
+    given_up(ring, "30")
+    assert contact("30") not in ring.successors
+    hear(ring, "40", messages.Busy(ring.requests.last))  # to what we asked of the next one
+    to, asked = sent(hear(ring, "30", Pong(77, True, Beacon())))[0]
+    assert (to, type(asked)) == (contact("30"), messages.GetState)
+    hear(ring, "30", messages.StateIs(asked.request, None, contacts("40,50,60"), Beacon()))
+    assert ring.successors[0] == contact("30")
+
+
+def test_on_a_small_ring_one_that_speaks_again_is_just_there():
+    ring = member("10,20,30,40")
+    given_up(ring, "30")
+    assert sent(hear(ring, "30", Pong(77, True, Beacon()))) == []
+    assert contact("30") not in ring.convicted

@@ -161,6 +161,10 @@ def test_slips_are_usage_errors():
     fails(hocket("--mutant", "none_such"), 2, "none_such", next(iter(MUTANTS)))
     fails(hocket("--seed", "1", "--seeds", "2"), 2, "--seed", "--seeds")
     assert hocket("--seed", "minus").code == 2
+    fails(hocket("--seed", "1", "--jobs", "2"), 2, "--jobs", "--seeds")
+    fails(hocket("--from", "5"), 2, "--from", "--seeds")
+    fails(hocket("--seed", "1", "mutants", "--list"), 2, "mutants")
+    fails(hocket("ring", "--picture", "no/such/place.svg"), 2, "no/such")
 
 
 def test_processes_do_the_work_and_an_interrupt_ends_them():

@@ -79,9 +79,13 @@ def sim(
     says how to see it again.
     """
     if context.invoked_subcommand is not None:
+        if seed is not None or seeds is not None or mutant is not None:
+            raise click.UsageError(f"{context.invoked_subcommand!r} takes no option before it")
         return
     if seed is not None and seeds is not None:
         raise click.UsageError("--seed is one, --seeds is many: give one of them")
+    if seeds is None and (first or jobs):
+        raise click.UsageError("--from and --jobs belong to --seeds")
     _check_mutant(mutant)
     if seeds is not None:
         ok = _run_many(range(first, first + seeds), mutant, jobs, as_json=as_json, verbose=verbose)

@@ -87,6 +87,8 @@ def ring(
     from hocket.sim.scale import figures
     from hocket.sim.scale.parts import PARTS
 
+    if picture is not None and not picture.absolute().parent.is_dir():
+        raise click.UsageError(f"--picture {picture}: there is no directory {picture.parent}")
     if "picture" in only and picture is None and write is None:
         raise click.UsageError("--only picture needs --picture FILE")
     options = figures.Options(nodes, seconds, seed, _say)

@@ -337,9 +337,10 @@ class Ring(Pointers):
                 return effects
         if kind in _OF_MEMBERS:
             self.routes.heard(sender)
-        if sender in self.convicted:  # and yet it speaks
-            effects += self.second_look.by_way_of((sender,), now_us)
+        was_given_up = sender in self.convicted
         self.spoke(sender)
+        if was_given_up:
+            effects += self.second_look.wrong_about(sender, now_us)
         answer = self._messages[kind](self, sender, message, now_us)
         return effects + answer if effects else answer
 
