@@ -27,7 +27,7 @@ class SimExecutor:
     ) -> None:
         self._scheduler = scheduler
         self._random = scheduler.random(stream)
-        self._delay_us_max = delay_us_max
+        self.delay_us_max = delay_us_max
         self._lanes: dict[str, deque[_Work]] = {}
         self._timers: dict[str, Timer] = {}  # of the lanes at work
         self._finished: dict[str, tuple[Callable[[Any], None], Any]] = {}  # `done` still to come
@@ -73,7 +73,7 @@ class SimExecutor:
 
     def _schedule(self, lane: str) -> None:
         action = partial(self._tell if lane in self._finished else self._run, lane)
-        delay_us = self._random.randint(0, self._delay_us_max)
+        delay_us = self._random.randint(0, self.delay_us_max)
         self._timers[lane] = self._scheduler.after(delay_us, action)
 
     def _run(self, lane: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hocket.sim.machine import DISK_US_MAX
 from hocket.sim.ring_view import may_fail, snapshot
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Faults:
             cluster.links.unclog(address)
         for machine in cluster.machines:
             cluster.links.slow(machine.address, 0)
+            machine.slow_disk(DISK_US_MAX)
             if machine.stalled:
                 machine.resume()
             if machine.restart is not None:
@@ -248,9 +250,8 @@ class Faults:
             machine.resume()
 
     def _slow_disk(self, chance: Random) -> bool:
-        """From its next life on."""
         machine = chance.choice(self._cluster.machines)
-        machine.disk_delay_us_max = chance.choice([500, 20_000, 100_000])
+        machine.slow_disk(chance.choice([500, 20_000, 100_000]))
         return True
 
     # --- links -------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PPM = 1_000_000
 RELAYED = frozenset(get_args(RelayMessage))
+DISK_US_MAX = 2_000  # that a read or a write takes, as a rule
 LEAVING_US_MAX = 5_000_000  # a node that cannot say goodbye goes without
 
 
@@ -137,7 +138,7 @@ class Machine:
             drift_ppm=self.drift_ppm,
         )
         self.disk = SimDisk()
-        self.disk_delay_us_max = 2_000
+        self._disk_us_max = DISK_US_MAX
         self._door = MachineTime(self, cluster.scheduler)  # of the clients; outlives a life
         self.network = SimNetwork(self._door)
         self.time = MachineTime(self, cluster.scheduler)
@@ -179,7 +180,7 @@ class Machine:
         self.left = False
         self.restart = None
         self.time = MachineTime(self, self._scheduler)
-        self._executor = SimExecutor(self.time, delay_us_max=self.disk_delay_us_max)
+        self._executor = SimExecutor(self.time, delay_us_max=self._disk_us_max)
         random = self.time.random
         node = self.node = ClusterNode(
             NodeSettings(name=self.name, log=log_settings()),
@@ -290,6 +291,11 @@ class Machine:
         self.time.do(lambda: node.ring.link_lost(contact))
 
     # --- faults ------------------------------------------------------------------------------
+
+    def slow_disk(self, delay_us_max: int) -> None:
+        self._disk_us_max = delay_us_max
+        if self.node is not None:
+            self._executor.delay_us_max = delay_us_max
 
     def stall(self) -> None:
         self.stalled = True
