@@ -138,7 +138,7 @@ def convict_at_the_first_silence() -> Replacements:
 
 @mutant(seeds=40)
 def never_look_for_another_ring() -> Replacements:
-    """A ring that was cut off looks neither for the one with the root nor for itself elsewhere."""
+    """A ring that was cut off looks neither for the root, nor for itself elsewhere, nor back."""
 
     def look(_other_rings: OtherRings, _now_us: int) -> list[Effect]:
         return []
@@ -146,7 +146,14 @@ def never_look_for_another_ring() -> Replacements:
     def by_way_of(_look: SecondLook, _guides: tuple[Contact, ...], _now_us: int) -> list[Effect]:
         return []
 
-    return [(OtherRings, "look", look), (SecondLook, "by_way_of", by_way_of)]
+    def wrong_about(_look: SecondLook, _contact: Contact, _now_us: int) -> list[Effect]:
+        return []
+
+    return [
+        (OtherRings, "look", look),
+        (SecondLook, "by_way_of", by_way_of),
+        (SecondLook, "wrong_about", wrong_about),
+    ]
 
 
 @mutant(seeds=5)
