@@ -76,7 +76,9 @@ class Cluster:
         self.machines: list[SimpleNamespace] = []
         self.faults = SimpleNamespace(counts={})
         self.links = SimpleNamespace(faults={}, clogged=[], is_cut_off=lambda _address: False)
-        self.workload = SimpleNamespace(owners={PLACE: SimpleNamespace(up=True)})
+        on_the_ring = SimpleNamespace(core=SimpleNamespace(is_on_the_ring=True))
+        self.owner = SimpleNamespace(node=SimpleNamespace(ring=on_the_ring))
+        self.workload = SimpleNamespace(owners={PLACE: self.owner})
         self.records: dict[int, bytes] = {}
         self.end = 0
         self.checkers = all_checkers(self)
@@ -669,7 +671,18 @@ class TestDeliveryResumesAfterACrash:
 
     @pytest.mark.parametrize(
         "excuse",
-        ["slow", "moved", "nowhere", "owner", "fault", "deceived", "stalled", "cut", "clog"],
+        [
+            "slow",
+            "moved",
+            "nowhere",
+            "owner",
+            "joining",
+            "fault",
+            "deceived",
+            "stalled",
+            "cut",
+            "clog",
+        ],
     )
     def test_what_excuses_it(self, excuse):
         cluster, consumer = self.crashed()
@@ -680,7 +693,9 @@ class TestDeliveryResumesAfterACrash:
         elif excuse == "nowhere":
             consumer.machine = None
         elif excuse == "owner":
-            cluster.workload.owners[PLACE].up = False
+            cluster.owner.node = None
+        elif excuse == "joining":
+            cluster.owner.node.ring.core.is_on_the_ring = False
         elif excuse == "fault":
             cluster.faults.counts["cut"] = 1
         elif excuse == "deceived":

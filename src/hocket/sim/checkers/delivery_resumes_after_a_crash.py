@@ -2,9 +2,10 @@
 
 Judged is every consumer that has been fed where it is now, takes what it is given, and wants what
 its owner has committed. A crash of a relay gives it five seconds more, and is no other excuse. What
-does excuse, until it is fed once more: an owner that is down, messages that are lost or held up,
-machines that stand still, and living nodes taken for dead. Counted as seen are those that
-were below the relay that crashed, and are fed by another: nobody else has anything to resume.
+does excuse, until it is fed once more: an owner that is down or not on the ring yet, where nobody
+could find it, messages that are lost or held up, machines that stand still, and living nodes taken
+for dead. Counted as seen are those that were below the relay that crashed, and are fed by another:
+nobody else has anything to resume.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class DeliveryResumesAfterACrash(Checker):
             return
         for consumer in self._cluster.consumers:
             owner = self._cluster.workload.owners[consumer.place]
-            if consumer.slow or consumer.machine is None or not owner.up:
+            is_there = owner.node is not None and owner.node.ring.core.is_on_the_ring
+            if consumer.slow or consumer.machine is None or not is_there:
                 self._fed.pop(consumer.number, None)
                 self._offsets.pop(consumer.number, None)
                 self._orphans.pop(consumer.number, None)
