@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,11 @@ from tests.support import LONG, LeakCheck
 settings.register_profile("hocket", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("hocket-long", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("hocket-long" if LONG else "hocket")
+
+# A shell starts what it puts into the background with Ctrl-C ignored, which the commands that tests
+# start and interrupt would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
