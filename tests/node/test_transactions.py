@@ -121,11 +121,15 @@ def test_the_points_are_those_that_a_transaction_has():
     assert sum(group.disk_reads for group in world.node._parts.log._groups.values()) > 0
 
 
+@pytest.mark.stress
 @pytest.mark.timeout(900)
 def test_the_power_may_fail_at_every_point():
+    """By default at every kind of point, and at every second one of those that come often."""
     table: dict[str, Counter[str]] = {}
     for number, point in enumerate(POINTS):
-        for survive in (True, False) if LONG else (number % 2 == 0,):
+        if not LONG and number % 2 and point in table:
+            continue
+        for survive in (True, False) if LONG else (number % 4 < 2,):
             world, outcomes = live(number, survive=survive)
             assert world.cut == point
             table.setdefault(point, Counter()).update(outcomes, cuts=1)
@@ -133,8 +137,9 @@ def test_the_power_may_fail_at_every_point():
     assert set(table) == set(POINTS)
     for point, row in table.items():
         assert row["all"] + row["nothing"] >= row["cuts"], f"nothing was looked at: {point}"
-    assert sum(row["all"] for row in table.values()) > len(POINTS)
-    assert sum(row["nothing"] for row in table.values()) > len(POINTS)
+    cuts = sum(row["cuts"] for row in table.values())
+    assert sum(row["all"] for row in table.values()) > cuts
+    assert sum(row["nothing"] for row in table.values()) > cuts
 
 
 def shown(table: dict[str, Counter[str]]) -> str:
