@@ -167,7 +167,7 @@ class Script:
     # --- effects in words ------------------------------------------------------------------------
 
     def _step(self, event):
-        lines = [self._said(effect) for effect in self.relay.step(event, 0)]
+        lines = [self._said(effect) for effect in self.relay.step(event)]
         return [line for line in lines if line]
 
     def _said(self, effect):

@@ -146,7 +146,7 @@ class Stage:
             core = self.cores[name] = Relay(
                 self.contacts[name], PLACE, self.settings, last_request=self.last_request[name]
             )
-        for effect in core.step(event, self.now_us):
+        for effect in core.step(event):
             self._carry_out(name, core, effect)
         assert len(core.children) <= self.settings.children_max
 

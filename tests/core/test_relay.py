@@ -246,7 +246,7 @@ def test_a_child_that_says_nothing_for_long_is_dropped():
 
 def test_an_owner_that_nobody_wants_does_not_tick():
     script, _ = play("own 0 9", "hear b attach 1 offset=9", "hear b detach")
-    assert script.relay.step(events.Due(("tick", 0)), 0) == []
+    assert script.relay.step(events.Due(("tick", 0))) == []
 
 
 def test_the_owner_of_a_lane_is_silent():

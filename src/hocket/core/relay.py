@@ -36,7 +36,7 @@ class Relay(Taker):
 
     __slots__ = ()
 
-    def step(self, event: Event, now_us: int) -> list[Effect]:  # noqa: ARG002  rule 5
+    def step(self, event: Event) -> list[Effect]:
         if self.is_over:
             return []
         effects: list[Effect] = []

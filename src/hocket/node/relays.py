@@ -273,7 +273,7 @@ class Relays:
                 return  # it is about a core that is gone
             part = self._begin(place)
         carry_out = self._effects
-        for effect in part.core.step(event, self._clock.now_us()):
+        for effect in part.core.step(event):
             carry_out[type(effect)](self, part, effect)
             if self._closed:
                 return
