@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from hocket.core.chord.contact import Contact
+from hocket.core.ring.contact import Contact
 from hocket.frames import Frame
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from hocket.sim.clock import SimClock
 from hocket.sim.disk import PowerLoss
 from hocket.sim.executor import SimExecutor
 from hocket.sim.scheduler import Scheduler
-from tests.support import PATIENCE
+from tests.support.threads import PATIENCE
 
 
 class Owner:

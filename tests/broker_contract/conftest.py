@@ -8,7 +8,7 @@ import pytest
 
 from hocket.client.sync import Client
 from tests.broker_contract.worlds import WORLDS, World, client_threads, new_name
-from tests.support import LeakCheck, until
+from tests.support.threads import LeakCheck, until
 
 
 @pytest.fixture(autouse=True)

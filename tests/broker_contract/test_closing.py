@@ -7,7 +7,7 @@ import pytest
 import hocket
 from hocket.errors import Closed, DataDirectoryInUse, HocketError
 from tests.broker_contract.worlds import new_name
-from tests.support import Running
+from tests.support.threads import Running
 
 
 def test_closing_a_client_delivers_commits_and_ends_everything(world):

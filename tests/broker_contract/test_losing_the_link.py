@@ -11,7 +11,7 @@ import hocket
 from hocket.errors import NoConnection, ReplyLost, Timeout, TopicExists
 from tests.broker_contract.proxy import Proxy
 from tests.broker_contract.worlds import ServerWorld, new_name
-from tests.support import Running, run, until, until_async
+from tests.support.threads import Running, run, until, until_async
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import hocket
 from hocket.errors import LeaseLost, Timeout
 from tests.broker_contract.proxy import Proxy
 from tests.broker_contract.worlds import ServerWorld, new_name
-from tests.support import Running, run, until
+from tests.support.threads import Running, run, until
 
 COUNT = 2000
 CUTS = 6

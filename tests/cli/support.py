@@ -18,7 +18,7 @@ from typing import IO, Any
 from click.testing import CliRunner
 
 from hocket.cli.program import program
-from tests.support import PATIENCE
+from tests.support.threads import PATIENCE
 
 HOCKET = [sys.executable, "-W", "error", "-m", "hocket.cli"]
 NOBODY = "hocket://127.0.0.1:1"  # a port that no broker listens on

@@ -21,7 +21,7 @@ from hocket.cli.listening import Address, refuse_if_open
 from hocket.cli.program import program
 from hocket.errors import NoConnection
 from tests.cli.support import Hocket, Outcome, Serving, fails, serving
-from tests.support import until
+from tests.support.threads import until
 
 
 def run(*args: str) -> Outcome:

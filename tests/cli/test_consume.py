@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.support import HOCKET, Hocket, environment, fails, json_lines
-from tests.support import PATIENCE, until
+from tests.support.threads import PATIENCE, until
 
 
 def publish(hocket: Hocket, topic: str, *values: str, partition: int = 0) -> None:

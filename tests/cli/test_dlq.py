@@ -6,7 +6,7 @@ import pytest
 
 import hocket as library
 from tests.cli.support import Hocket
-from tests.support import until
+from tests.support.threads import until
 
 
 @pytest.fixture

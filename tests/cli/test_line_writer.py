@@ -14,7 +14,7 @@ import pytest
 from hocket.cli.exits import Interrupted
 from hocket.cli.line_writer import LineWriter
 from hocket.cli.stop_signals import StopSignals
-from tests.support import Running, wait_parked
+from tests.support.threads import Running, wait_parked
 
 LINES = [b"one\n", b"two\n", b"three\n"]
 

@@ -11,7 +11,7 @@ import pytest
 from hocket.cli.progress import Progress
 from hocket.model import partition_of
 from tests.cli.support import Hocket, fails, json_lines, unread
-from tests.support import PATIENCE, noise, until
+from tests.support.threads import PATIENCE, noise, until
 
 LINES = b"one\n\nthree\n\xff\x00\r\nlast without end"
 VALUES = [b"one", b"", b"three", b"\xff\x00\r", b"last without end"]

@@ -17,7 +17,7 @@ from hocket.cli.program import program
 from hocket.cli.serve import default_data_directory
 from hocket.errors import OutOfRange
 from tests.cli.support import HOCKET, Hocket, Outcome, environment, fails, serving
-from tests.support import PATIENCE
+from tests.support.threads import PATIENCE
 
 
 def serve(*args: str) -> Outcome:

@@ -10,7 +10,7 @@ import pytest
 
 from hocket.cli.exits import Interrupted
 from hocket.cli.stop_signals import SIGNALS, StopSignals
-from tests.support import Running, until, wait_parked
+from tests.support.threads import Running, until, wait_parked
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import HOCKET, Hocket, environment
-from tests.support import PATIENCE, until
+from tests.support.threads import PATIENCE, until
 
 
 class Terminal:

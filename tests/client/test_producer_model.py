@@ -20,7 +20,7 @@ from hocket.client.records import checked
 from hocket.errors import HocketError
 from hocket.model import Limits, Position, partition_of
 from tests.client.scripted import ModelBroker, Stage
-from tests.support import LONG
+from tests.support.threads import LONG
 
 SEEDS = range(400 if LONG else 40)
 STEPS = 600

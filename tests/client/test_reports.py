@@ -14,7 +14,7 @@ from hocket.frames import packed
 from hocket.model import Limits, Position
 from tests.client.scripted import ModelBroker, stored
 from tests.client.sockets import ScriptedServer, usual
-from tests.support import Running, run, until, until_async
+from tests.support.threads import Running, run, until, until_async
 
 
 class Model(ModelBroker):

@@ -13,7 +13,7 @@ from hocket.client.place import Place
 from hocket.errors import Closed
 from tests.client.sockets import ScriptedServer
 from tests.client.test_reports import Model
-from tests.support import LONG, Running, until
+from tests.support.threads import LONG, Running, until
 
 ROUNDS = 30 if LONG else 3
 THREADS = 4

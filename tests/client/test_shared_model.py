@@ -21,7 +21,7 @@ from hocket.errors import LeaseLost
 from hocket.frames import packed
 from tests.client.scripted import Stage, stored
 from tests.client.sharing import flat, triples
-from tests.support import LONG
+from tests.support.threads import LONG
 
 SEEDS = range(300 if LONG else 30)
 CREDIT, PREFETCH = 3000, 40

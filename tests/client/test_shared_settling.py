@@ -17,7 +17,7 @@ from hocket.client.offsets import in_words, ranges_of
 from hocket.client.shared_message import SharedMessage
 from hocket.client.shared_place import LAPSED_MAX, SharedPlace
 from tests.client.sharing import Sharing, triples
-from tests.support import LONG, Running
+from tests.support.threads import LONG, Running
 
 COUNT = 12
 TERMINAL = {"ack", "nack", "reject"}

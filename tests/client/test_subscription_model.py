@@ -16,7 +16,7 @@ from hocket.client.message import Message, MessageBatch
 from hocket.client.subscription_core import SubscriptionCore
 from hocket.frames import packed
 from tests.client.scripted import Stage, pairs, stored
-from tests.support import LONG
+from tests.support.threads import LONG
 
 SEEDS = range(400 if LONG else 40)
 CREDIT = 3000

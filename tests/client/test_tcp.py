@@ -27,9 +27,9 @@ from hocket.errors import (
     WrongVersion,
 )
 from hocket.model import Start
-from tests.certificates import made
 from tests.client.sockets import ScriptedServer, usual
-from tests.support import Running, run, until, until_async, wait_parked
+from tests.support.certificates import made
+from tests.support.threads import Running, run, until, until_async, wait_parked
 
 
 def free_port() -> int:

@@ -9,7 +9,7 @@ import pytest
 from hocket.errors import Aborted, Closed
 from tests.contract.listeners import History
 from tests.contract.worlds import drain, fill, numbered
-from tests.support import until
+from tests.support.threads import until
 
 
 def reasons_of(*histories):

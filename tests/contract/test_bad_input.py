@@ -6,7 +6,7 @@ from hocket.errors import BadName, HocketError, OutOfRange, WrongType
 from hocket.local import AcceptListener, ConnectListener, MessageListener
 from tests.contract.listeners import Accepts, Connects, History
 from tests.contract.worlds import KINDS, PORT, drain, numbered
-from tests.support import until
+from tests.support.threads import until
 
 NOT_A_PORT = ["80", 80.0, None, True, b"80", [80]]
 NOT_A_NAME = [b"bytes", None, 5, ["name"]]

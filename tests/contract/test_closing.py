@@ -8,7 +8,7 @@ import pytest
 from hocket.errors import Aborted, Closed
 from tests.contract.listeners import History, Source
 from tests.contract.worlds import drain, numbered
-from tests.support import until
+from tests.support.threads import until
 
 
 def received(messages):

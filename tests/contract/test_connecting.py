@@ -15,7 +15,7 @@ from hocket.errors import (
 from hocket.local import Broker, MixedQueueBroker, QueueBroker
 from tests.contract.listeners import Accepts, Connects, History
 from tests.contract.worlds import PORT
-from tests.support import until
+from tests.support.threads import until
 
 
 def refusal(client, name, port=PORT):

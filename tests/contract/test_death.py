@@ -5,7 +5,7 @@ import pytest
 from hocket.errors import Aborted, Closed, HocketError
 from tests.contract.listeners import Accepts, Connects, History
 from tests.contract.worlds import PORT, World, drain, numbered
-from tests.support import until
+from tests.support.threads import until
 
 
 @pytest.fixture(params=["full-event", "mixed"])

@@ -11,7 +11,7 @@ from hocket.errors import Aborted, BusyResource, Closed, Timeout, UnknownBroker
 from hocket.local import mixed_queue_broker
 from tests.contract.listeners import Accepts, Connects, History
 from tests.contract.worlds import PORT, numbered, wait_until_all_sleep
-from tests.support import Running, until
+from tests.support.threads import Running, until
 
 
 def test_a_pump_stops_although_the_other_side_keeps_sending(two_pumps):

@@ -7,7 +7,7 @@ import pytest
 from hocket.errors import OutOfRange
 from tests.contract.listeners import History, Source
 from tests.contract.worlds import MEBIBYTE, capacity, drain, fill, mebibyte, numbered
-from tests.support import until
+from tests.support.threads import until
 
 
 def test_send_returns_false_when_the_queue_is_full_and_the_refused_message_never_arrives(world):

@@ -9,7 +9,7 @@ import pytest
 from hocket.errors import WrongType
 from tests.contract.listeners import History, Source
 from tests.contract.worlds import drain, numbered
-from tests.support import until
+from tests.support.threads import until
 
 
 def test_messages_arrive_in_order_in_both_directions_on_the_receivers_pump(world):

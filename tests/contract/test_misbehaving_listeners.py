@@ -6,7 +6,7 @@ import pytest
 
 from tests.contract.listeners import Accepts, Connects, Echo, History, Source
 from tests.contract.worlds import PORT, drain, numbered
-from tests.support import until
+from tests.support.threads import until
 
 END = ("closed", None)
 

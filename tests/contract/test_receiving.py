@@ -5,7 +5,7 @@ import pytest
 from hocket.errors import BusyResource, Closed, Timeout
 from tests.contract.listeners import History
 from tests.contract.worlds import drain, numbered
-from tests.support import until
+from tests.support.threads import until
 
 
 def test_without_a_listener_messages_wait_for_receive(world):

@@ -12,7 +12,7 @@ from typing import Any
 
 from hocket.local import BrokerManager, EventPump, MixedQueueBroker, QueueBroker
 from tests.contract.listeners import Accepts, Connects, History
-from tests.support import Running, until, wait_parked
+from tests.support.threads import Running, until, wait_parked
 
 KINDS = {"full-event": QueueBroker, "mixed": MixedQueueBroker}
 PORT = 80

@@ -13,7 +13,7 @@ import pytest
 
 import hocket
 from tests.e2e.server import ServerProcess
-from tests.support import LONG, Running
+from tests.support.threads import LONG, Running
 
 ROUNDS = 50 if LONG else 8
 PARTITIONS = 3

@@ -15,7 +15,7 @@ import pytest
 import hocket
 from hocket import errors
 from tests.e2e.server import ServerProcess
-from tests.support import LONG, Running, until
+from tests.support.threads import LONG, Running, until
 
 ROUNDS = 30 if LONG else 2
 TOPICS = {"one": 2, "two": 1}  # partitions

@@ -13,7 +13,7 @@ import pytest
 
 import hocket
 from tests.e2e.server import ServerProcess
-from tests.support import until
+from tests.support.threads import until
 
 MESSAGES = 40
 

@@ -19,7 +19,7 @@ from hocket.errors import (
     WrongType,
 )
 from hocket.local import Broker, BrokerManager, Channel, Rendezvous
-from tests.support import Running, until
+from tests.support.threads import Running, until
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from hocket.errors import (
 )
 from hocket.local import Broker, BrokerManager
 from tests.local.test_broker import assert_joined, waiting
-from tests.support import Running, run, until, until_async
+from tests.support.threads import Running, run, until, until_async
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from hocket.errors import NameInUse, OutOfRange, Timeout, UnknownBroker, WrongKind, WrongType
 from hocket.local import Broker, BrokerManager
 from tests.local.test_broker import assert_joined, waiting
-from tests.support import Running, until
+from tests.support.threads import Running, until
 
 
 def test_a_manager_finds_its_brokers_by_name():

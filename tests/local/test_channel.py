@@ -14,7 +14,7 @@ import pytest
 
 from hocket.errors import Timeout
 from hocket.local import Channel
-from tests.support import LONG, Running, noise, until, wait_parked
+from tests.support.threads import LONG, Running, noise, until, wait_parked
 
 
 def fill(channel: Channel) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from hocket.errors import BusyResource, Disconnected, OutOfRange, ReadOnlyBuffer, Timeout, WrongType
 from hocket.local import Channel
-from tests.support import Running, noise, run, settle, until_async
+from tests.support.threads import Running, noise, run, settle, until_async
 
 
 async def blocked(awaitable: Awaitable[Any]) -> asyncio.Task[Any]:

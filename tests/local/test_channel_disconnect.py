@@ -10,7 +10,7 @@ import pytest
 
 from hocket.errors import Disconnected, Timeout
 from hocket.local import Channel
-from tests.support import Running, noise
+from tests.support.threads import Running, noise
 
 
 def read_until_disconnected(end: Channel, size: int = 1000) -> bytes:

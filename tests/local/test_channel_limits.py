@@ -9,7 +9,7 @@ import pytest
 
 from hocket.errors import BusyResource, OutOfRange, ReadOnlyBuffer, Timeout, WrongType
 from hocket.local import Channel
-from tests.support import Running
+from tests.support.threads import Running
 
 NAN = float("nan")
 

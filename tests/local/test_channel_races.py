@@ -16,7 +16,7 @@ from hocket.errors import Disconnected
 from hocket.local import Channel
 from hocket.local.channel import Stream
 from hocket.local.circular_buffer import allocate
-from tests.support import PATIENCE, Running
+from tests.support.threads import PATIENCE, Running
 
 
 class Stop:

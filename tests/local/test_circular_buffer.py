@@ -11,7 +11,7 @@ import pytest
 
 from hocket.errors import OutOfRange, ReadOnlyBuffer, WouldBlock, WrongType
 from hocket.local import CircularBuffer
-from tests.support import Running, noise
+from tests.support.threads import Running, noise
 
 
 def drain(ring: CircularBuffer) -> bytes:

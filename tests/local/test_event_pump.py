@@ -7,7 +7,7 @@ import pytest
 
 from hocket.errors import Closed, WrongType
 from hocket.local import EventPump
-from tests.support import Running, until
+from tests.support.threads import Running, until
 
 
 def run_on(pump, work):

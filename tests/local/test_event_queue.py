@@ -8,7 +8,7 @@ import pytest
 
 from hocket.errors import Closed, OutOfRange, Timeout, WouldBlock, WrongType
 from hocket.local import EventQueue
-from tests.support import Running
+from tests.support.threads import Running
 
 
 def test_events_come_out_in_the_order_they_went_in():

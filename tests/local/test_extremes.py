@@ -47,7 +47,7 @@ def test_without_the_gil_the_package_refuses_to_load_and_says_what_to_do():
 def test_a_pump_whose_queues_have_closed_has_nothing_to_do():
     """A closed queue leaves no event behind that posts itself again."""
     from hocket.local import BrokerManager, QueueBroker
-    from tests.support import until
+    from tests.support.threads import until
 
     queues: list = []
 

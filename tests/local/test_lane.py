@@ -10,7 +10,7 @@ import threading
 from collections import deque
 
 from hocket.local.lane import Lane
-from tests.support import Running
+from tests.support.threads import Running
 
 
 class Overtaken(deque):

@@ -21,7 +21,7 @@ import pytest
 
 from hocket.errors import Closed, Disconnected, PortInUse, Timeout, UnknownBroker
 from hocket.local import Broker, BrokerManager, Channel
-from tests.support import LONG, Running, noise, run, until
+from tests.support.threads import LONG, Running, noise, run, until
 
 PATIENCE = 60  # seconds for everything a stress test waits for
 

@@ -21,7 +21,7 @@ from hocket.local import (
 from hocket.local.lane import Lane
 from hocket.local.queue_broker import Attempt
 from tests.contract.listeners import History
-from tests.support import until
+from tests.support.threads import until
 
 
 class Interrupted(deque):

@@ -19,7 +19,7 @@ from hocket.errors import (
 from hocket.local import Broker
 from tests.contract.listeners import Accepts, Connects, Echo, History
 from tests.contract.worlds import PORT, World, drain, fill, mebibyte, numbered
-from tests.support import run, settle, until, until_async
+from tests.support.threads import run, settle, until, until_async
 
 
 @pytest.fixture(params=["full-event", "mixed"])

@@ -9,7 +9,7 @@ import pytest
 from hocket.errors import Aborted, Timeout
 from tests.contract.listeners import Accepts, History
 from tests.contract.worlds import PORT, World, drain, fill, mebibyte, numbered
-from tests.support import run, settle, until
+from tests.support.threads import run, settle, until
 
 
 @pytest.fixture(params=["full-event", "mixed"])

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 from hocket.errors import Aborted, Closed
 from tests.contract.listeners import History
 from tests.contract.worlds import World
-from tests.support import LONG, until
+from tests.support.threads import LONG, until
 
 SIDES = st.sampled_from([0, 1])
 MESSAGES_MAX = 3  # of a full-event queue; a mixed one is bounded per stage, and left roomy here

@@ -14,7 +14,7 @@ import pytest
 from hocket.errors import Aborted, Closed
 from tests.contract.listeners import Accepts, Connects, Echo, History
 from tests.contract.worlds import PORT, World, numbered
-from tests.support import LONG, until
+from tests.support.threads import LONG, until
 
 pytestmark = pytest.mark.stress
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from hocket.errors import Closed, PortInUse, Timeout, UnknownBroker
 from hocket.local import Broker, BrokerManager, Channel
-from tests.support import settle
+from tests.support.threads import settle
 
 NAMES = ("a", "b", "c")
 names = st.sampled_from(NAMES)

@@ -6,7 +6,7 @@ import pytest
 
 from hocket.local import Channel, EventPump, channel, event_queue, lane, message_queue
 from hocket.local.waiting import NEVER, Waiters, wait
-from tests.support import Running, until
+from tests.support.threads import Running, until
 
 
 def test_a_waiter_interrupted_after_it_was_woken_passes_the_wake_up_on():

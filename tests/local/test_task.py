@@ -9,7 +9,7 @@ import pytest
 
 from hocket.errors import BusyResource, OutOfRange, Timeout, WrongType
 from hocket.local import Broker, BrokerManager, Channel, Task
-from tests.support import Running, until
+from tests.support.threads import Running, until
 
 
 class Failure(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hocket.local.waiting import SleepingThread, Waiters, refuse_without_gil
-from tests.support import Running
+from tests.support.threads import Running
 
 
 def test_without_the_gil_the_package_refuses_to_load():

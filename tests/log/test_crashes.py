@@ -10,7 +10,7 @@ import pytest
 from hocket.sim.disk import PowerLoss
 from tests.log.mutants import MUTANTS, Plant
 from tests.log.world import World
-from tests.support import LONG
+from tests.support.threads import LONG
 
 STEPS = 120
 SEEDS_EACH = 1500 if LONG else 50

@@ -11,7 +11,7 @@ from hocket.errors import HocketError, NotADataDirectory, StorageFull, StoreStop
 from hocket.log.settings import GroupSettings
 from hocket.log.store import NewEntry
 from tests.log.world import TINY, World
-from tests.support import LONG
+from tests.support.threads import LONG
 
 
 def fill(world: World, number: int) -> None:

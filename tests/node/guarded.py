@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hocket import frames
-from hocket.core.session import TRUSTED, Caller
+from hocket.core.session.session import TRUSTED, Caller
 from hocket.errors import NotAllowed
 from hocket.frames import Frame
 from hocket.model import Grant, TopicConfig

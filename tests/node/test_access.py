@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from hocket import frames
-from hocket.core.session import Caller
-from hocket.core.throttle import FREE
+from hocket.core.session.session import Caller
+from hocket.core.session.throttle import FREE
 from hocket.frames import packed
 from hocket.model import Grant, TopicConfig, UserDescription
 from hocket.node import authentication, tokens

@@ -10,7 +10,7 @@ import pytest
 
 import hocket
 import hocket.aio
-from hocket.core.throttle import FREE
+from hocket.core.session.throttle import FREE
 from hocket.errors import (
     NameInUse,
     NotAllowed,
@@ -25,7 +25,7 @@ from hocket.node.broker import Broker
 from hocket.node.settings import NodeSettings
 from tests.node.guarded import CHEAP
 from tests.node.running import listening
-from tests.support import run, until
+from tests.support.threads import run, until
 
 
 def settings() -> NodeSettings:

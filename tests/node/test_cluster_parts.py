@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from hocket.core.chord.contact import Contact
-from hocket.core.fanout.messages import Piece, Place
+from hocket.core.relay.messages import Piece, Place
+from hocket.core.ring.contact import Contact
 from hocket.errors import StorageFull
 from hocket.log.settings import LogSettings
 from hocket.node.committed_log import CommittedLog

@@ -15,7 +15,7 @@ from hocket.model import Start, TopicConfig
 from hocket.wire import batch as batches
 from tests.node.simulated import SECOND, Client, World
 from tests.node.test_simulated import tiny
-from tests.support import Running
+from tests.support.threads import Running
 
 
 class Asker(Client):

@@ -14,7 +14,7 @@ from hocket.model import Limits
 from hocket.node.settings import NodeSettings
 from hocket.wire import batch as batches
 from tests.node.running import RawConnection, Speaker, listening
-from tests.support import until
+from tests.support.threads import until
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import hocket
 from hocket import errors, frames
 from hocket.model import Start
 from tests.node.running import Speaker, running
-from tests.support import until
+from tests.support.threads import until
 
 
 @pytest.fixture

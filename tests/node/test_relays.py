@@ -6,22 +6,14 @@ from bisect import bisect_left
 
 import pytest
 
-from hocket.core.chord.circle import position_of
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.events import Located, NotLocated
-from hocket.core.chord.locator_messages import LeaderIs, PublishLeader, WhereIs
-from hocket.core.fanout import messages
-from hocket.core.fanout.messages import (
-    Attach,
-    Detach,
-    Fetch,
-    NotAttached,
-    NotRelaying,
-    Piece,
-    Place,
-)
-from hocket.core.fanout.settings import RelaySettings
-from hocket.core.placement import key_of
+from hocket.core.placement.locator_messages import LeaderIs, PublishLeader, WhereIs
+from hocket.core.placement.placement import key_of
+from hocket.core.relay import messages
+from hocket.core.relay.messages import Attach, Detach, Fetch, NotAttached, NotRelaying, Piece, Place
+from hocket.core.relay.settings import RelaySettings
+from hocket.core.ring.circle import position_of
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.events import Located, NotLocated
 from hocket.node.relays import Relays
 from hocket.sim.scheduler import Scheduler
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-from hocket.core.chord.circle import position_of
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.events import Located, NotLocated
-from hocket.core.chord.messages import Gone, Ping, Pong
-from hocket.core.chord.settings import RingSettings
-from hocket.core.chord.standing import Standing
+from hocket.core.ring.circle import position_of
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.events import Located, NotLocated
+from hocket.core.ring.messages import Gone, Ping, Pong
+from hocket.core.ring.settings import RingSettings
+from hocket.core.ring.standing import Standing
 from hocket.node.ring_member import STALL_US, MemberSettings, RingMember
 from hocket.node.ring_memory import VolatileMemory
 from hocket.sim.clock import SimClock

@@ -10,7 +10,7 @@ from crc32c import crc32c
 import hocket
 import hocket.aio
 from hocket import frames
-from hocket.core import sharing_events as core
+from hocket.core.sharing import events as core
 from hocket.errors import CorruptData
 from hocket.frames import packed, unpacked
 from hocket.model import Start
@@ -20,7 +20,7 @@ from hocket.wire.entry import HEADER_BYTES, Kind, pack_header, unpack_header
 from tests.node.simulated import TOPIC, World
 from tests.node.test_sharing import Asker, wait
 from tests.node.test_simulated import tiny
-from tests.support import until
+from tests.support.threads import until
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import os
 
 import pytest
 
-from hocket.core import partition as partition_core
-from hocket.core.cursors import Cursors
-from hocket.core.dedupe import NEW, Dedupe
+from hocket.core.partition import partition as partition_core
+from hocket.core.partition.cursors import Cursors
+from hocket.core.partition.dedupe import NEW, Dedupe
 from hocket.log.settings import LogSettings
 from tests.node.simulated import SECOND, Admin, Consumer, Producer, World, check
 

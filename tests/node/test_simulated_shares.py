@@ -11,8 +11,9 @@ from functools import partialmethod
 
 import pytest
 
-from hocket.core import share, share_state
-from hocket.core.partition import Partition, Replayed
+from hocket.core.partition.partition import Partition, Replayed
+from hocket.core.sharing import share
+from hocket.core.sharing import state as share_state
 from hocket.model import Mode
 from tests.node.simulated import SECOND, Admin, World
 from tests.node.simulated_shares import (

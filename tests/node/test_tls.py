@@ -21,16 +21,16 @@ import hocket
 import hocket.aio
 from hocket import frames
 from hocket.adapters.tls import JOINED_BYTES, joined, server_context
-from hocket.core.session import Caller
+from hocket.core.session.session import Caller
 from hocket.errors import BadName, NoConnection
 from hocket.model import Limits, TopicConfig
 from hocket.node.node import Node
 from hocket.node.settings import NodeSettings
 from hocket.wire import batch as batches
 from hocket.wire.connection import Connection
-from tests.certificates import made
 from tests.node.running import RawConnection, Speaker, listening, running
-from tests.support import Running, run, until
+from tests.support.certificates import made
+from tests.support.threads import Running, run, until
 
 SOON = NodeSettings(hello_timeout_us=300_000)
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from hocket.core import partition as partition_core
-from hocket.core.decisions import Answer, CommitAsked
-from hocket.core.stages import Stages
-from hocket.core.standing import given_up
-from hocket.core.transactions import Decider
+from hocket.core.partition import partition as partition_core
+from hocket.core.partition.stages import Stages
+from hocket.core.transactions.decider import Decider
+from hocket.core.transactions.events import Answer, CommitAsked
+from hocket.core.transactions.state import given_up
 from hocket.log.checkpointer import Checkpointer
 from tests.node import simulated
 from tests.node.transacting import (
@@ -29,7 +29,7 @@ from tests.node.transacting import (
     published,
     settle,
 )
-from tests.support import LONG
+from tests.support.threads import LONG
 
 STORY = (
     ("lost attempt", 0, {"then": "vanish", "batches_each": 1, "partitions": [0]}),

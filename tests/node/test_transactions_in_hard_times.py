@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hocket import frames
-from hocket.core.stages import crc_of
+from hocket.core.partition.stages import crc_of
 from hocket.errors import StorageFull
 from hocket.log.store import LogStore
 from hocket.model import Participant, TopicConfig

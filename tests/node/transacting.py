@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from hocket import frames
-from hocket.core import transactions
-from hocket.core.stages import Stages, crc_of
+from hocket.core.partition.stages import Stages, crc_of
+from hocket.core.transactions import decider as transactions
 from hocket.frames import unpacked
 from hocket.log.settings import LogSettings
 from hocket.model import Participant, TopicConfig

@@ -10,9 +10,9 @@ import pytest
 
 from hocket.client.embedded import EmbeddedConnector
 from hocket.client.sync import Client
-from tests.certificates import made
 from tests.rpc.world import Sink, World, connected, fails, of, run, session, world
-from tests.support import until_async
+from tests.support.certificates import made
+from tests.support.threads import until_async
 
 
 @contextmanager

@@ -17,9 +17,9 @@ from hocket.model import Limits
 from hocket.node.settings import NodeSettings
 from hocket.rpc import line as lines
 from hocket.rpc.schema import rpc_capnp
-from tests.certificates import made
 from tests.rpc.world import Sink, World, connected, fails, of, run, session, world
-from tests.support import until, until_async
+from tests.support.certificates import made
+from tests.support.threads import until, until_async
 
 
 def test_a_session_ends_when_it_is_dropped(here: World):

@@ -14,7 +14,7 @@ import pytest
 
 from hocket.rpc import garbage
 from tests.rpc.world import Address, Sink, World, of, run, session
-from tests.support import until, until_async
+from tests.support.threads import until, until_async
 
 
 async def eventful(address: Address) -> None:

@@ -13,7 +13,7 @@ from hocket.errors import HocketError, Timeout, UnknownTopic
 from hocket.rpc import line as lines
 from hocket.rpc.failure import cleaned, failure
 from hocket.rpc.line import Line
-from tests.support import settle
+from tests.support.threads import settle
 
 
 class Transport:

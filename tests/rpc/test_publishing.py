@@ -9,7 +9,7 @@ import pytest
 from hocket.model import partition_of
 from hocket.wire.batch import encode, parse
 from tests.rpc.world import Sink, World, fails, of, run, session
-from tests.support import until_async
+from tests.support.threads import until_async
 
 
 def test_topics_are_made_listed_and_deleted(here: World):

@@ -15,7 +15,7 @@ import pytest
 import hocket
 from tests.cli.support import HOCKET, Serving, environment, serving
 from tests.rpc.world import Address, Sink, of, run, session
-from tests.support import PATIENCE, until_async
+from tests.support.threads import PATIENCE, until_async
 
 
 def rpc_address(broker: Serving) -> Address:

@@ -26,7 +26,7 @@ import pytest
 from tests.cli.support import HOCKET, Serving, environment
 from tests.rpc.test_served import rpc_address
 from tests.rpc.world import Address, Sink, World, of, run, session
-from tests.support import LONG, PATIENCE, until
+from tests.support.threads import LONG, PATIENCE, until
 
 SEED = int(os.environ.get("HOCKET_SEED", "4151"))
 SECONDS = 60.0 if LONG else 4.0

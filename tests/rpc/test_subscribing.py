@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.rpc.world import Sink, World, fails, of, run, session
-from tests.support import settle, until_async
+from tests.support.threads import settle, until_async
 
 
 def numbers(start: int, end: int) -> list[bytes]:

@@ -16,7 +16,7 @@ from hocket.node.broker import Broker
 from hocket.node.settings import NodeSettings
 from hocket.rpc import Endpoint
 from hocket.rpc.schema import rpc_capnp
-from tests.support import until_async
+from tests.support.threads import until_async
 
 Address = tuple[str, int]
 

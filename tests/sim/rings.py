@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.settings import RingSettings
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.settings import RingSettings
 from hocket.sim.ring_view import Member, RingView
 
 

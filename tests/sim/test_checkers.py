@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from hocket.core.chord.contact import Contact
-from hocket.core.fanout.messages import Place
-from hocket.core.fanout.settings import RelaySettings
+from hocket.core.relay.messages import Place
+from hocket.core.relay.settings import RelaySettings
+from hocket.core.ring.contact import Contact
 from hocket.sim import checkers
 from hocket.sim.checkers import CHECKERS, OF_THE_RING, Violation, all_checkers
 from hocket.sim.checkers.checker import Checker

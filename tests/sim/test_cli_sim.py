@@ -13,7 +13,7 @@ from hocket.sim import run as run_module
 from hocket.sim.mutants import MUTANTS
 from hocket.sim.report import Broken, Report
 from tests.cli.support import HOCKET, Hocket, Outcome, environment, fails
-from tests.support import PATIENCE
+from tests.support.threads import PATIENCE
 
 
 def hocket(*args: str) -> Outcome:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.messages import Beacon, Ping, RegistryIs
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.messages import Beacon, Ping, RegistryIs
 from hocket.sim.links import MessageChanged, SimLinks, Weather
 from hocket.sim.scheduler import Scheduler
 from hocket.sim.trace import Trace

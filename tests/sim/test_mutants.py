@@ -10,14 +10,14 @@ from functools import cache
 
 import pytest
 
-from hocket.core.chord.pointers import Pointers
-from hocket.core.fanout.children import Children
-from hocket.core.ring import Ring
+from hocket.core.relay.children import Children
+from hocket.core.ring.pointers import Pointers
+from hocket.core.ring.ring import Ring
 from hocket.sim.checkers import CHECKERS
 from hocket.sim.mutants import MUTANTS
 from hocket.sim.mutants.mutant import mutant, replaced
 from hocket.sim.run import ALL_BECOMES_RIGHT, NOTHING_RAISES, run
-from tests.support import LONG
+from tests.support.threads import LONG
 
 IDEAL = "the_ring_becomes_ideal_and_stays"
 PRINCIPALS = "there_are_enough_principals"

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from hocket.core.chord import circle
+from hocket.core.ring import circle
 from hocket.sim import ring_view
 from hocket.sim.ring_view import RingView, between, effective_step, may_fail, snapshot
 from tests.sim.rings import Ring, at, ideal, member, rings, view

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from hocket.core.ring import Ring
+from hocket.core.ring.ring import Ring
 from hocket.sim.cluster import Cluster
 from hocket.sim.regressions import REGRESSIONS
 from hocket.sim.report import Report

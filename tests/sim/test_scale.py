@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from hocket.cli.sim_ring import PART_NAMES, ring
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.settings import RingSettings
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.settings import RingSettings
 from hocket.sim.scale import balance, fanout_run, figures, picture, ring_run, trouble_run
 from hocket.sim.scale.asking import Asking, ask_for
 from hocket.sim.scale.audience import Audience

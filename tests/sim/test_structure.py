@@ -14,14 +14,14 @@ SOURCE = Path(hocket.__file__).parent
 SIMULATOR = sorted((SOURCE / "sim").rglob("*.py"))
 MUTANTS = SOURCE / "sim" / "mutants"  # they break the cores on purpose, so they know them
 VALUES = (
-    "hocket.core.chord.circle",
-    "hocket.core.chord.contact",
-    "hocket.core.chord.events",
-    "hocket.core.chord.messages",
-    "hocket.core.chord.settings",
-    "hocket.core.fanout.events",
-    "hocket.core.fanout.messages",
-    "hocket.core.fanout.settings",
+    "hocket.core.ring.circle",
+    "hocket.core.ring.contact",
+    "hocket.core.ring.events",
+    "hocket.core.ring.messages",
+    "hocket.core.ring.settings",
+    "hocket.core.relay.events",
+    "hocket.core.relay.messages",
+    "hocket.core.relay.settings",
 )
 
 
@@ -69,7 +69,11 @@ CORES = [
 
 
 def test_what_is_looked_for_is_there():
-    assert {"hocket.core.ring", "hocket.core.relay", "hocket.core.partition"} <= set(CORES)
+    assert {
+        "hocket.core.ring.ring",
+        "hocket.core.relay.relay",
+        "hocket.core.partition.partition",
+    } <= set(CORES)
     assert len(SIMULATOR) > 10
 
 

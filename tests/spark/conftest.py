@@ -19,7 +19,7 @@ import pytest
 import hocket
 from hocket.client.sync import Client
 from tests.e2e.server import ServerProcess
-from tests.support import LeakCheck, stack
+from tests.support.threads import LeakCheck, stack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from hocket.client.sync import Client
 from tests.e2e.server import ServerProcess
-from tests.support import PATIENCE, until
+from tests.support.threads import PATIENCE, until
 
 LOOK_SECONDS = 0.05
 

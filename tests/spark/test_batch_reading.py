@@ -23,7 +23,7 @@ from hocket.spark.planning import Span
 from tests.e2e.server import ServerProcess
 from tests.spark.conftest import url_of
 from tests.spark.support import failure_of, fill, load
-from tests.support import noise
+from tests.support.threads import noise
 
 
 def options_of(broker: ServerProcess, topic: str, **options: object) -> ReadOptions:

@@ -129,7 +129,7 @@ def test_a_broker_that_is_being_restarted_is_waited_for(tmp_path):
     options = ConnectionOptions(f"hocket://127.0.0.1:{port}")
     with pytest.raises(NoConnection):
         client_of(options)
-    from tests.support import Running
+    from tests.support.threads import Running
 
     with Running(client_of, options, patience=20.0) as waiting:
         waiting.parked()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hocket.spark import java
-from tests.support import LONG
+from tests.support.threads import LONG
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "declarative_pipeline"
 RUN_SECONDS = 240

@@ -181,7 +181,7 @@ def test_an_abort_that_cannot_be_said_is_only_logged(caplog, topic):
 
 
 def test_the_broker_allows_as_many_participants_as_the_sink():
-    from hocket.core.members import PARTICIPANTS_MAX as ALLOWED
+    from hocket.core.transactions.participants import PARTICIPANTS_MAX as ALLOWED
 
     assert ALLOWED == PARTICIPANTS_MAX
 

@@ -19,7 +19,7 @@ from hocket.spark.stream_reader import HocketStreamReader
 from tests.e2e.server import ServerProcess
 from tests.spark.conftest import url_of
 from tests.spark.support import Batches, eventually, expected, fill, run_to_end, running, stream
-from tests.support import Running, until
+from tests.support.threads import Running, until
 
 ALL = ReadAllAvailable()
 

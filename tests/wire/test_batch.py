@@ -30,7 +30,7 @@ from hocket.wire.columns import (
     FLAG_KEYS,
 )
 from hocket.wire.entry import HEADER_BYTES, Kind, pack_header, unpack_header
-from tests.support import noise
+from tests.support.threads import noise
 from tests.wire.batches import CODECS, PRODUCER, binary, body_of, entry_with_everything, records
 
 

@@ -18,7 +18,7 @@ from hocket.wire.connection import (
     Connection,
 )
 from hocket.wire.frame_codec import encode
-from tests.support import noise
+from tests.support.threads import noise
 from tests.wire.joined import opened, sent
 
 MIB = 1 << 20

@@ -20,7 +20,7 @@ from hocket.wire.connection import (
     WITH_PAYLOAD,
     Connection,
 )
-from tests.support import noise
+from tests.support.threads import noise
 from tests.wire.frame_strategies import frames
 from tests.wire.joined import opened, received, sent
 

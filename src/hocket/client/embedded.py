@@ -19,7 +19,7 @@ from hocket.frames import Frame
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from hocket.core.session import Caller
+    from hocket.core.session.session import Caller
     from hocket.node.broker import Broker, LocalLink
 
 

@@ -9,7 +9,7 @@ from hocket.client.attachment import SubscriptionOptions
 from hocket.client.pusher import ProducerOptions
 from hocket.client.verdict import Duration, lease_us
 from hocket.client.waiters import seconds_us
-from hocket.core.session import DELIVERIES_MAX, PREFETCH_MAX
+from hocket.core.session.session import DELIVERIES_MAX, PREFETCH_MAX
 from hocket.errors import BadName, OutOfRange, WrongType
 from hocket.model import MESSAGE_BYTES_MAX, PARTITIONS_MAX, Failover, check_name, size_bytes
 from hocket.wire import codec as codecs

@@ -33,7 +33,7 @@ from hocket.client.shared_place import NOTES_MAX, SharedPlace
 from hocket.client.timers import Timer
 from hocket.client.verdict import RELEASE, RENEWAL
 from hocket.client.window import Window
-from hocket.core.session import CONSUMER_BYTES
+from hocket.core.session.session import CONSUMER_BYTES
 from hocket.errors import (
     CorruptData,
     HocketError,

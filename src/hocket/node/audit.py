@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 
-from hocket.core.roster import Change, in_words
-from hocket.core.session import Opened, OpenedProducer, Session
+from hocket.core.metadata.roster import Change, in_words
+from hocket.core.session.session import Opened, OpenedProducer, Session
 from hocket.frames import Frame
 
 log = logging.getLogger("hocket.audit")

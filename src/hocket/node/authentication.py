@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from hocket.core.access import Access
-from hocket.core.session import Demand, Session, failure
-from hocket.core.throttle import Throttle
+from hocket.core.metadata.access import Access
+from hocket.core.session.session import Demand, Session, failure
+from hocket.core.session.throttle import Throttle
 from hocket.errors import Busy, HocketError, NotAllowed, TooManyAttempts
 from hocket.frames import Frame, Hello
 from hocket.model import SECOND_US

@@ -19,7 +19,7 @@ from hocket.adapters.executor import ThreadExecutor
 from hocket.adapters.loop import READ, Loop
 from hocket.adapters.tls import TlsTransport
 from hocket.adapters.transport import PlainTransport
-from hocket.core.session import TRUSTED, Caller
+from hocket.core.session.session import TRUSTED, Caller
 from hocket.errors import Closed, HocketError, NoConnection, ShuttingDown
 from hocket.frames import Frame
 from hocket.node.connections import Connections, LocalPeer

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.locator_messages import LocatorMessage
-from hocket.core.fanout.messages import Place, RelayMessage
-from hocket.core.fanout.settings import RelaySettings
+from hocket.core.placement.locator_messages import LocatorMessage
+from hocket.core.relay.messages import Place, RelayMessage
+from hocket.core.relay.settings import RelaySettings
+from hocket.core.ring.contact import Contact
 from hocket.node.node import Node
 from hocket.node.partitions import Hosted
 from hocket.node.relays import Relays

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from hocket.core.fanout.messages import Piece, Place
+from hocket.core.relay.messages import Piece, Place
 from hocket.errors import HocketError
 from hocket.log.model import ReadResult
 from hocket.log.store import LogStore

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hocket.adapters.loop import Loop
 from hocket.adapters.transport import Transport
-from hocket.core.session import Caller
+from hocket.core.session.session import Caller
 from hocket.errors import HocketError, ProtocolError
 from hocket.frames import Frame
 from hocket.model import SECOND_US, Limits

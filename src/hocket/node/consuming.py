@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any, cast
 
 from hocket import frames
-from hocket.core import partition as events
-from hocket.core.catalogue import Topic
-from hocket.core.cursors import Cursor
-from hocket.core.partition import Origin
-from hocket.core.permissions import OF_INDEXES
-from hocket.core.session import Demand, OpenedSubscription, Session, failure
+from hocket.core.metadata.catalogue import Topic
+from hocket.core.partition import partition as events
+from hocket.core.partition.cursors import Cursor
+from hocket.core.partition.partition import Origin
+from hocket.core.session.permissions import OF_INDEXES
+from hocket.core.session.session import Demand, OpenedSubscription, Session, failure
 from hocket.errors import (
     Busy,
     Fenced,

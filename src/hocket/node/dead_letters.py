@@ -15,9 +15,9 @@ from hashlib import blake2b
 from itertools import count
 
 from hocket import frames
-from hocket.core import partition as events
-from hocket.core.partition import Origin
-from hocket.core.session import DEAD_LETTERS
+from hocket.core.partition import partition as events
+from hocket.core.partition.partition import Origin
+from hocket.core.session.session import DEAD_LETTERS
 from hocket.errors import CorruptData, HocketError, OutOfRange, TopicExists
 from hocket.frames import Frame
 from hocket.log.model import ReadResult

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from hocket.core.subscription import (
+from hocket.core.partition.subscription import (
     Advanced,
     CreditGiven,
     Effect,

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hocket import frames
-from hocket.core.access import Access, Changed
-from hocket.core.metadata import GROUP
-from hocket.core.partition import Origin
-from hocket.core.roster import EVERYTHING, Change
-from hocket.core.session import Demand, OpenedProducer, Session, failure
+from hocket.core.metadata.access import Access, Changed
+from hocket.core.metadata.metadata import GROUP
+from hocket.core.metadata.roster import EVERYTHING, Change
+from hocket.core.partition.partition import Origin
+from hocket.core.session.session import Demand, OpenedProducer, Session, failure
 from hocket.errors import HocketError, NotAllowed, UnknownUser
 from hocket.frames import Frame
 from hocket.model import RoleDescription, UserDescription, check_name

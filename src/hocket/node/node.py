@@ -13,15 +13,15 @@ from typing import Any
 
 import hocket
 from hocket import frames
-from hocket.core import metadata as metadata_core
-from hocket.core import partition as events
-from hocket.core.access import Access
-from hocket.core.catalogue import Catalogue
-from hocket.core.metadata import Metadata
-from hocket.core.registry import Registry
-from hocket.core.session import TRUSTED, Caller, Demand, Hangup, Reply, Session, failure
-from hocket.core.stages import StageAcked, TransactionApplied
-from hocket.core.transactions import Decider
+from hocket.core.metadata import metadata as metadata_core
+from hocket.core.metadata.access import Access
+from hocket.core.metadata.catalogue import Catalogue
+from hocket.core.metadata.metadata import Metadata
+from hocket.core.metadata.registry import Registry
+from hocket.core.partition import partition as events
+from hocket.core.partition.stages import StageAcked, TransactionApplied
+from hocket.core.session.session import TRUSTED, Caller, Demand, Hangup, Reply, Session, failure
+from hocket.core.transactions.decider import Decider
 from hocket.errors import HocketError, NotAllowed, ProtocolError, ShuttingDown, StoreStopped
 from hocket.frames import Frame
 from hocket.log.settings import GroupSettings

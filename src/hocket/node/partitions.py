@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from crc32c import crc32c
 
-from hocket.core.partition import (
+from hocket.core.partition.partition import (
     Append,
     Batch,
     Effect,
@@ -24,8 +24,8 @@ from hocket.core.partition import (
     Replayed,
     TurnEnded,
 )
-from hocket.core.retention import plan_log_start
-from hocket.core.stages import Staged, StageKey, StagesMoved
+from hocket.core.partition.retention import plan_log_start
+from hocket.core.partition.stages import Staged, StageKey, StagesMoved
 from hocket.log.model import NewEntry, RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
@@ -35,7 +35,7 @@ from hocket.wire.entry import HEADER_BYTES, Header, Kind, padded
 from hocket.wire.stage import open_stage, stage_prelude
 
 if TYPE_CHECKING:
-    from hocket.core.subscription import Subscription
+    from hocket.core.partition.subscription import Subscription
 
 LARGEST_CONTROL_BYTES = 1 << 20  # room that every entry which is not a batch is sure to fit into
 

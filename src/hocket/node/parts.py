@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from hocket.core.catalogue import Catalogue
-from hocket.core.metadata import GROUP, Metadata
-from hocket.core.session import Demand, Session, failure, offset_of
+from hocket.core.metadata.catalogue import Catalogue
+from hocket.core.metadata.metadata import GROUP, Metadata
+from hocket.core.session.session import Demand, Session, failure, offset_of
 from hocket.errors import HocketError, UnknownTopic
 from hocket.log.model import OffsetDone, ReadResult
 from hocket.log.store import LogStore

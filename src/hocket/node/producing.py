@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hocket import frames
-from hocket.core import partition as events
-from hocket.core.partition import Origin
-from hocket.core.session import Demand, OpenedProducer, Session
-from hocket.core.stages import StageAcked
+from hocket.core.partition import partition as events
+from hocket.core.partition.partition import Origin
+from hocket.core.partition.stages import StageAcked
+from hocket.core.session.session import Demand, OpenedProducer, Session
 from hocket.errors import (
     CorruptData,
     Fenced,

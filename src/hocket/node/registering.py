@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from hocket.core.chord.contact import Contact
-from hocket.core.metadata import GROUP
-from hocket.core.registry import Changed, PositionTaken, Registry
+from hocket.core.metadata.metadata import GROUP
+from hocket.core.metadata.registry import Changed, PositionTaken, Registry
+from hocket.core.ring.contact import Contact
 from hocket.errors import HocketError
 from hocket.node.parts import Parts
 from hocket.node.ring_member import Enrolled

@@ -2,7 +2,8 @@
 
 A core knows neither time nor the ring. Its timers are run here, its questions for a route are
 answered by a lookup of the partition's key, and then by those who keep the hint who leads it
-(`core.locator`). What this node leads is published to them again and again, soon at first.
+(`core.placement.locator`). What this node leads is published to them again and again, soon at
+first.
 
 Events are worked off one after another. One that comes up while another is carried out, as a log
 read that is answered from memory does, waits its turn.
@@ -17,11 +18,11 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar, Protocol
 
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.events import Arm, Disarm, Located, NotLocated
-from hocket.core.chord.locator_messages import LeaderIs, LocatorMessage, PublishLeader, WhereIs
-from hocket.core.fanout import events
-from hocket.core.fanout.messages import (
+from hocket.core.placement.locator import KEEPERS, PUBLISH_US, LocatorStore
+from hocket.core.placement.locator_messages import LeaderIs, LocatorMessage, PublishLeader, WhereIs
+from hocket.core.placement.placement import key_of
+from hocket.core.relay import events
+from hocket.core.relay.messages import (
     Attach,
     Fetch,
     NotAttached,
@@ -30,10 +31,10 @@ from hocket.core.fanout.messages import (
     Place,
     RelayMessage,
 )
-from hocket.core.fanout.settings import RelaySettings
-from hocket.core.locator import KEEPERS, PUBLISH_US, LocatorStore
-from hocket.core.placement import key_of
-from hocket.core.relay import Relay
+from hocket.core.relay.relay import Relay
+from hocket.core.relay.settings import RelaySettings
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.events import Arm, Disarm, Located, NotLocated
 from hocket.ports import Cancellable, Clock, Links, Timers
 
 ASK_US = 500_000  # those who keep the hint have so long to answer

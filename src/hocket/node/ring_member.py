@@ -12,13 +12,13 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from hocket.core.chord import events
-from hocket.core.chord.contact import Contact, seed
-from hocket.core.chord.events import Located, NotLocated
-from hocket.core.chord.flapping import wait_us
-from hocket.core.chord.messages import Message
-from hocket.core.chord.settings import RingSettings
-from hocket.core.ring import Ring
+from hocket.core.ring import events
+from hocket.core.ring.contact import Contact, seed
+from hocket.core.ring.events import Located, NotLocated
+from hocket.core.ring.flapping import wait_us
+from hocket.core.ring.messages import Message
+from hocket.core.ring.ring import Ring
+from hocket.core.ring.settings import RingSettings
 from hocket.node.ring_memory import Memory
 from hocket.ports import Cancellable, Clock, Links, Timers
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from hocket.core.decisions import Apply
-from hocket.core.partition import Batch
-from hocket.core.stages import ApplyStaged, Name, Stage
+from hocket.core.partition.partition import Batch
+from hocket.core.partition.stages import ApplyStaged, Name, Stage
+from hocket.core.transactions.events import Apply
 from hocket.errors import HocketError
 from hocket.node.partitions import Hosted
 from hocket.node.parts import Parts

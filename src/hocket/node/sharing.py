@@ -1,7 +1,8 @@
 """Shared indexes of a node: reads what the dispatcher wants leased, sends it, and logs what becomes
 of it.
 
-The rules are in `core.sharing` (who gets what) and `core.share` (what has become of each message).
+The rules are in `core.sharing.dispatcher` (who gets what) and `core.sharing.share` (what has
+become of each message).
 Here are only the hands: reads of the log, frames, and the partitions' logs. A settlement is
 answered when every partition it concerns has it durably.
 """
@@ -15,13 +16,13 @@ from functools import partial
 from typing import NamedTuple
 
 from hocket import frames
-from hocket.core import partition as events
-from hocket.core import sharing_events as core
-from hocket.core.partition import Origin
-from hocket.core.session import DEAD_LETTERS, Demand, OpenedSubscription, Session, triples
-from hocket.core.share import Share
-from hocket.core.share_state import ShareChange, ShareSettings, ShareState
-from hocket.core.sharing import Sharing
+from hocket.core.partition import partition as events
+from hocket.core.partition.partition import Origin
+from hocket.core.session.session import DEAD_LETTERS, Demand, OpenedSubscription, Session, triples
+from hocket.core.sharing import events as core
+from hocket.core.sharing.dispatcher import Sharing
+from hocket.core.sharing.share import Share
+from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
 from hocket.errors import Busy, CorruptData, Fenced, HocketError, WrongKind
 from hocket.frames import packed
 from hocket.log.model import ReadResult

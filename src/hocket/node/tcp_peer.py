@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from hocket.adapters.loop import READ, WRITE
 from hocket.adapters.tls import NotTls, TlsTransport, reason_of
 from hocket.adapters.transport import PlainTransport, Transport
-from hocket.core.session import Caller
+from hocket.core.session.session import Caller
 from hocket.errors import HocketError, ProtocolError
 from hocket.frames import Failure, Frame
 from hocket.wire.connection import Connection

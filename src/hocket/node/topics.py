@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hocket import frames
-from hocket.core import catalogue as catalogue_core
-from hocket.core.catalogue import Topic
-from hocket.core.metadata import GROUP
-from hocket.core.partition import Origin
-from hocket.core.session import Demand, OpenedProducer, OpenedSubscription, Session, failure
+from hocket.core.metadata import catalogue as catalogue_core
+from hocket.core.metadata.catalogue import Topic
+from hocket.core.metadata.metadata import GROUP
+from hocket.core.partition.partition import Origin
+from hocket.core.session.session import Demand, OpenedProducer, OpenedSubscription, Session, failure
 from hocket.errors import UnknownTopic
 from hocket.frames import packed
 from hocket.model import PartitionDescription, TopicConfig, TopicDescription

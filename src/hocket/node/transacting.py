@@ -11,12 +11,9 @@ from collections import deque
 from collections.abc import Iterable
 
 from hocket import frames
-from hocket.core import decisions
-from hocket.core.members import Member
-from hocket.core.metadata import GROUP
-from hocket.core.partition import Origin
-from hocket.core.session import Demand, OpenedProducer, Session, failure
-from hocket.core.stages import (
+from hocket.core.metadata.metadata import GROUP
+from hocket.core.partition.partition import Origin
+from hocket.core.partition.stages import (
     DropStages,
     ForgetApplied,
     Name,
@@ -26,7 +23,10 @@ from hocket.core.stages import (
     TransactionApplied,
     by_name,
 )
-from hocket.core.transactions import Decider
+from hocket.core.session.session import Demand, OpenedProducer, Session, failure
+from hocket.core.transactions import events as decisions
+from hocket.core.transactions.decider import Decider
+from hocket.core.transactions.participants import Member
 from hocket.errors import (
     HocketError,
     LimitExceeded,

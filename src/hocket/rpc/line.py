@@ -23,7 +23,7 @@ from typing import Any, cast
 import capnp  # type: ignore[import-untyped]
 
 from hocket.adapters.tls import common_name
-from hocket.core.session import Caller
+from hocket.core.session.session import Caller
 from hocket.errors import LimitExceeded
 from hocket.rpc.failure import Failure, cleaned
 

@@ -19,7 +19,7 @@ from hocket.client.lane import Lane, Outcome, Outgoing, Positions, Stamp, restam
 from hocket.client.producer_core import ProducerCore
 from hocket.client.pusher import ProducerOptions
 from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline
-from hocket.core.session import Caller
+from hocket.core.session.session import Caller
 from hocket.errors import HocketError, OutOfRange
 from hocket.model import Position, TopicConfig, check_name
 from hocket.node.broker import Broker

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hocket.core.chord.circle import SIZE, distance, position_of
-from hocket.core.chord.contact import Contact
-from hocket.core.fanout.messages import Place
+from hocket.core.relay.messages import Place
+from hocket.core.ring.circle import SIZE, distance, position_of
+from hocket.core.ring.contact import Contact
 from hocket.sim.faults import Faults
 from hocket.sim.links import SimLinks, Weather
 from hocket.sim.machine import Machine
@@ -20,7 +20,7 @@ from hocket.sim.trace import Trace
 from hocket.sim.workload import Consumer, Lookup, Workload
 
 if TYPE_CHECKING:
-    from hocket.core.ring import Ring
+    from hocket.core.ring.ring import Ring
     from hocket.sim.swarm import Options
 
 SEEDS_MAX = 3  # addresses that a joining node is told

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, get_args
 
-from hocket.core.chord.contact import Contact
-from hocket.core.fanout.messages import RelayMessage
+from hocket.core.relay.messages import RelayMessage
+from hocket.core.ring.contact import Contact
 from hocket.node.cluster_node import ClusterNode
 from hocket.node.ring_member import MemberSettings
 from hocket.node.settings import TICK_US, NodeSettings

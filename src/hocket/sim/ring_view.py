@@ -29,8 +29,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
 
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.settings import RingSettings
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.settings import RingSettings
 
 _LIVES = 64  # bits for the incarnation, below the position's
 

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
 
-from hocket.core.chord.settings import RingSettings
-from hocket.core.fanout.settings import RelaySettings
+from hocket.core.relay.settings import RelaySettings
+from hocket.core.ring.settings import RingSettings
 from hocket.log.settings import LogSettings
 from hocket.sim.links import Weather
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from hocket.core.chord.contact import Contact
+from hocket.core.ring.contact import Contact
 
 
 class RelayLike(Protocol):

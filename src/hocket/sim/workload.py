@@ -15,10 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hocket import frames
-from hocket.core.chord.circle import SIZE, position_of
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.events import Located, NotLocated
-from hocket.core.fanout.messages import Piece, Place
+from hocket.core.relay.messages import Piece, Place
+from hocket.core.ring.circle import SIZE, position_of
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.events import Located, NotLocated
 from hocket.frames import unpacked
 from hocket.model import TopicConfig
 from hocket.wire import batch as batches

@@ -19,7 +19,7 @@ from hocket.client.aio_subscription import AsyncSubscription
 from hocket.client.aio_transaction import AsyncTransaction
 from hocket.client.message import AsyncMessage, AsyncMessageBatch, Message
 from hocket.client.opening import Opening
-from tests.support import PATIENCE
+from tests.support.threads import PATIENCE
 
 HANG_SECONDS = 2 * PATIENCE  # more than any timeout a test gives, so that the client's comes first
 _END = object()

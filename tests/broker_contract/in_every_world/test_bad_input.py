@@ -16,7 +16,7 @@ from hocket.errors import (
     WrongType,
 )
 from tests.broker_contract.in_every_world.worlds import only
-from tests.support import PATIENCE
+from tests.support.threads import PATIENCE
 
 BAD_NAMES = ["", " ", "a b", "a/b", "../up", ".hidden", "-flag", "x" * 256, "sn\N{SNOWMAN}w", "a\0"]
 NO_NAMES = [None, 5, b"topic", ["topic"]]

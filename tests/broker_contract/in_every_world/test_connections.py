@@ -15,7 +15,7 @@ import pytest
 import hocket
 from hocket import errors
 from tests.broker_contract.in_every_world.worlds import in_parallel, only, take, values
-from tests.support import PATIENCE, until
+from tests.support.threads import PATIENCE, until
 
 CONNECTIONS = 300
 

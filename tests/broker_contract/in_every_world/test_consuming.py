@@ -9,7 +9,7 @@ import pytest
 from hocket import errors
 from hocket.model import SECOND_US
 from tests.broker_contract.in_every_world.worlds import take, values
-from tests.support import Running, noise, until
+from tests.support.threads import Running, noise, until
 
 
 def filled(world, count: int = 10, partitions: int = 1, **config) -> str:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hocket import errors
-from tests.support import until
+from tests.support.threads import until
 
 
 def poisoned(world, *values: bytes, reason: str = "no good", index: str = "workers") -> str:

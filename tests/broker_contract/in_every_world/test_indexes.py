@@ -7,7 +7,7 @@ import pytest
 from hocket import errors
 from tests.broker_contract.in_every_world.test_consuming import filled, numbers
 from tests.broker_contract.in_every_world.worlds import take
-from tests.support import Running, until
+from tests.support.threads import Running, until
 
 
 def positions(client, topic: str, index: str = "i") -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 from hocket import errors
 from hocket.model import partition_of
 from tests.broker_contract.in_every_world.worlds import in_parallel, take, values
-from tests.support import noise, until
+from tests.support.threads import noise, until
 
 
 def end_of(client, topic: str, partition: int = 0) -> int:

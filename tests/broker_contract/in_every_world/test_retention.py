@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.broker_contract.in_every_world.worlds import EACH_ONCE, take, values
-from tests.support import until
+from tests.support.threads import until
 
 pytestmark = EACH_ONCE
 

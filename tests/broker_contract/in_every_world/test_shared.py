@@ -10,7 +10,7 @@ from hocket import errors
 from hocket.client.window import FIRST
 from tests.broker_contract.in_every_world.worlds import in_parallel, only, take
 from tests.e2e.server import ServerProcess
-from tests.support import until
+from tests.support.threads import until
 
 SOON = 20.0  # seconds within which what is due has come
 SHORT = 0.3  # a lease that a test can wait for

@@ -7,7 +7,7 @@ import pytest
 from hocket import errors
 from hocket.model import partition_of
 from tests.broker_contract.in_every_world.worlds import take, values
-from tests.support import Running, until
+from tests.support.threads import Running, until
 
 
 def test_a_topic_has_what_it_was_given(world, client):

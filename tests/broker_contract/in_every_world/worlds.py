@@ -18,7 +18,7 @@ import pytest
 import hocket
 import hocket.aio
 from tests.broker_contract.in_every_world.blocking import LoopThread
-from tests.support import LeakCheck, Running
+from tests.support.threads import LeakCheck, Running
 
 THREADS = 16
 WORLDS = [(kind, style) for kind in ("embedded", "served") for style in ("sync", "aio")]

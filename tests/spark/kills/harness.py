@@ -22,7 +22,7 @@ from tests.spark.kills import stages
 from tests.spark.kills.checking import Ends, Input, Values, Verdict, compare, expected
 from tests.spark.kills.control import Control
 from tests.spark.kills.processes import Session
-from tests.support import until
+from tests.support.threads import until
 
 ROOT = Path(__file__).parents[3]
 INPUT, OUTPUT = "input", "output"

@@ -8,7 +8,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from tests.support import until
+from tests.support.threads import until
 
 
 class Session:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hocket.errors import ProtocolError
 from hocket.wire.frame_codec import decode, encode
-from tests.support import LONG
+from tests.support.threads import LONG
 from tests.wire.fuzz.mutations import damaged_headers
 
 COUNT = 100_000 if LONG else 4_000

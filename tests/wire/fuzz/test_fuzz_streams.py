@@ -13,7 +13,7 @@ from hocket.errors import ProtocolError
 from hocket.frames import Frame, Ping, Publish, Push
 from hocket.wire.connection import PREFIX, Connection
 from hocket.wire.frame_codec import encode
-from tests.support import LONG, noise
+from tests.support.threads import LONG, noise
 from tests.wire.fuzz.mutations import damaged_headers
 from tests.wire.joined import opened, received, sent
 

@@ -12,8 +12,8 @@ from hocket.sim.checkers.checker import Checker
 from hocket.sim.tree_view import TreeView
 
 if TYPE_CHECKING:
-    from hocket.core.fanout.messages import Place
-    from hocket.core.relay import Relay
+    from hocket.core.relay.messages import Place
+    from hocket.core.relay.relay import Relay
     from hocket.sim.cluster import Cluster
 
 REPAIR_US_MAX = 6_000_000  # the wait for a silent parent, and a step further up

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hocket.sim.checkers.checker import Checker
 
 if TYPE_CHECKING:
-    from hocket.core.fanout.messages import Place
+    from hocket.core.relay.messages import Place
     from hocket.sim.cluster import Cluster
     from hocket.sim.workload import Consumer
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hocket.sim.checkers.checker import Checker
 
 if TYPE_CHECKING:
-    from hocket.core.chord.contact import Contact
+    from hocket.core.ring.contact import Contact
     from hocket.sim.cluster import Cluster
     from hocket.sim.workload import Consumer
 

@@ -15,8 +15,8 @@ from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING
 
-from hocket.core.chord.circle import distance
-from hocket.core.chord.contact import Contact
+from hocket.core.ring.circle import distance
+from hocket.core.ring.contact import Contact
 from hocket.sim.checkers.ring_checker import RingChecker, RingWatch
 from hocket.sim.ring_view import Member, RingView, name
 

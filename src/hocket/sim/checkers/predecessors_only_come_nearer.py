@@ -6,7 +6,7 @@ answered. But a predecessor that anybody can push away makes stabilization go to
 
 from __future__ import annotations
 
-from hocket.core.chord.contact import Contact
+from hocket.core.ring.contact import Contact
 from hocket.sim.checkers.ring_checker import RingChecker, RingWatch
 from hocket.sim.ring_view import Member, RingView, between, name, spot
 

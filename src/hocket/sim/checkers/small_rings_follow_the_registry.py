@@ -9,8 +9,8 @@ from hocket.sim.checkers.ring_checker import RingChecker, RingWatch
 from hocket.sim.ring_view import RingView, name
 
 if TYPE_CHECKING:
-    from hocket.core.chord.contact import Contact
-    from hocket.core.ring import Ring
+    from hocket.core.ring.contact import Contact
+    from hocket.core.ring.ring import Ring
 
 
 class SmallRingsFollowTheRegistry(RingChecker):

@@ -7,7 +7,7 @@ for dead, where the search for another ring brings all together again.
 
 from __future__ import annotations
 
-from hocket.core.chord.contact import Contact
+from hocket.core.ring.contact import Contact
 from hocket.sim.checkers.ring_checker import RingChecker, RingWatch
 from hocket.sim.ring_view import RingView, name
 

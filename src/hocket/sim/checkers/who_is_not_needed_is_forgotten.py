@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hocket.sim.checkers.checker import Checker
 
 if TYPE_CHECKING:
-    from hocket.core.fanout.messages import Place
+    from hocket.core.relay.messages import Place
     from hocket.sim.cluster import Cluster
 
 TICKS_MORE = 4  # the last one that was counted, their jitter, and an event in which we look

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hocket.core.chord.contact import Contact
-from hocket.core.fanout import climber, feeder
-from hocket.core.fanout.children import Children
-from hocket.core.fanout.climber import Climber
-from hocket.core.fanout.consumers import Consumer
-from hocket.core.fanout.messages import NotAttached, Piece, Place
-from hocket.core.relay import Relay
+from hocket.core.relay import climber, feeder
+from hocket.core.relay.children import Children
+from hocket.core.relay.climber import Climber
+from hocket.core.relay.consumers import Consumer
+from hocket.core.relay.messages import NotAttached, Piece, Place
+from hocket.core.relay.relay import Relay
+from hocket.core.ring.contact import Contact
 from hocket.node.cluster_node import ClusterNode
 from hocket.node.committed_log import CommittedLog, Done, pieces_of
 from hocket.node.partitions import Hosted

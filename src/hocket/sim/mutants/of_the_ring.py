@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.core.chord import messages, pointers, small_ring, suspicion
-from hocket.core.chord.circle import between
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.events import Disarm, Effect, Heard, Send
-from hocket.core.chord.joining import Joining
-from hocket.core.chord.messages import CloserAre, Notify
-from hocket.core.chord.other_rings import OtherRings
-from hocket.core.chord.pointers import QUERY, Pointers
-from hocket.core.chord.second_look import SecondLook
-from hocket.core.ring import Ring
+from hocket.core.ring import messages, pointers, small_ring, suspicion
+from hocket.core.ring.circle import between
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.events import Disarm, Effect, Heard, Send
+from hocket.core.ring.joining import Joining
+from hocket.core.ring.messages import CloserAre, Notify
+from hocket.core.ring.other_rings import OtherRings
+from hocket.core.ring.pointers import QUERY, Pointers
+from hocket.core.ring.ring import Ring
+from hocket.core.ring.second_look import SecondLook
 from hocket.sim.mutants.mutant import Replacements, mutant
 
 

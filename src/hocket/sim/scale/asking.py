@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hocket.core.chord.circle import SIZE
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.events import Located, NotLocated
-from hocket.core.chord.messages import GetCloser
-from hocket.core.chord.settings import SECOND
+from hocket.core.ring.circle import SIZE
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.events import Located, NotLocated
+from hocket.core.ring.messages import GetCloser
+from hocket.core.ring.settings import SECOND
 from hocket.sim.scale.statistics import mean, percentile
 from hocket.sim.scale.world import World
 

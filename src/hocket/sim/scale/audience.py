@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
 
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.messages import Message
-from hocket.core.fanout.messages import Attach, Fetched, Piece, Place
-from hocket.core.fanout.settings import RelaySettings
+from hocket.core.relay.messages import Attach, Fetched, Piece, Place
+from hocket.core.relay.settings import RelaySettings
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.messages import Message
 from hocket.node.relays import Relays
 from hocket.node.ring_member import RingMember
 from hocket.sim.scale.world import World

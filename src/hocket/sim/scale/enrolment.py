@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable
 
-from hocket.core.chord.contact import Contact
+from hocket.core.ring.contact import Contact
 from hocket.sim.scheduler import Scheduler
 
 COMMIT_US = 2_000  # what writing an entry to the log and syncing it may take

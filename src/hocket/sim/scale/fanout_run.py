@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from math import log
 
-from hocket.core.chord.settings import SECOND
+from hocket.core.ring.settings import SECOND
 from hocket.sim.scale.audience import Audience
 from hocket.sim.scale.figures import Cell, Options, Part, Table
 from hocket.sim.scale.quiet import without_collecting

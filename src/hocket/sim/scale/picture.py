@@ -11,9 +11,9 @@ from itertools import pairwise
 from math import cos, pi, sin
 from xml.sax.saxutils import escape
 
-from hocket.core.chord.circle import SIZE, distance
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.events import Located, NotLocated
+from hocket.core.ring.circle import SIZE, distance
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.events import Located, NotLocated
 from hocket.sim.scale.world import World, fingers_only
 
 WIDTH = 800

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import log2
 from time import perf_counter
 
-from hocket.core.chord.settings import SECOND, RingSettings
+from hocket.core.ring.settings import SECOND, RingSettings
 from hocket.sim.scale.asking import Asking, ask_for
 from hocket.sim.scale.figures import Cell, Options, Part, Table, share
 from hocket.sim.scale.quiet import without_collecting

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from hocket.core.chord.settings import SECOND
+from hocket.core.ring.settings import SECOND
 from hocket.sim.scale.asking import Answers, Asking, ask_for
 from hocket.sim.scale.figures import Cell, Options, Part, Table, share
 from hocket.sim.scale.quiet import without_collecting

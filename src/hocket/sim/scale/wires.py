@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import hypot, log
 
-from hocket.core.chord.contact import Contact
+from hocket.core.ring.contact import Contact
 from hocket.sim.scheduler import Scheduler
 
 Receive = Callable[[Contact, int, object], None]  # sender, the incarnation it is meant for, what

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Self
 
-from hocket.core.chord.circle import position_of
-from hocket.core.chord.contact import Contact
-from hocket.core.chord.positions import candidates, choose
-from hocket.core.chord.settings import SECOND, RingSettings
-from hocket.core.chord.standing import Standing
+from hocket.core.ring.circle import position_of
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.positions import candidates, choose
+from hocket.core.ring.settings import SECOND, RingSettings
+from hocket.core.ring.standing import Standing
 from hocket.node.ring_member import MemberSettings, RingMember
 from hocket.node.ring_memory import VolatileMemory
 from hocket.sim.scale.enrolment import Enrolment

@@ -1,0 +1,141 @@
+"""The nodes that belong to the cluster, kept in the metadata's log of the root.
+
+Rule 1: a change takes effect when it is committed, and is judged by those on their way before it.
+Rule 2: of a node there is one life, the newest that has been entered. What is said of an older one
+        changes nothing, and is answered all the same.
+Rule 3: at a position there is one node.
+
+The registry says who may be on the ring, and what a small ring looks like. Who is there at this
+moment is the ring's own knowledge.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, insort
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hocket.core.metadata.metadata import AppendChange, Indexes
+from hocket.core.ring.contact import Contact
+
+Kind = Literal["enrol", "strike"]
+
+
+@dataclass(slots=True)
+class Changed:
+    """The entry is committed: this is the registry now."""
+
+    index: int
+    origin: object  # whose wish it was; only handed back
+    version: int  # how many entries have changed something, this one included
+    members: tuple[Contact, ...]  # by position
+
+
+@dataclass(slots=True)
+class PositionTaken:
+    """Refused: another node lies there. Take another of your candidates."""
+
+    origin: object
+    holder: Contact
+
+
+@dataclass(slots=True)
+class _Nodes:
+    """The registry as it stands after some entry of the log."""
+
+    version: int = 0
+    members: list[Contact] = field(default_factory=list)  # by position
+    by_node: dict[str, Contact] = field(default_factory=dict)
+
+    def at(self, position: int) -> Contact | None:
+        place = bisect_left(self.members, position, key=_position)
+        found = self.members[place : place + 1]
+        return found[0] if found and found[0].position == position else None
+
+    def apply(self, kind: Kind, who: Contact) -> None:
+        known = self.by_node.get(who.node)
+        if kind == "enrol":
+            if known is not None and known.incarnation >= who.incarnation:
+                return
+        elif known is None or known.incarnation > who.incarnation:
+            return
+        self.version += 1
+        if known is not None:
+            del self.by_node[known.node]
+            del self.members[bisect_left(self.members, known.position, key=_position)]
+        if kind == "enrol":
+            self.by_node[who.node] = who
+            insort(self.members, who)
+
+
+class Registry:
+    """The machine of the metadata's log; see `core.metadata.metadata`."""
+
+    def __init__(self, indexes: Indexes | None = None) -> None:
+        self.applied_index = 0
+        self._indexes = indexes or Indexes()
+        self._committed = _Nodes()
+        self._leading = _Nodes()
+        self._pending: deque[tuple[int, object, Kind, Contact]] = deque()
+
+    @property
+    def version(self) -> int:
+        return self._committed.version
+
+    @property
+    def members(self) -> tuple[Contact, ...]:
+        """By position."""
+        return tuple(self._committed.members)
+
+    def member(self, node: str) -> Contact | None:
+        return self._committed.by_node.get(node)
+
+    def enrol(self, who: Contact, origin: object) -> AppendChange | PositionTaken:
+        """Enter this life of this node."""
+        holder = self._leading.at(who.position)
+        if holder is not None and holder.node != who.node:
+            return PositionTaken(origin, holder)
+        return self._change("enrol", who, origin)
+
+    def strike(self, who: Contact, origin: object) -> AppendChange:
+        """Take this life of this node out, or an older one; not a newer one."""
+        return self._change("strike", who, origin)
+
+    def durable(self, index: int) -> list[Changed]:
+        done = []
+        while self._pending and self._pending[0][0] <= index:
+            entry, origin, kind, who = self._pending.popleft()
+            self.applied_index = entry
+            self._committed.apply(kind, who)
+            done.append(Changed(entry, origin, self.version, self.members))
+        return done
+
+    def replayed(self, index: int, body: bytes) -> None:
+        assert index == self._indexes.last + 1
+        self._indexes.last = self.applied_index = index
+        change: dict[str, Any] = json.loads(body)
+        for nodes in (self._committed, self._leading):
+            nodes.apply(change["kind"], Contact(**change["who"]))
+
+    def snapshot(self) -> tuple[int, dict[str, Any]]:
+        members = [contact._asdict() for contact in self._committed.members]
+        return self.applied_index, {"version": self.version, "members": members}
+
+    def restore(self, index: int, state: dict[str, Any]) -> None:
+        self._indexes.last = self.applied_index = index
+        for nodes in (self._committed, self._leading):
+            nodes.version = state["version"]
+            nodes.members = [Contact(**fields) for fields in state["members"]]
+            nodes.by_node = {contact.node: contact for contact in nodes.members}
+
+    def _change(self, kind: Kind, who: Contact, origin: object) -> AppendChange:
+        self._leading.apply(kind, who)
+        index = self._indexes.take()
+        self._pending.append((index, origin, kind, who))
+        return AppendChange(index, json.dumps({"kind": kind, "who": who._asdict()}).encode())
+
+
+def _position(contact: Contact) -> int:
+    return contact.position

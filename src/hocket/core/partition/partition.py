@@ -1,0 +1,652 @@
+"""One partition: it gives records their offsets, and decides what is committed and who hears it.
+
+Rule 1: offsets are dense; entry i+1 begins where entry i ends.
+Rule 2: nothing is acknowledged or shown to a consumer before its entry is committed.
+Rule 3: what is answered to a request follows from log and request alone.
+
+With one replica an entry is committed once it is durable here (`LogDurable`); with `durability`
+"memory" as soon as it is appended. Everything that changes the partition is an entry of its log,
+cursors and the log start included, so that the state at any entry can be had again by replay.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from hocket.core.partition.cursors import Changes, Cursor, Cursors
+from hocket.core.partition.dedupe import (
+    REMEMBERED,
+    Dedupe,
+    Duplicate,
+    Forgotten,
+    Gap,
+    Remembered,
+    Stale,
+)
+from hocket.core.partition.stages import (
+    ApplyStaged,
+    DropStages,
+    ForgetApplied,
+    Refusal,
+    Stage,
+    StageAcked,
+    StageBatch,
+    Staged,
+    StageKey,
+    Stages,
+    StagesMoved,
+    TransactionApplied,
+)
+from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
+from hocket.model import DAY_US
+
+FORGOTTEN_AT_ONCE = 10_000  # producers, so that their names fit into a small entry
+PRODUCER_IDLE_US = 7 * DAY_US  # after this long without a batch a producer may be forgotten
+
+BATCH, CURSOR, CONTROL, STAGE = 1, 2, 4, 5  # entry kinds, as in wire.entry
+
+
+class Origin(NamedTuple):
+    """Who asked, and so who is answered."""
+
+    connection: int
+    handle: int  # of the producer or subscription; 0 for a one-off request
+    request: int  # 0 for a pushed batch
+
+
+@dataclass(slots=True)
+class Batch:
+    """What the partition needs to know of a batch; the bytes are the driver's business."""
+
+    producer_id: bytes
+    epoch: int
+    sequence: int
+    count: int
+    max_timestamp: int
+    body: Any  # the driver's own handle on the bytes, passed through to Append
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Produce:
+    origin: Origin
+    batch: Batch
+    now_us: int
+
+
+@dataclass(slots=True)
+class LogDurable:
+    """Everything up to this entry is durable."""
+
+    index: int
+
+
+@dataclass(slots=True)
+class AttachIndex:
+    origin: Origin
+    name: str
+    start: int
+    hold_retention: bool
+    mode: str = "own"
+    settings: ShareSettings | None = None  # of a shared index; None: as they are
+
+
+@dataclass(slots=True)
+class ChangeShare:
+    """What has become of messages of a shared index; who asked hears of it when it is durable."""
+
+    origin: Origin | None
+    name: str
+    change: ShareChange
+
+
+@dataclass(slots=True)
+class CommitIndex:
+    origin: Origin
+    name: str
+    epoch: int
+    position: int
+
+
+@dataclass(slots=True)
+class SeekIndex:
+    origin: Origin
+    name: str
+    position: int
+
+
+@dataclass(slots=True)
+class DeleteIndex:
+    origin: Origin
+    name: str
+
+
+@dataclass(slots=True)
+class MoveLogStart:
+    offset: int
+
+
+@dataclass(slots=True)
+class ExpireProducers:
+    """Forget producers that were not heard of since then."""
+
+    before_us: int
+
+
+@dataclass(slots=True)
+class TurnEnded:
+    """The driver has no more events for now: what was gathered is to be appended."""
+
+
+@dataclass(slots=True)
+class Replayed:
+    """A committed entry, read back when the log is opened."""
+
+    kind: int
+    index: int
+    end_offset: int
+    batch: Batch | None
+    body: bytes
+    base_offset: int
+    now_us: int = 0  # the time of opening: a producer of ours was heard of no longer ago than that
+    staged: tuple[StageKey, Staged] | None = None  # of an entry of kind STAGE
+
+
+Event = (
+    Produce | LogDurable | AttachIndex | CommitIndex | SeekIndex | DeleteIndex | ChangeShare
+    | MoveLogStart | ExpireProducers | TurnEnded | Replayed
+    | StageBatch | ApplyStaged | DropStages | ForgetApplied
+)  # fmt: skip
+
+
+# --- effects -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Append:
+    """Put an entry behind the log. The driver persists it before it sends what depends on it."""
+
+    kind: int
+    index: int
+    base_offset: int
+    batch: Batch | None = None
+    body: bytes = b""
+    stage: StageKey | None = None  # what the batch is staged for
+
+
+@dataclass(slots=True)
+class Acked:
+    """These batches of one origin are committed; `offsets` are their base offsets in order."""
+
+    origin: Origin
+    sequence: int  # of the last of them
+    offsets: list[int]
+
+
+@dataclass(slots=True)
+class Refused:
+    origin: Origin
+    sequence: int
+    code: str
+    message: str
+
+
+@dataclass(slots=True)
+class IndexMoved:
+    """An index is, durably, where this cursor says; None: it is gone."""
+
+    origin: Origin
+    name: str
+    cursor: Cursor | None
+    by: str  # "attach", "commit", "seek" or "delete"
+
+
+@dataclass(slots=True)
+class IndexFenced:
+    origin: Origin
+    name: str
+
+
+@dataclass(slots=True)
+class ShareChanged:
+    """All this has durably become of messages of a shared index, as these had asked."""
+
+    name: str
+    change: ShareChange
+    origins: list[Origin]
+
+
+@dataclass(slots=True)
+class EndMoved:
+    """There is more for consumers to read."""
+
+    end: int
+
+
+@dataclass(slots=True)
+class LogStartMoved:
+    offset: int
+
+
+Effect = (
+    Append | Acked | Refused | IndexMoved | IndexFenced | ShareChanged | EndMoved | LogStartMoved
+    | StageAcked | TransactionApplied | StagesMoved
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An entry that is appended and not yet committed, and what its commit brings about."""
+
+    index: int
+    end_offset: int
+    acks: list[tuple[Origin, int, int]] = field(default_factory=list)  # origin, sequence, offset
+    changes: Changes | None = None
+    moves: list[IndexMoved] = field(default_factory=list)
+    shares: list[ShareChanged] = field(default_factory=list)
+    control: dict[str, Any] | None = None
+    staged: Stage | None = None  # one more of its batches is staged; these wait to hear so
+    stagers: list[tuple[Origin, int]] = field(default_factory=list)
+    applied: Stage | None = None  # one more of its batches is in the log
+    on_disk: bool = False  # it waits for the disk, whatever the topic's durability is
+
+
+class Partition:
+    """State and rules of one partition. `start <= high_watermark <= end`."""
+
+    def __init__(self, topic: str, number: int, *, durability: str = "quorum") -> None:
+        self.topic = topic
+        self.number = number
+        self.durability = durability
+        self.start = 0  # the oldest offset that may be read
+        self.high_watermark = 0  # the end of what is committed: what consumers may see
+        self.end = 0  # the end of what is appended
+        self.last_index = 0
+        self.applied_index = 0
+        self.dedupe = Dedupe()
+        self.cursors = Cursors()
+        self.stages = Stages()
+        self._pending: deque[_Pending] = deque()
+        self.shares: dict[str, ShareState] = {}  # as committed
+        self._changes: Changes = {}
+        self._moves: list[IndexMoved] = []
+        self._share_changes: dict[str, ShareChanged] = {}
+
+    def step(self, event: Event) -> list[Effect]:
+        return self._handlers[type(event)](self, event)
+
+    # --- producing ---------------------------------------------------------------------------
+
+    def _produce(self, event: Produce) -> list[Effect]:
+        batch, origin = event.batch, event.origin
+        if batch.producer_id in self.stages.producers:
+            why = "this producer stages for a transaction; open another one"
+            return [Refused(origin, batch.sequence, "fenced", why)]
+        verdict = self.dedupe.judge(batch.producer_id, batch.epoch, batch.sequence)
+        if isinstance(verdict, Duplicate):
+            return self._again(origin, batch.sequence, verdict)
+        if isinstance(verdict, Gap):
+            return [Refused(origin, batch.sequence, "sequenceGap",
+                            f"batch {batch.sequence} came where {verdict.expected} was expected; "
+                            "resend from that one")]  # fmt: skip
+        if isinstance(verdict, Stale):
+            return [Refused(origin, batch.sequence, "fenced",
+                            f"epoch {verdict.epoch} of this producer has taken over from "
+                            f"{batch.epoch}")]  # fmt: skip
+        if isinstance(verdict, Forgotten):
+            return [Refused(origin, batch.sequence, "unknownProducer",
+                            f"nothing is known here of this producer, which is at batch "
+                            f"{batch.sequence}; open a new one")]  # fmt: skip
+        if self.dedupe.is_full(batch.producer_id, batch.epoch, self.applied_index):
+            return [Refused(origin, batch.sequence, "busy",
+                            f"{REMEMBERED} batches of this producer wait to be acknowledged, and "
+                            f"no more may; resend {batch.sequence} later")]  # fmt: skip
+        index, base = self._next_entry(batch.count)
+        self.dedupe.appended(
+            batch.producer_id, batch.epoch, Remembered(batch.sequence, base, index), event.now_us
+        )
+        pending = _Pending(index, self.end, [(origin, batch.sequence, base)])
+        return self._appended(pending, Append(BATCH, index, base, batch))
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is on its way to the log, or in it and not committed."""
+        return not (self._pending or self._moves or self._share_changes)
+
+    def waiting(self) -> list[Origin]:
+        """Of what is appended and not yet committed."""
+        return [origin for entry in self._pending for origin, _, _ in entry.acks]
+
+    def _again(self, origin: Origin, sequence: int, known: Duplicate) -> list[Effect]:
+        for pending in self._pending:
+            if pending.index == known.entry:
+                pending.acks.append((origin, sequence, known.base_offset))
+                return []
+        return [Acked(origin, sequence, [known.base_offset])]
+
+    # --- transactions ------------------------------------------------------------------------
+
+    def _stage(self, event: StageBatch) -> list[Effect]:
+        sequence = event.batch.sequence
+        verdict = self.stages.judge(event.key, sequence, event.crc)
+        if isinstance(verdict, Refusal):
+            return [Refused(event.origin, sequence, *verdict)]
+        if verdict is not None:
+            return self._staged_again(event.origin, sequence, verdict)
+        index, base = self._next_entry(0)
+        staged = Staged(index, base, event.size, event.batch.count, event.crc)
+        stage = self.stages.add(event.key, staged, event.now_us)
+        pending = _Pending(
+            index, self.end, staged=stage, stagers=[(event.origin, sequence)], on_disk=True
+        )
+        append = Append(STAGE, index, base, event.batch, stage=event.key)
+        return [*self._appended(pending, append), self.stages.moved()]
+
+    def _staged_again(self, origin: Origin, sequence: int, known: Staged) -> list[Effect]:
+        for pending in self._pending:
+            if pending.index == known.entry:
+                pending.stagers.append((origin, sequence))
+                return []
+        return [StageAcked(origin, sequence)]
+
+    def _apply_staged(self, event: ApplyStaged) -> list[Effect]:
+        name = event.name
+        if self.stages.is_over(name, event.decision):
+            if self.stages.is_finishing(name):
+                return []  # who asked hears of it when it is durable
+            return [TransactionApplied(name, event.decision)]
+        effects: list[Effect] = []
+        for batch in event.batches:
+            stage = self.stages.producers[batch.producer_id]
+            assert batch.sequence == stage.appended, (batch.sequence, stage)
+            stage.appended += 1
+            index, base = self._next_entry(batch.count)
+            pending = _Pending(index, self.end, applied=stage, on_disk=True)
+            effects += self._appended(pending, Append(BATCH, index, base, batch))
+        if not self.stages.next_of(name, event.producers, 0):
+            self.stages.finishing(name)
+            effects += self._control({"applied": [*name, event.decision]}, on_disk=True)
+        return effects
+
+    def _drop_stages(self, event: DropStages) -> list[Effect]:
+        found = self.stages.droppable(event.name, event.producers)
+        if not found:
+            return []
+        for stage in found:
+            stage.leaving = True
+        producers = [stage.key.producer_id.hex() for stage in found]
+        return self._control({"dropped": [*event.name, producers]}, on_disk=True)
+
+    def _forget_applied(self, event: ForgetApplied) -> list[Effect]:
+        if not self.stages.forgets(event.through):
+            return []
+        return self._control({"forgotten": event.through})
+
+    # --- indexes -----------------------------------------------------------------------------
+
+    def _attach(self, event: AttachIndex) -> list[Effect]:
+        if event.mode != "own":
+            return self._attach_shared(event)
+        cursor = self.cursors.attach(event.name, event.start, hold_retention=event.hold_retention)
+        return self._gather(event.origin, event.name, cursor, "attach")
+
+    def _commit(self, event: CommitIndex) -> list[Effect]:
+        if event.position > self.high_watermark:
+            return [Refused(event.origin, 0, "outOfRange",
+                            f"index {event.name!r} cannot be put at {event.position}: partition "
+                            f"{self.number} ends at {self.high_watermark}")]  # fmt: skip
+        cursor = self.cursors.commit(event.name, event.epoch, event.position)
+        if cursor is None:
+            return [IndexFenced(event.origin, event.name)]
+        return self._gather(event.origin, event.name, cursor, "commit")
+
+    def _attach_shared(self, event: AttachIndex) -> list[Effect]:
+        is_new = event.name not in self.cursors.leading
+        cursor = self.cursors.share(
+            event.name, event.start, hold_retention=event.hold_retention, mode=event.mode
+        )
+        # Logged even if nothing changes: from here on messages may be with consumers.
+        reset = cursor.position if is_new else None
+        self._gather_share(None, event.name, ShareChange(settings=event.settings, reset=reset))
+        return self._gather(event.origin, event.name, cursor, "attach")
+
+    def _change_share(self, event: ChangeShare) -> list[Effect]:
+        cursor = self.cursors.leading.get(event.name)
+        if cursor is not None and cursor.mode != "own":  # else deleted meanwhile
+            self._gather_share(event.origin, event.name, event.change)
+        return []
+
+    def _gather_share(self, origin: Origin | None, name: str, change: ShareChange) -> None:
+        gathered = self._share_changes.get(name)
+        if gathered is None:
+            gathered = self._share_changes[name] = ShareChanged(name, ShareChange(), [])
+        gathered.change.merge(change)
+        if origin is not None:
+            gathered.origins.append(origin)
+
+    def _seek(self, event: SeekIndex) -> list[Effect]:
+        cursor = self.cursors.seek(event.name, event.position)
+        if cursor.mode != "own":
+            self._gather_share(None, event.name, ShareChange(reset=event.position))
+        return self._gather(event.origin, event.name, cursor, "seek")
+
+    def _delete_index(self, event: DeleteIndex) -> list[Effect]:
+        # Even if it is not there: that may be the doing of an entry not yet committed.
+        self.cursors.delete(event.name)
+        self._share_changes.pop(event.name, None)
+        return self._gather(event.origin, event.name, None, "delete")
+
+    def _gather(self, origin: Origin, name: str, cursor: Cursor | None, by: str) -> list[Effect]:
+        self._changes[name] = cursor
+        self._moves.append(IndexMoved(origin, name, cursor, by))
+        return []
+
+    def _turn_ended(self, _event: TurnEnded) -> list[Effect]:
+        if not self._moves and not self._share_changes:
+            return []
+        index, base = self._next_entry(0)
+        changes, self._changes = self._changes, {}
+        moves, self._moves = self._moves, []
+        shares, self._share_changes = list(self._share_changes.values()), {}
+        body = _encoded(changes, {each.name: each.change for each in shares})
+        pending = _Pending(index, self.end, changes=changes, moves=moves, shares=shares)
+        return self._appended(pending, Append(CURSOR, index, base, body=body))
+
+    def _apply_indexes(self, changes: Changes, shares: ShareChanges) -> None:
+        self.cursors.apply(changes)
+        for name, cursor in changes.items():
+            if cursor is None:
+                self.shares.pop(name, None)
+        for name, change in shares.items():
+            if change.reset is not None and name not in self.shares:
+                self.shares[name] = ShareState(change.reset)
+            if name in self.shares:  # else deleted before this became durable
+                self.shares[name].apply(change)
+                self.cursors.place(name, self.shares[name].start)
+
+    # --- the log -----------------------------------------------------------------------------
+
+    def _move_log_start(self, event: MoveLogStart) -> list[Effect]:
+        if event.offset <= self.start:
+            return []
+        assert event.offset <= self.high_watermark
+        return self._control({"log_start": event.offset})
+
+    def _expire_producers(self, event: ExpireProducers) -> list[Effect]:
+        # By name: replay does not know when a producer was last heard of here.
+        idle = self.dedupe.idle(event.before_us)[:FORGOTTEN_AT_ONCE]
+        return self._control({"forget": [producer_id.hex() for producer_id in idle]})
+
+    def _control(self, control: dict[str, Any], *, on_disk: bool = False) -> list[Effect]:
+        index, base = self._next_entry(0)
+        pending = _Pending(index, self.end, control=control, on_disk=on_disk)
+        body = json.dumps(control).encode()
+        return self._appended(pending, Append(CONTROL, index, base, body=body))
+
+    def _apply_control(self, index: int, control: dict[str, Any]) -> list[Effect]:
+        self.dedupe.forget(map(bytes.fromhex, control.get("forget", ())), index)
+        if control.get("log_start", 0) <= self.start:
+            return []
+        self.start = control["log_start"]
+        for name, share in self.shares.items():
+            share.log_start_moved(self.start)
+            self.cursors.place(name, share.start)
+        return [LogStartMoved(self.start)]
+
+    def _next_entry(self, count: int) -> tuple[int, int]:
+        base = self.end
+        self.last_index += 1
+        self.end += count
+        return self.last_index, base
+
+    def _appended(self, pending: _Pending, append: Append) -> list[Effect]:
+        self._pending.append(pending)
+        effects: list[Effect] = [append]
+        # Entries from before the topic was altered to "memory" still wait for the disk, and
+        # what stands behind them with them.
+        is_next = self._pending[0] is pending and not pending.on_disk
+        if self.durability == "memory" and is_next:
+            effects += self._advance(pending.index)
+        return effects
+
+    def _log_durable(self, event: LogDurable) -> list[Effect]:
+        return self._advance(event.index)
+
+    def _advance(self, index: int) -> list[Effect]:
+        """Everything up to `index` is committed: apply it and let those know who wait."""
+        effects: list[Effect] = []
+        acked: dict[Origin, Acked] = {}
+        staged: dict[Origin, int] = {}  # the last sequence
+        end = self.high_watermark
+        while self._pending and self._pending[0].index <= index:
+            entry = self._pending.popleft()
+            self.applied_index = entry.index
+            self.high_watermark = entry.end_offset
+            for origin, sequence, offset in entry.acks:
+                known = acked.get(origin)
+                if known is not None and known.sequence + 1 == sequence:
+                    known.sequence = sequence
+                    known.offsets.append(offset)
+                else:
+                    acked[origin] = answer = Acked(origin, sequence, [offset])
+                    effects.append(answer)
+            if entry.changes is not None:
+                changed = {each.name: each.change for each in entry.shares}
+                self._apply_indexes(entry.changes, changed)
+                effects += [*entry.moves, *entry.shares]
+            if entry.control is not None:
+                effects += self._apply_control(entry.index, entry.control)
+                effects += self.stages.apply(entry.control, replayed=False)
+            elif entry.on_disk:
+                self._advance_stage(entry, staged)
+        effects += (StageAcked(origin, sequence) for origin, sequence in staged.items())
+        if self.high_watermark != end:
+            effects.append(EndMoved(self.high_watermark))
+        return effects
+
+    def _advance_stage(self, entry: _Pending, staged: dict[Origin, int]) -> None:
+        if entry.staged is not None:
+            entry.staged.durable += 1
+            for origin, sequence in entry.stagers:
+                staged[origin] = max(sequence, staged.get(origin, 0))
+        else:
+            assert entry.applied is not None
+            self.stages.was_applied(entry.applied)
+
+    # --- recovery ----------------------------------------------------------------------------
+
+    def _replayed(self, event: Replayed) -> list[Effect]:
+        assert event.index > self.last_index, (event.index, self.last_index)  # gaps: damaged logs
+        self.last_index = self.applied_index = event.index
+        self.end = self.high_watermark = event.end_offset
+        if event.batch is not None:
+            batch = event.batch
+            if event.staged is not None:
+                key, staged = event.staged
+                self.stages.replay(key, batch.sequence, staged, event.now_us)
+            elif not self.stages.recognises(batch):
+                self.dedupe.appended(
+                    batch.producer_id,
+                    batch.epoch,
+                    Remembered(batch.sequence, event.base_offset, event.index),
+                    event.now_us,
+                )
+        elif event.kind == CURSOR:
+            self._apply_indexes(*_decoded(event.body))
+            self.cursors.leading = dict(self.cursors.applied)
+        elif event.kind == CONTROL:
+            control = json.loads(event.body)
+            self._apply_control(event.index, control)
+            self.stages.apply(control, replayed=True)
+        return []
+
+    def snapshot(self) -> tuple[int, bytes]:
+        """The applied index and all state up to it that is not records."""
+        state = {
+            "start": self.start,
+            "end": self.high_watermark,
+            "producers": self.dedupe.snapshot(self.applied_index),
+            "cursors": {name: list(each) for name, each in self.cursors.applied.items()},
+            "retired_epoch": self.cursors.retired_epoch,
+            "shares": {name: share.snapshot() for name, share in self.shares.items()},
+            "transactions": self.stages.snapshot(),
+        }
+        return self.applied_index, json.dumps(state).encode()
+
+    def restore(self, index: int, snapshot: bytes) -> None:
+        """To be followed by a Replayed for every entry behind `index`."""
+        self.last_index = self.applied_index = index
+        if not snapshot:
+            return
+        state = json.loads(snapshot)
+        self.start = state["start"]
+        self.end = self.high_watermark = state["end"]
+        self.dedupe.restore(state["producers"])
+        self.cursors.retired_epoch = state["retired_epoch"]
+        self.cursors.replay({name: Cursor(*each) for name, each in state["cursors"].items()})
+        for name, taken in state.get("shares", {}).items():
+            self.shares[name] = ShareState.restore(taken)
+        if "transactions" in state:  # else written before there were any
+            self.stages.restore(state["transactions"])
+
+    _handlers: ClassVar[dict[type, Callable[..., list[Effect]]]] = {
+        Produce: _produce,
+        LogDurable: _log_durable,
+        AttachIndex: _attach,
+        CommitIndex: _commit,
+        SeekIndex: _seek,
+        DeleteIndex: _delete_index,
+        ChangeShare: _change_share,
+        MoveLogStart: _move_log_start,
+        ExpireProducers: _expire_producers,
+        TurnEnded: _turn_ended,
+        Replayed: _replayed,
+        StageBatch: _stage,
+        ApplyStaged: _apply_staged,
+        DropStages: _drop_stages,
+        ForgetApplied: _forget_applied,
+    }
+
+
+ShareChanges = dict[str, ShareChange]
+_SHARES = "/shares"  # not the name of an index: those have no slash
+
+
+def _encoded(changes: Changes, shares: ShareChanges) -> bytes:
+    body: dict[str, Any] = dict(changes)
+    if shares:
+        body[_SHARES] = {name: change.encode() for name, change in shares.items()}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _decoded(body: bytes) -> tuple[Changes, ShareChanges]:
+    fields = json.loads(body)
+    shares = fields.pop(_SHARES, {})
+    changes = {name: None if each is None else Cursor(*each) for name, each in fields.items()}
+    return changes, {name: ShareChange.decode(each) for name, each in shares.items()}

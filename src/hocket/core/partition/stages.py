@@ -1,0 +1,391 @@
+"""What is staged in one partition: batches of transactions that are not decided yet.
+
+Rule 1: a stage is dropped only because the decider says so, never because of its age.
+Rule 2: that a transaction is applied is known here until the decider has nothing more to say of it;
+        the bounded memory of producers has no part in that.
+Rule 3: what follows from an entry of the log takes effect when that entry is committed; what is
+        only appended is known too (`appended`, `leaving`), so that nothing is appended twice.
+
+A staged batch is an entry of kind STAGE. When its transaction is committed it is appended again, as
+a batch with offsets; the bytes are read back from the log, and only where they stand is kept here.
+While a producer's stage is here, every batch of its id in the log is one that was staged: that is
+how replay knows how far a roll-forward had come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from crc32c import crc32c
+
+from hocket.errors import Busy, HocketError, TransactionConflict
+
+if TYPE_CHECKING:
+    from hocket.core.partition.partition import Batch, Origin
+    from hocket.model import Participant
+
+Name = tuple[str, int]  # of a transaction: its id and number
+Producers = tuple[tuple[bytes, int], ...]  # that a decision names, and how many batches of each
+
+
+class StageKey(NamedTuple):
+    transaction: str
+    number: int
+    producer_id: bytes
+
+    @property
+    def name(self) -> Name:
+        return self.transaction, self.number
+
+
+class Staged(NamedTuple):
+    """A staged batch: where its entry stands, and what it is."""
+
+    entry: int  # its index in the log
+    base_offset: int  # of the record that came next; helps to find it
+    size: int  # that it will take in the log, once it is published
+    records: int
+    crc: int  # of its body
+
+
+@dataclass(slots=True, eq=False)
+class Stage:
+    """What one producer has staged. applied <= appended <= durable <= len(batches)."""
+
+    key: StageKey
+    touched_us: int
+    batches: list[Staged] = field(default_factory=list)  # by sequence
+    durable: int = 0  # so many of them are committed
+    appended: int = 0  # so many have been appended again, as batches
+    applied: int = 0  # ... and are committed as such
+    leaving: bool = False  # an entry that ends it is on its way
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class StageBatch:
+    origin: Origin
+    key: StageKey
+    batch: Batch
+    size: int
+    crc: int
+    now_us: int
+
+
+@dataclass(slots=True)
+class ApplyStaged:
+    """The transaction is committed. `batches` are the next ones of `Stages.next_of`, with bytes."""
+
+    name: Name
+    decision: int
+    producers: Producers
+    batches: list[Batch]
+
+
+@dataclass(slots=True)
+class DropStages:
+    """What these producers have staged for it is aborted, or it is decided without them."""
+
+    name: Name
+    producers: tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class ForgetApplied:
+    """The decider has nothing more to say of its decisions up to this one."""
+
+    through: int
+
+
+# --- effects -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class StageAcked:
+    """This batch, and all before it of the same origin, are staged durably."""
+
+    origin: Origin
+    sequence: int
+
+
+@dataclass(slots=True)
+class TransactionApplied:
+    """All that was staged here for it is, durably, in the log."""
+
+    name: Name
+    decision: int
+
+
+@dataclass(slots=True)
+class StagesMoved:
+    """The log must keep its entries from `first_index` on (None: none), and room for `bytes`."""
+
+    first_index: int | None
+    bytes: int
+
+
+class Refusal(NamedTuple):
+    code: str
+    message: str
+
+
+class Stages:
+    def __init__(self) -> None:
+        self.producers: dict[bytes, Stage] = {}  # a producer stages for one transaction at a time
+        self.applied: dict[Name, int] = {}  # the decision that each followed
+        self.forgotten = 0  # decisions up to this one are history
+        self.bytes = 0  # staged, and not yet applied or dropped
+        self._finishing: set[Name] = set()  # the entry that says "applied" is on its way
+        self._forgetting = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.producers)
+
+    # --- staging ---------------------------------------------------------------------------------
+
+    def next_sequence(self, key: StageKey) -> int:
+        stage = self.producers.get(key.producer_id)
+        return 0 if stage is None or stage.key != key else len(stage.batches)
+
+    def judge(self, key: StageKey, sequence: int, crc: int) -> Refusal | Staged | None:
+        """None: it is the next one. A Staged: it is that one again."""
+        stage = self.producers.get(key.producer_id)
+        if stage is None:
+            if sequence == 0:
+                return None
+            return Refusal(
+                "transactionAborted",
+                f"batch {sequence} came for transaction {key.transaction!r} number {key.number}, "
+                "of which nothing is staged here any more; begin it anew",
+            )
+        if stage.key != key:
+            return Refusal(
+                "fenced",
+                f"this producer stages for transaction {stage.key.transaction!r} number "
+                f"{stage.key.number}; open another one",
+            )
+        if sequence < len(stage.batches):
+            known = stage.batches[sequence]
+            if known.crc == crc:
+                return known
+            return Refusal(
+                "transactionConflict",
+                f"batch {sequence} of transaction {key.transaction!r} number {key.number} is "
+                "staged already, with other content",
+            )
+        if stage.leaving:
+            return Refusal(
+                "busy", f"transaction {key.transaction!r} number {key.number} is being ended here"
+            )
+        if sequence > len(stage.batches):
+            return Refusal(
+                "sequenceGap",
+                f"batch {sequence} came where {len(stage.batches)} was expected; resend from that "
+                "one",
+            )
+        return None
+
+    def add(self, key: StageKey, staged: Staged, now_us: int) -> Stage:
+        stage = self.producers.get(key.producer_id)
+        if stage is None:
+            stage = self.producers[key.producer_id] = Stage(key, now_us)
+        stage.batches.append(staged)
+        stage.touched_us = max(stage.touched_us, now_us)
+        self.bytes += staged.size
+        return stage
+
+    # --- the decision ----------------------------------------------------------------------------
+
+    def verify(self, name: Name, participants: Iterable[Participant]) -> HocketError | None:
+        """Why this is not, durably, what is staged; None if it is."""
+        for each in participants:
+            what = f"partition {each.partition} of topic {each.topic!r}"
+            stage = self.producers.get(each.producer_id)
+            if stage is None or stage.key.name != name:
+                return TransactionConflict(
+                    f"nothing is staged in {what} by producer {each.producer_id.hex()} for "
+                    f"transaction {name[0]!r} number {name[1]}, which names {each.batches} batches"
+                )
+            if stage.leaving or stage.durable < each.batches <= len(stage.batches):
+                return Busy(f"what is staged in {what} is not yet durable; try again")
+            batches = stage.batches[: stage.durable]
+            records = sum(staged.records for staged in batches)
+            found = (len(batches), records, crc_of(staged.crc for staged in batches))
+            if found != (each.batches, each.records, each.crc):
+                return TransactionConflict(
+                    f"in {what} producer {each.producer_id.hex()} has staged {len(batches)} "
+                    f"batches with {records} records and crc {found[2]:#x}, and transaction "
+                    f"{name[0]!r} number {name[1]} names {each.batches} with {each.records} and "
+                    f"{each.crc:#x}"
+                )
+        return None
+
+    def is_over(self, name: Name, decision: int) -> bool:
+        """Applied, or being so by entries that are on their way; there is nothing left to do."""
+        return decision <= self.forgotten or name in self.applied or name in self._finishing
+
+    def is_finishing(self, name: Name) -> bool:
+        return name in self._finishing
+
+    def next_of(self, name: Name, producers: Producers, bytes_max: int) -> list[tuple[Stage, int]]:
+        """The stages and sequences of the batches to append next: at least one, if there is."""
+        found: list[tuple[Stage, int]] = []
+        size = 0
+        for producer_id, batches in producers:
+            stage = self.producers.get(producer_id)
+            if stage is None or stage.key.name != name:
+                continue
+            for sequence in range(stage.appended, min(batches, stage.durable)):
+                size += stage.batches[sequence].size
+                if found and size > bytes_max:
+                    return found
+                found.append((stage, sequence))
+        return found
+
+    def idle(self, before_us: int) -> list[Stage]:
+        return [stage for stage in self.producers.values() if stage.touched_us < before_us]
+
+    def droppable(self, name: Name, producers: Iterable[bytes]) -> list[Stage]:
+        """What these have staged for it, and no entry on its way ends."""
+        if not self.producers:  # as in most partitions, which are asked all the same
+            return []
+        found = (self.producers.get(producer_id) for producer_id in dict.fromkeys(producers))
+        return [stage for stage in found if stage and stage.key.name == name and not stage.leaving]
+
+    def finishing(self, name: Name) -> None:
+        """An entry that says that it is applied was appended."""
+        self._finishing.add(name)
+        for stage in self._over_with(name):
+            stage.leaving = True
+
+    def _over_with(self, name: Name) -> list[Stage]:
+        """What is over when this one is applied: it, attempts at it, and all before it."""
+        transaction, number = name
+        return [
+            stage
+            for stage in self.producers.values()
+            if stage.key.transaction == transaction and stage.key.number <= number
+        ]
+
+    def forgets(self, through: int) -> bool:
+        """Whether an entry is needed to say so."""
+        if through <= self._forgetting or not any(at <= through for at in self.applied.values()):
+            return False
+        self._forgetting = through
+        return True
+
+    # --- what is committed -----------------------------------------------------------------------
+
+    def was_applied(self, stage: Stage) -> None:
+        """The next of its batches is, durably, in the log."""
+        self.bytes -= stage.batches[stage.applied].size
+        stage.applied += 1
+
+    def apply(self, control: dict[str, Any], *, replayed: bool) -> list[Any]:
+        """The effects of a control entry."""
+        effects: list[Any] = []
+        if "applied" in control:
+            transaction, number, decision = control["applied"]
+            name = (transaction, number)
+            self._finishing.discard(name)
+            self.applied[name] = decision
+            effects.append(TransactionApplied(name, decision))
+            # What was there when the entry was appended; replay meets entries in that order.
+            self._remove(s for s in self._over_with(name) if s.leaving or replayed)
+        elif "dropped" in control:
+            self._remove(self._dropped_by(*control["dropped"]))
+        elif "forgotten" in control:
+            self.forgotten = self._forgetting = max(self.forgotten, control["forgotten"])
+            self.applied = {
+                name: decision
+                for name, decision in self.applied.items()
+                if decision > self.forgotten
+            }
+        else:
+            return effects
+        return [*effects, self.moved()]
+
+    def _dropped_by(
+        self, transaction: str, number: int, producers: list[str] | None = None
+    ) -> list[Stage]:
+        """Entries of before there were names of producers in them mean all."""
+        name = (transaction, number)
+        among = self.producers if producers is None else map(bytes.fromhex, producers)
+        found = (self.producers.get(producer_id) for producer_id in dict.fromkeys(among))
+        return [stage for stage in found if stage and stage.key.name == name]
+
+    def _remove(self, stages: Iterable[Stage]) -> None:
+        for stage in list(stages):
+            self.bytes -= sum(staged.size for staged in stage.batches[stage.applied :])
+            del self.producers[stage.key.producer_id]
+
+    def moved(self) -> StagesMoved:
+        needed: list[int] = []
+        for stage in self.producers.values():
+            if stage.applied < len(stage.batches):
+                needed.append(stage.batches[stage.applied].entry)
+            if not stage.applied:
+                break  # those behind it began later
+        return StagesMoved(min(needed, default=None), self.bytes)
+
+    # --- recovery --------------------------------------------------------------------------------
+
+    def replay(self, key: StageKey, sequence: int, staged: Staged, now_us: int) -> None:
+        if sequence == self.next_sequence(key):  # else damage has taken those before it
+            self.add(key, staged, now_us).durable += 1
+
+    def recovered(self, now_us: int) -> None:
+        """Who staged could not touch it while we were away, and has yet to come back."""
+        for stage in self.producers.values():
+            stage.touched_us = now_us
+
+    def recognises(self, batch: Batch) -> bool:
+        """Whether this batch of the log is one that was staged; then it is applied."""
+        stage = self.producers.get(batch.producer_id)
+        if stage is None or batch.sequence != stage.applied:
+            return False
+        self.was_applied(stage)
+        stage.appended = stage.applied
+        return True
+
+    def snapshot(self) -> dict[str, Any]:
+        """What is committed."""
+        return {
+            "stages": [
+                [*stage.key.name, stage.key.producer_id.hex(), stage.applied,
+                 stage.batches[: stage.durable]]
+                for stage in self.producers.values() if stage.durable
+            ],
+            "applied": [[*name, decision] for name, decision in self.applied.items()],
+            "forgotten": self.forgotten,
+        }  # fmt: skip
+
+    def restore(self, taken: dict[str, Any]) -> None:
+        for transaction, number, producer_id, applied, batches in taken["stages"]:
+            key = StageKey(transaction, number, bytes.fromhex(producer_id))
+            stage = Stage(key, 0, [Staged(*each) for each in batches], len(batches))
+            stage.appended = stage.applied = applied
+            self.producers[key.producer_id] = stage
+            self.bytes += sum(staged.size for staged in stage.batches[applied:])
+        self.applied = {(each[0], each[1]): each[2] for each in taken["applied"]}
+        self.forgotten = self._forgetting = taken["forgotten"]
+
+
+def by_name(stages: Iterable[Stage]) -> dict[Name, tuple[bytes, ...]]:
+    """The producers of these stages, by the transaction that they are for."""
+    found: dict[Name, list[bytes]] = {}
+    for stage in stages:
+        found.setdefault(stage.key.name, []).append(stage.key.producer_id)
+    return {name: tuple(producers) for name, producers in found.items()}
+
+
+def crc_of(crcs: Iterable[int]) -> int:
+    """CRC-32C over CRCs, each as four bytes, little-endian."""
+    total = 0
+    for crc in crcs:
+        total = crc32c(crc.to_bytes(4, "little"), total)
+    return total

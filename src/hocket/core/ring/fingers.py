@@ -1,0 +1,127 @@
+"""Long steps round the ring: one node for each power of two, at most.
+
+Finger i is any node in [me + 2^i, me + 2^(i+1)). Chord takes the first one there; any other keeps
+lookups at O(log N) steps as well, so the one that answers fastest is taken (Gummadi et al. 2003).
+Fingers have no part in the ring's correctness: they only shorten the way. Where the successor list
+covers an interval wholly, no finger is needed.
+
+A broadcast goes along the same edges (El-Ansary et al. 2003): each node hands it to all whom it
+knows within its arc, and gives each of them the arc up to the next. The arcs do not overlap, so
+nobody gets it twice; each node knows at least its successor, so nobody is left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from hocket.core.ring.circle import BITS, SIZE, distance
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.routes import Routes
+from hocket.core.ring.settings import RingSettings
+
+
+class Fingers:
+    """Pins in the routes whom it holds."""
+
+    def __init__(self, me: Contact, settings: RingSettings, routes: Routes) -> None:
+        self.me = me
+        self.settings = settings
+        self.entries: dict[int, Contact] = {}  # by exponent
+        self._routes = routes
+        self._next = BITS - 1
+        self._sorted: list[tuple[int, Contact]] | None = None  # by distance; None: made when needed
+
+    def fill(self, members: tuple[Contact, ...]) -> None:
+        """All of them at once, from a whole ring, sorted by position."""
+        position = self.me.position
+        count = len(members)
+        here = bisect_left(members, _before(position))
+        # The list of successors reaches to this one; a shorter ring is covered by it wholly.
+        last = members[(here + self.settings.successors) % count]
+        covered = distance(position, last.position) if count > self.settings.successors + 1 else -1
+        for exponent in range(BITS - 1, _lowest(covered) - 1, -1):
+            first = members[bisect_left(members, _before(self.target(exponent))) % count]
+            if _exponent(position, first) == exponent:
+                self.put(exponent, first)
+
+    def next_exponent(self, successors: Sequence[Contact]) -> int | None:
+        """Whose turn it is to be looked after; from the longest step down, then again."""
+        if not successors:
+            return None
+        lowest = _lowest(distance(self.me.position, successors[-1].position))
+        if lowest == BITS:
+            return None
+        exponent = self._next if self._next >= lowest else BITS - 1
+        self._next = exponent - 1
+        return exponent
+
+    def target(self, exponent: int) -> int:
+        return (self.me.position + (1 << exponent)) % SIZE
+
+    def candidates(self, exponent: int, owners: tuple[Contact, ...]) -> tuple[Contact, ...]:
+        """Those of them that could be this finger."""
+        position = self.me.position
+        fitting = [owner for owner in owners if _exponent(position, owner) == exponent]
+        return tuple(fitting[: self.settings.finger_candidates])
+
+    def put(self, exponent: int, contact: Contact) -> None:
+        assert _exponent(self.me.position, contact) == exponent
+        old = self.entries.get(exponent)
+        if old != contact:
+            self._routes.pin(contact)
+            self.entries[exponent] = contact
+            self._sorted = None
+            if old is not None:
+                self._routes.unpin(old)
+
+    def drop(self, exponent: int) -> None:
+        old = self.entries.pop(exponent, None)
+        if old is not None:
+            self._sorted = None
+            self._routes.unpin(old)
+
+    def forget(self, contact: Contact) -> None:
+        """This life is over, and so is every older one of that node."""
+        for exponent, entry in list(self.entries.items()):
+            if entry.node == contact.node and entry.incarnation <= contact.incarnation:
+                self.drop(exponent)
+
+    def spread(self, limit: int, successors: Sequence[Contact]) -> list[tuple[Contact, int]]:
+        """To whom a broadcast goes from here, each with its new limit.
+
+        All nodes strictly between us and `limit` are reached; a limit at our own position is the
+        whole ring.
+        """
+        position = self.me.position
+        reach = (limit - position) % SIZE or SIZE
+        # Most calls end here: half of all nodes are leaves, and more.
+        if not successors or (successors[0].position - position) % SIZE >= reach:
+            return []
+        if self._sorted is None:
+            self._sorted = sorted(
+                (distance(position, entry.position), entry) for entry in self.entries.values()
+            )
+        within = {away: entry for away, entry in self._sorted if away < reach}
+        for successor in successors:
+            away = (successor.position - position) % SIZE
+            if 0 < away < reach:
+                within[away] = successor
+        children = [within[away] for away in sorted(within)]
+        limits = [child.position for child in children[1:]]
+        return list(zip(children, [*limits, limit], strict=True))
+
+
+def _exponent(position: int, contact: Contact) -> int:
+    """Which finger of the node at `position` it could be; -1 if it is that node."""
+    return distance(position, contact.position).bit_length() - 1
+
+
+def _lowest(covered: int) -> int:
+    """The lowest exponent of which not the whole interval is within that distance."""
+    return (covered + 1).bit_length() - 1 if covered >= 0 else BITS
+
+
+def _before(position: int) -> Contact:
+    """Sorts before every contact at this position: contacts are tuples, their position first."""
+    return Contact(position, "", -1, "")

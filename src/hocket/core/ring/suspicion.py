@@ -1,0 +1,103 @@
+"""Cases against nodes that did not answer.
+
+Silence is no proof. A node is given up only when several pings of ours and several by way of
+others failed, one after another, and all this took its time. One word of it, or of somebody who
+has heard it, closes the case. What the proofs about Chord presuppose, perfect detection of
+failures, nobody has; on small rings one false conviction in a hundred queries breaks the ring's
+invariants sooner or later, so patience is worth more than speed here. The indirect probes are
+those of SWIM (Das, Gupta and Motivala 2002, section 4.1).
+
+If nobody is there who could be asked, our own pings decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.events import Effect
+from hocket.core.ring.messages import Pong
+from hocket.core.ring.pings import Pings
+from hocket.core.ring.routes import Routes
+from hocket.core.ring.settings import RingSettings
+
+CASES_MAX = 64  # at a time; who is suspected beyond that will be again
+
+
+@dataclass(slots=True)
+class Case:
+    contact: Contact
+    opened_us: int
+    probes: int = 0  # that have been sent
+
+
+class Suspicions:
+    def __init__(
+        self,
+        settings: RingSettings,
+        routes: Routes,
+        pings: Pings,
+        helpers: Callable[[], list[Contact]],
+        convict: Callable[[Contact, int], list[Effect]],
+    ) -> None:
+        self.cases: dict[Contact, Case] = {}
+        self._settings = settings
+        self._routes = routes
+        self._pings = pings
+        self._helpers = helpers
+        self._convict = convict
+        # The probes are spread over the time that a case takes at least.
+        self._pace_us = settings.suspicion_us_min // (
+            settings.direct_probes + settings.indirect_probes
+        )
+
+    def open(self, contact: Contact, now_us: int) -> list[Effect]:
+        if contact in self.cases or len(self.cases) >= CASES_MAX:
+            return []
+        case = self.cases[contact] = Case(contact, now_us)
+        return self._go_on(case, now_us)
+
+    def close(self, contact: Contact) -> None:
+        """It spoke, or it is certain that it is dead. A ping that is out comes to nothing."""
+        self.cases.pop(contact, None)
+
+    def stalled(self, now_us: int) -> None:
+        """We stood still: all that was silence until now counts for nothing."""
+        for case in self.cases.values():
+            case.opened_us = now_us
+            case.probes = 0
+
+    def _go_on(self, case: Case, now_us: int) -> list[Effect]:
+        settings = self._settings
+        suspect = case.contact
+        case.probes += 1
+        turn = case.probes - settings.direct_probes - 1
+        helper = self._helper(turn) if 0 <= turn < settings.indirect_probes else None
+        if helper is not None:
+            # It needs the time to ask, too.
+            wait_us = max(
+                self._pace_us,
+                self._routes.timeout_us(helper) + self._routes.timeout_us(suspect),
+            )
+            done = partial(self._probed, case)
+            return self._pings.send(helper, done, now_us, about=suspect, wait_us=wait_us)
+        if turn >= 0 and now_us - case.opened_us >= settings.suspicion_us_min:
+            del self.cases[suspect]
+            return self._convict(suspect, now_us)
+        return self._pings.send(suspect, partial(self._probed, case), now_us, wait_us=self._pace_us)
+
+    def _helper(self, turn: int) -> Contact | None:
+        helpers = [each for each in self._helpers() if each not in self.cases]
+        return helpers[turn] if turn < len(helpers) else None
+
+    def _probed(
+        self, case: Case, _sender: Contact | None, pong: Pong | None, now_us: int
+    ) -> list[Effect]:
+        if self.cases.get(case.contact) is not case:
+            return []
+        if pong is not None and pong.alive:
+            del self.cases[case.contact]
+            return []
+        return self._go_on(case, now_us)

@@ -1,0 +1,177 @@
+"""Who may send what: one rule for every kind of frame that clients send.
+
+Rule 1: a kind without a rule is not served.
+Rule 2: permission comes before existence, so that a refusal tells nothing about what there is.
+
+What a handle stands for was permitted when it was opened, and handles end when that changes; so
+what is said about a handle needs no more than the handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from hocket import frames
+from hocket.core.metadata.access import Access
+from hocket.core.metadata.roster import EVERYTHING, matches
+from hocket.errors import NotAllowed
+from hocket.model import Action, Decision
+
+NO_TOKEN = (
+    "this broker asks for a token: connect with token=...; an admin makes one with: "
+    "hocket user create NAME --role ROLE"
+)
+
+_TRUSTED = Decision(True, "it is within the broker's own process")
+
+
+class Rights:
+    """What one session may do. Who it is turns out with its Hello."""
+
+    __slots__ = ("_access", "trusted", "user")
+
+    def __init__(self, access: Access, *, trusted: bool) -> None:
+        self.user = ""  # nobody in particular
+        self.trusted = trusted  # by its front door: may do everything
+        self._access = access
+
+    def decide(self, action: Action, topic: str, index: str = EVERYTHING) -> Decision:
+        if self.trusted:
+            return _TRUSTED
+        if not self.user and self._access.is_on:
+            return Decision(False, NO_TOKEN)
+        return self._access.decide(self.user, action, topic, index)
+
+    def may(self, actions: Iterable[Action], topic: str, index: str = EVERYTHING) -> bool:
+        """Any of these."""
+        return any(self.decide(action, topic, index).allowed for action in actions)
+
+    def need(self, action: Action, topic: str, index: str = EVERYTHING) -> None:
+        decision = self.decide(action, topic, index)
+        if not decision.allowed:
+            raise NotAllowed(decision.reason)
+
+    def need_to_be_known(self) -> None:
+        if not self.trusted and not self.user and self._access.is_on:
+            raise NotAllowed(NO_TOKEN)
+
+    def sees(self, topic: str) -> bool:
+        """Whether it may know of this topic: by any grant on it."""
+        return self.trusted or self._access.has_grant(self.user, topic)
+
+    def need_to_see(self, topic: str) -> None:
+        self.need_to_be_known()
+        if not self.sees(topic):
+            self.need("subscribe", topic)  # the least of the grants that would do
+
+    def need_any(self, actions: Iterable[Action], topic: str | None = None) -> None:
+        """One of these actions on the topic, or on any; be it for some of the indexes only."""
+        self.need_to_be_known()
+        if self.trusted or not self._access.is_on:
+            return
+        wanted = (*actions, "admin")
+        for _role, grant in self._access.committed.grants_of(self.user):
+            if grant.action in wanted and (topic is None or matches(grant.topic, topic)):
+                return
+        self.need(wanted[0], EVERYTHING if topic is None else topic)
+
+    def need_admin(self) -> None:
+        """To change who may do what. Judged with the changes on their way: whoever is about to
+        lose the right, or to be one of those who need it, must not be quicker than that."""
+        if self.trusted:
+            return
+        decision = self._access.leading.explain(self.user, "admin", EVERYTHING)
+        if not decision.allowed:
+            raise NotAllowed(decision.reason if self.user else NO_TOKEN)
+
+
+Rule = Callable[[Rights, Any], None]
+
+
+def _everybody(_rights: Rights, _frame: Any) -> None:
+    return
+
+
+_by_handle = _everybody
+
+
+def _known(rights: Rights, _frame: Any) -> None:
+    rights.need_to_be_known()
+
+
+def _admin(rights: Rights, _frame: Any) -> None:
+    rights.need_admin()
+
+
+def _needs(action: Action) -> Rule:
+    return lambda rights, frame: rights.need(action, frame.topic)
+
+
+def _needs_on_index(action: Action) -> Rule:
+    return lambda rights, frame: rights.need(action, frame.topic, frame.index or EVERYTHING)
+
+
+def _sees_topic(rights: Rights, frame: Any) -> None:
+    rights.need_to_see(frame.topic)
+
+
+OF_INDEXES: tuple[Action, ...] = ("subscribe", "alter", "delete")  # any of them shows an index
+
+
+def _list_indexes(rights: Rights, frame: frames.ListIndexes) -> None:
+    rights.need_any(OF_INDEXES, frame.topic)
+
+
+def _commit_transaction(rights: Rights, frame: frames.CommitTransaction) -> None:
+    rights.need_to_be_known()
+    if not frame.participants:  # its id and number are used up all the same
+        rights.need_any(("publish",))
+    for topic in dict.fromkeys(each.topic for each in frame.participants):
+        rights.need("publish", topic)
+
+
+def _abort_transaction(rights: Rights, _frame: frames.AbortTransaction) -> None:
+    rights.need_any(("publish",))
+
+
+def _explain(rights: Rights, frame: frames.ExplainAccess) -> None:
+    if not rights.user or rights.user != frame.user:
+        rights.need_admin()
+
+
+RULES: dict[type, Rule] = {
+    frames.Hello: _everybody,
+    frames.Goodbye: _everybody,
+    frames.Ping: _everybody,
+    frames.Done: _everybody,
+    frames.CreateTopic: _needs("create"),
+    frames.AlterTopic: _needs("alter"),
+    frames.DeleteTopic: _needs("delete"),
+    frames.ListTopics: _known,  # and is shown what he has any grant on
+    frames.DescribeTopic: _sees_topic,
+    frames.FindOffsets: _sees_topic,
+    frames.ListIndexes: _list_indexes,  # and is shown those that match
+    frames.OpenProducer: _needs("publish"),
+    frames.Publish: _needs("publish"),
+    frames.Push: _by_handle,
+    frames.OpenSubscription: _needs_on_index("subscribe"),
+    frames.SeekIndex: _needs_on_index("subscribe"),
+    frames.DeleteIndex: _needs_on_index("delete"),
+    frames.Credit: _by_handle,
+    frames.Commit: _by_handle,
+    frames.Settle: _by_handle,
+    frames.CloseHandle: _by_handle,
+    frames.CommitTransaction: _commit_transaction,
+    frames.AbortTransaction: _abort_transaction,
+    frames.CreateUser: _admin,
+    frames.RenewToken: _admin,
+    frames.DeleteUser: _admin,
+    frames.SetRoles: _admin,
+    frames.CreateRole: _admin,
+    frames.DeleteRole: _admin,
+    frames.AddGrant: _admin,
+    frames.RemoveGrant: _admin,
+    frames.DescribeAccess: _admin,
+    frames.ExplainAccess: _explain,
+}

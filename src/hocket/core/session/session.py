@@ -1,0 +1,469 @@
+"""One connection as the broker sees it: who it is, what it has open, and what it may do next.
+
+Rule 1: nothing but Hello is listened to before Hello.
+Rule 2: a handle is the permission to use what it stands for; it dies with the connection.
+Rule 3: a request that cannot be carried out is answered by a Failure and changes nothing.
+Rule 4: what a frame demands of its sender's rights stands in `core.session.permissions`, and is
+        looked at
+        before anything else; a handle is looked at when it is made, and whenever rights change.
+
+The session checks a frame against what it knows (its handles, the catalogue, the limits) and hands
+it on as a demand with everything resolved: topics and partitions instead of names and numbers.
+Every front door (framed TCP, in-process, and whatever else may come) drives this one class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple, TypeVar
+
+from hocket import frames
+from hocket.core.metadata.access import Access
+from hocket.core.metadata.catalogue import Catalogue, Topic
+from hocket.core.metadata.roster import EVERYTHING
+from hocket.core.session.permissions import NO_TOKEN, RULES, Rights
+from hocket.errors import (
+    HocketError,
+    LimitExceeded,
+    NotAllowed,
+    OutOfRange,
+    ProtocolError,
+    UnknownHandle,
+    UnknownPartition,
+    WrongKind,
+    WrongVersion,
+)
+from hocket.frames import Frame, unpacked
+from hocket.model import DAY_US, HOUR_US, Limits, Mode, Start, check_name
+
+LEASE_US_MIN, LEASE_US_MAX = 10_000, 12 * HOUR_US
+DELAY_US_MAX = 100 * 366 * DAY_US
+DELIVERIES_MAX = 250  # of one message; each is counted in a byte
+CONSUMER_BYTES = 16
+PREFETCH_MAX = 20_000
+DEAD_LETTERS = ".dlq"  # behind the topic's name
+
+
+T = TypeVar("T", bound=frames.OpenProducer | frames.CommitTransaction | frames.AbortTransaction)
+
+
+class Caller(NamedTuple):
+    """Who is at the other end of a connection, as far as its front door can tell."""
+
+    address: str = ""  # where it comes from; empty within the process
+    trusted: bool = False  # within the process: it could read the data directory as well
+    certified: str = ""  # the user that its TLS certificate names
+
+
+TRUSTED = Caller(trusted=True)
+
+
+@dataclass(slots=True)
+class OpenedProducer:
+    topic: str
+    producer_id: bytes
+    epoch: int
+    transaction: str = ""  # what is pushed is staged for it
+    number: int = 0
+
+
+@dataclass(slots=True)
+class OpenedSubscription:
+    topic: str
+    index: str
+    partitions: list[int]
+    epochs: dict[int, int]  # of the index, per partition; empty when the client keeps its place
+    whole_topic: bool  # partitions that are added later belong to it
+    hold_retention: bool = False
+    mode: Mode = "own"
+    # Partitions whose index was put elsewhere; the answer to this Ping shows that the client knows.
+    unaware: dict[int, int] = field(default_factory=dict)
+
+
+Opened = OpenedProducer | OpenedSubscription
+
+
+# --- what a session asks of its node --------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Reply:
+    frame: Frame
+
+
+@dataclass(slots=True)
+class Hangup:
+    """Close, after this last word if there is one."""
+
+    frame: Frame | None = None
+
+
+@dataclass(slots=True)
+class Demand:
+    """A frame that passed every check, with what it refers to."""
+
+    frame: Frame
+    topic: Topic | None = None
+    opened: Opened | None = None
+    partitions: tuple[int, ...] = ()
+
+
+Effect = Reply | Hangup | Demand
+
+
+class Session:
+    """See the head of the file. `step` never raises: what is wrong becomes a Failure."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        *,
+        node: str,
+        software: str,
+        limits: Limits,
+        caller: Caller = TRUSTED,
+        access: Access | None = None,
+    ) -> None:
+        self.caller = caller
+        self._access = access or Access()
+        self.rights = Rights(self._access, trusted=caller.trusted)
+        self.client = ""
+        self.greeted = False
+        self.handles: dict[int, Opened] = {}
+        self._catalogue = catalogue
+        self._node = node
+        self._software = software
+        self._limits = limits
+        self._last_handle = 0
+        self._is_shown_a_token = False  # somebody looks at it
+
+    def step(self, frame: Frame) -> list[Effect]:
+        handler: Callable[..., Effect | None]
+        try:
+            if not self.greeted:
+                handler = Session._hello
+            elif type(frame) in self._handlers:
+                handler = self._handlers[type(frame)]
+                RULES[type(frame)](self.rights, frame)
+            else:
+                handler = Session._unexpected
+            effect = handler(self, frame)
+        except (ProtocolError, WrongVersion) as error:
+            return [Hangup(failure(frame.request, error))]
+        except HocketError as error:
+            answer = failure(frame.request, error)
+            return [Reply(answer) if self.greeted else Hangup(answer)]
+        return [] if effect is None else [effect]
+
+    def welcome(self, request: int, user: str = "") -> Reply:
+        """The answer to Hello, once it is clear who this is."""
+        self.greeted = True
+        self.rights.user = user
+        version = frames.PROTOCOL_VERSION
+        return Reply(frames.Welcome(request, version, self._node, self._software, (), self._limits))
+
+    def open(self, opened: Opened) -> int:
+        """A new handle. Numbers are never reused within a connection.
+
+        Raises NotAllowed: it may have taken a while, and the right to it may be gone.
+        """
+        self._check_right_to(opened)
+        self._last_handle += 1
+        self.handles[self._last_handle] = opened
+        return self._last_handle
+
+    def without_right(self) -> list[tuple[int, NotAllowed]]:
+        """The handles that could not be opened any more, and why."""
+        found = []
+        for handle, opened in self.handles.items():
+            try:
+                self._check_right_to(opened)
+            except NotAllowed as error:
+                found.append((handle, error))
+        return found
+
+    # --- frames ------------------------------------------------------------------------------
+
+    def _hello(self, frame: Frame) -> Effect:
+        if not isinstance(frame, frames.Hello):
+            raise ProtocolError(f"the first frame must be Hello, not {type(frame).__name__}")
+        if self._is_shown_a_token:
+            raise ProtocolError("a second Hello came before the first was answered")
+        version = frames.PROTOCOL_VERSION
+        if not frame.version_min <= version <= frame.version_max:
+            raise WrongVersion(
+                f"this broker speaks version {version} of the protocol, the client "
+                f"{frame.version_min} to {frame.version_max}; upgrade the older of the two"
+            )
+        self.client = frame.client
+        if self.rights.trusted or not self._access.is_on:
+            return self.welcome(frame.request)
+        if self.caller.certified in self._access.committed.users:
+            return self.welcome(frame.request, self.caller.certified)
+        if not frame.token and self.caller.certified:
+            raise NotAllowed(
+                f"the certificate names {self.caller.certified[:80]!r}, and there is no user of "
+                "that name here; an admin can make one with: hocket user create NAME"
+            )
+        if not frame.token:
+            raise NotAllowed(NO_TOKEN)
+        self._is_shown_a_token = True
+        return Demand(frame)
+
+    def _unexpected(self, frame: Frame) -> Effect:
+        raise ProtocolError(f"{type(frame).__name__} is not for a client to send here")
+
+    def _ping(self, frame: frames.Ping) -> Effect:
+        return Reply(frames.Done(frame.request))
+
+    def _goodbye(self, _frame: frames.Goodbye) -> Effect:
+        return Hangup()
+
+    def _plain(self, frame: Frame) -> Effect:
+        return Demand(frame)
+
+    def _of_topic(self, frame: _OfTopic) -> Effect:
+        return Demand(frame, self._catalogue.topic(frame.topic))
+
+    def _open_producer(self, frame: frames.OpenProducer) -> Effect:
+        self._check_handles()
+        if len(frame.producer_id) not in (0, 16):
+            raise OutOfRange(f"a producer id has 16 bytes, not {len(frame.producer_id)}")
+        if frame.transaction:
+            frame = self._with_own_id(frame)
+        return self._of_topic(frame)
+
+    def _push(self, frame: frames.Push) -> Effect | None:
+        opened = self.handles.get(frame.handle)
+        if opened is None and self._has_ended(frame.handle):
+            return None
+        if not isinstance(opened, OpenedProducer):
+            raise UnknownHandle(f"no producer {frame.handle} is open on this connection")
+        topic = self._catalogue.topic(opened.topic)
+        self._check_partition(topic, frame.partition)
+        return Demand(frame, topic, opened, (frame.partition,))
+
+    def _publish(self, frame: frames.Publish) -> Effect:
+        topic = self._catalogue.topic(frame.topic)
+        if frame.partition != -1:
+            self._check_partition(topic, frame.partition)
+        return Demand(frame, topic, None, (frame.partition,))
+
+    def _open_subscription(self, frame: frames.OpenSubscription) -> Effect:
+        self._check_handles()
+        topic = self._catalogue.topic(frame.topic)
+        if frame.index:
+            check_name(frame.index, "an index's name")
+        if frame.mode != "own":
+            self._check_shared(frame)
+        self._check_credit(frame.credit_bytes)
+        partitions = _numbers(frame.partitions) or list(range(len(topic.groups)))
+        named: set[int] = set()
+        for partition in partitions:
+            self._check_partition(topic, partition)
+            if partition in named:
+                raise OutOfRange(f"partition {partition} is named twice")
+            named.add(partition)
+        for partition in _partitions_of(frame.positions):
+            self._check_partition(topic, partition)
+        return Demand(frame, topic, None, tuple(partitions))
+
+    def _of_subscription(self, frame: frames.Credit | frames.Commit) -> Effect | None:
+        opened = self.handles.get(frame.handle)
+        if opened is None and isinstance(frame, frames.Credit) and self._has_ended(frame.handle):
+            return None
+        if not isinstance(opened, OpenedSubscription):
+            raise UnknownHandle(f"no subscription {frame.handle} is open on this connection")
+        if isinstance(frame, frames.Credit):
+            self._check_credit(frame.bytes)
+        else:
+            if not opened.index:
+                raise OutOfRange("this subscription has no index at the broker to commit to")
+            if opened.mode != "own":
+                raise WrongKind(f"index {opened.index!r} is shared: settle its messages instead")
+            for partition in _partitions_of(frame.positions):
+                if partition not in opened.epochs:
+                    raise UnknownPartition(f"this subscription has no partition {partition}")
+        return Demand(frame, None, opened)
+
+    def _settle(self, frame: frames.Settle) -> Effect:
+        opened = self.handles.get(frame.handle)
+        if not isinstance(opened, OpenedSubscription):
+            raise UnknownHandle(f"no subscription {frame.handle} is open on this connection")
+        if opened.mode == "own":
+            raise WrongKind(f"index {opened.index!r} is not shared: commit positions instead")
+        if frame.action == "extend" and frame.duration_us:
+            _check_lease(frame.duration_us)
+        if frame.duration_us > DELAY_US_MAX:
+            raise OutOfRange(f"a delay is at most 100 years, not {frame.duration_us} us")
+        ends = dict.fromkeys(opened.partitions, 0)
+        for partition, start, end in triples(frame.ranges):
+            if partition not in ends:
+                raise UnknownPartition(f"this subscription has no partition {partition}")
+            if not ends[partition] <= start < end:
+                raise OutOfRange(
+                    f"the ranges of a partition are in order, not empty, and do not overlap; "
+                    f"{start} to {end} came behind {ends[partition]}"
+                )
+            ends[partition] = end
+        return Demand(frame, None, opened)
+
+    def _of_transaction(self, frame: frames.CommitTransaction | frames.AbortTransaction) -> Effect:
+        return Demand(self._with_own_id(frame))
+
+    def _with_own_id(self, frame: T) -> T:
+        """Ids are each user's own: nobody can decide, or use up, what is somebody else's."""
+        check_name(frame.transaction, "a transaction's id")
+        user = self.rights.user
+        return replace(frame, transaction=f"{user}/{frame.transaction}") if user else frame
+
+    def _close_handle(self, frame: frames.CloseHandle) -> Effect:
+        opened = self.handles.pop(frame.handle, None)
+        if opened is None:
+            raise UnknownHandle(f"nothing with handle {frame.handle} is open on this connection")
+        return Demand(frame, None, opened)
+
+    def _of_index(self, frame: frames.SeekIndex | frames.DeleteIndex) -> Effect:
+        topic = self._catalogue.topic(frame.topic)
+        check_name(frame.index, "an index's name")
+        partitions = tuple(range(len(topic.groups)))
+        if isinstance(frame, frames.SeekIndex) and frame.partition != -1:
+            self._check_partition(topic, frame.partition)
+            partitions = (frame.partition,)
+        return Demand(frame, topic, None, partitions)
+
+    def _has_ended(self, handle: int) -> bool:
+        """It was open; who speaks of it has not heard yet that it is not."""
+        return 0 < handle <= self._last_handle
+
+    # --- checks ------------------------------------------------------------------------------
+
+    def _check_right_to(self, opened: Opened) -> None:
+        if isinstance(opened, OpenedProducer):
+            self.rights.need("publish", opened.topic)
+        else:
+            self.rights.need("subscribe", opened.topic, opened.index or EVERYTHING)
+
+    def _check_handles(self) -> None:
+        if len(self.handles) >= self._limits.handles_max:
+            raise LimitExceeded(
+                f"{len(self.handles)} producers and subscriptions are open on this connection, "
+                "which is the most allowed; close some or use another connection"
+            )
+
+    def _check_shared(self, frame: frames.OpenSubscription) -> None:
+        if not frame.index:
+            raise OutOfRange(f"mode {frame.mode!r} needs an index that the consumers share")
+        if len(frame.consumer) != CONSUMER_BYTES:
+            raise OutOfRange(f"a consumer has {CONSUMER_BYTES} bytes, not {len(frame.consumer)}")
+        if not 1 <= frame.prefetch <= PREFETCH_MAX:
+            raise OutOfRange(f"prefetch is 1 to {PREFETCH_MAX} messages, not {frame.prefetch}")
+        if frame.positions:
+            raise OutOfRange("positions are for own indexes; a shared one is put with SeekIndex")
+        if frame.lease_us:
+            _check_lease(frame.lease_us)
+        if frame.max_deliveries > DELIVERIES_MAX:
+            raise OutOfRange(f"max_deliveries is 1 to {DELIVERIES_MAX}, not {frame.max_deliveries}")
+        check_name(frame.topic + DEAD_LETTERS, "the name of a topic's dead letters")
+        for partition, start, end in triples(frame.held):
+            if start >= end:
+                raise OutOfRange(
+                    f"a range held of partition {partition} begins at {start} and ends at {end}"
+                )
+
+    def _check_credit(self, credit_bytes: int) -> None:
+        if not 0 <= credit_bytes <= self._limits.credit_bytes_max:
+            raise LimitExceeded(
+                f"a credit is 0 to {self._limits.credit_bytes_max} bytes, not {credit_bytes}"
+            )
+
+    def _check_partition(self, topic: Topic, partition: int) -> None:
+        if not 0 <= partition < len(topic.groups):
+            raise UnknownPartition(
+                f"topic {topic.name!r} has partitions 0 to {len(topic.groups) - 1}, "
+                f"and no {partition}"
+            )
+
+    _handlers: ClassVar[dict[type, Callable[..., Effect | None]]] = {
+        frames.Ping: _ping,
+        frames.Done: _plain,
+        frames.Goodbye: _goodbye,
+        frames.CreateTopic: _plain,
+        frames.AlterTopic: _plain,
+        frames.DeleteTopic: _plain,
+        frames.ListTopics: _plain,
+        frames.DescribeTopic: _of_topic,
+        frames.FindOffsets: _of_topic,
+        frames.ListIndexes: _of_topic,
+        frames.OpenProducer: _open_producer,
+        frames.Push: _push,
+        frames.Publish: _publish,
+        frames.CloseHandle: _close_handle,
+        frames.OpenSubscription: _open_subscription,
+        frames.Credit: _of_subscription,
+        frames.Commit: _of_subscription,
+        frames.SeekIndex: _of_index,
+        frames.DeleteIndex: _of_index,
+        frames.Settle: _settle,
+        frames.CommitTransaction: _of_transaction,
+        frames.AbortTransaction: _of_transaction,
+        frames.CreateUser: _plain,
+        frames.RenewToken: _plain,
+        frames.DeleteUser: _plain,
+        frames.SetRoles: _plain,
+        frames.CreateRole: _plain,
+        frames.DeleteRole: _plain,
+        frames.AddGrant: _plain,
+        frames.RemoveGrant: _plain,
+        frames.DescribeAccess: _plain,
+        frames.ExplainAccess: _plain,
+    }
+
+
+_OfTopic = frames.DescribeTopic | frames.FindOffsets | frames.ListIndexes | frames.OpenProducer
+
+
+def _numbers(data: bytes) -> list[int]:
+    if len(data) % 8:
+        raise ProtocolError(f"a packed list of numbers has {len(data)} bytes, not a multiple of 8")
+    return unpacked(data)
+
+
+def _partitions_of(positions: bytes) -> list[int]:
+    """Of packed pairs (partition, offset)."""
+    numbers = _numbers(positions)
+    if len(numbers) % 2:
+        raise ProtocolError(f"positions are pairs, and these are {len(numbers)} numbers")
+    return numbers[::2]
+
+
+def triples(data: bytes) -> Iterator[tuple[int, int, int]]:
+    numbers = _numbers(data)
+    if len(numbers) % 3:
+        raise ProtocolError(f"ranges are three numbers each, and these are {len(numbers)}")
+    return zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
+
+
+def _check_lease(lease_us: int) -> None:
+    if not LEASE_US_MIN <= lease_us <= LEASE_US_MAX:
+        raise OutOfRange(
+            f"a lease lasts {LEASE_US_MIN} us to {LEASE_US_MAX // HOUR_US} h, not {lease_us} us"
+        )
+
+
+def failure(request: int, error: HocketError) -> frames.Failure:
+    return frames.Failure(request, error.code, str(error), error.may_have_happened)
+
+
+def offset_of(start: Start, *, log_start: int, end: int) -> int | None:
+    """The offset that a start stands for in a partition; None: the log must be asked (a time)."""
+    if start.kind == "earliest":
+        return log_start
+    if start.kind == "latest":
+        return end
+    if start.kind == "time":
+        return None
+    if start.value > end:
+        raise OutOfRange(f"offset {start.value} lies beyond the partition's end at {end}")
+    return max(start.value, log_start)

@@ -1,0 +1,1 @@
+"""A shared index: which consumer gets which message, and what becomes of it."""

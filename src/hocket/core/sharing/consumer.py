@@ -1,0 +1,60 @@
+"""A consumer of a shared index as the dispatcher knows it: its credit, and what is read for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from hocket.core.sharing.ranges import Range
+
+
+@dataclass(slots=True)
+class Fetching:
+    """A read under way. Invariant: its runs are RESERVED, but for what the log start has passed."""
+
+    consumer: int
+    partition: int
+    runs: list[Range]
+    bytes_max: int
+    messages: int
+
+
+@dataclass(slots=True)
+class Consumer:
+    number: int
+    identity: bytes
+    turns: deque[int]  # its partitions, the one whose turn it is first
+    wanted: set[int]  # the same ones
+    credit_bytes: int
+    credit_messages: int
+    life_us: int  # its last sign of life
+    served: int = 0  # when it was last served, in numbers of fetches
+    stalled: bool = False
+    sated_until_us: int = 0  # it has given messages back: no more before then, or before credit
+    bytes_under_way: int = 0  # asked for by reads: credit that is spoken for
+    messages_under_way: int = 0
+    fetching: dict[int, int] = field(default_factory=dict)  # partition -> fetch
+
+    @property
+    def bytes_left(self) -> int:
+        return self.credit_bytes - self.bytes_under_way
+
+    @property
+    def messages_left(self) -> int:
+        return self.credit_messages - self.messages_under_way
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """Who is lower goes first."""
+        return self.stalled, self.served, self.number
+
+    def begin(self, fetch: int, fetching: Fetching) -> None:
+        self.fetching[fetching.partition] = fetch
+        self.bytes_under_way += fetching.bytes_max
+        self.messages_under_way += fetching.messages
+        self.served = fetch
+
+    def end(self, fetching: Fetching) -> None:
+        del self.fetching[fetching.partition]
+        self.bytes_under_way -= fetching.bytes_max
+        self.messages_under_way -= fetching.messages

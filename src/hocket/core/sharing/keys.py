@@ -1,0 +1,259 @@
+"""The order of keys in one partition of a key-shared index: what may be leased next, and to whom.
+
+Rule 1: of one key only the oldest message that is neither settled nor in flight may be leased, and
+        only if it is available: while it rests, dies or is withheld that key waits, and no other.
+Rule 2: a slot belongs to one consumer. If it is moved while messages of it are in flight at another
+        one it is draining: nothing of it is leased until none is.
+Rule 3: a message without a key has no order, and is for any consumer.
+Rule 4: nothing is leased while a message is in flight whose key is not known yet: it was claimed
+        by a consumer that had it before a restart, and others of its key must not go elsewhere.
+
+A key is known by its 64-bit hash, which is read ahead from the log (`scanned` says how far). Each
+key with messages that wait has a queue of their offsets. The head of a queue, if it may be leased,
+stands in the heap of the slot's owner, so that leasing walks neither the window nor the keys. What
+stands in a heap may be out of date and is looked at again when it is taken.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Sequence
+
+from hocket.core.sharing.key import Key
+from hocket.core.sharing.maps import AVAILABLE, GAP_MAX, LEASED, RESERVED, SETTLED, ShareMap
+from hocket.core.sharing.ranges import Range, joined
+from hocket.core.sharing.slots import NOBODY, SLOTS, Slots
+
+LOOKAHEAD = 20_000  # messages whose keys are known, from the oldest one not settled on
+LEASABLE_MIN = 1_000  # with fewer than these there is a look further ahead
+FURTHER = 5_000  # so many at a time
+
+_IN_FLIGHT = (RESERVED, LEASED)
+
+
+class KeyOrder:
+    def __init__(self, maps: ShareMap) -> None:
+        self.leasable = 0  # about how many could be leased, were all consumers ready
+        self.scanned = maps.start  # up to here the hashes are known
+        self._maps = maps
+        self._base = maps.start  # of the hashes
+        self._hashes = array("Q")
+        self._keys: dict[int, Key] = {}
+        self._by_slot: dict[int, list[Key]] = {}
+        self._in_flight: dict[tuple[int, int], int] = {}  # (slot, holder) -> messages
+        self._holders: dict[int, int] = {}  # slot -> how many hold messages of it; rarely two
+        self._slots = Slots()
+        self._heaps: dict[int, list[int]] = {}  # of heads, by owner
+        self._keyless: list[int] = []  # a heap
+        self._claimed_end = 0  # behind the last message that was in flight before it was scanned
+
+    # --- reading ahead ---------------------------------------------------------------------------
+
+    def wanted(self, end: int, span_max: int) -> Range | None:
+        """What should be scanned next, if anything."""
+        start = self._maps.start
+        high = min(end, max(start + LOOKAHEAD, self._claimed_end))
+        if self.scanned >= high and self.leasable < LEASABLE_MIN:
+            high = min(end, start + span_max, self.scanned + FURTHER)
+        return (self.scanned, high) if self.scanned < high else None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.scanned >= self._claimed_end
+
+    def scan(self, start: int, hashes: Sequence[int]) -> bool:
+        """These are the hashes from `start` on. False: they are of no use."""
+        new = hashes[self.scanned - start :] if start <= self.scanned else ()
+        if not len(new):
+            return False
+        first, self.scanned = self.scanned, self.scanned + len(new)
+        self._hashes.extend(new)
+        states, holders, base = self._maps.states, self._maps.holders, self._maps.base
+        for offset, key_hash in enumerate(new, first):
+            state = states[offset - base]
+            if state in _IN_FLIGHT:  # claimed by a consumer that had it before a restart
+                self._depart(key_hash, holders[offset - base])
+            elif state != SETTLED:
+                self._enqueue(offset, key_hash)
+        return True
+
+    def advanced(self) -> None:
+        """More is settled at the front, or gone; perhaps behind all that was scanned."""
+        if self._maps.start > self.scanned:
+            self.scanned = self._base = self._maps.start
+            del self._hashes[:]
+        elif self._maps.base > self._base:
+            del self._hashes[: self._maps.base - self._base]
+            self._base = self._maps.base
+
+    # --- consumers -------------------------------------------------------------------------------
+
+    def spread(self, members: list[int]) -> None:
+        """These consumers share the keys now."""
+        self._slots.spread(members)
+        self._heaps = {member: self._heaps.get(member, []) for member in members}
+        for key in self._keys.values():
+            owner = self._slots.owner(key.slot)
+            if owner != key.owner:
+                key.owner, key.offered = owner, -1
+                self._refresh(key)
+
+    def take(self, consumer: int, count: int) -> list[Range]:
+        """The oldest messages, up to so many, that this one may have; they are in flight now."""
+        assert not count or self.is_ready
+        heap, keyless = self._heaps.get(consumer, []), self._keyless
+        runs: list[Range] = []
+        while count:
+            self._drop_stale(heap, consumer)
+            if heap and (not keyless or heap[0] < keyless[0]):
+                source = heap
+            elif keyless:
+                source = keyless
+            else:
+                break
+            offset = source[0]
+            if runs and offset - runs[-1][1] >= GAP_MAX:
+                break
+            heapq.heappop(source)
+            key_hash = self._hashes[offset - self._base]
+            if key_hash:
+                self._dequeue(offset, key_hash)
+                self._depart(key_hash, consumer)
+            else:
+                self.leasable -= 1
+            joined(runs, offset, offset + 1)
+            count -= 1
+        return runs
+
+    def renumbered(self, start: int, end: int, *, former: int, holder: int) -> None:
+        """What the former one had in flight is with this one."""
+        for key_hash in self._scanned_hashes(start, end):
+            self._arrive(key_hash, former)
+            self._depart(key_hash, holder)
+
+    def _drop_stale(self, heap: list[int], consumer: int) -> None:
+        """Make the tops of both heaps what they should be: messages that may be leased."""
+        while heap and not self._is_offered(heap[0], consumer):
+            heapq.heappop(heap)
+        while self._keyless and self._keyless[0] < self._maps.start:
+            heapq.heappop(self._keyless)
+
+    def _is_offered(self, offset: int, consumer: int) -> bool:
+        if offset < self._base:
+            return False
+        key = self._keys.get(self._hashes[offset - self._base])
+        return key is not None and key.offered == offset and key.owner == consumer
+
+    # --- what becomes of messages ----------------------------------------------------------------
+
+    def turned(self, start: int, end: int, before: int, after: int, holder: int) -> None:
+        """These were in one state and are in another; `holder` had or has them in flight."""
+        if before == RESERVED and after == LEASED:
+            return
+        if before in _IN_FLIGHT:
+            self._returned(start, end, after, holder)
+        else:
+            self._left_or_changed(start, end, before, after, holder)
+
+    def _returned(self, start: int, end: int, after: int, holder: int) -> None:
+        hashes = self._scanned_hashes(start, end)
+        # The newest first: each then belongs at the front of its key's queue.
+        for offset in range(start + len(hashes) - 1, start - 1, -1):
+            key_hash = hashes[offset - start]
+            if after != SETTLED:
+                self._enqueue(offset, key_hash)
+            self._arrive(key_hash, holder)
+
+    def _left_or_changed(self, start: int, end: int, before: int, after: int, holder: int) -> None:
+        if after in _IN_FLIGHT and end > self.scanned:
+            self._claimed_end = max(self._claimed_end, end)
+        for offset, key_hash in enumerate(self._scanned_hashes(start, end), start):
+            if not key_hash:
+                self.leasable += (after == AVAILABLE) - (before == AVAILABLE)
+                if after == AVAILABLE:
+                    heapq.heappush(self._keyless, offset)
+            elif after in _IN_FLIGHT:
+                self._dequeue(offset, key_hash)
+                self._depart(key_hash, holder)
+            elif after == SETTLED:
+                self._dequeue(offset, key_hash)
+            else:
+                self._refresh(self._keys[key_hash])
+
+    def _scanned_hashes(self, start: int, end: int) -> array[int]:
+        """The hashes of these, as far as they are known."""
+        return self._hashes[start - self._base : max(start, min(end, self.scanned)) - self._base]
+
+    def _enqueue(self, offset: int, key_hash: int) -> None:
+        if not key_hash:
+            if self._maps.states[offset - self._maps.base] == AVAILABLE:
+                self.leasable += 1
+                heapq.heappush(self._keyless, offset)
+            return
+        key = self._keys.get(key_hash)
+        if key is None:
+            slot = key_hash % SLOTS
+            key = self._keys[key_hash] = Key(slot, self._slots.owner(slot))
+            self._by_slot.setdefault(slot, []).append(key)
+        key.add(offset)
+        self._refresh(key)
+
+    def _dequeue(self, offset: int, key_hash: int) -> None:
+        key = self._keys[key_hash]
+        key.remove(offset)
+        if key:
+            self._refresh(key)
+            return
+        self.leasable -= key.leasable
+        del self._keys[key_hash]
+        of_slot = self._by_slot[key.slot]
+        of_slot.remove(key)
+        if not of_slot:
+            del self._by_slot[key.slot]
+
+    def _depart(self, key_hash: int, holder: int) -> None:
+        """A message of this key is in flight."""
+        if key_hash:
+            slot = key_hash % SLOTS
+            count = self._in_flight.get((slot, holder), 0)
+            self._in_flight[slot, holder] = count + 1
+            if not count:
+                self._holders[slot] = self._holders.get(slot, 0) + 1
+                self._refresh_slot(slot)
+
+    def _arrive(self, key_hash: int, holder: int) -> None:
+        """It no longer is."""
+        if key_hash:
+            slot = key_hash % SLOTS
+            count = self._in_flight[slot, holder]
+            if count > 1:
+                self._in_flight[slot, holder] = count - 1
+                return
+            del self._in_flight[slot, holder]
+            self._holders[slot] -= 1
+            if not self._holders[slot]:
+                del self._holders[slot]
+            self._refresh_slot(slot)
+
+    def _refresh_slot(self, slot: int) -> None:
+        for key in self._by_slot.get(slot, ()):
+            self._refresh(key)
+
+    def _refresh(self, key: Key) -> None:
+        """Offer the head of the queue to the owner, if it may be leased, and count the queue."""
+        head = key.head
+        holders = self._holders.get(key.slot, 0)
+        is_open = (
+            key.owner != NOBODY
+            and self._maps.states[head - self._maps.base] == AVAILABLE
+            and (not holders or (holders == 1 and (key.slot, key.owner) in self._in_flight))
+        )
+        leasable = len(key) if is_open else 0
+        self.leasable += leasable - key.leasable
+        key.leasable = leasable
+        if not is_open:
+            key.offered = -1
+        elif key.offered != head:
+            key.offered = head
+            heapq.heappush(self._heaps[key.owner], head)

@@ -1,0 +1,224 @@
+"""The state of every message of a shared index in one partition, and how one state follows another.
+
+Rule 1: every change of a message's state goes through `_turn`, for a run of messages that are in
+        the same state and, when in flight, with the same consumer.
+Rule 2: what ends (a lease, a rest, a time of withholding) ends by its deadline in the map. The heap
+        of timers says only where to look, and may be out of date.
+Rule 3: where several runs come back they do so from the newest to the oldest: in the order of keys
+        each then belongs at the front of its queue.
+
+What has to be remembered longer than we live is gathered as a ShareChange.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from hocket.core.sharing.keys import KeyOrder
+from hocket.core.sharing.maps import (
+    AVAILABLE,
+    DYING,
+    EACH_OF,
+    EACH_TIMED,
+    LEASED,
+    RESERVED,
+    RESTING,
+    SETTLED,
+    WITHHELD,
+    ShareMap,
+)
+from hocket.core.sharing.ranges import Range, equal_runs, merged
+from hocket.core.sharing.state import UNIT_MAX, Count, ShareChange, ShareSettings
+
+REASON_MAX = 500  # characters
+TIMERS_MAX = 10_000  # ranges with a deadline before those out of date are cleared away
+
+EXPIRED = "not acknowledged in time"
+REFUSED = "refused by its consumer"
+CLOSED = "not acknowledged before its consumer closed"
+RESTARTED = "not acknowledged before the broker restarted"
+
+
+class Ledger:
+    def __init__(
+        self, maps: ShareMap, settings: ShareSettings, *, end: int, immortal: bool
+    ) -> None:
+        self.settings = settings
+        self.end = end  # of the partition
+        self.keys: KeyOrder | None = None  # of a key-shared index
+        self._immortal = immortal
+        self._change = ShareChange()
+        self._begin(maps)
+
+    def _begin(self, maps: ShareMap) -> None:
+        self._maps = maps
+        self._numbers = [0] * (SETTLED + 1)  # messages in the maps, by state
+        self._numbers[AVAILABLE] = maps.states.count(AVAILABLE)
+        self._held: dict[int, int] = {}  # consumer -> messages leased to it
+        self._low = maps.start  # nothing below is AVAILABLE
+        self._timers: list[tuple[int, int, int]] = []  # a heap of (deadline, start, end)
+        self._timers_max = TIMERS_MAX
+        self._withheld_end = 0  # what the maps do not cover yet is withheld up to here ...
+        self._withheld_until = 0  # ... and until then
+
+    @property
+    def start(self) -> int:
+        """Everything below is settled."""
+        return self._maps.start
+
+    @property
+    def leased(self) -> int:
+        return self._numbers[LEASED]
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody has, or may have, any of it, and nothing comes back by itself."""
+        return not self._withheld_end and not any(
+            self._numbers[state] for state in (RESERVED, LEASED, RESTING, WITHHELD)
+        )
+
+    def held_by(self, consumer: int) -> int:
+        return self._held.get(consumer, 0)
+
+    def take_change(self) -> ShareChange | None:
+        """What is to be logged of all that happened since the last time."""
+        change = self._change
+        if not (change.settled or change.counts or change.dying or change.reset is not None):
+            return None
+        self._change = ShareChange()
+        change.dying.sort()
+        return change
+
+    def pass_time(self, now_us: int) -> list[tuple[int, int]]:
+        """End what has come to its end; (consumer, deadline) for each lease that did."""
+        due: list[Range] = []
+        while self._timers and self._timers[0][0] <= now_us:
+            due.append(heapq.heappop(self._timers)[1:])
+        if self._withheld_until <= now_us:
+            self._withheld_end = 0
+        expired: list[tuple[int, int]] = []
+        for start, end in reversed(merged(due)):
+            for run in reversed(self._maps.runs(EACH_TIMED, start, end)):
+                for low, high, deadline in reversed(self._maps.by_deadline(*run)):
+                    if deadline <= now_us:
+                        self._expire(low, high, deadline, expired)
+        return expired
+
+    def _expire(self, start: int, end: int, deadline: int, expired: list[tuple[int, int]]) -> None:
+        base = self._maps.base
+        states = list(equal_runs(self._maps.states, start - base, end - base))
+        for low, high, state in reversed(states):
+            if state == LEASED:
+                for first, last, holder in reversed(self._maps.by_holder(base + low, base + high)):
+                    expired.append((holder, deadline))
+                    self._end(first, last, LEASED, EXPIRED)
+            else:
+                why = REFUSED if state == RESTING else RESTARTED
+                self._end(base + low, base + high, state, why)
+
+    # --- from state to state ---------------------------------------------------------------------
+
+    def _turn(self, start: int, end: int, before: int, after: int) -> None:
+        count = end - start
+        self._maps.set_state(start, end, after)
+        self._numbers[before] -= count
+        self._numbers[after] += count
+        holder = self._maps.holders[start - self._maps.base]
+        if before == LEASED:
+            self._let_go(holder, count)
+        elif after == LEASED:
+            self._held[holder] = self._held.get(holder, 0) + count
+        if after == AVAILABLE and start < self._low:
+            self._low = start
+        if self.keys is not None:
+            self.keys.turned(start, end, before, after, holder)
+
+    def _let_go(self, holder: int, count: int) -> None:
+        self._held[holder] -= count
+        if not self._held[holder]:
+            del self._held[holder]
+
+    def _end(self, start: int, end: int, before: int, why: str, resting_until: int = 0) -> None:
+        """Nobody has these any more: to be delivered again, unless that was often enough."""
+        base = self._maps.base
+        counts = list(equal_runs(self._maps.counts, start - base, end - base))
+        for low, high, count in reversed(counts):
+            run = base + low, base + high
+            if count >= self.settings.max_deliveries and not self._immortal:
+                self._die(*run, before, count, f"{count} deliveries, the last one {why}")
+            elif resting_until:
+                self._turn(*run, before, RESTING)
+                self._set_deadline(*run, resting_until)
+            else:
+                self._turn(*run, before, AVAILABLE)
+
+    def _die(self, start: int, end: int, before: int, deliveries: int, reason: str) -> None:
+        self._turn(start, end, before, DYING)
+        # It will be a header, in UTF-8, and a consumer in the same process may say anything.
+        reason = reason[:REASON_MAX].encode(errors="replace").decode()
+        self._change.dying += [
+            (first, min(end, first + UNIT_MAX), deliveries, reason)
+            for first in range(start, end, UNIT_MAX)
+        ]
+
+    def _settle(self, start: int, end: int, before: int) -> None:
+        self._turn(start, end, before, SETTLED)
+        self._change.settled.append((start, end))
+
+    def _recount(self, start: int, end: int, table: bytes) -> list[Count]:
+        """Change the counts as the table says, to be remembered, and return them."""
+        base = self._maps.base
+        self._maps.recount(start, end, table)
+        counts = [
+            (base + low, base + high, count)
+            for low, high, count in equal_runs(self._maps.counts, start - base, end - base)
+        ]
+        self._change.counts += counts
+        return counts
+
+    # --- the maps --------------------------------------------------------------------------------
+
+    def _cover(self, end: int) -> None:
+        covered = self._maps.cover(end)
+        if end > covered:
+            self._numbers[AVAILABLE] += end - covered
+            withheld = min(end, self._withheld_end)
+            if withheld > covered:
+                self._turn(covered, withheld, AVAILABLE, WITHHELD)
+                self._set_deadline(covered, withheld, self._withheld_until)
+
+    def _advance(self) -> None:
+        """Forget what is settled at the front."""
+        self._maps.advance()
+        if self.keys is not None:
+            self.keys.advanced()
+        self._low = max(self._low, self._maps.start)
+
+    def _forget_below(self, start: int) -> None:
+        """The log begins there now; whoever holds what was before, holds nothing."""
+        for state in (AVAILABLE, RESERVED, LEASED, RESTING, DYING, WITHHELD):
+            for run in self._maps.runs(EACH_OF[state], self.start, start):
+                for low, high, _ in self._maps.by_holder(*run):
+                    self._turn(low, high, state, SETTLED)
+        self._maps.skip(start)
+        self._advance()
+
+    def _set_deadline(self, start: int, end: int, deadline: int) -> None:
+        self._maps.set_deadline(start, end, deadline)
+        self._set_timer(deadline, start, end)
+
+    def _set_timer(self, deadline: int, start: int, end: int) -> None:
+        """To look then for what within these has come to its end."""
+        heapq.heappush(self._timers, (deadline, start, end))
+        if len(self._timers) > self._timers_max:
+            self._renew_timers()
+
+    def _renew_timers(self) -> None:
+        """One for each run that has a deadline now, and none for what was."""
+        self._timers = [
+            (deadline, low, high)
+            for run in self._maps.runs(EACH_TIMED, self.start, self._maps.covered)
+            for low, high, deadline in self._maps.by_deadline(*run)
+        ]
+        heapq.heapify(self._timers)
+        self._timers_max = TIMERS_MAX + 2 * len(self._timers)

@@ -1,0 +1,216 @@
+"""How far a shared index has come in one partition, durably: which messages are done.
+
+Rule 1: what is settled stays settled, until the index is put elsewhere.
+Rule 2: a change says only what is new, so the changes of a turn make one entry, and it makes no
+        difference whether changes are applied one by one or merged.
+
+Who holds which message now is not here but in the leader's memory (`core.sharing.share`). After a
+crash it
+is not known, so any message may be with a consumer still; after an orderly end the state is clean,
+and `lent` says which ones are. From `start` on, each message has a flag and a count of a byte.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hocket.core.sharing.ranges import (
+    Range,
+    clipped,
+    deltas,
+    merged,
+    packed_map,
+    rows_of,
+    unpacked_map,
+)
+
+UNIT_MAX = 100  # messages that go to the dead letters together
+SPAN_MAX = 1_000_000  # messages between the oldest one not settled and the newest one leased
+
+
+class ShareSettings(NamedTuple):
+    lease_us: int = 30_000_000
+    max_deliveries: int = 5
+    failover: str = "safe"
+
+
+class Unit(NamedTuple):
+    """Messages side by side on their way to the dead letters, for one reason."""
+
+    start: int
+    end: int
+    deliveries: int
+    reason: str
+
+
+Count = tuple[int, int, int]  # start, end, deliveries so far
+
+
+@dataclass(slots=True)
+class ShareChange:
+    """What is logged. Within one change `reset` comes first; of `counts` the later ones hold."""
+
+    settled: list[Range] = field(default_factory=list)  # done for good
+    counts: list[Count] = field(default_factory=list)  # of messages not settled
+    dying: list[tuple[int, int, int, str]] = field(default_factory=list)  # see Unit
+    settings: ShareSettings | None = None
+    reset: int | None = None  # all that was before is forgotten, and this is the new start
+    clean: bool = False  # the broker closed in good order ...
+    lent: list[Range] = field(default_factory=list)  # ... and these were with consumers then
+
+    def merge(self, later: ShareChange) -> None:
+        if later.reset is not None:
+            self.reset = later.reset
+            self.settled, self.counts, self.dying = [], [], []
+        self.settled += later.settled
+        self.counts += later.counts
+        self.dying += later.dying
+        self.settings = later.settings or self.settings
+        self.clean, self.lent = later.clean, list(later.lent)
+
+    def encode(self) -> dict[str, Any]:
+        """JSON-able, without what is empty."""
+        fields = {
+            "settled": deltas(merged(self.settled)),
+            "counts": deltas(self.counts),
+            "dying": [list(unit) for unit in self.dying],
+            "settings": list(self.settings or ()),
+            "clean": self.clean,
+            "lent": deltas(self.lent),
+        }
+        found: dict[str, Any] = {name: value for name, value in fields.items() if value}
+        if self.reset is not None:
+            found["reset"] = self.reset
+        return found
+
+    @staticmethod
+    def decode(data: dict[str, Any]) -> ShareChange:
+        settings = data.get("settings")
+        return ShareChange(
+            settled=[(start, end) for start, end in rows_of(data.get("settled", ()), 2)],
+            counts=[(start, end, n) for start, end, n in rows_of(data.get("counts", ()), 3)],
+            dying=[Unit(*unit) for unit in data.get("dying", ())],
+            settings=ShareSettings(*settings) if settings else None,
+            reset=data.get("reset"),
+            clean=data.get("clean", False),
+            lent=[(start, end) for start, end in rows_of(data.get("lent", ()), 2)],
+        )
+
+
+class ShareState:
+    """Everything below `start` is settled, and `start` itself is not. A new one is clean."""
+
+    __slots__ = ("_counts", "_done", "clean", "dying", "lent", "settings", "start")
+
+    def __init__(self, start: int, settings: ShareSettings = ShareSettings()) -> None:  # noqa: B008
+        self.start = start
+        self.settings = settings
+        self.clean = True
+        self.lent: list[Range] = []
+        self.dying: list[Unit] = []  # in order, without overlaps
+        self._done = bytearray()  # from `start` on: 1 for what is settled
+        self._counts = bytearray()  # as long as `_done`
+
+    def apply(self, change: ShareChange) -> None:
+        if change.reset is not None:
+            self.start = change.reset
+            self._done, self._counts, self.dying = bytearray(), bytearray(), []
+        self.settings = change.settings or self.settings
+        self.clean, self.lent = change.clean, list(change.lent)
+        if change.counts:
+            self._count(change.counts)
+        for start, end, deliveries, reason in change.dying:
+            if end > self.start:  # else the log has lost it meanwhile
+                insort(self.dying, Unit(max(start, self.start), end, deliveries, reason))
+        if change.settled:
+            self._settle(change.settled)
+
+    def ahead(self) -> int:
+        """How many behind `start` are settled already."""
+        return self._done.count(1)
+
+    def maps(self) -> tuple[bytes, bytes]:
+        """From `start` on: a 1 for each message that is settled; how often each was delivered."""
+        return bytes(self._done), bytes(self._counts)
+
+    def log_start_moved(self, offset: int) -> None:
+        """What is older is gone, and so settled."""
+        gone = offset - self.start
+        if gone > 0:
+            self._leave(self.start, offset)
+            del self._done[:gone]
+            del self._counts[:gone]
+            self.start = offset
+            self._advance()
+
+    def snapshot(self) -> dict[str, Any]:
+        taken: dict[str, Any] = {"start": self.start, "settings": list(self.settings)}
+        if self._done:
+            taken |= {"done": packed_map(self._done), "counts": packed_map(self._counts)}
+        as_change = ShareChange(dying=list(self.dying), clean=self.clean, lent=self.lent)
+        return taken | {"rest": as_change.encode()}
+
+    @staticmethod
+    def restore(taken: dict[str, Any]) -> ShareState:
+        state = ShareState(taken["start"], ShareSettings(*taken["settings"]))
+        if "done" in taken:
+            state._done = unpacked_map(taken["done"])
+            state._counts = unpacked_map(taken["counts"])
+        state.apply(ShareChange.decode(taken["rest"]))
+        return state
+
+    def _cover(self, end: int) -> None:
+        more = end - self.start - len(self._done)
+        if more > 0:
+            self._done += bytes(more)
+            self._counts += bytes(more)
+
+    def _count(self, counts: list[Count]) -> None:
+        self._cover(max(end for _, end, _ in counts))
+        base = self.start
+        for start, end, count in counts:
+            if start >= base:
+                self._counts[start - base : end - base] = bytes((count,)) * (end - start)
+            elif end > base:
+                self._counts[: end - base] = bytes((count,)) * (end - base)
+
+    def _settle(self, ranges: list[Range]) -> None:
+        self._cover(max(end for _, end in ranges))
+        base, done, counts = self.start, self._done, self._counts
+        for start, end in ranges:
+            if end - start == 1 and start >= base:  # as with acks in no order
+                done[start - base] = 1
+                counts[start - base] = 0
+            elif end > base:
+                first, last = max(start, base) - base, end - base
+                done[first:last] = b"\1" * (last - first)
+                counts[first:last] = bytes(last - first)
+        if self.dying:
+            for start, end in merged(ranges):
+                self._leave(start, end)
+        if done and done[0]:
+            self._advance()
+
+    def _advance(self) -> None:
+        """What is settled at the front is forgotten."""
+        first = self._done.find(0)
+        first = len(self._done) if first < 0 else first
+        del self._done[:first]
+        del self._counts[:first]
+        self.start += first
+
+    def _leave(self, start: int, end: int) -> None:
+        """These are dying no longer; a unit of which a part stays is cut."""
+        first = bisect_left(self.dying, (start,))
+        if first and self.dying[first - 1].end > start:
+            first -= 1
+        last = bisect_left(self.dying, (end,))
+        kept = [
+            unit._replace(start=low, end=high)
+            for unit in self.dying[first:last]
+            for low, high in clipped([(unit.start, unit.end)], 0, start)
+            + clipped([(unit.start, unit.end)], end, unit.end)
+        ]
+        self.dying[first:last] = kept

@@ -1,0 +1,1 @@
+"""The decider of transactions. Its counterpart in a partition is `partition.stages`."""

@@ -1,0 +1,349 @@
+"""The catalogue by plain calls, and against a dictionary with crashes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from hocket.core.metadata import catalogue as module
+from hocket.core.metadata.catalogue import GROUP, AppendChange, Catalogue, Change, Changed
+from hocket.core.partition.partition import Origin
+from hocket.errors import (
+    BadName,
+    HocketError,
+    LimitExceeded,
+    NotEnoughNodes,
+    OutOfRange,
+    TopicExists,
+    UnknownTopic,
+)
+from hocket.model import PARTITIONS_MAX, TopicConfig
+from tests.support.core.logged import origin
+from tests.support.threads import LONG
+
+CONFIG = TopicConfig(partitions=2)
+STORED = replace(CONFIG, replication=1)
+
+
+def with_topic(name: str = "orders", config: TopicConfig = CONFIG) -> Catalogue:
+    catalogue = Catalogue()
+    catalogue.durable(catalogue.create(origin(1), name, config).index)
+    return catalogue
+
+
+# --- creating ------------------------------------------------------------------------------------
+
+
+def test_a_topic_exists_once_its_creation_is_committed():
+    catalogue = Catalogue()
+    append = catalogue.create(origin(1), "orders", CONFIG)
+    assert append.index == 1
+    with pytest.raises(UnknownTopic):
+        catalogue.topic("orders")
+    change = Change("create", "orders", STORED, (1, 2))
+    assert Change.decode(append.body) == change
+    assert catalogue.durable(1) == [Changed(origin(1), change, (1, 2))]
+    topic = catalogue.topic("orders")
+    assert (topic.name, topic.config, topic.groups) == ("orders", STORED, [1, 2])
+
+
+def test_hearing_again_of_a_durable_change_does_nothing():
+    catalogue = with_topic()
+    assert catalogue.durable(1) == []
+    assert catalogue.durable(0) == []
+    assert catalogue.applied_index == 1
+
+
+def test_changes_become_durable_in_order_and_together():
+    catalogue = Catalogue()
+    for request, name in enumerate("abc"):
+        catalogue.create(origin(request), name, TopicConfig())
+    assert [changed.change.topic for changed in catalogue.durable(2)] == ["a", "b"]
+    assert [changed.change.topic for changed in catalogue.durable(3)] == ["c"]
+
+
+def test_a_name_is_reserved_while_its_creation_is_on_its_way_and_taken_afterwards():
+    catalogue = Catalogue()
+    catalogue.create(origin(1), "orders", CONFIG)
+    with pytest.raises(TopicExists, match="'orders' already"):
+        catalogue.create(origin(2), "orders", CONFIG)
+    catalogue.durable(1)
+    with pytest.raises(TopicExists, match="'orders' already"):
+        catalogue.create(origin(3), "orders", CONFIG)
+    assert catalogue.last_index == 1
+
+
+def test_no_group_is_that_of_the_catalogue_or_of_another_topic():
+    catalogue = with_topic("a")
+    append = catalogue.create(origin(2), "b", CONFIG)
+    (changed,) = catalogue.durable(append.index)
+    assert GROUP not in changed.groups
+    assert not set(changed.groups) & set(catalogue.topic("a").groups)
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "words"),
+    [
+        (TopicConfig(partitions=0), OutOfRange, "1 to 4096 partitions, not 0"),
+        (TopicConfig(partitions=-1), OutOfRange, "not -1"),
+        (TopicConfig(partitions=PARTITIONS_MAX + 1), OutOfRange, "not 4097"),
+        (TopicConfig(durability="paper"), OutOfRange, "'quorum' or 'memory', not 'paper'"),
+        (TopicConfig(replication=0), OutOfRange, "1 or more, not 0"),
+        (TopicConfig(segment_bytes_max=10), OutOfRange, "1024 bytes or more, not 10"),
+        (TopicConfig(disk_bytes_max=-1), OutOfRange, "disk_bytes_max must be 0 or more, not -1"),
+        (TopicConfig(replication=2), NotEnoughNodes, "2 replicas need 2 nodes, and there is 1"),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_refused_and_changes_nothing(config, error, words):
+    catalogue = with_topic()
+    for change in (catalogue.create, catalogue.alter):
+        name = "new" if change == catalogue.create else "orders"
+        with pytest.raises(error, match=words):
+            change(origin(2), name, config)
+    assert catalogue.last_index == 1
+    assert catalogue.create(origin(3), "new", CONFIG).index == 2
+
+
+def test_as_many_replicas_as_nodes_and_no_more():
+    catalogue = Catalogue(nodes=3)
+    catalogue.durable(catalogue.create(origin(1), "a", TopicConfig(replication=3)).index)
+    assert catalogue.topic("a").config.replication == 3
+    with pytest.raises(NotEnoughNodes, match="4 replicas need 4 nodes, and there are 3"):
+        catalogue.create(origin(2), "b", TopicConfig(replication=4))
+
+
+def test_the_largest_topic_there_may_be():
+    catalogue = with_topic(config=TopicConfig(partitions=PARTITIONS_MAX))
+    assert len(catalogue.topic("orders").groups) == PARTITIONS_MAX
+
+
+def test_a_bad_name_is_told_from_an_unknown_one():
+    catalogue = Catalogue()
+    for name in ("", "a b", ".hidden"):
+        with pytest.raises(BadName):
+            catalogue.topic(name)
+        with pytest.raises(BadName):
+            catalogue.create(origin(1), name, CONFIG)
+    with pytest.raises(UnknownTopic, match="hocket topic create orders"):
+        catalogue.topic("orders")
+
+
+def test_the_number_of_topics_is_limited(monkeypatch):
+    monkeypatch.setattr(module, "TOPICS_MAX", 2)
+    catalogue = with_topic("a")
+    catalogue.durable(catalogue.create(origin(2), "b", CONFIG).index)
+    with pytest.raises(LimitExceeded, match="2 topics"):
+        catalogue.create(origin(3), "c", CONFIG)
+
+
+def test_topics_on_their_way_count_as_topics(monkeypatch):
+    monkeypatch.setattr(module, "TOPICS_MAX", 2)
+    catalogue = with_topic("a")
+    catalogue.create(origin(2), "b", CONFIG)
+    with pytest.raises(LimitExceeded, match="2 topics"):
+        catalogue.create(origin(3), "c", CONFIG)
+
+
+# --- altering and deleting -----------------------------------------------------------------------
+
+
+def test_a_topic_grows_by_new_groups_when_that_is_committed():
+    catalogue = with_topic()
+    append = catalogue.alter(origin(2), "orders", TopicConfig(partitions=3, disk_bytes_max=9))
+    assert catalogue.topic("orders").groups == [1, 2]
+    (changed,) = catalogue.durable(append.index)
+    assert (changed.change.kind, changed.groups) == ("alter", (3,))
+    assert catalogue.topic("orders").groups == [1, 2, 3]
+    assert catalogue.topic("orders").config.disk_bytes_max == 9
+
+
+def test_a_topic_is_altered_without_growing():
+    catalogue = with_topic()
+    append = catalogue.alter(origin(2), "orders", replace(CONFIG, durability="memory"))
+    (changed,) = catalogue.durable(append.index)
+    assert changed.groups == ()
+    assert catalogue.topic("orders").config.durability == "memory"
+
+
+def test_a_topic_never_shrinks():
+    with pytest.raises(OutOfRange, match=r"has 2 partitions.* cannot be made smaller \(1\)"):
+        with_topic().alter(origin(2), "orders", TopicConfig(partitions=1))
+
+
+def test_a_deleted_topic_is_gone_with_its_groups_and_its_name_is_free():
+    catalogue = with_topic()
+    append = catalogue.delete(origin(2), "orders")
+    assert catalogue.topic("orders").groups == [1, 2]
+    assert catalogue.durable(append.index) == [
+        Changed(origin(2), Change("delete", "orders"), (1, 2))
+    ]
+    with pytest.raises(UnknownTopic):
+        catalogue.topic("orders")
+    (changed,) = catalogue.durable(catalogue.create(origin(3), "orders", CONFIG).index)
+    assert changed.groups == (3, 4)
+
+
+def test_what_is_not_there_cannot_be_changed():
+    catalogue = Catalogue()
+    with pytest.raises(UnknownTopic):
+        catalogue.alter(origin(1), "orders", CONFIG)
+    with pytest.raises(UnknownTopic):
+        catalogue.delete(origin(1), "orders")
+
+
+def test_one_change_of_a_topic_at_a_time():
+    catalogue = with_topic()
+    catalogue.delete(origin(2), "orders")
+    with pytest.raises(TopicExists, match="being changed by somebody else; try again"):
+        catalogue.alter(origin(3), "orders", CONFIG)
+    with pytest.raises(TopicExists, match="try again"):
+        catalogue.delete(origin(4), "orders")
+    with pytest.raises(TopicExists):
+        catalogue.create(origin(5), "orders", CONFIG)
+
+
+# --- recovery ------------------------------------------------------------------------------------
+
+
+def test_the_snapshot_of_an_empty_catalogue_is_an_empty_catalogue():
+    catalogue = Catalogue()
+    catalogue.restore(*Catalogue().snapshot())
+    assert (catalogue.topics, catalogue.last_index) == ({}, 0)
+
+
+def test_a_snapshot_without_a_topic_still_knows_which_groups_it_had():
+    catalogue = with_topic()
+    catalogue.durable(catalogue.delete(origin(2), "orders").index)
+    restored = Catalogue()
+    restored.restore(*catalogue.snapshot())
+    (changed,) = restored.durable(restored.create(origin(3), "orders", CONFIG).index)
+    assert changed.groups == (3, 4)
+
+
+def test_a_snapshot_holds_topics_as_they_are():
+    catalogue = with_topic(config=TopicConfig(partitions=2, durability="memory", disk_bytes_max=7))
+    restored = Catalogue()
+    restored.restore(*catalogue.snapshot())
+    assert restored.topics == catalogue.topics
+    assert restored.applied_index == restored.last_index == 1
+
+
+def test_a_hole_in_the_catalogue_is_never_replayed():
+    body = Catalogue().create(origin(1), "orders", CONFIG).body
+    with pytest.raises(AssertionError):
+        Catalogue().replayed(2, body)
+
+
+NAMES = ["a", "b", "c"]
+
+
+class CatalogueAgainstDictionary(RuleBasedStateMachine):
+    """The model: topics and groups by name, as far as it is committed, and what is on its way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.catalogue = Catalogue()
+        self.log: list[AppendChange] = []
+        self.durable_index = 0
+        self.topics: dict[str, tuple[TopicConfig, list[int]]] = {}
+        self.on_their_way: list[tuple[str, str, TopicConfig]] = []
+        self.used_groups: set[int] = {GROUP}  # by anything that was ever committed
+        self.snapshots: list[tuple[int, dict[str, Any]]] = [Catalogue().snapshot()]
+        self.requests = 0
+
+    def ask(self, kind: str, name: str, config: TopicConfig = CONFIG) -> None:
+        self.requests += 1
+        pending = name in [other for _, other, _ in self.on_their_way]
+        known = self.topics.get(name)
+        allowed = (known is None) == (kind == "create") and not pending
+        if kind == "alter" and known:
+            allowed = allowed and config.partitions >= known[0].partitions
+        asker = origin(self.requests)
+        try:
+            if kind == "create":
+                append = self.catalogue.create(asker, name, config)
+            elif kind == "alter":
+                append = self.catalogue.alter(asker, name, config)
+            else:
+                append = self.catalogue.delete(asker, name)
+        except HocketError:
+            assert not allowed
+        else:
+            assert allowed
+            self.log.append(append)
+            assert append.index == len(self.log)
+            self.on_their_way.append((kind, name, replace(config, replication=1)))
+
+    sizes = st.integers(1, 4)
+    names = st.sampled_from(NAMES)
+
+    @rule(name=names, partitions=sizes)
+    def create(self, name: str, partitions: int) -> None:
+        self.ask("create", name, TopicConfig(partitions))
+
+    @rule(name=names, partitions=sizes, bytes_max=st.none() | st.integers(0, 9))
+    def alter(self, name: str, partitions: int, bytes_max: int | None) -> None:
+        self.ask("alter", name, TopicConfig(partitions, disk_bytes_max=bytes_max))
+
+    @rule(name=names)
+    def delete(self, name: str) -> None:
+        self.ask("delete", name)
+
+    @rule(count=st.integers(0, 3))
+    def durable(self, count: int) -> None:
+        self.durable_index = min(len(self.log), self.durable_index + count)
+        for changed in self.catalogue.durable(self.durable_index):
+            assert isinstance(changed.origin, Origin)
+            self.committed(changed.groups, changed.change.kind, changed.change.topic)
+        assert self.catalogue.applied_index == self.durable_index
+
+    def committed(self, groups: tuple[int, ...], *what: str) -> None:
+        kind, name, config = self.on_their_way.pop(0)
+        assert (kind, name) == what
+        if kind == "delete":
+            assert list(groups) == self.topics.pop(name)[1]
+            return
+        assert not self.used_groups & set(groups), "a group number was used twice"
+        self.used_groups |= set(groups)
+        had = self.topics[name][1] if kind == "alter" else []
+        assert len(had) + len(groups) == config.partitions
+        self.topics[name] = (config, [*had, *groups])
+
+    @rule()
+    def take_snapshot(self) -> None:
+        self.snapshots.append(self.catalogue.snapshot())
+
+    @rule(which=st.integers(0, 5), survivors=st.integers(0, 3))
+    def crash(self, which: int, survivors: int) -> None:
+        self.durable(survivors)  # they were written, and nobody was told
+        del self.log[self.durable_index :]
+        self.on_their_way.clear()
+        self.catalogue = self.recovered(self.snapshots[-1 - which % len(self.snapshots)])
+
+    def recovered(self, snapshot: tuple[int, dict[str, Any]]) -> Catalogue:
+        catalogue = Catalogue()
+        catalogue.restore(*snapshot)
+        for append in self.log[snapshot[0] : self.durable_index]:
+            catalogue.replayed(append.index, append.body)
+        return catalogue
+
+    @invariant()
+    def replay_equals_live_equals_model(self) -> None:
+        recoveries = [self.recovered(snapshot) for snapshot in self.snapshots[-2:]]
+        for catalogue in (self.catalogue, *recoveries, self.recovered(Catalogue().snapshot())):
+            assert {
+                name: (topic.config, topic.groups) for name, topic in catalogue.topics.items()
+            } == self.topics
+            assert all(name == topic.name for name, topic in catalogue.topics.items())
+            assert catalogue.applied_index == self.durable_index
+
+
+TestCatalogueAgainstDictionary = CatalogueAgainstDictionary.TestCase
+TestCatalogueAgainstDictionary.settings = settings(
+    max_examples=1_000 if LONG else 80, stateful_step_count=30, report_multiple_bugs=False
+)

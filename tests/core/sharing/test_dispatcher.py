@@ -1,0 +1,302 @@
+"""The dispatcher of shared indexes by examples; its whole behaviour is in test_sharing_model.py."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+import pytest
+
+from hocket.core.sharing.dispatcher import Sharing
+from hocket.core.sharing.events import (
+    Advanced,
+    Answer,
+    Closing,
+    CreditGiven,
+    Effect,
+    Event,
+    Fetch,
+    Fetched,
+    FetchFailed,
+    Joined,
+    Left,
+    PartitionAdded,
+    Record,
+    Refunded,
+    Reset,
+    Scan,
+    ScanFailed,
+    Scanned,
+    Send,
+    SettingsChanged,
+    Settle,
+    Tick,
+    Widened,
+)
+from hocket.core.sharing.share import Share
+from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
+
+LEASE_US = 1_000_000
+SETTINGS = ShareSettings(LEASE_US, max_deliveries=5)
+
+
+class Index:
+    """One dispatcher whose reads are answered at once, and what its consumers have received."""
+
+    def __init__(self, mode: str = "shared", *, records: int = 0, partitions: int = 1) -> None:
+        self.sharing = Sharing(mode)
+        self.keys = [0] * records
+        self.now_us = 0
+        self.received: dict[int, list[tuple[int, int]]] = {}
+        self.token = 0
+        self.fetches: list[Fetch] = []
+        for number in range(partitions):
+            share = Share(ShareState(0, SETTINGS), end=records, now_us=0)
+            self.do(PartitionAdded(number, share))
+
+    def do(self, event: Event) -> list[Effect]:
+        todo, done = deque(self.sharing.step(event)), []
+        while todo:
+            effect = todo.popleft()
+            done.append(effect)
+            if isinstance(effect, Fetch):
+                self.fetches.append(effect)
+                todo.extend(self.sharing.step(Fetched(effect.fetch, effect.end, 100, self.now_us)))
+            elif isinstance(effect, Scan):
+                hashes = self.keys[effect.start : effect.end]
+                todo.extend(
+                    self.sharing.step(Scanned(effect.partition, effect.start, hashes, self.now_us))
+                )
+            elif isinstance(effect, Send):
+                self.received.setdefault(effect.consumer, []).extend(
+                    (effect.partition, offset)
+                    for start, end, _ in effect.ranges
+                    for offset in range(start, end)
+                )
+        return done
+
+    def join(self, consumer: int, messages: int = 10, partitions=(0,), size: int = 10**6) -> None:
+        identity = bytes([consumer]) * 16
+        self.do(Joined(consumer, identity, partitions, size, messages, [], self.now_us))
+
+    def work(self, consumer: int) -> int:
+        """Ack all it has received, and give the credit back."""
+        done = self.received.pop(consumer, [])
+        self.token += 1
+        ranges = [(partition, offset, offset + 1) for partition, offset in done]
+        self.do(Settle(consumer, self.token, "ack", ranges, 0, "", self.now_us))
+        self.do(CreditGiven(consumer, 100 * len(done), len(done), self.now_us))
+        return len(done)
+
+    def tick(self, passed_us: int) -> None:
+        self.now_us += passed_us
+        self.do(Tick(self.now_us))
+
+    @property
+    def share(self) -> Share:
+        return self.sharing._shares[0]
+
+
+# --- fairness ------------------------------------------------------------------------------------
+
+
+def test_a_stuck_consumer_does_not_starve_the_others():
+    index = Index(records=10_000)
+    for consumer in (1, 2, 3):
+        index.join(consumer, messages=50)
+    done: Counter[int] = Counter()
+    for _ in range(2_000):
+        for consumer in (1, 2):
+            done[consumer] += index.work(consumer)
+        index.tick(LEASE_US // 10)
+        if index.share.start == 10_000:
+            break
+    assert index.share.start == 10_000
+    assert abs(done[1] - done[2]) < 200
+    assert len(index.received[3]) <= 50, "he was not given more while others were ready"
+
+
+def test_who_is_quick_gets_more():
+    index = Index(records=5_000)
+    index.join(1, messages=20)
+    index.join(2, messages=20)
+    done: Counter[int] = Counter()
+    for turn in range(400):
+        done[1] += index.work(1)
+        if turn % 4 == 0:
+            done[2] += index.work(2)
+    assert 3.5 < done[1] / done[2] < 4.5
+
+
+def test_a_stalled_one_alone_is_not_starved():
+    index = Index(records=3)
+    index.join(1, messages=100)
+    index.received.clear()
+    seen = []
+    for _ in range(4):
+        index.tick(LEASE_US)
+        seen.append(index.received.pop(1))
+    assert seen == [[(0, 0)]] * 4
+    index.tick(LEASE_US)
+    assert index.received.pop(1) == [(0, 1)], "the first has been delivered five times"
+
+
+def test_slots_leave_a_stalled_consumer_and_return_with_its_life():
+    index = Index("key_shared", records=8)
+    index.keys = [1, 60_000] * 4
+    index.join(1, messages=2)
+    assert index.received.pop(1) == [(0, 0), (0, 1)]
+    index.do(CreditGiven(1, 0, 1, 0))
+    index.received.clear()
+    index.tick(LEASE_US // 2)
+    index.join(2, messages=20)
+    assert 2 not in index.received, "what is in flight has to be drained"
+    index.tick(LEASE_US // 2)
+    first = index.received.pop(2)
+    assert first == [(0, offset) for offset in range(8)], "all keys are his now"
+    index.do(CreditGiven(1, 100, 10, index.now_us))
+    assert 1 not in index.received, "half of them are the first one's again, when they are drained"
+    index.received[2] = first
+    index.work(2)
+    index.keys += [1, 60_000]
+    index.do(Advanced(0, 0, 10, index.now_us))
+    assert index.received == {1: [(0, 9)], 2: [(0, 8)]}
+
+
+# --- credit --------------------------------------------------------------------------------------
+
+
+def test_bytes_may_be_overdrawn_by_one_read_and_the_debt_is_paid_first():
+    index = Index(records=3)
+    index.join(1, messages=1, size=30)
+    assert index.received.pop(1) == [(0, 0)]
+    assert index.fetches.pop().bytes_max == 30
+    index.do(CreditGiven(1, 70, 5, 0))
+    assert index.received == {}, "a hundred bytes came and thirty were there"
+    index.do(CreditGiven(1, 1, 0, 0))
+    assert index.received.pop(1) == [(0, 1), (0, 2)]
+
+
+def test_bytes_that_were_not_sent_after_all_come_back_without_being_a_sign_of_life():
+    index = Index(records=3)
+    index.join(1, messages=10, size=30)
+    index.do(Advanced(0, 0, 4, 0))
+    assert index.received.pop(1) == [(0, 0), (0, 1), (0, 2)]
+    index.do(Refunded(1, 71))
+    assert index.received.pop(1) == [(0, 3)]
+    index.tick(LEASE_US)
+    assert index.sharing._consumers[1].stalled
+    index.do(Refunded(1, 500))
+    assert index.sharing._consumers[1].stalled
+
+
+def test_one_read_is_for_two_thousand_messages_and_a_mebibyte_at_most():
+    index = Index(records=5_000)
+    index.join(1, messages=10_000, size=1 << 30)
+    assert [(each.start, each.end, each.bytes_max) for each in index.fetches] == [
+        (0, 2_000, 1 << 20),
+        (2_000, 4_000, 1 << 20),
+        (4_000, 5_000, 1 << 20),
+    ]
+
+
+def test_who_releases_messages_gets_none_before_giving_credit():
+    index = Index(records=4)
+    index.join(1, messages=10)
+    assert index.received.pop(1) == [(0, offset) for offset in range(4)]
+    index.do(Settle(1, 1, "release", [(0, 2, 4)], 0, "", 0))
+    index.tick(100)
+    assert index.received == {}
+    index.join(2, messages=1)
+    assert index.received.pop(2) == [(0, 2)]
+    index.do(CreditGiven(1, 0, 2, index.now_us))
+    assert index.received == {1: [(0, 3)]}
+
+
+def test_who_releases_messages_and_forgets_the_credit_is_not_forgotten():
+    index = Index(records=1)
+    index.join(1, messages=10)
+    index.received.clear()
+    index.do(Settle(1, 1, "release", [(0, 0, 1)], 0, "", 0))
+    index.tick(LEASE_US - 1)
+    assert index.received == {}
+    index.tick(1)
+    assert index.received == {1: [(0, 0)]}
+
+
+def test_an_index_put_elsewhere_in_one_partition_is_read_on_in_the_others():
+    sharing = Sharing("shared")
+    for number in (0, 1):
+        sharing.step(PartitionAdded(number, Share(ShareState(0, SETTINGS), end=3, now_us=0)))
+    first, second = sharing.step(Joined(1, b"1" * 16, (0, 1), 1 << 22, 10, [], 0))
+    record, again = sharing.step(Reset(1, 2, 0, token=7))
+    assert record == Record(1, ShareChange(reset=2), 7)
+    assert (again.partition, again.start, again.end) == (1, 2, 3)
+    assert sharing.step(Fetched(second.fetch, second.end, 100, 0)) == []
+    _, send = sharing.step(Fetched(first.fetch, first.end, 100, 0))
+    assert send == Send(first.fetch, 1, 0, [(0, 3, 1)])
+
+
+# --- what is not there ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Left(9, True, 0),
+        CreditGiven(9, 1, 1, 0),
+        Refunded(9, 1),
+        Widened(9, 0, 0),
+        Fetched(99, 5, 100, 0),
+        FetchFailed(99),
+        ScanFailed(0),
+        Scanned(0, 3, [1, 2], 0),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_what_concerns_nobody_brings_nothing_about(event):
+    index = Index(records=5)
+    index.join(1, messages=2)
+    assert index.do(event) == []
+
+
+def test_somebody_who_is_not_there_holds_nothing():
+    index = Index(records=5)
+    index.join(1, messages=2)
+    settle = Settle(9, 7, "ack", [(0, 0, 5), (3, 1, 2)], 0, "", 0)
+    assert index.do(settle) == [Answer(9, 7, [(0, 0, 5), (3, 1, 2)], 0)]
+
+
+def test_a_partition_that_is_not_there_is_refused_and_the_rest_done():
+    index = Index(records=5)
+    index.join(1, messages=2)
+    record, answer = index.do(Settle(1, 7, "ack", [(3, 1, 2), (0, 0, 1)], 0, "", 0))
+    assert isinstance(record, Record)
+    assert answer == Answer(1, 7, [(3, 1, 2)], 1)
+
+
+def test_partitions_that_come_later_are_read_for_those_who_want_them():
+    index = Index(records=1)
+    index.join(1)
+    share = Share(ShareState(0, SETTINGS), end=2, now_us=0)
+    assert index.do(PartitionAdded(1, share)) == []
+    index.do(Widened(1, 1, 0))
+    assert index.received[1] == [(0, 0), (1, 0), (1, 1)]
+    assert index.do(Widened(1, 1, 0)) == []
+
+
+def test_leases_last_as_long_as_the_settings_say_now():
+    index = Index(records=2)
+    index.do(SettingsChanged(0, SETTINGS._replace(lease_us=10)))
+    index.join(1, messages=1)
+    index.tick(9)
+    assert index.sharing.leased(0) == 1
+    index.tick(1)
+    assert index.sharing.leased(0) == 0
+
+
+def test_nothing_is_leased_while_the_broker_closes():
+    index = Index(records=5)
+    (record,) = index.do(Closing(0))
+    assert record.change.encode() == {"clean": True}
+    index.join(1)
+    assert index.received == {}

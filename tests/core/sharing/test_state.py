@@ -1,0 +1,214 @@
+"""What is remembered of a shared index: changes, merged or not, logged, and the state they make."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hocket.core.sharing.ranges import clipped, deltas, equal_runs, gaps, merged, rows_of
+from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState, Unit
+from tests.support.threads import LONG
+
+offsets = st.integers(0, 60)
+ranges = st.tuples(offsets, st.integers(1, 9)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+def members(some) -> set[int]:
+    return {offset for start, end in some for offset in range(start, end)}
+
+
+def through_the_log(change: ShareChange) -> ShareChange:
+    return ShareChange.decode(json.loads(json.dumps(change.encode())))
+
+
+# --- ranges --------------------------------------------------------------------------------------
+
+
+@given(st.lists(ranges))
+def test_merged_ranges_are_the_same_offsets_in_order_and_apart(some):
+    result = merged(some)
+    assert members(result) == members(some)
+    assert all(first[1] < second[0] for first, second in pairwise(result))
+
+
+@given(st.lists(ranges), offsets, offsets)
+def test_what_is_clipped_and_the_gaps_make_the_whole(some, low, length):
+    some, high = merged(some), low + length
+    inside = clipped(some, low, high)
+    assert members(inside) == members(some) & set(range(low, high))
+    assert members(gaps(inside, low, high)) == set(range(low, high)) - members(some)
+
+
+@given(st.binary(min_size=1, max_size=30), st.data())
+def test_equal_runs_are_the_bytes(data, draw):
+    start = draw.draw(st.integers(0, len(data) - 1))
+    end = draw.draw(st.integers(start + 1, len(data)))
+    runs = list(equal_runs(data, start, end))
+    assert b"".join(bytes([value]) * (high - low) for low, high, value in runs) == data[start:end]
+    assert all(a[2] != b[2] for a, b in pairwise(runs))
+
+
+@given(st.lists(st.tuples(offsets, offsets, st.integers(0, 9))))
+def test_rows_come_back_from_their_differences(rows):
+    assert rows_of(deltas(rows), 3) == rows
+
+
+# --- changes -------------------------------------------------------------------------------------
+
+changes = st.builds(
+    ShareChange,
+    settled=st.lists(ranges, max_size=3),
+    settings=st.none() | st.builds(ShareSettings, st.integers(1, 9), st.integers(1, 9)),
+    reset=st.none() | st.none() | st.none() | offsets,
+    clean=st.booleans(),
+    lent=st.lists(ranges, max_size=2),
+)
+
+
+def with_details(drawn: list[tuple[ShareChange, list, list]]) -> list[ShareChange]:
+    """Counts and deaths only of messages that are not settled, as the ledger has it; each dies
+    once, and settled ones are not settled again."""
+    settled: set[int] = set()
+    dying: set[int] = set()
+    for change, counts, deaths in drawn:
+        if change.reset is not None:
+            settled, dying = set(range(change.reset)), set()
+        fresh = {(s, e, n) for s, e, n in counts if not members([(s, e)]) & (settled | dying)}
+        change.counts = sorted(fresh)
+        for start, end, n in deaths:
+            if not members([(start, end)]) & (settled | dying):
+                change.dying.append((start, end, n, "poison"))
+                dying |= members([(start, end)])
+        settled |= members(change.settled)
+    return [change for change, _, _ in drawn]
+
+
+rows = st.lists(
+    st.tuples(ranges, st.integers(1, 5)).map(lambda pair: (*pair[0], pair[1])), max_size=3
+)
+histories = st.lists(st.tuples(changes, rows, rows), max_size=6).map(with_details)
+
+
+def all_of(state: ShareState) -> object:
+    done, counts = state.maps()
+    kept = bytes(0 if flag else count for flag, count in zip(done, counts, strict=True))
+    return (
+        state.start, done.rstrip(b"\0"), kept.rstrip(b"\0"), state.settings, state.clean,
+        state.lent, state.dying,
+    )  # fmt: skip
+
+
+@settings(max_examples=2_000 if LONG else 60)
+@given(histories)
+def test_it_makes_no_difference_whether_changes_are_merged_logged_or_snapshotted(history):
+    one_by_one, at_once, logged = ShareState(3), ShareState(3), ShareState(3)
+    whole = ShareChange(clean=True)
+    for change in history:
+        one_by_one.apply(change)
+        logged.apply(through_the_log(change))
+        logged = ShareState.restore(json.loads(json.dumps(logged.snapshot())))
+        whole.merge(through_the_log(change))
+    at_once.apply(through_the_log(whole))
+    assert all_of(one_by_one) == all_of(at_once) == all_of(logged)
+
+
+@settings(max_examples=2_000 if LONG else 60)
+@given(histories, st.lists(offsets, max_size=6))
+def test_the_state_is_what_sets_and_dicts_say(history, log_starts):
+    state, settled, counts, dying = ShareState(3), set(range(3)), {}, {}
+    for change, log_start in zip(history, [*log_starts, *[0] * 6], strict=False):
+        if change.reset is not None:
+            settled, counts, dying = set(range(change.reset)), {}, {}
+        for start, end, count in change.counts:
+            counts |= dict.fromkeys(range(start, end), count)
+        for start, end, count, reason in change.dying:
+            dying |= dict.fromkeys(range(start, end), (count, reason))
+        settled |= members(change.settled)
+        state.apply(change)
+        if log_start:
+            settled |= set(range(log_start))
+            state.log_start_moved(log_start)
+        start = next(offset for offset in range(1_000) if offset not in settled)
+        done, kept = state.maps()
+        assert state.start == start
+        assert {start + at for at, flag in enumerate(done) if flag} == {
+            offset for offset in settled if offset > start
+        }
+        assert state.ahead() == sum(offset > start for offset in settled)
+        for at, count in enumerate(kept):
+            if start + at not in settled:
+                assert count == counts.get(start + at, 0)
+        assert state.dying == sorted(state.dying)
+        assert {
+            offset: (unit.deliveries, unit.reason)
+            for unit in state.dying
+            for offset in range(unit.start, unit.end)
+        } == {offset: why for offset, why in dying.items() if offset not in settled}
+
+
+def test_an_empty_change_says_nothing_but_that_the_state_is_no_longer_clean():
+    assert ShareChange().encode() == {}
+    state = ShareState(5)
+    state.apply(ShareChange(clean=True, lent=[(7, 9)]))
+    assert (state.clean, state.lent) == (True, [(7, 9)])
+    state.apply(ShareChange())
+    assert (state.clean, state.lent) == (False, [])
+
+
+def test_what_comes_too_late_for_the_log_start_changes_nothing():
+    state = ShareState(10)
+    late = ShareChange(counts=[(5, 12, 2), (3, 6, 4)], dying=[(1, 9, 5, "x"), (9, 11, 5, "y")])
+    late.merge(ShareChange(settled=[(4, 8)], settings=ShareSettings(7)))
+    state.apply(late)
+    assert state.maps() == (b"\0\0", b"\2\2")
+    assert (state.start, state.dying, state.settings.lease_us) == (10, [(10, 11, 5, "y")], 7)
+
+
+def test_of_merged_changes_only_what_follows_the_last_reset_counts():
+    whole = ShareChange(settled=[(1, 2)], counts=[(3, 4, 1)], dying=[(5, 6, 1, "x")], clean=True)
+    whole.merge(ShareChange(reset=9, settled=[(10, 11)]))
+    assert whole == ShareChange(settled=[(10, 11)], reset=9)
+
+
+def test_a_thousand_acks_make_a_small_entry():
+    in_order = ShareChange(settled=[(offset, offset + 1) for offset in range(1_000_000, 1_001_000)])
+    assert in_order.encode() == {"settled": [1_000_000, 1_000]}
+    every_other = ShareChange(settled=[(offset, offset + 1) for offset in range(0, 2_000, 2)])
+    assert len(json.dumps(every_other.encode(), separators=(",", ":"))) < 4_100
+
+
+def test_a_log_that_begins_far_behind_costs_nothing():
+    state = ShareState(0)
+    state.apply(ShareChange(settled=[(3, 5)], dying=[(7, 9, 5, "poison")]))
+    state.log_start_moved(8)
+    assert (state.start, state.dying) == (8, [Unit(8, 9, 5, "poison")])
+    state.log_start_moved(10**15)
+    assert (state.start, state.maps(), state.dying) == (10**15, (b"", b""), [])
+
+
+def test_a_dead_message_amid_others_leaves_them_dying():
+    state = ShareState(0)
+    state.apply(ShareChange(dying=[(2, 8, 5, "poison"), (10, 12, 1, "other")]))
+    state.apply(ShareChange(settled=[(4, 5), (11, 20)]))
+    assert state.dying == [(2, 4, 5, "poison"), (5, 8, 5, "poison"), (10, 11, 1, "other")]
+
+
+@pytest.mark.parametrize("reset", [0, 4, 90])
+def test_an_index_that_is_put_elsewhere_keeps_its_settings_and_nothing_else(reset):
+    state = ShareState(3, ShareSettings(1, 2, "fast"))
+    state.apply(ShareChange(settled=[(5, 7)], counts=[(3, 4, 2)], dying=[(8, 9, 2, "x")]))
+    state.apply(ShareChange(reset=reset))
+    assert all_of(state) == (reset, b"", b"", ShareSettings(1, 2, "fast"), False, [], [])
+
+
+def test_a_snapshot_of_a_million_messages_in_no_order_stays_small():
+    state = ShareState(0)
+    every_third = [(offset, offset + 1) for offset in range(1, 1_000_000, 3)]
+    state.apply(ShareChange(settled=every_third))
+    text = json.dumps(state.snapshot())
+    assert len(text) < 100_000
+    assert ShareState.restore(json.loads(text)).ahead() == len(every_third)

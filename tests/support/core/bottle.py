@@ -1,0 +1,391 @@
+"""A cluster in a bottle: the decider and some partitions, each with a log of its own, and a bus.
+
+Messages between them wait on the bus until they are delivered; in any order, twice, or never. Every
+log is durable as far as it is said to be, and a crash loses what is not. Nothing happens by itself,
+so that whoever holds the bottle decides; `heal` lets everything come to rest, and `check` looks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import count
+from random import Random
+from typing import Any
+
+from hocket.core.metadata.metadata import Indexes
+from hocket.core.partition.partition import BATCH, Effect, Origin, Refused
+from hocket.core.partition.stages import (
+    ApplyStaged,
+    DropStages,
+    ForgetApplied,
+    StageAcked,
+    StageBatch,
+    StageKey,
+    TransactionApplied,
+    by_name,
+    crc_of,
+)
+from hocket.core.transactions import events as decisions
+from hocket.core.transactions.decider import REPEAT_US, VERIFY_US, Decider
+from hocket.core.transactions.participants import Member
+from hocket.errors import HocketError, TransactionAborted
+from hocket.model import Participant
+from tests.support.core.logged import Logged, Snapshot, batch
+
+GROUPS = (1, 2)
+SIZE = 10
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One client's try at one transaction."""
+
+    serial: int
+    id: str
+    number: int
+    plan: dict[int, int]  # group -> batches
+    records: int = 1  # in each of them
+    sent: Counter[int] = field(default_factory=Counter)
+    acked: Counter[int] = field(default_factory=Counter)
+    answers: list[tuple[str, HocketError | None]] = field(default_factory=list)
+
+    @property
+    def producer_id(self) -> bytes:
+        return b"%016d" % self.serial
+
+    @property
+    def key(self) -> StageKey:
+        return StageKey(self.id, self.number, self.producer_id)
+
+    @property
+    def content(self) -> dict[int, int]:
+        """Records by group, each of which is a topic of its own."""
+        return {group: batches * self.records for group, batches in self.plan.items()}
+
+    def members(self) -> tuple[decisions.Member, ...]:
+        return tuple(
+            Member(
+                group,
+                Participant(
+                    f"topic-{group}", 0, self.producer_id, batches, batches * self.records,
+                    crc_of(self.crc(at) for at in range(batches)),
+                ),
+            )
+            for group, batches in self.plan.items()
+        )  # fmt: skip
+
+    def crc(self, sequence: int) -> int:
+        return self.serial * 1000 + sequence
+
+    def was_told(self, what: str) -> bool:
+        return (what, None) in self.answers
+
+
+class Bottle:
+    def __init__(self) -> None:
+        self.now_us = 1_000_000
+        self.decider = Decider()
+        self.decisions: list[tuple[int, bytes]] = []  # the decider's log
+        self.durable_decisions = 0
+        self.decider_snapshot: tuple[int, dict[str, Any]] | None = None
+        self.partitions = {group: Logged() for group in GROUPS}
+        self.snapshots: dict[int, Snapshot | None] = dict.fromkeys(GROUPS)
+        self.bus: list[Any] = []
+        self.attempts: list[Attempt] = []
+        self._requests: dict[int, tuple[Attempt, str]] = {}
+        self._numbers = count(1)
+        self.decider.step(decisions.Started(self.now_us))
+
+    # --- clients ---------------------------------------------------------------------------------
+
+    def attempt(self, name: str, number: int, plan: dict[int, int], records: int = 1) -> Attempt:
+        made = Attempt(len(self.attempts) + 1, name, number, plan, records)
+        self.attempts.append(made)
+        return made
+
+    def stage(self, attempt: Attempt, group: int) -> None:
+        """The next batch there; a connection loses nothing, and is not what this is about."""
+        sequence = attempt.sent[group]
+        if sequence >= attempt.plan.get(group, 0):
+            return
+        crc = attempt.crc(sequence)
+        staged = batch(attempt.producer_id, sequence, count=attempt.records, body=(SIZE, crc))
+        origin = Origin(attempt.serial, group, 0)
+        effects = self.partitions[group].step(
+            StageBatch(origin, attempt.key, staged, SIZE, crc, self.now_us)
+        )
+        if not any(isinstance(effect, Refused) for effect in effects):
+            attempt.sent[group] += 1
+        self._heard(group, effects)
+
+    def commit(self, attempt: Attempt) -> None:
+        asked = decisions.CommitAsked(
+            self._origin(attempt, "commit"), attempt.id, attempt.number, attempt.members(),
+            self.now_us,
+        )  # fmt: skip
+        self._said(self.decider.step(asked))
+
+    def abort(self, attempt: Attempt) -> None:
+        asked = decisions.AbortAsked(
+            self._origin(attempt, "abort"), attempt.id, attempt.number, (attempt.producer_id,),
+            self.now_us,
+        )  # fmt: skip
+        self._said(self.decider.step(asked))
+
+    def _origin(self, attempt: Attempt, what: str) -> Origin:
+        request = next(self._numbers)
+        self._requests[request] = (attempt, what)
+        return Origin(attempt.serial, 0, request)
+
+    # --- the bus ---------------------------------------------------------------------------------
+
+    def deliver(self, number: int, *, keep: bool = False) -> None:
+        message = self.bus[number] if keep else self.bus.pop(number)
+        if isinstance(
+            message,
+            decisions.Verify | decisions.Apply | decisions.Drop | decisions.Forget,
+        ):
+            self._tell_partition(message)
+        else:
+            self._said(self.decider.step(message))
+
+    def lose(self, number: int) -> None:
+        del self.bus[number]
+
+    def _said(self, effects: list[decisions.Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, decisions.AppendDecision):
+                assert effect.index == len(self.decisions) + 1
+                self.decisions.append((effect.index, effect.body))
+            elif isinstance(effect, decisions.Answer):
+                attempt, what = self._requests.pop(effect.origin.request)
+                attempt.answers.append((what, effect.error))
+            elif isinstance(effect, decisions.Drop) and effect.group is None:
+                self.bus += (replace(effect, group=group) for group in GROUPS)
+            else:
+                self.bus.append(effect)
+
+    def _tell_partition(
+        self, message: decisions.Verify | decisions.Apply | decisions.Drop | decisions.Forget
+    ) -> None:
+        group = message.group
+        assert group is not None
+        logged = self.partitions[group]
+        if isinstance(message, decisions.Verify):
+            name = (message.transaction, message.number)
+            error = logged.partition.stages.verify(name, message.participants)
+            answer = decisions.Verified(group, message.transaction, message.attempt, error)
+            self.bus.append(answer)
+        elif isinstance(message, decisions.Apply):
+            self._apply(group, message)
+        elif isinstance(message, decisions.Drop):
+            name = (message.transaction, message.number)
+            self._heard(group, logged.step(DropStages(name, message.producers)))
+        else:
+            self._heard(group, logged.step(ForgetApplied(message.through)))
+
+    def _apply(self, group: int, message: decisions.Apply) -> None:
+        logged = self.partitions[group]
+        stages = logged.partition.stages
+        name = (message.transaction, message.number)
+        following = []
+        if not stages.is_over(name, message.decision):
+            following = stages.next_of(name, message.producers, 1 << 30)
+        batches = [batch(s.key.producer_id, n, count=s.batches[n].records) for s, n in following]
+        self._heard(
+            group, logged.step(ApplyStaged(name, message.decision, message.producers, batches))
+        )
+
+    def _heard(self, group: int, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, StageAcked):
+                acked = self.attempts[effect.origin.connection - 1].acked
+                acked[group] = max(acked[group], effect.sequence + 1)
+            elif isinstance(effect, TransactionApplied):
+                self.bus.append(decisions.Applied(group, *effect.name))
+
+    # --- disks and crashes -----------------------------------------------------------------------
+
+    def decider_durable(self, through: int | None = None) -> None:
+        end = len(self.decisions) if through is None else through
+        self.durable_decisions = max(self.durable_decisions, end)
+        self._said(self.decider.durable(self.durable_decisions))
+
+    def durable(self, group: int, through: int | None = None) -> None:
+        logged = self.partitions[group]
+        end = len(logged.log) if through is None else through
+        self._heard(group, logged.durable(max(logged.durable_index, end)))
+
+    def take_snapshots(self) -> None:
+        self.decider_snapshot = self.decider.snapshot()
+        for group, logged in self.partitions.items():
+            self.snapshots[group] = logged.snapshot()
+
+    def crash_decider(self, survived: int) -> None:
+        """Of what is not durable, so many entries are there all the same."""
+        end = min(self.durable_decisions + survived, len(self.decisions))
+        del self.decisions[end:]
+        self.durable_decisions = end
+        self.decider = Decider(Indexes())
+        start = 0
+        if self.decider_snapshot is not None:
+            start, state = self.decider_snapshot
+            self.decider.restore(start, state)
+        for index, body in self.decisions[start:]:
+            self.decider.replayed(index, body)
+        self._requests.clear()  # whoever had asked must ask again
+        self.now_us += 1000  # attempts are told from those before by the time
+        self._said(self.decider.step(decisions.Started(self.now_us)))
+
+    def crash_partition(self, group: int, survived: int) -> None:
+        logged = self.partitions[group]
+        logged.crash(min(logged.durable_index + survived, len(logged.log)), self.snapshots[group])
+        for attempt in self.attempts:
+            stage = logged.partition.stages.next_sequence(attempt.key)
+            attempt.sent[group] = max(stage, attempt.acked[group])
+        self.ask(group, idle=False)
+
+    def ask(self, group: int, *, idle: bool) -> None:
+        stages = self.partitions[group].partition.stages
+        for name, producers in by_name(stages.producers.values()).items():
+            self.bus.append(decisions.StageFound(group, *name, producers, idle=idle))
+        if stages.applied:
+            self.bus.append(decisions.AppliedFound(group))
+
+    def tick(self, passed_us: int = REPEAT_US) -> None:
+        self.now_us += passed_us
+        self._said(self.decider.step(decisions.Tick(self.now_us)))
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    @property
+    def is_at_rest(self) -> bool:
+        return (
+            not self.bus
+            and not self.decider._unfinished
+            and not self.decider._attempts
+            and not self.decider._aborts
+            and not any(each.partition.stages or each.partition.stages.applied
+                        for each in self.partitions.values())
+        )  # fmt: skip
+
+    def heal(self) -> None:
+        """From now on everything works: what is open is aborted for want of anybody who asks."""
+        for _ in range(200):
+            self.decider_durable()
+            for group in GROUPS:
+                self.durable(group)
+            while self.bus:
+                self.deliver(0)
+            self.decider_durable()
+            for group in GROUPS:
+                self.durable(group)
+                self.ask(group, idle=True)
+            self.tick()
+            if self.is_at_rest:
+                return
+        raise AssertionError("it does not come to rest")
+
+    def published(self, group: int) -> list[tuple[bytes, int]]:
+        return [
+            (entry.batch.producer_id, entry.batch.sequence)
+            for entry in self.partitions[group].log
+            if entry.kind == BATCH and entry.batch
+        ]
+
+    def is_published(self, attempt: Attempt) -> bool:
+        """All or nothing, each batch once and in order."""
+        wholes = []
+        for group in GROUPS:
+            planned = list(range(attempt.plan.get(group, 0)))
+            found = [n for producer, n in self.published(group) if producer == attempt.producer_id]
+            assert found in ([], planned), f"{attempt} in {group}: {found}"
+            if planned:
+                wholes.append(bool(found))
+        assert len(set(wholes)) <= 1, f"{attempt} is published in some partitions only"
+        return any(wholes)
+
+    def aborted(self) -> set[bytes]:
+        """The producers that the decider's log says so of."""
+        changes = [json.loads(body) for _, body in self.decisions]
+        return {bytes.fromhex(each) for made in changes for each in made.get("producers", ())}
+
+    def committed_after_an_abort(self) -> int:
+        """Transactions that were published though attempts at them had been aborted."""
+        aborted = self.aborted()
+        names = {(each.id, each.number) for each in self.attempts if each.producer_id in aborted}
+        return sum((a.id, a.number) in names and self.is_published(a) for a in self.attempts)
+
+    def check(self) -> int:
+        """After `heal`. Returns how many transactions were published."""
+        by_producer = {attempt.producer_id: attempt for attempt in self.attempts}
+        committed: dict[tuple[str, int], Attempt] = {}
+        for attempt in self.attempts:
+            if self.is_published(attempt):
+                name = (attempt.id, attempt.number)
+                assert name not in committed, f"{name} is published twice"
+                committed[name] = attempt
+        for attempt in self.attempts:
+            done = committed.get((attempt.id, attempt.number))
+            if attempt.was_told("commit") and attempt.plan:
+                assert done is not None, f"{attempt} was told that it is committed"
+                same = done.content == attempt.content
+                assert same, f"{attempt} was told so, and {done} is what is published"
+            gave_up = any(isinstance(error, TransactionAborted) for _, error in attempt.answers)
+            if attempt.was_told("abort") or gave_up:
+                assert done is not attempt, f"{attempt} was told that it is aborted"
+                assert attempt.producer_id in self.aborted(), f"{attempt}: nobody has aborted it"
+        for group in GROUPS:
+            for name in {attempt.id for attempt in self.attempts}:
+                numbers = [
+                    by_producer[producer].number
+                    for producer, _ in self.published(group)
+                    if by_producer[producer].id == name
+                ]
+                assert numbers == sorted(numbers), f"{name} in {group}: {numbers}"
+        return len(committed)
+
+
+def walk(random: Random, steps: int = 120) -> Bottle:
+    """A life by chance, and whatever was open at its end healed and checked."""
+    bottle = Bottle()
+    for _ in range(steps):
+        one_step(bottle, random)
+    bottle.heal()
+    bottle.check()
+    return bottle
+
+
+def one_step(bottle: Bottle, random: Random) -> None:
+    group = random.choice(GROUPS)
+    choice = random.random()
+    if choice < 0.25 and bottle.bus:
+        bottle.deliver(random.randrange(len(bottle.bus)), keep=random.random() < 0.2)
+    elif choice < 0.28 and bottle.bus:
+        bottle.lose(random.randrange(len(bottle.bus)))
+    elif choice < 0.47 and bottle.attempts:
+        bottle.stage(random.choice(bottle.attempts[-2:]), group)
+    elif choice < 0.50:
+        plan = {g: random.randrange(1, 3) for g in GROUPS if random.random() < 0.8}
+        number = random.randrange(3)
+        bottle.attempt(random.choice("ab"), number, plan, random.randrange(1, 3))
+    elif choice < 0.62 and bottle.attempts:
+        bottle.commit(random.choice(bottle.attempts[-2:]))
+    elif choice < 0.64 and bottle.attempts:
+        bottle.abort(random.choice(bottle.attempts[-3:]))
+    elif choice < 0.75:
+        bottle.durable(group)
+    elif choice < 0.85:
+        bottle.decider_durable()
+    elif choice < 0.88:
+        bottle.crash_decider(random.randrange(3))
+    elif choice < 0.91:
+        bottle.crash_partition(group, random.randrange(3))
+    elif choice < 0.93:
+        bottle.take_snapshots()
+    elif choice < 0.95:
+        bottle.ask(group, idle=random.random() < 0.3)
+    else:
+        bottle.tick(random.choice([REPEAT_US, VERIFY_US]))
