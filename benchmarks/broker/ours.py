@@ -16,6 +16,7 @@ from time import perf_counter
 
 import hocket
 import hocket.aio
+from hocket.client.faces.blocking.client import Client, Producer
 
 _names = itertools.count()
 READY_SECONDS = 30
@@ -58,7 +59,7 @@ class Bench:
         self.value = value
 
     @contextmanager
-    def topic(self, client: hocket.client.sync.Client, partitions: int = 1) -> Iterator[str]:
+    def topic(self, client: Client, partitions: int = 1) -> Iterator[str]:
         name = f"bench-{next(_names)}"
         client.create_topic(name, partitions=partitions, memory_bytes="1GiB")
         try:
@@ -67,7 +68,7 @@ class Bench:
             client.delete_topic(name)
 
     @contextmanager
-    def producer(self, *, partitions: int) -> Iterator[hocket.client.sync.Producer]:
+    def producer(self, *, partitions: int) -> Iterator[Producer]:
         with (
             hocket.connect(self.url) as client,
             self.topic(client, partitions) as topic,
@@ -107,7 +108,7 @@ class Bench:
             elapsed = perf_counter() - start
         return elapsed * count / (max(1, count // len(values)) * len(values))
 
-    def _filled(self, client: hocket.client.sync.Client, topic: str, count: int) -> None:
+    def _filled(self, client: Client, topic: str, count: int) -> None:
         with client.producer(topic) as producer:
             producer.send_many([self.value] * count)
 

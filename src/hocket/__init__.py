@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hocket import aio
-    from hocket.client.embedded import embedded
-    from hocket.client.sync import connect
+    from hocket.client.connection.embedded import embedded
+    from hocket.client.faces.blocking.client import connect
     from hocket.model import Position
 
 __version__ = "0.1.0"
 __all__ = ["Position", "__version__", "aio", "connect", "embedded"]
 
 _HOMES = {
-    "connect": "hocket.client.sync",
-    "embedded": "hocket.client.embedded",
+    "connect": "hocket.client.faces.blocking.client",
+    "embedded": "hocket.client.connection.embedded",
     "Position": "hocket.model",
 }
 

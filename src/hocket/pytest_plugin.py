@@ -10,13 +10,13 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hocket.client.sync import Client
+    from hocket.client.faces.blocking.client import Client
 
 
 @pytest.fixture
 def hocket_broker(tmp_path: Path) -> Iterator[Client]:
     """A client of a broker of its own, in this process, that is gone after the test."""
-    from hocket.client.embedded import embedded  # only tests that use it pay for loading it
+    from hocket.client.connection.embedded import embedded  # only tests that use it pay for it
 
     with embedded(tmp_path / "hocket") as client:
         yield client

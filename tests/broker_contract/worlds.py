@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 import hocket
-from hocket.client.aio import AsyncClient
-from hocket.client.embedded import EmbeddedConnector, start_broker
-from hocket.client.opening import Opening
-from hocket.client.sync import Client
+from hocket.client.connection.embedded import EmbeddedConnector, start_broker
+from hocket.client.faces.aio.client import AsyncClient
+from hocket.client.faces.blocking.client import Client
+from hocket.client.faces.opening import Opening
 
 READY_SECONDS = 30
 

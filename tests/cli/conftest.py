@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-import hocket.client.sync
+import hocket.client.faces.blocking.client
 from tests.cli.support import Hocket, serving
 
 _NUMBERS = count()

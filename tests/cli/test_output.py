@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hocket.cli import output
-from hocket.client.message import Message
+from hocket.client.consuming.message import Message
 
 
 @pytest.mark.parametrize(

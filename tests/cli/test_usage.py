@@ -178,7 +178,7 @@ def test_nothing_heavy_is_loaded_before_it_is_needed():
         "try: program.main(['--version'])\n"
         "except SystemExit: pass\n"
         "heavy = {'capnp', 'lz4', 'zstandard', 'tqdm', 'pyarrow', 'asyncio', 'ssl',"
-        " 'hocket.node.node', 'hocket.client.sync'}\n"
+        " 'hocket.node.node', 'hocket.client.faces.blocking.client'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(

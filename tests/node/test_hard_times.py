@@ -10,6 +10,7 @@ import pytest
 
 import hocket
 from hocket import errors, frames
+from hocket.client.faces.blocking.subscription import Subscription
 from hocket.frames import packed
 from hocket.model import Start, TopicConfig
 from hocket.wire import batch as batches
@@ -179,7 +180,7 @@ def test_a_topic_deleted_under_a_committing_consumer_does_not_harm_the_broker(tm
         assert client.topics() == []
 
 
-def commit_each(messages: hocket.client.sync.Subscription, reading: threading.Event) -> None:
+def commit_each(messages: Subscription, reading: threading.Event) -> None:
     with suppress(errors.HocketError):  # until the topic is gone
         while True:
             messages.receive(timeout=5).ack()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.client.embedded import EmbeddedConnector
-from hocket.client.sync import Client
+from hocket.client.connection.embedded import EmbeddedConnector
+from hocket.client.faces.blocking.client import Client
 from tests.rpc.world import Sink, World, connected, fails, of, run, session, world
 from tests.support.certificates import made
 from tests.support.threads import until_async

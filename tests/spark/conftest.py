@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hocket
-from hocket.client.sync import Client
+from hocket.client.faces.blocking.client import Client
 from tests.e2e.server import ServerProcess
 from tests.support.threads import LeakCheck, stack
 

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from hocket.client.sync import Client
+from hocket.client.faces.blocking.client import Client
 from tests.e2e.server import ServerProcess
 from tests.support.threads import PATIENCE, until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.client.sync import Client
+from hocket.client.faces.blocking.client import Client
 from hocket.spark import java
 from tests.e2e.server import ServerProcess
 from tests.spark.programs.running import run

@@ -53,7 +53,7 @@ def test_a_plan_names_the_leaders_that_the_broker_names(broker, client, topic, m
     client.create_topic(topic, partitions=2)
     fill(client, topic, 5, 0)
     fill(client, topic, 5, 1)
-    real = hocket.client.sync.Client.describe
+    real = hocket.client.faces.blocking.client.Client.describe
 
     def described(self, name, **more):
         found = real(self, name, **more)
@@ -66,7 +66,7 @@ def test_a_plan_names_the_leaders_that_the_broker_names(broker, client, topic, m
             ),
         )
 
-    monkeypatch.setattr(hocket.client.sync.Client, "describe", described)
+    monkeypatch.setattr(hocket.client.faces.blocking.client.Client, "describe", described)
     options = options_of(broker.address, topic)
     planned = HocketBatchReader(options).partitions()
     assert [each.span.leader for each in planned] == [DEAD, f"127.0.0.1:{broker.port}"]

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from hocket import errors
-from hocket.client.sync import Client
+from hocket.client.faces.blocking.client import Client
 from hocket.model import Participant
 from hocket.spark import sink, writing
 from hocket.spark.options import WriteOptions

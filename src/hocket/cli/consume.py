@@ -24,8 +24,8 @@ from hocket.errors import Timeout
 from hocket.model import PREFETCH_DEFAULT, Mode, Start, TopicDescription
 
 if TYPE_CHECKING:
-    from hocket.client.message import MessageBatch
-    from hocket.client.subscription import Subscription
+    from hocket.client.consuming.message import MessageBatch
+    from hocket.client.faces.blocking.subscription import Subscription
 
 T = TypeVar("T")
 

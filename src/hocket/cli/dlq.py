@@ -12,7 +12,7 @@ from hocket.cli.names import INDEX, TOPIC
 from hocket.cli.server_options import Server, pass_server, server_options
 
 if TYPE_CHECKING:
-    from hocket.client.dead_letters import DeadLetter
+    from hocket.client.calls.dead_letters import DeadLetter
 
 SHOWN_MAX = 40  # characters of a value in a table
 

@@ -13,7 +13,7 @@ from hocket.cli.server_options import Server
 from hocket.model import check_name
 
 if TYPE_CHECKING:
-    from hocket.client.sync import Client
+    from hocket.client.faces.blocking.client import Client
 
 
 class Name(Checked):

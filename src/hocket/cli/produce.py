@@ -30,8 +30,8 @@ from hocket.errors import HocketError
 from hocket.model import MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
-    from hocket.client.lane import Outcome
-    from hocket.client.producer import Producer
+    from hocket.client.faces.blocking.producer import Producer
+    from hocket.client.producing.gathering import Outcome
 
 READ_BYTES = 1 << 20
 STDIN = 0

@@ -20,7 +20,7 @@ from hocket.cli.command import ServerOption
 from hocket.cli.parameters import SECONDS
 
 if TYPE_CHECKING:
-    from hocket.client.sync import Client
+    from hocket.client.faces.blocking.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 

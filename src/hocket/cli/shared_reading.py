@@ -15,9 +15,9 @@ from hocket.cli.output import message_json
 from hocket.errors import Timeout, WouldBlock
 
 if TYPE_CHECKING:
-    from hocket.client.message import Message
-    from hocket.client.subscription import Subscription
-    from hocket.client.sync import Client
+    from hocket.client.consuming.message import Message
+    from hocket.client.faces.blocking.client import Client
+    from hocket.client.faces.blocking.subscription import Subscription
 
 PORTION = 500  # messages written at once
 QUIET = 0.2  # seconds without a message, after which it is asked whether there are any left

@@ -1,10 +1,13 @@
 """Clients of the topic broker, blocking and asyncio, with the same names.
 
-    sync, producer, subscription          for threads, driven by `engine` over links of `tcp`
-    aio, aio_producer, aio_subscription   for asyncio, driven by `aio_engine` over `aio_link`
-    embedded                              either of them, with a broker in the same process
+    faces        what users hold in their hands: blocking and asyncio
+    engines      what drives the cores: threads with a lock, or an asyncio loop
+    calls        requests that have one answer, and users' options
+    producing    records on their way to a broker
+    consuming    a subscription with an index of its own
+    sharing      a subscription to a shared index
+    connection   links to a broker, and the session over them
 
-Both are thin shells around the same cores, which know no thread, socket or clock of their own:
-`session` (links, requests), `producer_core` on `pusher` and `lane`, `publish_core`, and
-`subscription_core` on `place`.
+Both kinds of client are thin shells around the same cores, which know no thread, socket or clock
+of their own: `connection.session`, and the `core` of producing, consuming and sharing.
 """

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import hocket
-from hocket.client.sync import Client
+from hocket.client.faces.blocking.client import Client
 from hocket.demo.outcome import Outcome, check
 from hocket.demo.topics import PATIENCE_SECONDS, serving
 from hocket.errors import NotAllowed, Timeout

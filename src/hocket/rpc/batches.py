@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hocket.client.lane import Lane, Stamp, restamped
-from hocket.client.many import ListPortion, record_portions
-from hocket.client.message import Message, MessageBatch
-from hocket.client.producer_core import ProducerCore
-from hocket.client.records import Record, checked
+from hocket.client.consuming.message import Message, MessageBatch
+from hocket.client.producing.bulk import ListPortion, record_portions
+from hocket.client.producing.core import ProducerCore
+from hocket.client.producing.gathering import Lane, Stamp, restamped
+from hocket.client.producing.records import Record, checked
 from hocket.errors import OutOfRange
 from hocket.wire.batch import BatchInfo, check_entries, encode, first_key_hash
 

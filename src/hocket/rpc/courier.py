@@ -10,8 +10,8 @@ import asyncio
 import logging
 from typing import Any
 
-from hocket.client.aio_subscription import AsyncSubscription
-from hocket.client.verdict import Verdict
+from hocket.client.faces.aio.subscription import AsyncSubscription
+from hocket.client.sharing.verdict import Verdict
 from hocket.errors import Closed, HocketError
 from hocket.rpc.batches import portions_out, write_encoded, write_records
 from hocket.rpc.chores import Chores

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import capnp  # type: ignore[import-untyped]
 
-from hocket.client.options import producer_options
-from hocket.client.verdict import ACK
+from hocket.client.calls.options import producer_options
+from hocket.client.sharing.verdict import ACK
 from hocket.errors import HocketError, OutOfRange, ProtocolError
 from hocket.model import (
     Failover,

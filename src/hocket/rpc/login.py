@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from hocket.client import admin, late
-from hocket.client.aio import AsyncClient
-from hocket.client.aio_engine import AioEngine
-from hocket.client.aio_producer import AsyncProducer, AsyncPublisher, wait_until_open
-from hocket.client.embedded import EmbeddedConnector
-from hocket.client.lane import Lane, Outcome, Outgoing, Positions, Stamp, restamped
-from hocket.client.producer_core import ProducerCore
-from hocket.client.pusher import ProducerOptions
-from hocket.client.waiters import DEFAULT_TIMEOUT, Deadline
+from hocket.client.calls import topics as admin
+from hocket.client.connection.embedded import EmbeddedConnector
+from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline
+from hocket.client.engines import timeouts as late
+from hocket.client.engines.aio import AioEngine
+from hocket.client.faces.aio.client import AsyncClient
+from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher, wait_until_open
+from hocket.client.producing.core import ProducerCore
+from hocket.client.producing.delivery import ProducerOptions
+from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions, Stamp, restamped
 from hocket.core.session.session import Caller
 from hocket.errors import HocketError, OutOfRange
 from hocket.model import Position, TopicConfig, check_name

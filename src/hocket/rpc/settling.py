@@ -10,14 +10,14 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Protocol
 
-from hocket.client.aio_subscription import AsyncSubscription
-from hocket.client.inbound import Inbound
-from hocket.client.leases import Leases
-from hocket.client.message import MessageBatch
-from hocket.client.offsets import in_words, ranges_of
-from hocket.client.shared_message import hash_of
-from hocket.client.shared_place import SharedPlace
-from hocket.client.verdict import ACK, RELEASE, Note, Verdict, extension, refusal, rejection
+from hocket.client.consuming.inbound import Inbound
+from hocket.client.consuming.message import MessageBatch
+from hocket.client.faces.aio.subscription import AsyncSubscription
+from hocket.client.sharing.leases import Leases
+from hocket.client.sharing.message import hash_of
+from hocket.client.sharing.progress import SharedPlace
+from hocket.client.sharing.ranges import in_words, ranges_of
+from hocket.client.sharing.verdict import ACK, RELEASE, Note, Verdict, extension, refusal, rejection
 from hocket.errors import LeaseLost, OutOfRange, UnknownPartition, WrongKind
 from hocket.model import SECOND_US, Settlement
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hocket.client.address import Address, Target, parse_url
-from hocket.client.sync import Client, connect
+from hocket.client.connection.address import Address, Target, parse_url
+from hocket.client.faces.blocking.client import Client, connect
 from hocket.errors import BadName, HocketError, NoConnection, NotAllowed, OutOfRange, Timeout
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from hocket.client.sync import Client
+from hocket.client.faces.blocking.client import Client
 from hocket.errors import HocketError, OutOfRange, UnknownIndex
 from hocket.spark.lookout import Lookout
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from hocket.client.sync import Client
+from hocket.client.faces.blocking.client import Client
 from hocket.errors import (
     Busy,
     Closed,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hocket.client.address import parse_url
+from hocket.client.connection.address import parse_url
 from hocket.errors import OutOfRange
 from hocket.model import MINUTE_US, NAME_BYTES_MAX, SECOND_US, check_name
 from hocket.spark.columns import ALL

@@ -17,7 +17,7 @@ from hocket.spark.offsets import Offsets
 from hocket.spark.values import LONG_MAX, Given, json_object, shown, time_us, unit_us
 
 if TYPE_CHECKING:
-    from hocket.client.sync import Client
+    from hocket.client.faces.blocking.client import Client
 
 Kind = Literal["earliest", "latest", "offset", "time", "ago", "last"]
 Beyond = Literal["error", "latest"]

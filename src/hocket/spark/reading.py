@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hocket.client.message import MessageBatch
-from hocket.client.sync import Client, Subscription
+from hocket.client.consuming.message import MessageBatch
+from hocket.client.faces.blocking.client import Client, Subscription
 from hocket.errors import (
     HocketError,
     NoConnection,

@@ -11,7 +11,7 @@ from hocket.model import PARTITIONS_MAX, check_name
 from hocket.spark.values import Given, json_object, shown
 
 if TYPE_CHECKING:
-    from hocket.client.sync import Client
+    from hocket.client.faces.blocking.client import Client
 
 NAMES = ("subscribe", "subscribePattern", "assign")
 _EXAMPLE = '{"orders":[0,1]}'

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
 
-    from hocket.client.producer import Producer
-    from hocket.client.sync import Client
+    from hocket.client.faces.blocking.client import Client
+    from hocket.client.faces.blocking.producer import Producer
 
 logger = logging.getLogger("hocket.spark")
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hocket import errors
-from hocket.client.window import FIRST
+from hocket.client.sharing.window import FIRST
 from tests.broker_contract.in_every_world.worlds import in_parallel, only, take
 from tests.e2e.server import ServerProcess
 from tests.support.threads import until

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import hocket
-from hocket.client.sync import Client
+from hocket.client.faces.blocking.client import Client
 from hocket.spark.offsets import from_json
 from tests.e2e.server import ServerProcess
 from tests.spark.kills import stages

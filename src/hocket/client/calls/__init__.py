@@ -1,0 +1,1 @@
+"""Requests that have one answer: topics, indexes, access, dead letters; and users' options."""

@@ -1,0 +1,129 @@
+"""A broker in this process, and a client of it: no socket, no port, no settings touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hocket.client.connection.link import Listener
+from hocket.client.faces.blocking.client import Client
+from hocket.errors import Closed, HocketError
+from hocket.frames import Frame
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from hocket.core.session.session import Caller
+    from hocket.node.broker import Broker, LocalLink
+
+
+def embedded(path: str | PathLike[str] | None = None) -> Client:
+    """A client of a broker of its own in this process, which ends with it.
+
+    `path` is the data directory; None for a temporary one, which is removed at the end.
+    """
+    broker, end = start_broker(path)
+    try:
+        return Client(EmbeddedConnector(broker), name="embedded", closing=end)
+    except BaseException:
+        end()
+        raise
+
+
+def start_broker(path: str | PathLike[str] | None) -> tuple[Broker, Callable[[], None]]:
+    """The broker, and what ends it."""
+    from hocket.node.broker import Broker  # late: a client of a broker elsewhere needs none of it
+
+    temporary = TemporaryPath() if path is None else None
+    try:
+        broker = Broker(Path(temporary.name if temporary else path or ""))
+        broker.start()
+    except BaseException:
+        if temporary:
+            temporary.remove()
+        raise
+
+    def end() -> None:
+        try:
+            broker.close()
+        finally:
+            if temporary:
+                temporary.remove()
+
+    return broker, end
+
+
+class TemporaryPath:
+    """A directory that is removed when it is dropped, or at exit; but not by a forked child,
+    for which `tempfile.TemporaryDirectory` would remove it while its parent still uses it."""
+
+    def __init__(self) -> None:
+        self.name = tempfile.mkdtemp(prefix="hocket-")
+        self.remove = weakref.finalize(self, _remove, self.name, os.getpid())
+
+
+def _remove(name: str, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(name, ignore_errors=True)
+
+
+class EmbeddedConnector:
+    target = "the embedded broker"
+    places = 1
+    watched = False  # it is there for as long as we are
+
+    def __init__(self, broker: Broker, caller: Caller | None = None) -> None:
+        self._broker = broker
+        self._caller = caller  # None: this very process
+
+    def open(self, attempt: int, listener: Listener) -> None:
+        del attempt  # there is one place only
+        link = EmbeddedLink(listener)
+        try:
+            if self._caller is None:
+                link.inner = self._broker.open_link(link.received, link.lost)
+            else:
+                link.inner = self._broker.open_link(link.received, link.lost, self._caller)
+        except Closed as error:
+            listener.lost(None, error)
+        else:
+            listener.opened(link)
+
+    def close(self) -> None:
+        """Each link closes itself."""
+
+
+class EmbeddedLink:
+    """A link whose frames are handed over as they are. Its callbacks run on the broker's thread."""
+
+    inner: LocalLink
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        try:
+            self.inner.send(frame, payload)
+        except Closed:
+            return  # the broker has told `lost`, or is about to
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def heard(self) -> int:
+        return 0
+
+    def received(self, frame: Frame, payload: memoryview) -> None:
+        self._listener.received_outside(self, ((frame, payload),))
+
+    def lost(self, error: HocketError) -> None:
+        self._listener.lost_outside(self, error)

@@ -1,0 +1,364 @@
+"""The conversation with a broker: links that come and go, requests and their answers.
+
+Rule 1: nothing here does I/O, waits, or reads a clock of its own. It is called by one thread at a
+time; what it wants is said through the link and through `open_link`.
+Rule 2: an answer belongs to a request of this link; whatever an old link still says is ignored.
+Rule 3: a request that changes something is sent once. If the link breaks before its answer, nobody
+knows whether it happened, and that is the answer (ReplyLost). Requests that only read are repeated.
+
+Producers and subscriptions (owners) outlive links. Each opens itself anew when a link is up, behind
+the requests that were waiting, so that a repeated seek comes before the subscription it is for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from hocket import frames
+from hocket.client.connection.backoff import Backoff
+from hocket.client.connection.link import Link
+from hocket.client.connection.timers import Timer, Timers
+from hocket.client.connection.waiters import Waiters
+from hocket.errors import (
+    Closed,
+    HocketError,
+    NoConnection,
+    NotAllowed,
+    ProtocolError,
+    ReplyLost,
+    TooManyAttempts,
+    WrongVersion,
+    from_code,
+)
+from hocket.frames import Frame
+from hocket.model import SECOND_US, Limits
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+log = logging.getLogger("hocket")
+
+GREETING_US = 10 * SECOND_US  # for the broker to answer Hello
+SILENCE_US = 15 * SECOND_US  # then we ask whether it is there; after another such time it is not
+STABLE_US = SECOND_US  # a link that lasted so long was a good one: the next attempt comes soon
+
+Answer = Callable[[Frame | HocketError], None]
+State = Literal["down", "opening", "greeting", "ready", "closed"]
+
+_OF_HANDLES = frozenset(
+    {
+        frames.Deliver,
+        frames.Lease,
+        frames.PushAcked,
+        frames.PushRefused,
+        frames.Moved,
+        frames.HandleEnded,
+        frames.PartitionsChanged,
+    }
+)
+
+
+class Owner(Protocol):
+    """A producer or subscription: open at the broker for as long as there is a link."""
+
+    def link_up(self) -> None: ...
+
+    def link_down(self) -> None: ...
+
+    def received(self, frame: Frame, payload: memoryview) -> None: ...
+
+    def end(self, error: HocketError) -> None:
+        """The session is over, for this reason."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    frame: Frame
+    payload: Sequence[Buffer]
+    answer: Answer
+    repeatable: bool
+    left: bool = False  # on the link of now
+
+
+class Session:
+    def __init__(
+        self,
+        *,
+        timers: Timers,
+        random: Random,
+        open_link: Callable[[int], None],
+        target: str,
+        places: int = 1,
+        watched: bool = True,
+        name: str = "",
+        token: str = "",
+    ) -> None:
+        self.timers = timers
+        self.clock = timers.clock
+        self.random = random
+        self.target = target
+        self.limits = Limits()
+        self.state: State = "down"
+        self.link: Link | None = None
+        self.failure: HocketError | None = None  # why it is closed
+        self.handles: dict[int, Owner] = {}
+        self.changed = Waiters()  # woken when it becomes ready or closed
+        self.last_error: HocketError | None = None  # of a link that was lost or did not come about
+        self._open_link = open_link
+        self._places = places
+        self._watched = watched
+        self._name = name
+        self._token = token
+        self._numbers = count(1)
+        self._pending: dict[int, Request] = {}
+        self._owners: dict[Owner, None] = {}
+        self._backoff = Backoff(random)
+        self._attempts = 0
+        self._was_ready = False
+        self._ready_since_us = 0
+        self._heard = 0
+        self._timer: Timer | None = None  # of the present state: greeting, silence, or back-off
+
+    # --- links -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._timer = None
+        self.state = "opening"
+        self._attempts += 1
+        self._open_link(self._attempts - 1)
+
+    def link_opened(self, link: Link) -> None:
+        if self.state != "opening":  # closed in the meantime
+            link.close()
+            return
+        self.state = "greeting"
+        self.link = link
+        self._timer = self.timers.after(GREETING_US, self._greeting_missed)
+        link.send(frames.Hello(next(self._numbers), client=self._name, token=self._token))
+
+    def link_lost(self, link: Link | None, error: HocketError) -> None:
+        if self.state == "closed" or link is not self.link:
+            return
+        was_ready = self.state == "ready"
+        self._let_go(error)
+        if isinstance(error, Closed):  # the broker in our own process is gone for good
+            self.close(error)
+            return
+        if not self._was_ready and self._attempts >= self._places:
+            self.close(self._cannot_connect(error))
+            return
+        if was_ready:
+            log.warning("lost the connection to %s: %s; trying again", self.target, error)
+            if self.clock.ticks_us() - self._ready_since_us >= STABLE_US:
+                self._backoff.reset()
+        delay = self._backoff.next_us() if self._was_ready else 0
+        self._timer = self.timers.after(delay, self.start)
+
+    def received(self, link: Link, frame: Frame, payload: memoryview) -> None:
+        if link is not self.link:
+            return
+        try:
+            kind = type(frame)
+            if kind in _OF_HANDLES:
+                self._received_for_owner(frame, payload)
+            elif self.state == "greeting":
+                self._greeted(frame)
+            elif kind is frames.Goodbye:
+                log.info("the broker at %s says goodbye: %s", self.target, frame.reason)  # type: ignore[union-attr]
+            elif kind is frames.Ping:
+                link.send(frames.Done(frame.request))
+            else:
+                self._answered(frame)
+        except ProtocolError as error:
+            self._drop(error)
+
+    def close(self, error: HocketError) -> None:
+        """For good. Everything that waits gets this error."""
+        if self.state == "closed":
+            return
+        link = self.link
+        self.failure = error
+        self._stop_timer()
+        self.state, self.link = "closed", None
+        self.handles.clear()
+        for owner in list(self._owners):  # before their requests fail, so that they expect it
+            owner.end(error)
+        self._owners.clear()
+        pending, self._pending = self._pending, {}
+        for request in pending.values():
+            request.answer(again(error))
+        if link is not None:
+            link.close()
+        self.changed.wake_all()
+
+    def _let_go(self, error: HocketError) -> None:
+        """There is no link any more. Owners hear of it before their requests fail."""
+        self._stop_timer()
+        self.state, self.link, self.last_error = "down", None, error
+        self.handles.clear()
+        for owner in list(self._owners):
+            owner.link_down()
+        for number, request in list(self._pending.items()):
+            if request.left and not request.repeatable:
+                del self._pending[number]
+                request.answer(
+                    ReplyLost(
+                        f"the connection to {self.target} broke before {_name(request.frame)} was "
+                        f"answered, so it may have been carried out: {error}"
+                    )
+                )
+            request.left = False
+
+    def _drop(self, error: HocketError) -> None:
+        link = self.link
+        if link is not None:
+            link.close()
+            self.link_lost(link, error)
+
+    def _greeted(self, frame: Frame) -> None:
+        if isinstance(frame, frames.Failure):
+            error = error_of(frame)
+            may_pass = isinstance(error, TooManyAttempts) and self._was_ready
+            if isinstance(error, WrongVersion | NotAllowed) and not may_pass:
+                self.close(error)  # it will not be otherwise next time
+            else:
+                self._drop(error)
+            return
+        if not isinstance(frame, frames.Welcome):
+            raise ProtocolError(f"{_name(frame)} came instead of Welcome")
+        if frame.version != frames.PROTOCOL_VERSION:
+            raise ProtocolError(f"the broker chose version {frame.version}, which was not offered")
+        self._stop_timer()
+        self.state = "ready"
+        self.limits = frame.limits
+        self._was_ready = True
+        self._ready_since_us = self.clock.ticks_us()
+        if self._watched:
+            self._heard = -1
+            self._timer = self.timers.after(SILENCE_US, self._look_for_silence)
+        for request in list(self._pending.values()):
+            self._send(request)
+        for owner in list(self._owners):
+            owner.link_up()
+        self.changed.wake_all()
+
+    def _greeting_missed(self) -> None:
+        self._drop(NoConnection(f"{self.target} did not answer within {GREETING_US / 1e6:g} s"))
+
+    def _look_for_silence(self) -> None:
+        link = self.link
+        assert link is not None
+        heard = link.heard()
+        if heard == self._heard:  # not even an answer to our last Ping
+            self._drop(NoConnection(f"nothing was heard for {2 * SILENCE_US / 1e6:g} s"))
+            return
+        self._heard = heard
+        self.request(frames.Ping(0), lambda _answer: None)
+        self._timer = self.timers.after(SILENCE_US, self._look_for_silence)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _cannot_connect(self, error: HocketError) -> HocketError:
+        text = f"no broker can be reached at {self.target}: {error}."
+        if type(error) is NoConnection:  # any other error is the word of somebody who is there
+            text += " Is it running? Start one with: hocket serve"
+        return NoConnection(text)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def request(
+        self,
+        frame: Frame,
+        answer: Answer,
+        *,
+        payload: Sequence[Buffer] = (),
+        repeatable: bool = False,
+    ) -> Request:
+        """Send now, or when there is a link. `answer` is called once, unless it is cancelled."""
+        self.check_open()
+        frame.request = next(self._numbers)
+        request = Request(frame, payload, answer, repeatable)
+        self._pending[frame.request] = request
+        if self.state == "ready":
+            self._send(request)
+        return request
+
+    def cancel(self, request: Request) -> None:
+        self._pending.pop(request.frame.request, None)
+
+    def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        """Something that is not answered; for owners, whose handle shows that there is a link."""
+        assert self.link is not None
+        self.link.send(frame, payload)
+
+    def check_open(self) -> None:
+        if self.failure is not None:
+            raise again(self.failure)
+
+    def _send(self, request: Request) -> None:
+        try:
+            self.send(request.frame, request.payload)
+        except HocketError as error:  # it cannot be put into a frame; nothing has left
+            self.cancel(request)
+            request.answer(error)
+        else:
+            request.left = True
+
+    def _answered(self, frame: Frame) -> None:
+        request = self._pending.pop(frame.request, None)
+        if request is not None:
+            request.answer(error_of(frame) if isinstance(frame, frames.Failure) else frame)
+        elif isinstance(frame, frames.Failure) and not frame.request:
+            log.warning("%s reports: %s (%s)", self.target, frame.message, frame.code)
+
+    # --- owners ----------------------------------------------------------------------------------
+
+    def add(self, owner: Owner) -> None:
+        self.check_open()
+        self._owners[owner] = None
+        if self.state == "ready":
+            owner.link_up()
+
+    def remove(self, owner: Owner) -> None:
+        self._owners.pop(owner, None)
+
+    def close_handle(self, handle: int, answer: Answer = lambda _answer: None) -> None:
+        self.handles.pop(handle, None)
+        self.request(frames.CloseHandle(0, handle), answer)
+
+    def _received_for_owner(self, frame: Frame, payload: memoryview) -> None:
+        owner = self.handles.get(frame.handle)  # type: ignore[union-attr]
+        if owner is None:  # it was closed while this was on its way
+            return
+        if isinstance(frame, frames.HandleEnded):
+            del self.handles[frame.handle]
+        owner.received(frame, payload)
+
+
+def error_of(failure: frames.Failure) -> HocketError:
+    error = from_code(failure.code, failure.message)
+    error.may_have_happened = failure.may_have_happened
+    return error
+
+
+def again(error: HocketError) -> HocketError:
+    """The same error for another caller: one raised twice would gather the traces of both."""
+    copy = type(error)(str(error))
+    copy.may_have_happened = error.may_have_happened
+    return copy
+
+
+def closed(what: str) -> Closed:
+    return Closed(f"{what} is closed")
+
+
+def _name(frame: Frame) -> str:
+    return type(frame).__name__

@@ -1,0 +1,318 @@
+"""Links over TCP for the blocking client.
+
+Each link has a thread, which connects, receives, and writes what a full socket did not take. Other
+threads write for themselves: a frame is queued in the order the client decides, and then whoever is
+there writes without ever waiting for the network. So a caller's timeout holds, no two threads wait
+for each other in a circle, and a batch does not change hands on its way out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hocket.client.connection.address import Address, Target, reason_of
+from hocket.client.connection.link import Listener
+from hocket.client.connection.tls import Tls, tls_failed
+from hocket.errors import HocketError, NoConnection
+from hocket.frames import Frame
+from hocket.wire.connection import Connection
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+BUFFERS_PER_WRITE = 256  # the system takes at most 1024 at a time
+READS_PER_LOOK = 64  # then see whether there is something to write
+READ_BYTES = 256 << 10  # under TLS, where the records' sizes are not ours to choose
+
+
+class TcpConnector:
+    watched = True
+
+    def __init__(self, target: Target, context: ssl.SSLContext | None, timeout: float) -> None:
+        self.target = str(target)
+        self.places = len(target.addresses)
+        self._addresses = target.addresses
+        self._context = context
+        self._timeout = timeout
+        self._links: list[TcpLink] = []
+        self._closed = False
+
+    def open(self, attempt: int, listener: Listener) -> None:
+        address = self._addresses[attempt % self.places]
+        link = TcpLink(address, self._context, self._timeout, listener)
+        self._links = [each for each in self._links if each.is_alive()] + [link]
+        if self._closed:
+            link.close()
+        link.start()
+
+    def close(self) -> None:
+        """Returns when the threads are gone (unless it is called on one of them)."""
+        self._closed = True
+        for link in self._links:
+            link.close()
+        for link in self._links:
+            link.join()
+
+
+class TcpLink:
+    def __init__(
+        self,
+        address: Address,
+        context: ssl.SSLContext | None,
+        timeout: float,
+        listener: Listener,
+    ) -> None:
+        self._address = address
+        self._timeout = timeout
+        self._listener = listener
+        self._wire = Connection("client")
+        self._tls = Tls(context, address.host) if context else None
+        self._socket: socket.socket | None = None
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._unsent: deque[memoryview] = deque()
+        self._writing = threading.Lock()
+        self._is_full = False  # the socket takes no more for now; the thread looks after it
+        self._closing = False
+        self._error: HocketError | None = None
+        self._heard = 0
+        self._thread = threading.Thread(
+            target=self._run, name=f"hocket link to {address}", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self) -> None:
+        if self._thread is not threading.current_thread() and self._thread.ident is not None:
+            self._thread.join()
+
+    # --- for any thread --------------------------------------------------------------------------
+
+    def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        try:
+            buffers = self._wire.send(frame, payload)
+        except HocketError:
+            if self._wire.error is None:
+                raise
+            self._error = self._wire.error  # it has failed before, or now for good
+            self._wake()
+            return
+        if self._tls is not None:
+            self._tls.encrypt(buffers, self._append)
+        else:
+            self._unsent.extend(map(memoryview, buffers))
+
+    def flush(self) -> None:
+        while self._unsent:
+            # Whoever is writing looks again after letting go, and finds what we have queued.
+            if not self._writing.acquire(blocking=False):
+                return
+            try:
+                emptied = self._write()
+            finally:
+                self._writing.release()
+            if not emptied:
+                return
+
+    def close(self) -> None:
+        if not self._closing:
+            self.flush()
+            self._closing = True
+            self._wake()
+
+    def heard(self) -> int:
+        return self._heard
+
+    def _append(self, data: bytes) -> None:
+        self._unsent.append(memoryview(data))
+
+    def _write(self) -> bool:
+        """False: the socket is full or gone, and the thread will see to the rest."""
+        sock, unsent = self._socket, self._unsent
+        while unsent:
+            # Others append meanwhile, so it is taken apart and not looked through.
+            buffers = [unsent.popleft() for _ in range(min(len(unsent), BUFFERS_PER_WRITE))]
+            try:
+                sent = sock.sendmsg(buffers) if sock else 0
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self._error = NoConnection(f"{self._address}: {reason_of(error)}")
+                self._wake()
+                return False
+            unsent.extendleft(reversed(_rest(buffers, sent)))
+            if not sent:
+                if not self._is_full:
+                    self._is_full = True
+                    self._wake()
+                return False
+        self._is_full = False
+        return True
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: it is awake; closed: it is gone
+            self._wake_writer.send(b"\0")
+
+    # --- the link's own thread -------------------------------------------------------------------
+
+    def _run(self) -> None:
+        opened = False
+        try:
+            self._socket = self._connected()
+            if self._tls is not None:
+                self._tls.handshake(self._send_all, self._receive_some)
+            opened = True
+            self._listener.opened(self)
+            self._serve(self._socket)
+        except HocketError as error:
+            self._report(error, opened)
+        except ssl.SSLError as error:
+            self._report(tls_failed(self._address, error), opened)
+        except OSError as error:
+            self._report(NoConnection(f"{self._address}: {reason_of(error)}"), opened)
+        finally:
+            self._closing = True
+            with self._writing:
+                for sock in (self._socket, self._wake_reader, self._wake_writer):
+                    if sock is not None:
+                        sock.close()
+
+    def _report(self, error: HocketError, opened: bool) -> None:
+        if not self._closing or not opened:
+            self._listener.lost(self if opened else None, error)
+
+    def _connected(self) -> socket.socket:
+        deadline = time.monotonic() + self._timeout
+        found = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
+        error: OSError = OSError("no address was found")
+        for family, kind, protocol, _, place in found:
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setblocking(False)
+                code = sock.connect_ex(place)
+                if code:
+                    self._wait(sock, select.POLLOUT, deadline)
+                    code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if code:
+                    raise OSError(code, os.strerror(code))
+            except OSError as failed:
+                sock.close()
+                error = failed
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                return sock
+        raise error
+
+    def _wait(self, sock: socket.socket, events: int, deadline: float) -> None:
+        poll = select.poll()
+        poll.register(sock, events)
+        poll.register(self._wake_reader, select.POLLIN)
+        while not self._closing:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"no answer within {self._timeout:g} s")
+            if any(fd == sock.fileno() for fd, _ in poll.poll(left * 1000)):
+                return
+            self._drain_wakes()
+        raise NoConnection(f"{self._address}: closed while connecting")
+
+    def _send_all(self, data: bytes) -> None:
+        deadline = time.monotonic() + self._timeout
+        assert self._socket is not None
+        while data:
+            try:
+                data = data[self._socket.send(data) :]
+            except BlockingIOError:
+                self._wait(self._socket, select.POLLOUT, deadline)
+
+    def _receive_some(self) -> bytes:
+        deadline = time.monotonic() + self._timeout
+        assert self._socket is not None
+        self._wait(self._socket, select.POLLIN, deadline)
+        return self._socket.recv(READ_BYTES)
+
+    def _serve(self, sock: socket.socket) -> None:
+        receive = self._receive_plain if self._tls is None else self._receive_encrypted
+        poll = select.poll()
+        poll.register(self._wake_reader, select.POLLIN)
+        poll.register(sock, select.POLLIN)
+        awaits_room = False
+        while not self._closing:
+            for _ in range(READS_PER_LOOK):
+                if not receive(sock):
+                    break
+            if self._error is not None:
+                raise self._error
+            self.flush()
+            if awaits_room != self._is_full:
+                awaits_room = self._is_full
+                poll.modify(sock, select.POLLIN | (select.POLLOUT if awaits_room else 0))
+            poll.poll()
+            self._drain_wakes()
+
+    def _receive_plain(self, sock: socket.socket) -> bool:
+        """False: there is nothing now."""
+        wire = self._wire
+        try:
+            count = sock.recv_into(wire.get_buffer())
+        except BlockingIOError:
+            return False
+        if not count:
+            self._ended()
+        self._heard += 1
+        self._hand_on(wire.buffer_updated(count))
+        return not self._closing
+
+    def _receive_encrypted(self, sock: socket.socket) -> bool:
+        try:
+            data = sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return False
+        self._heard += 1
+        assert self._tls is not None
+        for plain in self._tls.decrypt(data, self._append):
+            if not plain:
+                self._ended()
+            self._hand_on(self._wire.receive(plain))
+        return not self._closing
+
+    def _ended(self) -> None:
+        self._wire.received_end()
+        raise NoConnection(f"{self._address}: the broker has closed the connection")
+
+    def _hand_on(self, frames: Sequence[tuple[Frame, memoryview]]) -> None:
+        if frames:
+            self._listener.received(self, frames)
+        if self._wire.error is not None:
+            raise self._wire.error
+
+    def _drain_wakes(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._wake_reader.recv(4096):
+                pass
+
+
+def _rest(buffers: list[memoryview], sent: int) -> list[memoryview]:
+    """What is left of them when so many bytes are gone."""
+    for at, buffer in enumerate(buffers):
+        if sent < len(buffer):
+            return [buffer[sent:], *buffers[at + 1 :]]
+        sent -= len(buffer)
+    return []

@@ -1,0 +1,146 @@
+"""TLS on the client's side: who the broker must be, and records made and opened without a socket.
+
+OpenSSL's state must not be used by two threads at once, while one thread of a link reads and others
+write. So the state works on memory (`ssl.MemoryBIO`) under a lock of its own, and the link moves
+the bytes as it does without TLS.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Callable, Iterable
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from hocket.adapters.tls import reason_of
+from hocket.client.connection.address import Address, Target
+from hocket.errors import BadName, NoConnection
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Path = str | PathLike[str]
+READ_BYTES = 256 << 10
+
+# What OpenSSL makes of an answer that is no TLS; newer versions have other words for it.
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
+
+
+class TlsFailed(NoConnection):
+    """Somebody answers there, and no TLS connection came about."""
+
+
+def tls_failed(address: Address, error: ssl.SSLError) -> TlsFailed:
+    return TlsFailed(f"{address}: {_explained(error)}")
+
+
+def _explained(error: ssl.SSLError) -> str:
+    reason = reason_of(error).rstrip(".")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the broker's certificate is not good: {reason}. It must be valid, made for the host "
+            "in the URL, and signed by the authority in tls_ca (--tls-ca)"
+        )
+    if error.reason in _NO_TLS:
+        return "this port does not speak TLS: use hocket:// instead of hockets://"
+    if isinstance(error, ssl.SSLEOFError):
+        return "the connection was closed during the TLS handshake"
+    _, is_alert, what = reason.partition("alert ")
+    if is_alert and ("certificate" in what or "unknown ca" in what):
+        return (
+            f"the broker does not accept the certificate in tls_cert (--tls-cert): {what}. It must "
+            "be valid and signed by the authority of the broker's --tls-ca"
+        )
+    return f"TLS failed: {reason}"
+
+
+def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
+    """Checks the broker's certificate against `ca`, or against the system's authorities."""
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise BadName(f"tls_ca={str(ca)!r} cannot be used: {reason_of(error)}") from error
+    if cert is not None:
+        try:
+            context.load_cert_chain(cert, key)
+        except (OSError, ssl.SSLError) as error:
+            with_key = "without tls_key" if key is None else f"with tls_key={str(key)!r}"
+            raise BadName(
+                f"tls_cert={str(cert)!r} {with_key} cannot be used: {reason_of(error)}; they must "
+                "be PEM files, and belong together"
+            ) from error
+    elif key is not None:
+        raise BadName("tls_key is given without tls_cert, the certificate that it belongs to")
+    return context
+
+
+def context_for(
+    target: Target, ca: Path | None, cert: Path | None, key: Path | None
+) -> ssl.SSLContext | None:
+    if target.tls:
+        return client_context(ca, cert, key)
+    if ca is not None or cert is not None or key is not None:
+        raise BadName(
+            f"{target} is without TLS, so tls_ca, tls_cert and tls_key mean nothing; "
+            "write hockets://"
+        )
+    return None
+
+
+class Tls:
+    """One connection's TLS state."""
+
+    def __init__(self, context: ssl.SSLContext, host: str) -> None:
+        self._lock = threading.Lock()
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._state = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+
+    def handshake(self, send: Callable[[bytes], None], receive: Callable[[], bytes]) -> None:
+        """Until both know each other. Raises ssl.SSLError, or what the functions raise."""
+        while True:
+            try:
+                self._state.do_handshake()
+            except ssl.SSLWantReadError:
+                send(self._outgoing.read())
+                data = receive()
+                if data:
+                    self._incoming.write(data)
+                else:
+                    self._incoming.write_eof()
+            except ssl.SSLError:
+                send(self._outgoing.read())  # tells the other end why
+                raise
+            else:
+                send(self._outgoing.read())
+                return
+
+    def encrypt(self, buffers: Iterable[Buffer], append: Callable[[bytes], None]) -> None:
+        """`append` is called with the result, in the order of the records even among threads."""
+        with self._lock:
+            for buffer in buffers:
+                if len(buffer):  # type: ignore[arg-type]
+                    self._state.write(buffer)
+            append(self._outgoing.read())
+
+    def decrypt(self, data: bytes, append: Callable[[bytes], None]) -> list[bytes]:
+        """What is readable now; `append` gets what TLS itself has to say. b"" is the end."""
+        found: list[bytes] = []
+        with self._lock:
+            if data:
+                self._incoming.write(data)
+            else:
+                self._incoming.write_eof()
+            try:
+                while True:
+                    found.append(self._state.read(READ_BYTES))
+                    if not found[-1]:
+                        break
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLEOFError:
+                found.append(b"")
+            if answer := self._outgoing.read():
+                append(answer)
+        return found

@@ -1,0 +1,1 @@
+"""A subscription with an index of its own: deliveries in, messages out, acks back."""

@@ -1,0 +1,153 @@
+"""What every subscription has, whatever its index: it is opened on each link, and ended once.
+
+Only the answer to the last attempt to open it counts; whatever else was opened is closed again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import partial
+
+from hocket import frames
+from hocket.client.connection.backoff import Backoff
+from hocket.client.connection.session import Answer, Session, again, closed
+from hocket.client.connection.waiters import Waiters
+from hocket.errors import HocketError, ProtocolError, ReplyLost
+from hocket.frames import Frame
+from hocket.model import PREFETCH_DEFAULT, Failover, Mode, Start
+
+TIDY_US = 50_000  # what need not be sent at once waits so long for company
+RETRYABLE = frozenset({"busy", "shuttingDown"})
+
+
+@dataclass(slots=True)
+class SubscriptionOptions:
+    index: str = ""
+    mode: Mode = "own"
+    start: Start = Start()  # noqa: RUF009 - it cannot be changed
+    partitions: tuple[int, ...] = ()
+    positions: tuple[tuple[int, int], ...] = ()
+    hold_retention: bool = False
+    credit_bytes: int = 8 << 20
+    # What follows is for shared indexes.
+    prefetch: int = PREFETCH_DEFAULT
+    lease_us: int = 0  # like the next: 0 for what the index has
+    max_deliveries: int = 0
+    failover: Failover = "safe"
+
+
+class Attachment(ABC):
+    def __init__(self, session: Session, topic: str, options: SubscriptionOptions) -> None:
+        self.session = session
+        self.topic = topic
+        self.options = options
+        self.failure: HocketError | None = None
+        self.lost = 0  # records that retention removed before they were read
+        self.changed = Waiters()  # woken when it is opened or ended
+        self.deliveries = Waiters()  # when there is something to hand out, or never will be
+        self.commits = Waiters()  # when what was said became durable, or could not
+        self._handle: int | None = None
+        self._was_open = False
+        self._opens = 0  # attempts to open
+        self._backoff = Backoff(session.random)
+
+    def open(self) -> None:
+        self.session.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        return self._handle is not None
+
+    def check_usable(self) -> None:
+        if self.failure is not None:
+            raise again(self.failure)
+
+    # --- what differs ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def link_up(self) -> None: ...
+
+    @abstractmethod
+    def link_down(self) -> None: ...
+
+    @abstractmethod
+    def received(self, frame: Frame, payload: memoryview) -> None: ...
+
+    @abstractmethod
+    def _take_up(self, frame: frames.SubscriptionOpened) -> None:
+        """It is open; go on where it was."""
+
+    @abstractmethod
+    def _refused(self, error: HocketError) -> None:
+        """The broker will not have it, or not any more."""
+
+    @abstractmethod
+    def _clear(self) -> None:
+        """Drop what was not handed out."""
+
+    # --- opening ---------------------------------------------------------------------------------
+
+    def _ask(self, frame: frames.OpenSubscription) -> None:
+        self._opens += 1
+        self.session.request(frame, partial(self._open_answered, self._opens))
+
+    def _open_answered(self, attempt: int, answer: Frame | HocketError) -> None:
+        if isinstance(answer, ReplyLost):
+            return  # the next link opens it
+        if isinstance(answer, frames.SubscriptionOpened):
+            if self.failure is None and attempt == self._opens:
+                self._opened(answer)
+            else:
+                self.session.close_handle(answer.handle)
+        elif isinstance(answer, HocketError):
+            if attempt == self._opens:
+                self._ended_by_broker(answer)
+        else:
+            raise ProtocolError(f"{type(answer).__name__} came in answer to OpenSubscription")
+
+    def _opened(self, frame: frames.SubscriptionOpened) -> None:
+        self._handle = frame.handle
+        self.session.handles[frame.handle] = self
+        self._backoff.reset()
+        self._was_open = True
+        self._take_up(frame)
+        self.changed.wake_all()
+
+    def _open_again(self) -> None:
+        if self.session.state == "ready" and self._handle is None and self.failure is None:
+            self.link_up()
+
+    # --- ending ----------------------------------------------------------------------------------
+
+    def _ended_by_broker(self, error: HocketError) -> None:
+        if self.failure is not None:
+            return
+        self.link_down()
+        if error.code in RETRYABLE:
+            self.session.timers.after(self._backoff.next_us(), self._open_again)
+        else:
+            self._refused(error)
+
+    def end(self, error: HocketError) -> None:
+        if self.failure is None:
+            self.failure = error
+            self._let_go()
+        self._clear()
+
+    def close(self, answer: Answer) -> None:
+        """Let go of it at the broker; `answer` is called when that is done."""
+        handle, self._handle = self._handle, None
+        self.end(closed("the subscription"))
+        if handle is not None:
+            self.session.close_handle(handle, answer)
+        else:
+            answer(closed("the subscription"))
+
+    def _let_go(self) -> None:
+        if self._handle is not None and self._handle in self.session.handles:
+            self.session.close_handle(self._handle)
+        self._handle = None
+        self.session.remove(self)
+        for waiters in (self.changed, self.deliveries, self.commits):
+            waiters.wake_all()

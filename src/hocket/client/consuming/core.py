@@ -1,0 +1,365 @@
+"""A subscription without threads and sockets: deliveries in, messages out, credits and acks back.
+
+Rule 1: within a partition every message is handed out once, in order, by one subscription, whatever
+happens to its links: it opens itself anew behind the last message it holds.
+Rule 2: credit is exact. The bytes of a batch go back when its last message is handed out, or when
+it is dropped unread; a subscription that opens anew asks for its credit less what it still holds.
+Rule 3: acks are cumulative, sent together at most every TIDY_US, and without waiting. What was
+acknowledged and not confirmed when a link broke is sent again on the next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import NoReturn
+
+from hocket import frames
+from hocket.client.connection.session import Answer, Session, again, closed
+from hocket.client.connection.timers import Timer
+from hocket.client.consuming.attachment import RETRYABLE, TIDY_US, Attachment, SubscriptionOptions
+from hocket.client.consuming.inbound import Inbound
+from hocket.client.consuming.message import Message, MessageBatch
+from hocket.client.consuming.progress import Place
+from hocket.errors import (
+    BusyResource,
+    CorruptData,
+    HocketError,
+    ProtocolError,
+    ReplyLost,
+    WrongKind,
+    from_code,
+)
+from hocket.frames import Frame, packed, unpacked
+from hocket.model import Start
+
+log = logging.getLogger("hocket")
+
+
+@dataclass(slots=True)
+class Seek:
+    """Under way, with what is needed to undo it."""
+
+    partition: int
+    former: int
+    answer: Answer
+
+
+class SubscriptionCore(Attachment):
+    def __init__(
+        self,
+        session: Session,
+        topic: str,
+        options: SubscriptionOptions,
+        *,
+        message: type[Message],
+        batch: type[MessageBatch],
+        arouse: Callable[[Place], None],
+    ) -> None:
+        super().__init__(session, topic, options)
+        self.inbound = Inbound(
+            topic,
+            message=message,
+            batch=batch,
+            new_place=self._new_place,
+            give_back=self._give_back,
+        )
+        self._arouse = arouse
+        self._seek: Seek | None = None
+        self._owed_bytes = 0  # handed out and not given back as credit
+        self._tidy_timer: Timer | None = None
+        self._commit_error: HocketError | None = None
+
+    def _new_place(self, partition: int, offset: int, end: int) -> Place:
+        place = Place(partition, offset, end, self._arouse)
+        if not self.options.index:
+            place.note = _no_index
+        return place
+
+    # --- opening and ending ----------------------------------------------------------------------
+
+    def link_up(self) -> None:
+        options = self.options
+        start, positions = options.start, options.positions
+        if self._was_open:
+            start = Start()  # for partitions that came meanwhile: nothing of them was missed
+            positions = tuple((place.partition, place.expected) for place in self._places())
+        credit = options.credit_bytes - self.inbound.held_bytes
+        frame = frames.OpenSubscription(
+            0,
+            self.topic,
+            options.index,
+            options.mode,
+            start,
+            packed(number for pair in positions for number in pair),
+            packed(options.partitions),
+            options.hold_retention,
+            max(0, credit),
+        )
+        self._owed_bytes = min(0, credit)  # a batch may be larger than all of the credit
+        self._ask(frame)
+
+    def link_down(self) -> None:
+        self._handle = None
+        for place in self._places():
+            place.requested = place.committed
+
+    def wind_up(self) -> None:
+        """It is about to be closed; what waits here was not acknowledged, and that is enough."""
+
+    @property
+    def refused(self) -> int:
+        """Acks of an own index are refused as a whole, and that is raised."""
+        return 0
+
+    def partitions(self) -> list[int]:
+        return sorted(self.inbound.places)
+
+    def position(self, partition: int) -> int:
+        return self.inbound.position(partition)
+
+    def lag(self) -> int:
+        return self.inbound.lag()
+
+    def _places(self) -> list[Place]:
+        return list(self.inbound.places.values())
+
+    def _clear(self) -> None:
+        self.inbound.clear()
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        if self._seek is not None:
+            seek, self._seek = self._seek, None
+            seek.answer(self.failure or closed("the subscription"))
+
+    def _take_up(self, frame: frames.SubscriptionOpened) -> None:
+        for partition, offset in _pairs(frame.positions):
+            place = self.inbound.places.get(partition)
+            if place is None:
+                self.inbound.add_place(partition, offset, offset)
+            elif offset != place.expected:
+                raise ProtocolError(
+                    f"partition {partition} was opened at {offset}, not {place.expected}"
+                )
+            else:
+                place.sought = False
+        if self._seek is not None and not self.options.index:
+            seek, self._seek = self._seek, None
+            seek.answer(frame)
+        self.tidy_soon()
+
+    def _refused(self, error: HocketError) -> None:
+        if self._seek is not None and not self.options.index:
+            self._undo_seek(error)
+        elif isinstance(error, CorruptData) and self.inbound:
+            self.failure = error  # what came before the damage is good: it is handed out first
+            self._let_go()
+        else:
+            self.end(error)
+
+    # --- seeking ---------------------------------------------------------------------------------
+
+    def seek(self, partition: int, offset: int, answer: Answer) -> None:
+        """Go on at `offset`. What is held of the partition is dropped at once."""
+        self.check_usable()
+        place = self.inbound.place(partition)
+        if self._seek is not None:
+            raise BusyResource("another seek of this subscription is under way; wait for it first")
+        self._seek = Seek(partition, self.inbound.position(partition), answer)
+        new = self.inbound.replace(place, offset)
+        if self.options.index:
+            # The broker moves the index, durably, and says Moved; until then all is stale.
+            new.sought = True
+            start = Start("offset", offset)
+            self.session.request(
+                frames.SeekIndex(0, self.topic, self.options.index, start, partition),
+                self._seek_answered,
+                repeatable=True,
+            )
+        else:
+            self._reopen()
+
+    def _seek_answered(self, answer: Frame | HocketError) -> None:
+        if self._seek is None:  # the subscription has ended, and the seeker was told
+            return
+        if isinstance(answer, HocketError):
+            self._undo_seek(answer)
+        else:
+            seek, self._seek = self._seek, None
+            seek.answer(answer)
+
+    def _undo_seek(self, error: HocketError) -> None:
+        assert self._seek is not None
+        seek, self._seek = self._seek, None
+        self.inbound.replace(self.inbound.places[seek.partition], seek.former)
+        self._reopen()
+        seek.answer(error)
+
+    def _reopen(self) -> None:
+        if self._handle is not None:
+            self.session.close_handle(self._handle)
+        self.link_down()
+        self._open_again()
+
+    # --- deliveries ------------------------------------------------------------------------------
+
+    def received(self, frame: Frame, payload: memoryview) -> None:
+        if isinstance(frame, frames.Deliver):
+            self._delivered(frame, payload)
+        elif isinstance(frame, frames.Moved):
+            self._moved(frame)
+        elif isinstance(frame, frames.HandleEnded):
+            self._ended_by_broker(from_code(frame.code, frame.message))
+        elif not isinstance(frame, frames.PartitionsChanged):
+            raise ProtocolError(f"{type(frame).__name__} came for a subscription")
+
+    def _delivered(self, frame: frames.Deliver, payload: memoryview) -> None:
+        place = self.inbound.places.get(frame.partition)
+        if place is None:  # the topic has grown
+            place = self.inbound.add_place(frame.partition, frame.offset, frame.end)
+        if place.sought:
+            self._give_back(len(payload))
+            return
+        if frame.offset > place.expected:
+            raise ProtocolError(
+                f"partition {frame.partition} went on at {frame.offset}, not {place.expected}"
+            )
+        place.end = max(place.end, frame.end)
+        try:
+            self.inbound.keep(place, payload)
+        except CorruptData as error:
+            raise ProtocolError(f"a delivery cannot be read: {error}") from error
+        self.deliveries.wake_all()
+
+    def _moved(self, frame: frames.Moved) -> None:
+        place = self.inbound.places.get(frame.partition)
+        if place is None:  # the topic has grown
+            place = self.inbound.add_place(frame.partition, frame.offset, frame.offset)
+        if frame.lost:
+            self.lost += frame.lost
+            log.warning(
+                "topic %r, partition %d: %d messages before offset %d were removed by retention "
+                "before they were read", self.topic, frame.partition, frame.lost, frame.offset,
+            )  # fmt: skip
+        if frame.lost and not place.sought and frame.offset >= place.expected:
+            place.skip_to(frame.offset)  # what was delivered before the gap is still good
+        else:
+            self.inbound.replace(place, frame.offset)
+
+    def next_message(self) -> Message | None:
+        """None: there is none now. Raises what has ended the subscription."""
+        message = next(self.inbound.ready, None)
+        if message is None:
+            try:
+                while message is None and self.inbound.refill():
+                    self.tidy_soon()
+                    message = next(self.inbound.ready, None)  # None: others have drawn it all
+            except CorruptData as error:
+                self.end(error)
+            if message is None:
+                self.check_usable()
+        return message
+
+    def next_batch(self) -> MessageBatch | None:
+        try:
+            batch = self.inbound.take_batch()
+        except CorruptData as error:
+            self.end(error)
+            batch = None
+        if batch is None:
+            self.check_usable()
+        return batch
+
+    # --- credit and acks -------------------------------------------------------------------------
+
+    def _give_back(self, size: int) -> None:
+        self._owed_bytes += size
+        if 2 * self._owed_bytes >= self.options.credit_bytes:
+            self._send_credit()
+        else:
+            self.tidy_soon()
+
+    def _send_credit(self) -> None:
+        if self._owed_bytes > 0 and self._handle is not None:
+            self.session.send(frames.Credit(0, self._handle, self._owed_bytes))
+            self._owed_bytes = 0
+
+    def tidy_soon(self) -> None:
+        if self._tidy_timer is None and self.failure is None:
+            self._tidy_timer = self.session.timers.after(TIDY_US, self._tidy)
+
+    def _tidy(self) -> None:
+        self._tidy_timer = None
+        if self.failure is None:
+            self.inbound.settle_ready()
+            self._send_credit()
+            self._send_acks()
+
+    def arouse(self, place: Place) -> None:
+        """There are acks, and nobody is going to look."""
+        place.awake = True
+        self.tidy_soon()
+
+    def _send_acks(self) -> None:
+        moves = []
+        for place in self._places():
+            place.gather_acks()
+            if place.acked > place.requested and self._handle is not None:
+                place.requested = place.acked
+                moves.append((place, place.acked))
+        if moves:
+            assert self._handle is not None
+            pairs = packed(n for place, offset in moves for n in (place.partition, offset))
+            self.session.request(
+                frames.Commit(0, self._handle, pairs), partial(self._committed, moves)
+            )
+
+    def _committed(self, moves: list[tuple[Place, int]], answer: Frame | HocketError) -> None:
+        if isinstance(answer, HocketError):
+            for place, _ in moves:
+                place.requested = place.committed
+            if answer.code in RETRYABLE:
+                self.tidy_soon()
+            elif not isinstance(answer, ReplyLost) and self.failure is None:
+                self._commit_error = answer
+                log.warning("acks of topic %r were refused: %s", self.topic, answer)
+        else:
+            for place, offset in moves:
+                place.committed = max(place.committed, offset)
+        self.commits.wake_all()
+
+    def check_has_index(self) -> None:
+        if not self.options.index:
+            _no_index(0)
+
+    def acked_so_far(self) -> list[tuple[Place, int]]:
+        """What a commit has to wait for; the acks are on their way."""
+        self.check_usable()
+        self._commit_error = None
+        self._send_acks()
+        return [(place, place.acked) for place in self._places()]
+
+    def are_committed(self, acked: list[tuple[Place, int]]) -> bool:
+        """A place that was replaced by a seek has nothing to wait for."""
+        places = self.inbound.places
+        if all(p.committed >= offset for p, offset in acked if places[p.partition] is p):
+            return True
+        self.check_usable()
+        if self._commit_error is not None:
+            raise again(self._commit_error)
+        return False
+
+
+def _pairs(positions: bytes) -> Iterator[tuple[int, int]]:
+    numbers = unpacked(positions)
+    return zip(numbers[::2], numbers[1::2], strict=True)
+
+
+def _no_index(_offset: int) -> NoReturn:
+    raise WrongKind(
+        "this subscription has no index at the broker, so there is nothing to acknowledge: "
+        "subscribe with index='a name', or keep m.offset yourself"
+    )

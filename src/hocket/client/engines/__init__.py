@@ -1,0 +1,1 @@
+"""What drives the client's cores: threads with a lock, or an asyncio loop."""

@@ -1,0 +1,184 @@
+"""What drives the cores of an asyncio client: the running loop, which does one thing at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import TypeVar
+
+from hocket.client.calls.topics import Call, outcomes
+from hocket.client.connection.link import Connector, Link
+from hocket.client.connection.session import Request, Session
+from hocket.client.connection.timers import SystemClock, Timers
+from hocket.client.connection.waiters import Deadline, Reply, Waiters, check_timeout
+from hocket.client.engines import timeouts as late
+from hocket.errors import HocketError
+from hocket.frames import Frame
+
+log = logging.getLogger("hocket")
+T = TypeVar("T")
+
+
+class AioEngine:
+    def __init__(self, connector: Connector, *, name: str, token: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._inbox: deque[tuple[Link, Sequence[tuple[Frame, memoryview]]]] = deque()
+        self._inbox_is_watched = False
+        self.session = Session(
+            timers=Timers(SystemClock(), self._set_alarm),
+            random=Random(),
+            open_link=lambda attempt: self.defer(lambda: connector.open(attempt, self)),
+            target=connector.target,
+            places=connector.places,
+            watched=connector.watched,
+            name=name,
+            token=token,
+        )
+
+    async def start(self, timeout: float | None) -> None:
+        session = self.session
+        session.start()
+
+        def is_ready() -> bool | None:
+            session.check_open()
+            return session.state == "ready" or None
+
+        await self.wait_for(is_ready, session.changed, timeout, lambda: late.not_connected(session))
+
+    def stop(self, error: HocketError) -> None:
+        self.session.close(error)
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _set_alarm(self) -> None:
+        delay = self.session.timers.delay_us()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if delay is not None:
+            self._alarm = self._loop.call_later(delay / 1e6, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self.session.timers.run_due()
+        self._set_alarm()
+
+    def defer(self, job: Callable[[], None]) -> None:
+        """Have a user's function called, or a link opened, when the cores are done."""
+        self._loop.call_soon(self._do, job)
+
+    def _do(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception:
+            log.exception("a callback of the client failed")
+
+    # --- links (see link.Listener) ---------------------------------------------------------------
+
+    def opened(self, link: Link) -> None:
+        self.session.link_opened(link)
+
+    def received(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
+        for frame, payload in frames:
+            self.session.received(link, frame, payload)
+
+    def received_outside(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
+        """From another thread: the loop reads it, many at a time when there are many."""
+        self._inbox.append((link, frames))
+        if not self._inbox_is_watched:
+            self._inbox_is_watched = True
+            self._call_from_outside(self._read_inbox)
+
+    def _read_inbox(self) -> None:
+        self._inbox_is_watched = False  # first, so that what comes from now on calls us again
+        while self._inbox:
+            self.received(*self._inbox.popleft())
+
+    def lost(self, link: Link | None, error: HocketError) -> None:
+        self.session.link_lost(link, error)
+
+    def lost_outside(self, link: Link, error: HocketError) -> None:
+        """`lost`, from another thread."""
+        self._call_from_outside(partial(self.lost, link, error))
+
+    def _call_from_outside(self, call: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:  # the loop is closed, and the client with it
+            return
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    async def wait_for(
+        self,
+        ready: Callable[[], T | None],
+        waiters: Waiters,
+        timeout: float | None,
+        too_slow: Callable[[], HocketError],
+    ) -> T:
+        """What `ready` returns, once that is not None. Cancelled, it has taken nothing."""
+        found = ready()
+        if found is not None:
+            return found
+        end = None if timeout is None else self._loop.time() + timeout
+        while True:
+            future: asyncio.Future[None] = self._loop.create_future()
+            wake = partial(_wake, future)
+            alarm = None if end is None else self._loop.call_at(end, wake)
+            waiters.add(wake)
+            try:
+                await future
+            finally:
+                waiters.discard(wake)
+                if alarm is not None:
+                    alarm.cancel()
+            found = ready()
+            if found is not None:
+                return found
+            if end is not None and self._loop.time() >= end:
+                raise too_slow()
+
+    async def wait_for_reply(
+        self, reply: Reply[T], timeout: float | None, too_slow: Callable[[], HocketError]
+    ) -> T:
+        return await self.wait_for(reply.get, reply.waiters, timeout, too_slow)
+
+    async def call(self, call: Call[T], timeout: float | None) -> T:
+        """Ask, and wait for the answer."""
+        (outcome,) = await self.call_all([call], timeout)
+        return outcome
+
+    async def call_all(self, calls: Sequence[Call[T]], timeout: float | None) -> list[T]:
+        """Ask all of it at once, and wait for every answer; then raise the first error."""
+        timeout = check_timeout(timeout)
+        deadline = Deadline(timeout)
+        session = self.session
+        asked: list[tuple[Request, Reply[Frame | HocketError]]] = []
+        try:
+            for call in calls:
+                reply: Reply[Frame | HocketError] = Reply()
+                request = session.request(call.frame, reply.put, repeatable=not call.changes)
+                asked.append((request, reply))
+            answers = [
+                await self.wait_for_reply(
+                    reply,
+                    deadline.left(),
+                    partial(late.unanswered, session, request, call.changes, timeout),
+                )
+                for call, (request, reply) in zip(calls, asked, strict=True)
+            ]
+        finally:
+            for request, _ in asked:
+                session.cancel(request)
+        return outcomes(calls, answers)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,97 @@
+"""What to say when something took too long: what was waited for, and whether it may yet happen."""
+
+from __future__ import annotations
+
+from hocket.client.connection.session import Request, Session
+from hocket.client.producing.delivery import Pusher
+from hocket.errors import HocketError, NoConnection, Timeout
+
+
+def unanswered(
+    session: Session, request: Request, changes: bool, timeout: float | None
+) -> HocketError:
+    name = type(request.frame).__name__
+    if not request.left:
+        return NoConnection(
+            f"{name} could not be sent to {session.target} within {timeout} s: there is no "
+            f"connection ({session.last_error})"
+        )
+    if not changes:
+        return Timeout(f"{name} was not answered within {timeout} s")
+    return _indefinite(f"{name} was not answered within {timeout} s; it may have been carried out")
+
+
+def not_connected(session: Session) -> HocketError:
+    last = f" (last: {session.last_error})" if session.last_error else ""
+    return NoConnection(
+        f"no broker answered at {session.target} in time{last}. Is it running? Start one with: "
+        "hocket serve"
+    )
+
+
+def not_opened(session: Session, what: str, timeout: float | None) -> HocketError:
+    if session.link is None:
+        return NoConnection(
+            f"the {what} could not be opened within {timeout} s: there is no connection to "
+            f"{session.target} ({session.last_error})"
+        )
+    return Timeout(f"the broker did not open the {what} within {timeout} s")
+
+
+def window_full(producer: Pusher, timeout: float | None, taken: int) -> HocketError:
+    error = Timeout(
+        f"the window of {producer.options.window_bytes} bytes was full for {timeout} s; the "
+        "broker does not keep up, or is away"
+    )
+    error.written = taken
+    return error
+
+
+def undelivered(producer: Pusher, timeout: float | None) -> HocketError:
+    session = producer.session
+    state = "they are still being sent"
+    if session.link is None:
+        state = f"there is no connection ({session.last_error})"
+    return _indefinite(
+        f"{producer.unacked_bytes} bytes for topic {producer.topic!r} were not acknowledged within "
+        f"{timeout} s; {state}"
+    )
+
+
+def unpublished(producer: Pusher, withdrawn: bool, timeout: float | None) -> HocketError:
+    if not withdrawn:
+        return _indefinite(f"the message was not acknowledged within {timeout} s; it may be stored")
+    session = producer.session
+    why = "others were before it"
+    if session.link is None:
+        why = f"there is no connection ({session.last_error})"
+    return Timeout(f"the message was not sent within {timeout} s: {why}")
+
+
+def undecided(what: str, refusal: HocketError | None, timeout: float | None) -> HocketError:
+    last = f" (the broker's last word: {refusal})" if refusal else ""
+    return _indefinite(f"the {what} was not answered within {timeout} s{last}; it may yet happen")
+
+
+def no_message(topic: str, timeout: float | None) -> HocketError:
+    return Timeout(f"no message of topic {topic!r} came within {timeout} s")
+
+
+def not_committed(topic: str, timeout: float | None) -> HocketError:
+    return _indefinite(
+        f"what was said about messages of topic {topic!r} was not confirmed within {timeout} s"
+    )
+
+
+def not_sought(timeout: float | None) -> HocketError:
+    return _indefinite(f"the seek was not confirmed within {timeout} s; it may yet happen")
+
+
+def not_closed(timeout: float | None) -> HocketError:
+    return Timeout(f"the broker did not confirm the end of the subscription within {timeout} s")
+
+
+def _indefinite(message: str) -> HocketError:
+    error = Timeout(message)
+    error.may_have_happened = True
+    return error

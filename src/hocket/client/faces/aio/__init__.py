@@ -1,0 +1,1 @@
+"""The asyncio faces, with the same names."""

@@ -1,0 +1,612 @@
+"""The asyncio client: `hocket.aio.connect`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any, overload
+
+from hocket import frames
+from hocket.client.calls import access as access_calls
+from hocket.client.calls import dead_letters
+from hocket.client.calls import topics as admin
+from hocket.client.calls.dead_letters import DeadLetter
+from hocket.client.calls.options import (
+    check_callback,
+    check_number,
+    producer_options,
+    subscription_options,
+)
+from hocket.client.calls.topics import Duration, Size, StartLike
+from hocket.client.connection.address import parse_url
+from hocket.client.connection.aio_tcp import AioConnector
+from hocket.client.connection.embedded import EmbeddedConnector, start_broker
+from hocket.client.connection.link import Connector
+from hocket.client.connection.session import closed
+from hocket.client.connection.tls import Path, context_for
+from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
+from hocket.client.engines.aio import AioEngine
+from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher
+from hocket.client.faces.aio.subscription import AsyncSubscription
+from hocket.client.faces.aio.transaction import AsyncTransaction, decide, drop
+from hocket.client.faces.opening import Opening
+from hocket.client.producing.gathering import Outcome
+from hocket.client.producing.staging import check_participants
+from hocket.errors import HocketError
+from hocket.model import (
+    PREFETCH_DEFAULT,
+    Decision,
+    IndexDescription,
+    Participant,
+    Position,
+    RoleDescription,
+    TopicConfig,
+    TopicDescription,
+    UserDescription,
+    check_name,
+)
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from typing_extensions import Buffer
+
+    from hocket.client.producing.records import Headers
+
+
+def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    tls_ca: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    timeout: float | None = 10,
+    name: str = "",
+) -> Opening[AsyncClient]:
+    """`hocket.connect` for asyncio: `async with` it, or `await` it for a client to be closed."""
+    timeout = check_timeout(timeout)
+    target = parse_url(url)
+    context = context_for(target, tls_ca, tls_cert, tls_key)
+    seconds = 10.0 if timeout is None else max(timeout, 0.1)
+
+    async def open_client() -> AsyncClient:
+        connector = AioConnector(target, context, seconds)
+        client = AsyncClient(connector, token=token, name=name, closing=connector.wait_closed)
+        return await client._open(timeout)
+
+    return Opening(open_client)
+
+
+def embedded(path: str | PathLike[str] | None = None) -> Opening[AsyncClient]:
+    """`hocket.embedded` for asyncio; the broker has threads of its own."""
+
+    async def open_client() -> AsyncClient:
+        loop = asyncio.get_running_loop()
+        # Opening and closing a broker reads and syncs files: not for the loop's thread.
+        starting = loop.run_in_executor(None, start_broker, path)
+        try:
+            broker, end = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(_end_again)
+            raise
+
+        async def close() -> None:
+            await loop.run_in_executor(None, end)
+
+        try:
+            client = AsyncClient(EmbeddedConnector(broker), name="embedded", closing=close)
+        except BaseException:
+            await close()
+            raise
+        return await client._open(None)
+
+    return Opening(open_client)
+
+
+def _end_again(starting: asyncio.Future[tuple[Any, Callable[[], None]]]) -> None:
+    """Nobody wants the broker that was being started."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.get_loop().run_in_executor(None, starting.result()[1])
+
+
+class AsyncClient:
+    """`Client` for asyncio, with the same names; belongs to the loop it was opened on."""
+
+    def __init__(
+        self,
+        connector: Connector,
+        *,
+        token: str | None = None,
+        name: str = "",
+        closing: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._connector = connector
+        self._engine = AioEngine(connector, name=name, token=token or "")
+        self._closing = closing  # what else ends with it
+        self._closed = False
+        self._producers: dict[AsyncProducer, None] = {}
+        self._transactions: dict[AsyncTransaction, None] = {}
+        self._subscriptions: dict[AsyncSubscription, None] = {}
+        self._publisher = AsyncPublisher(self._engine)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        try:
+            await self.close()
+        except HocketError:
+            if kind is None:  # else the block's own error is the one to be seen
+                raise
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else self._engine.session.state
+        return f"<AsyncClient of {self._engine.session.target}, {state}>"
+
+    async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Deliver what was sent, commit what was acknowledged, and let go.
+
+        Raises the first thing that went wrong, after everything is closed.
+        """
+        if self._closed:
+            return
+        deadline = Deadline(check_timeout(timeout))
+        self._closed = True
+        errors: list[HocketError] = []
+        try:
+            opened: list[AsyncProducer | AsyncSubscription | AsyncTransaction] = [
+                *self._producers,
+                *self._subscriptions,
+                *self._transactions,
+            ]
+            for each in opened:
+                try:
+                    await each.close(deadline.left())
+                except HocketError as error:
+                    errors.append(error)
+        finally:
+            await self._stop()
+        if errors:
+            raise errors[0]
+
+    async def _open(self, timeout: float | None) -> Self:
+        try:
+            await self._engine.start(timeout)
+        except BaseException:
+            self._closed = True
+            await self._stop()
+            raise
+        return self
+
+    async def _stop(self) -> None:
+        self._engine.stop(closed("the client"))
+        self._connector.close()
+        await self._closing()
+
+    # --- topics ----------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication: int | None = None,
+        memory_retention: Duration | None = None,
+        memory_bytes: Size | None = None,
+        disk_retention: Duration | None = None,
+        disk_bytes: Size | None = None,
+        durability: str = "quorum",
+        segment_bytes: Size | None = None,
+        exist_ok: bool = False,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Durations are "10m", "7d" or seconds, sizes "64MiB" or bytes; None is the default.
+
+        `disk_retention="forever"` keeps everything. Raises TopicExists, unless `exist_ok`.
+        """
+        config = admin.configured(
+            TopicConfig(),
+            partitions=partitions,
+            replication=replication,
+            memory_retention=memory_retention,
+            memory_bytes=memory_bytes,
+            disk_retention=disk_retention,
+            disk_bytes=disk_bytes,
+            durability=durability,
+            segment_bytes=segment_bytes,
+        )
+        await self._engine.call(admin.create_topic(name, config, exist_ok=exist_ok), timeout)
+
+    async def alter_topic(
+        self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT, **changes: Any
+    ) -> None:
+        """Change what `create_topic` set; what is not given stays. Partitions may only grow."""
+        config = (await self.describe(name, timeout=timeout)).config
+        await self._engine.call(
+            admin.alter_topic(name, admin.configured(config, **changes)), timeout
+        )
+
+    async def delete_topic(
+        self, name: str, *, missing_ok: bool = False, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> None:
+        await self._engine.call(admin.delete_topic(name, missing_ok=missing_ok), timeout)
+
+    async def topics(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[str]:
+        """The names of all topics, sorted."""
+        return await self._engine.call(admin.topics(), timeout)
+
+    async def describe(
+        self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> TopicDescription:
+        return await self._engine.call(admin.describe(name), timeout)
+
+    async def find_offsets(
+        self, topic: str, start: StartLike, *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> list[int]:
+        """Where `start` ("earliest", "latest", an offset, a time) is in each partition."""
+        return await self._engine.call(admin.find_offsets(topic, start), timeout)
+
+    async def ping(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        await self._engine.call(admin.ping(), timeout)
+
+    # --- indexes ---------------------------------------------------------------------------------
+
+    async def indexes(
+        self, topic: str, *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> list[IndexDescription]:
+        return await self._engine.call(admin.indexes(topic), timeout)
+
+    async def lag(self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> int:
+        """How many messages the index is behind, over all partitions."""
+        return await self._engine.call(admin.lag(topic, index), timeout)
+
+    @overload
+    async def seek(
+        self,
+        topic: str,
+        index: str,
+        to: StartLike,
+        *,
+        partition: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> list[int]: ...
+
+    @overload
+    async def seek(
+        self,
+        topic: str,
+        index: str,
+        to: Mapping[int, StartLike],
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> dict[int, int]: ...
+
+    async def seek(
+        self,
+        topic: str,
+        index: str,
+        to: StartLike | Mapping[int, StartLike],
+        *,
+        partition: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> list[int] | dict[int, int]:
+        """Put an index elsewhere, in one partition or in all; returns the offsets.
+
+        With `{partition: place}` each of these partitions is put elsewhere, at once but not as one:
+        if one is refused, its error is raised, and the others have moved. A consumer that is
+        attached goes on from there.
+        """
+        if not isinstance(to, Mapping):
+            return await self._engine.call(admin.seek(topic, index, to, partition), timeout)
+        calls = admin.seek_each(topic, index, to, partition)
+        offsets = await self._engine.call_all(list(calls.values()), timeout)
+        return dict(zip(calls, offsets, strict=True))
+
+    async def delete_index(
+        self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> None:
+        await self._engine.call(admin.delete_index(topic, index), timeout)
+
+    # --- dead letters ----------------------------------------------------------------------------
+
+    async def dead_letters(
+        self,
+        topic: str,
+        *,
+        index: str | None = None,
+        limit: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> list[DeadLetter]:
+        """What shared indexes of the topic have given up, oldest first; of one of them, or all."""
+        return await dead_letters.find_async(self, topic, index, limit, check_timeout(timeout))
+
+    async def replay_dead_letters(
+        self,
+        topic: str,
+        *,
+        index: str | None = None,
+        limit: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> int:
+        """Publish to the topic again what was given up and not replayed yet; returns how many.
+
+        They are new messages, for every index of the topic, with the header `hocket-replayed`.
+        """
+        return await dead_letters.replay_async(self, topic, index, limit, check_timeout(timeout))
+
+    # --- access ----------------------------------------------------------------------------------
+
+    async def create_user(
+        self, name: str, roles: Iterable[str] = (), *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> str:
+        """A new user; returns its token, which nobody can be shown again.
+
+        The first user turns access control on, at once and for good, and must have the role
+        "admin". Raises NameInUse, UnknownRole.
+        """
+        return await self._engine.call(access_calls.create_user(name, roles), timeout)
+
+    async def renew_token(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> str:
+        """A new token for a user. The old one is void, and who came with it is hung up on."""
+        return await self._engine.call(access_calls.renew_token(name), timeout)
+
+    async def delete_user(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Its connections are closed at once. The last admin cannot be deleted."""
+        await self._engine.call(access_calls.delete_user(name), timeout)
+
+    async def set_roles(
+        self, name: str, roles: Iterable[str], *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> None:
+        """All the roles of a user, in place of those it has. Effective at once."""
+        await self._engine.call(access_calls.set_roles(name, roles), timeout)
+
+    async def create_role(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        await self._engine.call(access_calls.create_role(name), timeout)
+
+    async def delete_role(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Whoever has it loses it."""
+        await self._engine.call(access_calls.delete_role(name), timeout)
+
+    async def grant(
+        self,
+        role: str,
+        action: str,
+        topic: str = "*",
+        index: str = "*",
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Permit an action on the topics, and their indexes, whose names match.
+
+        Actions are publish, subscribe, create, alter, delete and admin, which implies the others.
+        In a pattern `*` is any run of characters.
+        """
+        await self._engine.call(access_calls.grant(role, action, topic, index), timeout)
+
+    async def revoke(
+        self,
+        role: str,
+        action: str,
+        topic: str = "*",
+        index: str = "*",
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Take a grant back, given as it was granted. What it kept open ends at once."""
+        await self._engine.call(access_calls.revoke(role, action, topic, index), timeout)
+
+    async def access(
+        self, *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> tuple[list[UserDescription], list[RoleDescription]]:
+        """All users and all roles. Without users access control is off."""
+        return await self._engine.call(access_calls.access(), timeout)
+
+    async def can(
+        self,
+        user: str,
+        action: str,
+        topic: str,
+        index: str | None = None,
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Decision:
+        """Whether a user may do this, and why. Everybody may ask about himself."""
+        return await self._engine.call(access_calls.can(user, action, topic, index), timeout)
+
+    # --- messages --------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        topic: str,
+        value: Buffer,
+        *,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Position:
+        """Store one message; returns where it stands once it is as durable as its topic demands.
+
+        Those of many threads share frames. It is tried again while `timeout` lasts, and stored
+        once. For a stream of messages a `producer` is the better choice.
+        """
+        return await self._publisher.publish(
+            topic, value, key, headers, partition, timestamp, check_timeout(timeout)
+        )
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        linger: float = 0.002,
+        batch_bytes: int | str = 1 << 20,
+        window_bytes: int | str = 16 << 20,
+        codec: str = "none",
+        on_delivery: Callable[[Outcome], None] | None = None,
+        send_timeout: float | None = None,
+        delivery_timeout: float | None = 120,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Opening[AsyncProducer]:
+        """A stream of messages to a topic.
+
+        A message waits at most `linger` seconds for others to share its batch; with 0 it leaves at
+        once, and what is sent while it is on its way gathers. `send` waits only while
+        `window_bytes` are not acknowledged, at most `send_timeout`. `on_delivery` is called for
+        each batch with its `Positions`, or with the error. What cannot be delivered within
+        `delivery_timeout` has failed.
+        """
+        options = producer_options(
+            linger=linger,
+            batch_bytes=batch_bytes,
+            window_bytes=window_bytes,
+            codec=codec,
+            delivery_timeout=delivery_timeout,
+        )
+        check_callback(on_delivery, "on_delivery")
+        seconds = check_timeout(send_timeout, "send_timeout")
+        opening_timeout = check_timeout(timeout)
+        check_name(topic)
+
+        async def open_producer() -> AsyncProducer:
+            engine = self._engine
+            producer = AsyncProducer(self, engine, topic, options, on_delivery, seconds)
+            self._producers[await producer._open(opening_timeout)] = None
+            return producer
+
+        return Opening(open_producer)
+
+    def transaction(
+        self,
+        id: str,  # noqa: A002 - the word its users see
+        *,
+        number: int = 0,
+        linger: float = 0.002,
+        batch_bytes: int | str = 1 << 20,
+        window_bytes: int | str = 16 << 20,
+        codec: str = "none",
+        send_timeout: float | None = None,
+        delivery_timeout: float | None = 120,
+    ) -> AsyncTransaction:
+        """Messages to any number of topics, published all together or not at all.
+
+        The end of the block commits, an exception in it aborts. `id` names a stream of
+        transactions, and `number` one of them: numbers only grow. The same number again, with as
+        many records for each topic, is done already and not published twice; so whoever does not
+        know whether a transaction was committed does it again. The options are those of
+        `producer`.
+        """
+        options = producer_options(
+            linger=linger,
+            batch_bytes=batch_bytes,
+            window_bytes=window_bytes,
+            codec=codec,
+            delivery_timeout=delivery_timeout,
+        )
+        transaction = AsyncTransaction(
+            self,
+            self._engine,
+            check_name(id, "a transaction's id"),
+            check_number(number),
+            options,
+            check_timeout(send_timeout, "send_timeout"),
+        )
+        self._transactions[transaction] = None
+        return transaction
+
+    async def commit_prepared(
+        self,
+        id: str,  # noqa: A002 - the word its users see
+        number: int,
+        participants: Iterable[Participant],
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Publish what was prepared, by whoever: all of it, or nothing. See `Transaction.prepare`.
+
+        It is answered like `Transaction.commit`: as many records for each topic as were committed
+        before are done already, others are a TransactionConflict. TransactionAborted: something of
+        it was dropped; stage it again.
+        """
+        named = check_participants(participants)
+        commit = frames.CommitTransaction(
+            0, check_name(id, "a transaction's id"), check_number(number), named
+        )
+        await decide(self._engine, commit, check_timeout(timeout), "commit")
+
+    async def drop_prepared(
+        self,
+        id: str,  # noqa: A002 - the word its users see
+        number: int,
+        participants: Iterable[Participant],
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Drop what was prepared, and nothing else; the number can be staged again.
+
+        Raises TransactionConflict if the number is committed already.
+        """
+        name = check_name(id, "a transaction's id"), check_number(number)
+        producers = [each.producer_id for each in check_participants(participants)]
+        await drop(self._engine, name, producers, check_timeout(timeout))
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        index: str | None = None,
+        mode: str = "own",
+        start: StartLike = "earliest",
+        partitions: Iterable[int] | None = None,
+        positions: Mapping[int, int] | None = None,
+        hold_retention: bool = False,
+        credit_bytes: int | str = 8 << 20,
+        lease: Duration | None = None,
+        max_deliveries: int | None = None,
+        prefetch: int = PREFETCH_DEFAULT,
+        failover: str = "safe",
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Opening[AsyncSubscription]:
+        """Read a topic, from the place of `index`, which the broker keeps.
+
+        `start` counts only where the index is new. Without an index the subscription begins at
+        `start`, or at `positions` (partition -> offset), and you keep the place. The broker sends
+        at most `credit_bytes` ahead of what was handed out.
+
+        With `mode="shared"` every message goes to one of the index's consumers, and is its own for
+        `lease` (seconds, or "30s"); not settled by then, it is delivered again, at most
+        `max_deliveries` times, and then goes to the dead letters. None leaves either as the index
+        has it: 30 s and 5, unless somebody set it. `mode="key_shared"` also keeps the order of
+        each key. At most `prefetch` messages are with it unsettled. After a restart of the broker
+        messages that may still be with somebody wait for their leases, unless `failover="fast"`.
+        """
+        options = subscription_options(
+            index=index,
+            mode=mode,
+            start=start,
+            partitions=partitions,
+            positions=positions,
+            hold_retention=hold_retention,
+            credit_bytes=credit_bytes,
+            lease=lease,
+            max_deliveries=max_deliveries,
+            prefetch=prefetch,
+            failover=failover,
+        )
+        opening_timeout = check_timeout(timeout)
+        check_name(topic)
+
+        async def open_subscription() -> AsyncSubscription:
+            subscription = AsyncSubscription(self, self._engine, topic, options)
+            self._subscriptions[await subscription._open(opening_timeout)] = None
+            return subscription
+
+        return Opening(open_subscription)
+
+    def _forget(self, ended: AsyncProducer | AsyncSubscription | AsyncTransaction) -> None:
+        if isinstance(ended, AsyncProducer):
+            self._producers.pop(ended, None)
+        elif isinstance(ended, AsyncTransaction):
+            self._transactions.pop(ended, None)
+        else:
+            self._subscriptions.pop(ended, None)

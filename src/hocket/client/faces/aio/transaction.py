@@ -1,0 +1,270 @@
+"""Transactions for asyncio: messages to any topics, published all together or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from hocket import frames
+from hocket.client.connection.session import closed
+from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
+from hocket.client.engines import timeouts as late
+from hocket.client.engines.aio import AioEngine
+from hocket.client.faces.aio.producer import AsyncProducer
+from hocket.client.faces.blocking.transaction import ABORT_SECONDS
+from hocket.client.producing.delivery import ProducerOptions
+from hocket.client.producing.staging import (
+    Deciding,
+    StagingCore,
+    abort_of,
+    participants_of,
+    producers_of,
+)
+from hocket.errors import HocketError, TransactionConflict
+from hocket.model import Participant, check_name
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import pyarrow  # type: ignore[import-untyped]
+    from typing_extensions import Buffer
+
+    from hocket.client.faces.aio.client import AsyncClient
+    from hocket.client.producing.records import Headers
+
+
+class AsyncStagingProducer(AsyncProducer):
+    """The way of a transaction to one topic."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        engine: AioEngine,
+        topic: str,
+        options: ProducerOptions,
+        send_timeout: float | None,
+        name: tuple[str, int],
+    ) -> None:
+        super().__init__(client, engine, topic, options, None, send_timeout)
+        self._core = self.staging = StagingCore(engine.session, topic, options, *name)
+
+
+class AsyncTransaction:
+    """`Transaction` for asyncio, with the same names; made by `client.transaction`."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        engine: AioEngine,
+        transaction: str,
+        number: int,
+        options: ProducerOptions,
+        send_timeout: float | None,
+    ) -> None:
+        self.id = transaction
+        self.number = number
+        self.committed = False
+        self.aborted = False
+        self.prepared: tuple[Participant, ...] | None = None  # what `prepare` has returned
+        self._client = client
+        self._engine = engine
+        self._options = options
+        self._send_timeout = send_timeout
+        self._producers: dict[str, AsyncStagingProducer] = {}
+        self._opening = asyncio.Lock()  # held while a producer is opened, so that there is one
+        self._ending = False
+
+    def __repr__(self) -> str:
+        state = "committed" if self.committed else "aborted" if self.aborted else "open"
+        if self.prepared is not None:
+            state = "prepared"
+        return f"<AsyncTransaction {self.id!r} number {self.number}, {state}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        if self._is_over:
+            return
+        if kind is not None:
+            await self._give_up()
+            return
+        try:
+            await self.commit()
+        except HocketError as error:
+            if not error.may_have_happened:
+                await self._give_up()
+            raise
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Buffer,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a message; waits only while the window is full, or to open the topic."""
+        await (await self._producer(topic)).send(value, key, headers, timestamp, partition)
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Sequence[Buffer],
+        keys: Sequence[Buffer | None] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+    ) -> None:
+        """Many messages at once; if one is wrong, it is named and none is taken."""
+        await (await self._producer(topic)).send_many(values, keys, headers)
+
+    async def send_arrow(
+        self, topic: str, record_batch: pyarrow.RecordBatch, partition: int | None = None
+    ) -> None:
+        """The rows of an Arrow batch; see `Producer.send_arrow`."""
+        await (await self._producer(topic)).send_arrow(record_batch, partition)
+
+    async def _producer(self, topic: str) -> AsyncStagingProducer:
+        producer = self._producers.get(topic)
+        if producer is None:
+            check_name(topic)
+            async with self._opening:
+                producer = self._producers.get(topic)
+                if producer is None:
+                    self._check_open()
+                    producer = AsyncStagingProducer(
+                        self._client, self._engine, topic, self._options, self._send_timeout,
+                        (self.id, self.number),
+                    )  # fmt: skip
+                    await producer._open(DEFAULT_TIMEOUT)
+                    self._producers[topic] = producer
+        return producer
+
+    @property
+    def _is_over(self) -> bool:
+        return self.committed or self.aborted or self.prepared is not None
+
+    def _check_open(self) -> None:
+        if self._ending:
+            raise closed("the transaction")
+
+    # --- deciding --------------------------------------------------------------------------------
+
+    async def commit(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Publish all of it; when this returns, all of it can be read. See `Transaction.commit`."""
+        if self.committed:
+            return
+        if self._is_over:
+            raise closed("the transaction")
+        deadline = Deadline(check_timeout(timeout))
+        cores = await self._stop_taking()
+        await self._wait_until_staged(cores, deadline, timeout)
+        commit = frames.CommitTransaction(0, self.id, self.number, participants_of(cores))
+        await decide(self._engine, commit, deadline.left(), "commit")
+        self.committed = True
+        self._end(cores)
+
+    async def prepare(self, timeout: float | None = DEFAULT_TIMEOUT) -> tuple[Participant, ...]:
+        """Have all of it staged, and let go of it undecided. See `Transaction.prepare`."""
+        if self.prepared is not None:
+            return self.prepared
+        if self._is_over:
+            raise closed("the transaction")
+        deadline = Deadline(check_timeout(timeout))
+        cores = await self._stop_taking()
+        try:
+            await self._wait_until_staged(cores, deadline, timeout)
+        except HocketError:
+            if self.prepared is not None:  # another task was first
+                return self.prepared
+            raise
+        self.prepared = participants_of(cores)
+        self._end(cores)
+        return self.prepared
+
+    async def _wait_until_staged(
+        self, cores: list[StagingCore], deadline: Deadline, timeout: float | None
+    ) -> None:
+        for core in cores:
+            await self._engine.wait_for(
+                lambda core=core: core.is_staged() or None,  # type: ignore[misc]
+                core.settled,
+                deadline.left(),
+                lambda core=core: late.undelivered(core, timeout),  # type: ignore[misc]
+            )
+
+    async def abort(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Drop all of it. Raises TransactionConflict if it is committed already.
+
+        Only what was sent here is dropped; the id and number can be used again.
+        """
+        if self.aborted:
+            return
+        if self.committed:
+            raise TransactionConflict(f"{self!r} cannot be aborted any more")
+        if self._is_over:
+            raise closed("the transaction")
+        timeout = check_timeout(timeout)
+        cores = await self._stop_taking()
+        self._end(cores)
+        await drop(self._engine, (self.id, self.number), producers_of(cores), timeout)
+        self.aborted = True
+
+    async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Let go: abort it if anything was sent and it is neither committed nor prepared."""
+        try:
+            if self._producers and not self._is_over:
+                await self.abort(timeout)
+        except TransactionConflict:  # a commit of it that somebody gave up waiting for has won
+            return
+        finally:
+            self._end([])
+
+    async def _stop_taking(self) -> list[StagingCore]:
+        async with self._opening:  # nobody opens another one from now on
+            self._ending = True
+            cores = [producer.staging for producer in self._producers.values()]
+        for core in cores:
+            core.stop_taking()
+        return cores
+
+    def _end(self, cores: list[StagingCore]) -> None:
+        for core in cores:
+            core.end(closed("the transaction"))
+        self._client._forget(self)
+
+    async def _give_up(self) -> None:
+        """The broker would find out by itself, but much later."""
+        try:
+            await self.abort(ABORT_SECONDS)
+        except HocketError:
+            return
+
+
+async def decide(
+    engine: AioEngine,
+    frame: frames.CommitTransaction | frames.AbortTransaction,
+    timeout: float | None,
+    what: str,
+) -> None:
+    deciding = Deciding(engine.session, frame)
+    try:
+        answer = await engine.wait_for_reply(
+            deciding.reply, timeout, lambda: late.undecided(what, deciding.refusal, timeout)
+        )
+    finally:
+        deciding.cancel()
+    if isinstance(answer, HocketError):
+        raise answer
+
+
+async def drop(
+    engine: AioEngine, name: tuple[str, int], producers: Iterable[bytes], timeout: float | None
+) -> None:
+    """What these have staged for it; if there are none, there is nothing to ask for."""
+    frame = abort_of(*name, producers)
+    if frame is not None:
+        await decide(engine, frame, timeout, "abort")

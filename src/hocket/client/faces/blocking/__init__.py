@@ -1,0 +1,1 @@
+"""The blocking faces, for any number of threads."""

@@ -1,0 +1,313 @@
+"""Producing for threads: streams of messages, and one-off publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from xxhash import xxh3_64_intdigest
+
+from hocket.client.connection.session import again, closed
+from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
+from hocket.client.engines import timeouts as late
+from hocket.client.engines.threads import Engine
+from hocket.client.producing.arrow_rows import arrow_portions
+from hocket.client.producing.bulk import Portion, list_portions
+from hocket.client.producing.core import ProducerCore
+from hocket.client.producing.delivery import ProducerOptions
+from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions
+from hocket.client.producing.publishing import Publications
+from hocket.client.producing.records import RECORD_BYTES, checked
+from hocket.errors import Closed, HocketError
+from hocket.model import Position, check_name
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import pyarrow  # type: ignore[import-untyped]
+    from typing_extensions import Buffer
+
+    from hocket.client.faces.blocking.client import Client
+    from hocket.client.producing.records import Headers, Record
+
+T = TypeVar("T")
+
+
+class Producer:
+    """A stream of messages to one topic, from any number of threads; made by `client.producer`.
+
+    Messages of one thread with the same key, or to the same partition, are stored in the order they
+    were sent, each once. `close`, or the end of the `with` block, delivers what was sent.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        engine: Engine,
+        topic: str,
+        options: ProducerOptions,
+        on_delivery: Callable[[Outcome], None] | None,
+        send_timeout: float | None,
+    ) -> None:
+        self._client = client
+        self._engine = engine
+        self._send_timeout = send_timeout
+        # Cores do not know the objects that users hold: one that is dropped can be collected.
+        settle = Reports(engine, on_delivery).settle
+        self._core = ProducerCore(engine.session, topic, options, settle)
+
+    @property
+    def topic(self) -> str:
+        return self._core.topic
+
+    def __repr__(self) -> str:
+        return f"<Producer of {self.topic!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        try:
+            self.close()
+        except HocketError:
+            if kind is None:  # else the block's own error is the one to be seen
+                raise
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def send(
+        self,
+        value: Buffer,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a message to be delivered soon; waits only while the window is full.
+
+        Raises what is wrong with this message (WrongType, MessageTooLarge, UnknownPartition) at
+        once, Timeout after `send_timeout`, and Closed; then the message was not taken. A message
+        that is taken and cannot be delivered is reported by `flush`, `close` and `on_delivery`.
+        """
+        # The usual cases take no lock: see `lane` for why that is safe. Every line here counts.
+        if headers is None and timestamp is None and partition is None and type(value) is bytes:
+            if key is None:
+                lane = self._core.sticky
+                room = lane.room - len(value) - RECORD_BYTES
+                if room >= 0:
+                    lane.room = room
+                    lane.items.append(value)
+                    if not lane.awake:
+                        self._wake(lane, value)
+                    return
+            elif type(key) is bytes:
+                lanes = self._core.lanes
+                lane = lanes[xxh3_64_intdigest(key) % len(lanes)]
+                room = lane.room - len(value) - len(key) - 2 * RECORD_BYTES
+                if room >= 0:
+                    lane.room = room
+                    record = (value, key, None, None, None)
+                    lane.items.append(record)
+                    if not lane.awake:
+                        self._wake(lane, record)
+                    return
+        self._send(value, key, headers, timestamp, partition, None)
+
+    def send_future(
+        self,
+        value: Buffer,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> Future[Position]:
+        """`send`, with a future of the message's position. It costs more than the message."""
+        future: Future[Position] = Future()
+        future.set_running_or_notify_cancel()  # it cannot be cancelled: the message may be away
+        self._send(value, key, headers, timestamp, partition, future)
+        return future
+
+    def send_many(
+        self,
+        values: Sequence[Buffer],
+        keys: Sequence[Buffer | None] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+    ) -> None:
+        """Many messages at once, at a fraction of the cost of `send`.
+
+        They are checked first: if one is wrong, it is named and none is taken. A Timeout says in
+        `written` how many were taken.
+        """
+        self._send_portions(list_portions(self._core, values, keys, headers))
+
+    def send_arrow(self, record_batch: pyarrow.RecordBatch, partition: int | None = None) -> None:
+        """The rows of an Arrow batch: `value`, and if there are any `key`, `timestamp`, `headers`.
+
+        Keys spread them over the partitions, and rows without one stay together; `partition` puts
+        all of them there. They are checked first: if one is wrong, it is named and none is taken.
+        """
+        self._send_portions(arrow_portions(self._core, record_batch, partition))
+
+    def _send_portions(self, portions: Sequence[Portion]) -> None:
+        deadline = Deadline(self._send_timeout)
+        taken = 0
+        for portion in portions:
+            start = 0
+            while start < portion.count:
+                offer = partial(portion.offer, self._core, start)
+                start = self._when_taken(offer, deadline.left(), taken + start)
+            taken += portion.count
+
+    def _send(
+        self,
+        value: Buffer,
+        key: Buffer | None,
+        headers: Headers | None,
+        timestamp: int | None,
+        partition: int | None,
+        future: Future[Position] | None,
+    ) -> None:
+        record, size = checked(value, key, headers, timestamp, future)
+        core = self._core
+        core.check_usable()
+        lane = core.lane_of(record[1], partition)
+        self._when_taken(lambda: core.offer(lane, record, size) or None, self._send_timeout)
+
+    def _when_taken(
+        self, offer: Callable[[], T | None], timeout: float | None, taken: int = 0
+    ) -> T:
+        return self._engine.wait_for(
+            offer,
+            self._core.settled,
+            timeout,
+            lambda: late.window_full(self._core, self._send_timeout, taken),
+        )
+
+    def _wake(self, lane: Lane, record: bytes | Record) -> None:
+        with self._engine, self._engine.lock:
+            self._core.wake_for(lane, record)
+
+    # --- delivering ------------------------------------------------------------------------------
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when all that was sent so far is delivered.
+
+        Raises the first error there was since the last time, even if it was of an earlier message;
+        the others go to `on_delivery` and to futures.
+        """
+        self._deliver(timeout)
+        if self._core.failure is not None:
+            raise again(self._core.failure)
+
+    def _deliver(self, timeout: float | None) -> None:
+        core = self._core
+        with self._engine, self._engine.lock:
+            serial = core.cut_all()
+        self._engine.wait_for(
+            lambda: core.is_settled(serial) or None,
+            core.settled,
+            check_timeout(timeout),
+            lambda: late.undelivered(core, timeout),
+        )
+        with self._engine, self._engine.lock:
+            error, core.first_error = core.first_error, None
+        if error is not None:
+            raise again(error)
+
+    def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Deliver what was sent, and let go; raises an error that nobody was told of yet."""
+        core = self._core
+        with self._engine, self._engine.lock:
+            if isinstance(core.failure, Closed):
+                return
+            core.stop_taking()
+        try:
+            self._deliver(timeout)
+        finally:
+            with self._engine, self._engine.lock:
+                core.end(closed("the producer"))
+            self._client._forget(self)
+
+    def _open(self, timeout: float | None) -> None:
+        with self._engine, self._engine.lock:
+            self._core.open()
+        try:
+            wait_until_open(self._engine, self._core, "producer", timeout)
+        except BaseException:
+            with self._engine, self._engine.lock:
+                self._core.end(closed("the producer"))
+            raise
+
+
+class Reports:
+    """Tells futures and `on_delivery` what became of batches, on the client's thread."""
+
+    def __init__(self, engine: Engine, on_delivery: Callable[[Outcome], None] | None) -> None:
+        self._engine = engine
+        self._on_delivery = on_delivery
+
+    def settle(self, batch: Outgoing, outcome: Outcome) -> None:
+        if batch.waiters or self._on_delivery is not None:
+            self._engine.defer(lambda: self._tell(batch, outcome))
+
+    def _tell(self, batch: Outgoing, outcome: Outcome) -> None:
+        for number, future in batch.waiters:
+            if isinstance(outcome, Positions):
+                future.set_result(outcome.position(number))
+            else:
+                future.set_exception(outcome)
+        if self._on_delivery is not None:
+            self._on_delivery(outcome)
+
+
+class Publisher:
+    """The one-off publishes of a client."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._publications = Publications(engine.session)
+
+    def publish(
+        self,
+        topic: str,
+        value: Buffer,
+        key: Buffer | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp: int | None,
+        timeout: float | None,
+    ) -> Position:
+        engine = self._engine
+        deadline = Deadline(timeout)
+        publication = self._publications.new(timeout)
+        record, size = checked(value, key, headers, timestamp, publication)
+        with engine, engine.lock:
+            core = self._publications.core(check_name(topic))
+        wait_until_open(engine, core, "topic", deadline.left())
+        with engine, engine.lock:
+            core.offer(core.lane_of(record[1], partition), record, size)
+        try:
+            outcome = engine.wait_for_reply(
+                publication,
+                deadline.left(),
+                lambda: late.unpublished(core, core.withdraw(record), timeout),
+            )
+        except BaseException:
+            with engine, engine.lock:
+                core.withdraw(record)
+            raise
+        if isinstance(outcome, HocketError):
+            raise outcome
+        return outcome
+
+
+def wait_until_open(engine: Engine, core: ProducerCore, what: str, timeout: float | None) -> None:
+    def opened() -> bool | None:
+        core.check_usable()
+        return core.is_open or None
+
+    engine.wait_for(
+        opened, core.changed, timeout, lambda: late.not_opened(engine.session, what, timeout)
+    )

@@ -1,0 +1,1 @@
+"""Records on their way to a broker: gathered, cut into batches, delivered, staged."""

@@ -1,0 +1,122 @@
+"""The rows of Arrow batches on their way to partitions, with no Python work per row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hocket.client.producing.core import ProducerCore
+from hocket.client.producing.gathering import Lane, Stamp
+from hocket.errors import MessageTooLarge, WrongType
+from hocket.wire.from_arrow import checked_rows, encode_from_arrow
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow  # type: ignore[import-untyped]
+    from numpy.typing import NDArray
+
+    Hashes = NDArray[np.uint64]
+
+# More than a row grows when it is encoded: by a timestamp and a key's hash, if they are made here,
+# and by the offsets of a key and a value that were of fixed size.
+ROW_BYTES = 26
+
+
+class ArrowPortion:
+    """Rows for one partition, to be encoded when it is their turn; no lane: for the sticky one."""
+
+    __slots__ = ("_hashes", "_lane", "_rows", "count")
+
+    def __init__(
+        self, lane: Lane | None, rows: pyarrow.RecordBatch, hashes: Hashes | None = None
+    ) -> None:
+        self._lane = lane
+        self._rows = rows
+        self._hashes = hashes  # of the keys, if they are known already
+        self.count: int = rows.num_rows
+
+    def offer(self, core: ProducerCore, _start: int) -> int | None:
+        def encoded(stamp: Stamp) -> bytes:
+            return encode_from_arrow(
+                self._rows,
+                timestamp=core.session.clock.now_us(),
+                key_hashes=self._hashes,
+                codec=core.options.codec,
+                producer_id=stamp.producer_id,
+                epoch=stamp.epoch,
+                sequence=stamp.sequence,
+            )
+
+        return self.count if core.offer_entry(self._lane, encoded, self.count) else None
+
+    def small_enough(self, entry_bytes_max: int) -> list[ArrowPortion]:
+        """Itself, or in halves of halves, of which each fits into an entry."""
+        if _fits(self._rows, entry_bytes_max):
+            return [self]
+        if self.count == 1:
+            raise MessageTooLarge(
+                f"a row of {self._rows.nbytes} bytes is more than the {entry_bytes_max // 2} that "
+                "this broker takes"
+            )
+        middle = self.count // 2
+        return [
+            *self.part(0, middle).small_enough(entry_bytes_max),
+            *self.part(middle, self.count).small_enough(entry_bytes_max),
+        ]
+
+    def part(self, start: int, end: int, lane: Lane | None = None) -> ArrowPortion:
+        return ArrowPortion(
+            self._lane if lane is None else lane,
+            self._rows.slice(start, end - start),
+            None if self._hashes is None else self._hashes[start:end],
+        )
+
+
+def arrow_portions(
+    core: ProducerCore, rows: pyarrow.RecordBatch, partition: int | None = None
+) -> list[ArrowPortion]:
+    """Raises what is wrong with any row, or the partition, before the first portion is taken."""
+    core.check_usable()
+    lane = core.lane_of(None, partition)
+    if not hasattr(rows, "num_rows") or not hasattr(rows, "schema"):
+        raise WrongType(f"send_arrow takes a pyarrow.RecordBatch, not {type(rows).__name__}")
+    if not rows.num_rows:
+        return []
+    spread = lane is None and len(core.lanes) > 1 and "key" in rows.schema.names
+    if not spread and _fits(rows, core.entry_bytes_max):
+        return [ArrowPortion(lane, rows)]  # encoding it checks it
+    checked, hashes = checked_rows(rows)
+    portions = [ArrowPortion(lane, checked, hashes)]
+    if spread and hashes is not None:
+        portions = _by_partition(core.lanes, checked, hashes)
+    return [small for each in portions for small in each.small_enough(core.entry_bytes_max)]
+
+
+def _fits(rows: pyarrow.RecordBatch, entry_bytes_max: int) -> bool:
+    size: int = rows.nbytes
+    return size <= entry_bytes_max // 2 and size + ROW_BYTES * len(rows) <= entry_bytes_max
+
+
+def _by_partition(
+    lanes: list[Lane], rows: pyarrow.RecordBatch, hashes: Hashes
+) -> list[ArrowPortion]:
+    """By the hashes of their keys, rows without one together; in each the order is as it was."""
+    import numpy as np
+
+    sticky = len(lanes)
+    numbers = (hashes % np.uint64(len(lanes))).astype(np.uint16)
+    keys = rows.column(rows.schema.get_field_index("key"))
+    if keys.null_count:
+        numbers[keys.is_null().to_numpy(zero_copy_only=False)] = sticky
+    ends = np.cumsum(np.bincount(numbers)).tolist()
+    if int(numbers.min()) != int(numbers.max()):  # else all are for one
+        order = np.argsort(numbers, kind="stable")
+        rows, hashes = rows.take(order), hashes[order]
+    sorted_rows = ArrowPortion(None, rows, hashes)
+    portions = []
+    start = 0
+    for number, end in enumerate(ends):
+        if start < end:
+            lane = None if number == sticky else lanes[number]
+            portions.append(sorted_rows.part(start, end, lane))
+        start = end
+    return portions

@@ -1,0 +1,104 @@
+"""Many messages at once: checked, split by partition in one pass, with their sizes added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, repeat
+from typing import TYPE_CHECKING
+
+from xxhash import xxh3_64_intdigest
+
+from hocket.client.producing.arrow_rows import ArrowPortion
+from hocket.client.producing.core import ProducerCore
+from hocket.client.producing.gathering import Lane
+from hocket.client.producing.records import (
+    RECORD_BYTES,
+    Pairs,
+    Record,
+    checked_header_list,
+    checked_keys,
+    checked_values,
+    headers_size,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from hocket.client.producing.records import Headers
+
+
+class ListPortion:
+    """Records for one partition; no lane: for whichever is sticky."""
+
+    __slots__ = ("_ends", "_lane", "_records", "count")
+
+    def __init__(
+        self, lane: Lane | None, records: Sequence[bytes | Record], sizes: Iterable[int]
+    ) -> None:
+        self._lane = lane
+        self._records = records
+        self._ends = list(accumulate(sizes))
+        self.count = len(records)
+
+    def offer(self, core: ProducerCore, start: int) -> int | None:
+        """Hand over records from `start` on; where that ended, or None while there is no room."""
+        end = core.offer_many(self._lane, self._records, self._ends, start)
+        return end if end > start else None
+
+
+Portion = ListPortion | ArrowPortion
+
+
+def list_portions(
+    core: ProducerCore,
+    values: Sequence[Buffer],
+    keys: Sequence[Buffer | None] | None,
+    headers: Sequence[Headers | None] | None,
+) -> list[ListPortion]:
+    core.check_usable()
+    plain = checked_values(values)
+    if not plain:
+        return []
+    if keys is None and headers is None:
+        core.check_size(max(map(len, plain)) + RECORD_BYTES)
+        return [ListPortion(None, plain, [len(value) + RECORD_BYTES for value in plain])]
+    all_keys = [None] * len(plain) if keys is None else checked_keys(keys, len(plain))
+    all_headers: Sequence[Pairs | None] = (
+        [None] * len(plain) if headers is None else checked_header_list(headers, len(plain))
+    )
+    records: list[Record] = list(zip(plain, all_keys, all_headers, repeat(None), repeat(None)))
+    return record_portions(core, records, list(map(_size, records)))
+
+
+def record_portions(
+    core: ProducerCore, records: list[Record], sizes: list[int]
+) -> list[ListPortion]:
+    """Of records that were checked; there is one at least."""
+    core.check_size(max(sizes))
+    if len(core.lanes) == 1:
+        return [ListPortion(None, records, sizes)]
+    return _split(core, records, sizes)
+
+
+def _split(core: ProducerCore, records: list[Record], sizes: list[int]) -> list[ListPortion]:
+    lanes = core.lanes
+    found: dict[Lane | None, tuple[list[Record], list[int]]] = {}
+    for record, size in zip(records, sizes, strict=True):
+        key = record[1]
+        lane = None if key is None else lanes[xxh3_64_intdigest(key) % len(lanes)]
+        if lane not in found:
+            found[lane] = ([], [])
+        taken, taken_sizes = found[lane]
+        taken.append(record)
+        taken_sizes.append(size)
+    return [ListPortion(lane, taken, many) for lane, (taken, many) in found.items()]
+
+
+def _size(record: Record) -> int:
+    value, key, headers, _, _ = record
+    size = len(value) + RECORD_BYTES
+    if key is not None:
+        size += len(key) + RECORD_BYTES
+    if headers is not None:
+        size += headers_size(headers)
+    return size

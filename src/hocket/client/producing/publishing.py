@@ -1,0 +1,100 @@
+"""One-off publishes of a client to one topic, as a producer of its own.
+
+One batch for each partition is in flight at a time; what is published meanwhile gathers, and leaves
+together when the answer has come. So a lone publish waits for nothing, and ten thousand at once
+cost a few frames. Each batch carries the producer's id and its sequence, so that one whose answer
+was lost is sent again and stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from hocket import frames
+from hocket.client.connection.session import Session, again
+from hocket.client.connection.waiters import Reply, seconds_us
+from hocket.client.producing.core import ProducerCore
+from hocket.client.producing.delivery import ProducerOptions
+from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions, Stamp
+from hocket.errors import HocketError, ProtocolError, ReplyLost
+from hocket.frames import Frame
+from hocket.model import Position
+
+
+class PublishCore(ProducerCore):
+    forget: Callable[[], object]  # called when it has ended
+
+    def end(self, error: HocketError) -> None:
+        super().end(error)
+        self.forget()
+
+    @property
+    def in_flight_max(self) -> int:
+        return 1
+
+    def _push(self, lane: Lane, batch: Outgoing) -> None:
+        self.session.request(
+            frames.Publish(0, self.topic, lane.partition),
+            partial(self._answered, lane, batch.stamp),
+            payload=[batch.entry],
+        )
+
+    def _outgoing(
+        self, lane: Lane, entry: bytes, count: int, stamp: Stamp, waiters: list[tuple[int, Any]]
+    ) -> Outgoing:
+        """It is tried for as long as somebody waits for one of its records."""
+        batch = super()._outgoing(lane, entry, count, stamp, waiters)
+        batch.expires_us = max(waiter.expires_us for _, waiter in waiters)
+        return batch
+
+    def _answered(self, lane: Lane, stamp: Stamp, answer: Frame | HocketError) -> None:
+        if isinstance(answer, ReplyLost) or not lane.queue or lane.queue[0].stamp != stamp:
+            return  # it is pushed again when there is a link, or it was given up
+        if isinstance(answer, frames.Published):
+            self._acked(lane, stamp.sequence, [answer.offset])
+        elif isinstance(answer, HocketError):
+            self._refused(lane, stamp.sequence, answer)
+        else:
+            raise ProtocolError(f"{type(answer).__name__} came in answer to Publish")
+
+
+class Publication(Reply[Position | HocketError]):
+    """One message that somebody waits for."""
+
+    __slots__ = ("expires_us",)
+
+    def __init__(self, expires_us: int) -> None:
+        super().__init__()
+        self.expires_us = expires_us
+
+
+class Publications:
+    """The one-off publishes of a client: a hidden producer for each topic."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._cores: dict[str, PublishCore] = {}
+        # Whoever publishes waits for its own message, so there is no linger and no window.
+        self._options = ProducerOptions(linger_us=0, window_bytes=1 << 62)
+
+    def new(self, timeout: float | None) -> Publication:
+        return Publication(self._session.clock.ticks_us() + seconds_us(timeout, "timeout"))
+
+    def core(self, topic: str) -> PublishCore:
+        core = self._cores.get(topic)
+        if core is None or core.failure is not None:
+            core = PublishCore(self._session, topic, self._options, _settle)
+            core.forget = partial(self._cores.pop, topic, None)
+            core.open()
+            self._cores[topic] = core
+        return core
+
+
+def _settle(batch: Outgoing, outcome: Outcome) -> None:
+    for number, publication in batch.waiters:
+        if isinstance(outcome, Positions):
+            publication.put(outcome.position(number))
+        else:
+            publication.put(again(outcome))

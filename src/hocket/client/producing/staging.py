@@ -1,0 +1,188 @@
+"""A producer whose batches are staged for a transaction, and the request that decides it.
+
+Staging differs from producing in what a loss means: what was acknowledged and is gone at the
+broker, or given up here, cannot be left out and gone on without. So there is no new id in its
+place; the core ends, and with it the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from crc32c import crc32c
+
+from hocket import frames
+from hocket.client.connection.backoff import Backoff
+from hocket.client.connection.session import Request, Session, again
+from hocket.client.connection.timers import Timer
+from hocket.client.connection.waiters import Reply
+from hocket.client.producing.core import ProducerCore
+from hocket.client.producing.delivery import RETRYABLE, ProducerOptions
+from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions
+from hocket.errors import HocketError, TransactionAborted, WrongType
+from hocket.frames import Frame
+from hocket.model import Participant
+from hocket.wire.entry import unpack_header
+
+
+@dataclass(slots=True)
+class Total:
+    """What is staged in one partition."""
+
+    batches: int = 0
+    records: int = 0
+    crc: int = 0  # over the CRCs of their bodies
+
+    def add(self, batch: Outgoing) -> None:
+        self.batches += 1
+        self.records += batch.count
+        self.crc = crc32c(unpack_header(batch.entry).body_crc.to_bytes(4, "little"), self.crc)
+
+
+class StagingCore(ProducerCore):
+    def __init__(
+        self,
+        session: Session,
+        topic: str,
+        options: ProducerOptions,
+        transaction: str,
+        number: int,
+    ) -> None:
+        super().__init__(session, topic, options, _nobody_is_told)
+        self._transaction = transaction
+        self._number = number
+        self._totals: dict[int, Total] = {}  # by partition
+        self._ids: dict[bytes, None] = {}  # all that it ever had
+
+    def participants(self) -> list[Participant]:
+        """What the broker has acknowledged."""
+        return [
+            Participant(
+                self.topic, partition, self._producer_id, total.batches, total.records, total.crc
+            )
+            for partition, total in sorted(self._totals.items())
+        ]
+
+    @property
+    def producer_ids(self) -> list[bytes]:
+        """Under which something of it may be staged: one, unless something of it was lost."""
+        return list(self._ids)
+
+    def check_whole(self) -> None:
+        """Raise if something of it is lost."""
+        error = self.failure or self.first_error
+        if error is not None:
+            raise again(error)
+
+    def is_staged(self) -> bool:
+        """Whether the broker has all of it. Raises if something of it is lost."""
+        self.check_whole()
+        return not self._unsettled
+
+    def check_usable(self) -> None:
+        super().check_usable()
+        self.check_whole()
+
+    def _opening(self) -> frames.OpenProducer:
+        return frames.OpenProducer(
+            0, self.topic, self._producer_id, self._epoch, self._transaction, self._number
+        )
+
+    def _opened(self, frame: frames.ProducerOpened) -> None:
+        self._ids[frame.producer_id] = None
+        super()._opened(frame)
+
+    def _learn_fates(self, lane: Lane, expected: int) -> None:
+        if not lane.agrees(expected) and self.first_error is None:
+            self.first_error = TransactionAborted(
+                f"the broker has dropped what was staged in partition {lane.partition} of topic "
+                f"{self.topic!r} for transaction {self._transaction!r} number {self._number}"
+            )
+        super()._learn_fates(lane, expected)
+
+    def _ended_by_broker(self, error: HocketError) -> None:
+        if error.code in RETRYABLE:
+            super()._ended_by_broker(error)
+        else:
+            self.end(error)
+
+    def _acked(self, lane: Lane, sequence: int, _offsets: list[int]) -> None:
+        """Staged batches have no offsets; all up to this one are staged."""
+        count = sum(batch.sequence <= sequence for batch in lane.queue)
+        super()._acked(lane, sequence, [0] * count)
+
+    def _delivered(self, lane: Lane, batch: Outgoing, offset: int) -> None:
+        self._totals.setdefault(lane.partition, Total()).add(batch)
+        self._report(batch, Positions(self.topic, lane.partition, offset, offset))
+
+
+def _nobody_is_told(_batch: Outgoing, _outcome: Outcome) -> None:
+    """Batches of a transaction are reported by its end, all together."""
+
+
+def participants_of(cores: Iterable[StagingCore]) -> tuple[Participant, ...]:
+    return tuple(each for core in cores for each in core.participants())
+
+
+def producers_of(cores: Iterable[StagingCore]) -> list[bytes]:
+    return [each for core in cores for each in core.producer_ids]
+
+
+def check_participants(participants: object) -> tuple[Participant, ...]:
+    if isinstance(participants, Participant | str | bytes) or not isinstance(
+        participants, Iterable
+    ):
+        raise WrongType(f"participants are what `prepare` has returned, not {participants!r:.100}")
+    found = tuple(participants)
+    for each in found:
+        if not isinstance(each, Participant):
+            raise WrongType(f"a participant is a hocket.model.Participant, not {each!r:.100}")
+    return found
+
+
+def abort_of(
+    transaction: str, number: int, producers: Iterable[bytes]
+) -> frames.AbortTransaction | None:
+    """None: nobody has staged anything, so there is nothing to drop."""
+    named = tuple(dict.fromkeys(producers))
+    return frames.AbortTransaction(0, transaction, number, named) if named else None
+
+
+class Deciding:
+    """A request to commit or abort. It may be sent twice, and is sent again while that may help."""
+
+    def __init__(
+        self, session: Session, frame: frames.CommitTransaction | frames.AbortTransaction
+    ) -> None:
+        self.reply: Reply[Frame | HocketError] = Reply()
+        self._session = session
+        self._frame = frame
+        self._backoff = Backoff(session.random)
+        self._request: Request | None = None
+        self._timer: Timer | None = None
+        self.refusal: HocketError | None = None  # the last one, after which it is tried again
+        self._ask()
+
+    def _ask(self) -> None:
+        self._timer = None
+        try:
+            # A frame of its own each time: it is numbered, and may still be on its way.
+            frame = replace(self._frame)
+            self._request = self._session.request(frame, self._answered, repeatable=True)
+        except HocketError as error:  # the client was closed
+            self.reply.put(error)
+
+    def _answered(self, answer: Frame | HocketError) -> None:
+        self._request = None
+        if isinstance(answer, HocketError) and answer.code in RETRYABLE:
+            self.refusal = answer
+            self._timer = self._session.timers.after(self._backoff.next_us(), self._ask)
+        else:
+            self.reply.put(answer)
+
+    def cancel(self) -> None:
+        if self._request is not None:
+            self._session.cancel(self._request)
+        if self._timer is not None:
+            self._timer.cancel()

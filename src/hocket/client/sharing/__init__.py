@@ -1,0 +1,1 @@
+"""A subscription to a shared index: leases in, verdicts back."""

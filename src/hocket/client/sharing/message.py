@@ -1,0 +1,178 @@
+"""What a subscription to a shared index hands out: messages that are settled one by one.
+
+The place in such a message is a `SharedPlace`. It is given the message itself, since an offset
+alone does not say which of its deliveries is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from xxhash import xxh3_64_intdigest
+
+from hocket.client.consuming.message import (
+    AsyncMessage,
+    AsyncMessageBatch,
+    Message,
+    MessageBatch,
+    messages_of,
+)
+from hocket.client.sharing.verdict import (
+    ACK,
+    Duration,
+    Note,
+    Verdict,
+    extension,
+    refusal,
+    rejection,
+)
+from hocket.wire.batch import Batch
+
+if TYPE_CHECKING:
+    from hocket.client.sharing.progress import SharedPlace
+
+Run = tuple[int, int, int]  # start, end, delivery count: messages side by side, delivered as often
+
+SPARSE = 16  # where fewer than one record in so many is meant, the others are not read
+
+offset_of = itemgetter(5)
+count_of = itemgetter(7)
+
+
+class SharedMessage(Message):
+    """A message of a shared index: it is yours until its lease ends.
+
+    `ack`, `nack`, `extend` and `reject` concern this message alone. None of them waits: they are
+    sent together, a little later. `commit` of the subscription waits until they are durable, and so
+    does closing it. Of several the first counts, but for `extend`, which may come before it.
+    """
+
+    __slots__ = ()
+
+    def ack(self) -> Any:
+        """It is done with, and is not delivered again."""
+        self[8].ack(self)
+
+    def nack(self, delay: Duration = 0) -> Any:
+        """It is to be delivered again, to whoever is ready, after `delay` (seconds, or "5s")."""
+        self[8].say(_note(self, refusal(delay)))
+
+    def extend(self, seconds: Duration | None = None) -> Any:
+        """It takes longer: it is yours for so long from now on; None: for the usual lease."""
+        self[8].say(_note(self, extension(seconds)))
+
+    def reject(self, reason: str = "") -> Any:
+        """It cannot be dealt with: to the dead letters, with this reason (500 characters of it)."""
+        self[8].say(_note(self, rejection(reason)))
+
+
+class AsyncSharedMessage(AsyncMessage):
+    """A message of an asyncio subscription to a shared index: `await message.ack()`."""
+
+    __slots__ = ()
+
+    async def ack(self) -> None:
+        self[8].ack(self)
+
+    async def nack(self, delay: Duration = 0) -> None:
+        self[8].say(_note(self, refusal(delay)))
+
+    async def extend(self, seconds: Duration | None = None) -> None:
+        self[8].say(_note(self, extension(seconds)))
+
+    async def reject(self, reason: str = "") -> None:
+        self[8].say(_note(self, rejection(reason)))
+
+
+def _note(message: Message, verdict: Verdict) -> Note:
+    _, key, _, _, _, offset, _, count, _ = message
+    return Note(verdict, offset, offset + 1, count, (hash_of(key),))
+
+
+def hash_of(key: bytes | None) -> int:
+    """As the batch has it: 0 stands for none."""
+    return 0 if key is None else xxh3_64_intdigest(key)
+
+
+class SharedBatch(MessageBatch):
+    """Messages of a shared index that stand side by side; `ack` and the others are for all."""
+
+    __slots__ = ()
+
+    def ack(self) -> Any:
+        _say(self, ACK)
+
+    def nack(self, delay: Duration = 0) -> Any:
+        _say(self, refusal(delay))
+
+    def extend(self, seconds: Duration | None = None) -> Any:
+        _say(self, extension(seconds))
+
+    def reject(self, reason: str = "") -> Any:
+        _say(self, rejection(reason))
+
+
+class AsyncSharedBatch(AsyncMessageBatch):
+    __slots__ = ()
+
+    async def ack(self) -> None:
+        _say(self, ACK)
+
+    async def nack(self, delay: Duration = 0) -> None:
+        _say(self, refusal(delay))
+
+    async def extend(self, seconds: Duration | None = None) -> None:
+        _say(self, extension(seconds))
+
+    async def reject(self, reason: str = "") -> None:
+        _say(self, rejection(reason))
+
+
+def _say(batch: MessageBatch, verdict: Verdict) -> None:
+    place: SharedPlace = batch._place  # type: ignore[assignment]
+    hashes = (0,) * batch.count
+    if verdict.action == "nack" and place.keyed:
+        hashes = tuple(map(hash_of, batch.keys()))
+    place.say(Note(verdict, batch.offset, batch.end, batch.delivery_count, hashes))
+
+
+def leased_messages(
+    kind: type[Message], batch: Batch, runs: Sequence[Run], topic: str, place: SharedPlace
+) -> list[Message]:
+    """The messages of these runs of a batch, in order, made by C loops wherever that is cheaper."""
+    base = batch.base_offset
+    first, last = runs[0][0], runs[-1][1]
+    if len(runs) > 1 and last - first <= SPARSE * sum(end - start for start, end, _ in runs):
+        return _scattered(kind, batch, runs, topic, place)
+    messages: list[Message] = []
+    for start, end, deliveries in runs:
+        messages += messages_of(
+            kind, batch, start - base, end - base, topic, place, repeat(deliveries)
+        )
+    return messages
+
+
+def _scattered(
+    kind: type[Message], batch: Batch, runs: Sequence[Run], topic: str, place: SharedPlace
+) -> list[Message]:
+    """Read all from the first to the last of them, and pick."""
+    first, last = runs[0][0], runs[-1][1]
+    start, end = first - batch.base_offset, last - batch.base_offset
+    offsets = [offset for low, high, _ in runs for offset in range(low, high)]
+    pick = itemgetter(*[offset - first for offset in offsets])  # at least two
+    columns = batch.columns()
+    fields = zip(
+        pick(batch.values(start, end)),
+        repeat(None) if columns.keys is None else pick(batch.keys(start, end)),
+        repeat({}) if columns.headers is None else pick(batch.headers(start, end)),
+        repeat(topic),
+        repeat(place.partition),
+        offsets,
+        pick(batch.timestamps(start, end)),
+        [deliveries for low, high, deliveries in runs for _ in range(low, high)],
+        repeat(place),
+    )
+    return list(map(tuple.__new__, repeat(kind), fields))

@@ -1,0 +1,262 @@
+"""What this consumer knows of one partition of a shared index.
+
+A message is known by its offset and its delivery count. The count tells a message whose lease has
+ended from the same one delivered again: what is said about the former must not be taken for the
+latter. A place is good until the index is put elsewhere; then it is replaced, and what is said
+about its messages comes to nothing.
+
+Notes come without a lock, from any thread: the list of notes is never replaced, whoever says
+something appends FIRST and looks at `awake` AFTERWARDS, and whoever gathers clears `awake` FIRST
+and looks at the list AFTERWARDS (see `place` and `lane`, which work alike).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, islice, repeat
+from typing import Any
+
+from hocket.client.consuming.message import Message
+from hocket.client.sharing.message import Run, count_of, offset_of
+from hocket.client.sharing.verdict import ACK, Note, Verdict
+from hocket.errors import CorruptData
+from hocket.wire.batch import Batch, parse
+from hocket.wire.entry import Header
+
+NOTES_MAX = 1000  # told at once, at most
+LAPSED_MAX = 20_000  # as many as can be leased at a time
+
+
+# A verdict, the offsets it is on, and the hashes of the keys of each if they matter.
+Judged = tuple[Verdict, list[int], Sequence[int]]
+
+
+class Source:
+    """A batch where it lies in its payload; opened when it is first needed."""
+
+    __slots__ = ("_batch", "_payload", "_position", "header")
+
+    def __init__(self, payload: memoryview, position: int, header: Header) -> None:
+        self.header = header
+        self._payload = payload
+        self._position = position
+        self._batch: Batch | None = None
+
+    def batch(self) -> Batch:
+        """Raises CorruptData if it is damaged."""
+        if self._batch is None:
+            self._batch = parse(self._payload, self._position)
+        return self._batch
+
+
+class Portion:
+    """What one delivery leases of one batch, as far as it was not handed out."""
+
+    __slots__ = ("number", "renewed_us", "runs", "size", "source")
+
+    def __init__(
+        self, source: Source, size: int, runs: list[Run], number: int, now_us: int
+    ) -> None:
+        self.source = source
+        self.size = size  # to be given back in the end; 0 if the batch was not sent again
+        self.runs = runs
+        self.number = number  # of the delivery
+        self.renewed_us = now_us  # its leases run from here, as far as we can tell
+
+    def offsets(self) -> list[int]:
+        return [offset for start, end, _ in self.runs for offset in range(start, end)]
+
+    def key_hash(self, offset: int) -> int:
+        """0 if it has no key, or if the batch is damaged, which is found when it is handed out."""
+        try:
+            batch = self.source.batch()
+        except CorruptData:
+            return 0
+        return 0 if batch.key_hashes is None else batch.key_hashes[offset - batch.base_offset]
+
+
+class SharedPlace:
+    __slots__ = (
+        "_arouse", "_extended", "_lapsed", "_note", "_until", "awake", "held", "keyed",
+        "last", "lease_us", "notes", "notes_max", "partition", "queue", "refused", "returned",
+        "urgent",
+    )  # fmt: skip
+
+    def __init__(
+        self, partition: int, *, keyed: bool, arouse: Callable[[SharedPlace], None]
+    ) -> None:
+        self.partition = partition
+        self.keyed = keyed  # messages of one key keep their order
+        self.lease_us = 0
+        self.queue: deque[Portion] = deque()
+        self.last: Source | None = None  # the batch that came last: a delivery may go on in it
+        self.held: dict[int, int] = {}  # offset -> deliveries: handed out, and not settled
+        self.refused: list[int] = []  # settled after they had lapsed, and not reported yet
+        # offset -> key hash: nacked or released; until that is answered its key waits
+        self.returned: dict[int, int] = {}
+        self.notes: list[Message | Note] = []
+        self.notes_max = NOTES_MAX
+        self.awake = False
+        self.urgent = False  # something was said that cannot wait
+        self._note: Callable[[Message | Note], None] = self.notes.append
+        self._arouse = arouse
+        self._lapsed: dict[tuple[int, int], None] = {}  # handed out, and the lease has ended
+        self._extended: dict[int, int] = {}  # offset -> until when, where it was asked for
+        self._until: dict[int, int] = {}  # offset -> until when; also of some not held any more
+
+    # --- what is said, by any thread -------------------------------------------------------------
+
+    def ack(self, message: Message) -> None:
+        self._note(message)
+        if not self.awake or len(self.notes) >= self.notes_max:
+            self._arouse(self)
+
+    def say(self, note: Note) -> None:
+        self._note(note)
+        action = note.verdict.action
+        if action == "extend" or (action == "nack" and self.keyed):
+            self.urgent = True  # a lease may be about to end, or the next of its key to be read
+        if self.urgent or not self.awake or len(self.notes) >= self.notes_max:
+            self._arouse(self)
+
+    @property
+    def hurries(self) -> bool:
+        return self.urgent or len(self.notes) >= self.notes_max
+
+    # --- what is made of it, under the lock ------------------------------------------------------
+
+    def gather(self, now_us: int) -> list[Judged]:
+        """What was said, in order.
+
+        Of several verdicts on a message the first stands. What is not held is left out: it was
+        settled before, or its lease has ended (`refused`).
+        """
+        self.awake = self.urgent = False
+        said = self.notes[:]
+        if not said:
+            return []
+        del self.notes[: len(said)]
+        if Note not in set(map(type, said)):
+            return [self._acked(said)]
+        found: list[Judged] = []
+        for is_note, notes in groupby(said, _is_note):
+            if is_note:
+                found += (self._judged(note, now_us) for note in notes)  # type: ignore[arg-type]
+            else:
+                found.append(self._acked(list(notes)))
+        return found
+
+    def _acked(self, messages: list[Any]) -> Judged:
+        return ACK, self._settled([*map(offset_of, messages)], [*map(count_of, messages)]), ()
+
+    def _judged(self, note: Note, now_us: int) -> Judged:
+        verdict, start, end, deliveries, hashes = note
+        if verdict.action == "extend":
+            offsets = [each for each in range(start, end) if self._is_held(each, deliveries)]
+            until_us = now_us + (verdict.duration_us or self.lease_us)
+            self._extended.update(dict.fromkeys(offsets, until_us))
+            return verdict, offsets, ()
+        offsets = self._settled(list(range(start, end)), [deliveries] * (end - start))
+        if verdict.action != "nack" or not self.keyed:
+            return verdict, offsets, ()
+        return verdict, offsets, [hashes[each - start] for each in offsets]
+
+    def _settled(self, offsets: list[int], counts: list[int]) -> list[int]:
+        """Those of them that were held, and are not any more."""
+        held = self.held
+        taken = list(map(held.pop, offsets, repeat(0)))
+        if taken == counts:
+            return offsets
+        held.update((offset, count) for offset, count in zip(offsets, taken, strict=True) if count)
+        found = []
+        for offset, count in zip(offsets, counts, strict=True):
+            if self._is_held(offset, count):
+                del held[offset]
+                found.append(offset)
+        return found
+
+    def _is_held(self, offset: int, count: int) -> bool:
+        if self.held.get(offset) == count:
+            return True
+        if (offset, count) in self._lapsed:
+            del self._lapsed[offset, count]
+            self.refused.append(offset)
+        return False
+
+    # --- leases ----------------------------------------------------------------------------------
+
+    def hand_out(self, offsets: Sequence[int], deliveries: Iterable[int], leased_us: int) -> None:
+        self.held.update(zip(offsets, deliveries, strict=False))  # counts may never end
+        self.renewed(offsets, leased_us)
+
+    def renewed(self, offsets: Iterable[int], now_us: int) -> None:
+        if len(self._until) > 2 * len(self.held) + NOTES_MAX:
+            self._until = {each: self._until[each] for each in self.held if each in self._until}
+        self._until.update(dict.fromkeys(offsets, now_us + self.lease_us))
+
+    def held_still(self, at_us: int) -> set[int]:
+        """Of what is held, that of which the lease had not ended then, by our own clock."""
+        until, extended = self._until, self._extended
+        return {
+            each
+            for each in self.held
+            if at_us < until.get(each, 0) or at_us < extended.get(each, 0)
+        }
+
+    def waiting(self) -> int:
+        """How many messages are here and not handed out, nor about to be."""
+        return sum(end - start for portion in self.queue for start, end, _ in portion.runs)
+
+    def delivered_again(self, offsets: Iterable[int]) -> None:
+        """Leases that we took for ours had ended."""
+        self._lapse([each for each in offsets if each in self.held])
+
+    def give_back(self, offset: int, hash_: int) -> None:
+        """It is nacked or released: if order matters, nothing of its key may overtake it."""
+        if self.keyed and hash_:
+            self.returned[offset] = hash_
+
+    def forget_lapsed(self, now_us: int) -> None:
+        """What is held whose lease must have ended, a whole lease ago by our clock.
+
+        The broker knows exactly, but has nothing to say about messages of which we say nothing.
+        """
+        self._lapse(sorted(set(self.held) - self.held_still(now_us - self.lease_us)))
+        self._extended = {
+            each: until for each, until in self._extended.items() if each in self.held
+        }
+
+    def _lapse(self, offsets: list[int]) -> None:
+        for offset in offsets:
+            self._lapsed[offset, self.held.pop(offset)] = None
+        excess = len(self._lapsed) - LAPSED_MAX
+        for lapsed in list(islice(self._lapsed, max(0, excess))):
+            del self._lapsed[lapsed]  # settled so late, it is passed over as if settled twice
+
+    def first_returned(self) -> dict[int, int]:
+        """By key hash: messages of this key behind this offset are not to be handed out."""
+        found: dict[int, int] = {}
+        for offset, hash_ in self.returned.items():
+            found[hash_] = min(offset, found.get(hash_, offset))
+        return found
+
+    def link_lost(self) -> None:
+        """Leases are taken up anew with the next link, and batches sent anew."""
+        self.last = None
+
+    def void(self) -> None:
+        """It is replaced: what is said about its messages comes to nothing."""
+        self._note = _ignore
+        self.awake = True
+        self.urgent = False
+        self.notes.clear()
+        self.held.clear()
+
+
+def _is_note(said: object) -> bool:
+    return type(said) is Note
+
+
+def _ignore(_said: object) -> None:
+    pass

@@ -1,0 +1,1 @@
+"""What tests of the client stand on: a scripted link, a scripted server, a model of a broker."""

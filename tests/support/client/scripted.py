@@ -1,0 +1,272 @@
+"""A session with a scripted far end: no thread, no socket, and a clock that is moved by hand.
+
+`Stage` is for tests that say every frame; `ModelBroker` answers by itself, as simply as a broker
+can, and is what the property tests compare with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeVar
+
+from hocket import frames
+from hocket.client.connection.session import Session
+from hocket.client.connection.timers import Timers
+from hocket.errors import HocketError, NoConnection
+from hocket.frames import Frame, packed, unpacked
+from hocket.model import Limits
+from hocket.wire.batch import check_entries, encode, parse
+from hocket.wire.entry import pack_header, unpack_header
+
+F = TypeVar("F")
+NOTHING = memoryview(b"")
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.ticks = 1_000_000
+        self.wall = 1_700_000_000_000_000
+
+    def now_us(self) -> int:
+        return self.wall
+
+    def ticks_us(self) -> int:
+        return self.ticks
+
+
+class ScriptedLink:
+    def __init__(self) -> None:
+        self.sent: list[tuple[Frame, bytes]] = []
+        self.closed = False
+        self.arrivals = 0
+
+    def send(self, frame: Frame, payload: Any = ()) -> None:
+        assert not self.closed, f"{frame} was sent on a link that is closed"
+        self.sent.append((frame, b"".join(payload)))
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    def heard(self) -> int:
+        return self.arrivals
+
+
+class Stage:
+    """One session, and the broker's side of it in the hands of the test."""
+
+    def __init__(self, *, limits: Limits | None = None, places: int = 1, seed: int = 0) -> None:
+        self.clock = ManualClock()
+        self.wakes = 0
+        self.timers = Timers(self.clock, self._woken)
+        self.attempts: list[int] = []
+        self.limits = limits or Limits()
+        self.link: ScriptedLink | None = None
+        self.session = Session(
+            timers=self.timers,
+            random=Random(seed),
+            open_link=self.attempts.append,
+            target="hocket://scripted:1",
+            places=places,
+            name="a test",
+            token="secret",
+        )
+
+    def _woken(self) -> None:
+        self.wakes += 1
+
+    # --- links -----------------------------------------------------------------------------------
+
+    def open(self) -> ScriptedLink:
+        """The link that was asked for comes about; the client has said Hello."""
+        self.link = ScriptedLink()
+        self.session.link_opened(self.link)
+        return self.link
+
+    def welcome(self) -> ScriptedLink:
+        link = self.open()
+        hello = self.take(frames.Hello)
+        self.reply(frames.Welcome(hello.request, 1, "node", "software", (), self.limits))
+        return link
+
+    def started(self) -> Stage:
+        self.session.start()
+        self.welcome()
+        return self
+
+    def lose(self, reason: str = "cut") -> None:
+        link, self.link = self.link, None
+        self.session.link_lost(link, NoConnection(reason))
+
+    def come_back(self) -> None:
+        """After a loss: wait for the next attempt, which succeeds."""
+        before = len(self.attempts)
+        self.advance(10_000_000)
+        assert len(self.attempts) == before + 1
+        self.welcome()
+
+    def fail_attempt(self, reason: str = "refused") -> None:
+        self.session.link_lost(None, NoConnection(reason))
+
+    # --- frames ----------------------------------------------------------------------------------
+
+    def reply(self, frame: Frame, payload: bytes = b"") -> None:
+        assert self.link is not None
+        self.link.arrivals += 1
+        self.session.received(self.link, frame, memoryview(payload))
+
+    def sent(self) -> list[Frame]:
+        return [] if self.link is None else [frame for frame, _ in self.link.sent]
+
+    def kinds(self) -> list[str]:
+        return [type(frame).__name__ for frame in self.sent()]
+
+    def take(self, kind: type[F]) -> F:
+        """The next frame that was sent, which has to be of this kind."""
+        return self.take_with_payload(kind)[0]
+
+    def take_with_payload(self, kind: type[F]) -> tuple[F, bytes]:
+        assert self.link is not None
+        assert self.link.sent, f"nothing was sent, {kind.__name__} was expected"
+        frame, payload = self.link.sent.pop(0)
+        assert type(frame) is kind, f"{frame} was sent, {kind.__name__} was expected"
+        return frame, payload
+
+    def take_all(self) -> list[Frame]:
+        assert self.link is not None
+        sent, self.link.sent = self.link.sent, []
+        return [frame for frame, _ in sent]
+
+    def advance(self, microseconds: int) -> None:
+        """Let time pass, doing what falls due at the moment it does."""
+        end = self.clock.ticks + microseconds
+        while (delay := self.timers.delay_us()) is not None and self.clock.ticks + delay <= end:
+            self.clock.ticks += delay
+            self.clock.wall += delay
+            self.timers.run_due()
+        self.clock.wall += end - self.clock.ticks
+        self.clock.ticks = end
+
+
+class Answers(list[Any]):
+    """Collects what a request was answered."""
+
+    def __call__(self, answer: Frame | HocketError) -> None:
+        self.append(answer)
+
+
+# --- batches -------------------------------------------------------------------------------------
+
+
+def placed(entry: bytes, offset: int) -> bytes:
+    """An entry as the broker stamps it."""
+    header = unpack_header(entry)
+    stamped = pack_header(
+        length=header.length,
+        kind=header.kind,
+        codec=header.codec,
+        flags=header.flags,
+        count=header.count,
+        base_offset=offset,
+        body_crc=header.body_crc,
+        max_timestamp=header.max_timestamp,
+    )
+    return stamped + entry[len(stamped) :]
+
+
+def stored(values: list[bytes], offset: int, **columns: Any) -> bytes:
+    """A batch as a broker delivers it."""
+    return placed(encode(values, timestamps=columns.pop("timestamps", 7), **columns), offset)
+
+
+def values_in(payload: bytes) -> list[bytes]:
+    found: list[bytes] = []
+    for info in check_entries(payload):
+        found += parse(payload, info.position).values()
+    return found
+
+
+def stamps_in(payload: bytes) -> list[tuple[bytes, int, int]]:
+    return [(i.producer_id, i.epoch, i.sequence) for i in check_entries(payload)]
+
+
+# --- a broker ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Log:
+    """One partition: its entries, and what is known of producers."""
+
+    entries: list[tuple[int, bytes]] = field(default_factory=list)  # offset, entry
+    values: list[bytes] = field(default_factory=list)
+    known: dict[bytes, list[int]] = field(default_factory=dict)  # id -> offset of each sequence
+
+    def store(self, entry: bytes, info: Any) -> int | None:
+        """The offset; None: its predecessor is missing."""
+        known = self.known.setdefault(info.producer_id, [])
+        if info.sequence < len(known):
+            return known[info.sequence]
+        if info.sequence > len(known):
+            return None
+        offset = len(self.values)
+        known.append(offset)
+        self.entries.append((offset, placed(entry, offset)))
+        self.values += parse(entry).values()
+        return offset
+
+
+class ModelBroker:
+    """Stores what it is sent. `refuse` may be set to a code, to refuse everything for a while."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.logs = [Log() for _ in range(partitions)]
+        self.refuse: str | None = None
+        self.ids = 0
+        self.handles = 0
+        self.pushes = 0
+
+    def answer(self, frame: Frame, payload: bytes) -> list[Frame]:
+        if isinstance(frame, frames.OpenProducer):
+            return [self._open(frame)]
+        if isinstance(frame, frames.CloseHandle | frames.Ping):
+            return [frames.Done(frame.request)]
+        if isinstance(frame, frames.Push | frames.Publish):
+            return [self._store(frame, payload)]
+        raise AssertionError(f"the model does not know {frame}")
+
+    def _open(self, frame: frames.OpenProducer) -> Frame:
+        producer_id = frame.producer_id
+        if not producer_id:
+            self.ids += 1
+            producer_id = self.ids.to_bytes(16, "big")
+        self.handles += 1
+        sequences = [len(log.known.get(producer_id, ())) for log in self.logs]
+        return frames.ProducerOpened(
+            frame.request, self.handles, producer_id, frame.epoch, len(self.logs), packed(sequences)
+        )
+
+    def _store(self, frame: frames.Push | frames.Publish, payload: bytes) -> Frame:
+        self.pushes += 1
+        (info,) = check_entries(payload)
+        code, message = self.refuse, "not now"
+        if code is None:
+            offset = self.logs[frame.partition].store(payload, info)
+            if offset is not None:
+                return self._stored(frame, info, offset)
+            code, message = "sequenceGap", "one is missing"
+        if isinstance(frame, frames.Publish):
+            return frames.Failure(frame.request, code, message)
+        return frames.PushRefused(0, frame.handle, frame.partition, info.sequence, code, message)
+
+    def _stored(self, frame: frames.Push | frames.Publish, info: Any, offset: int) -> Frame:
+        if isinstance(frame, frames.Publish):
+            return frames.Published(frame.request, frame.partition, offset)
+        return frames.PushAcked(0, frame.handle, frame.partition, info.sequence, packed([offset]))
+
+
+def pairs(data: bytes) -> dict[int, int]:
+    numbers = unpacked(data)
+    return dict(zip(numbers[::2], numbers[1::2], strict=True))
