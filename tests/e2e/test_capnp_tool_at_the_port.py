@@ -8,7 +8,7 @@ import time
 import pytest
 
 from hocket.wire import batch as batches
-from tests.node.running import RawConnection, listening
+from tests.support.node.running import RawConnection, listening
 from tests.wire.capnp_tool import decode_with_tool, encode_with_tool, framed, needs_tool
 
 pytestmark = needs_tool

@@ -14,8 +14,8 @@ from hocket.client.faces.blocking.subscription import Subscription
 from hocket.frames import packed
 from hocket.model import Start, TopicConfig
 from hocket.wire import batch as batches
-from tests.node.simulated import SECOND, Client, World
 from tests.node.test_simulated import tiny
+from tests.support.node.simulated import SECOND, Client, World
 from tests.support.threads import Running
 
 

@@ -13,7 +13,7 @@ from hocket.core.partition import partition as partition_core
 from hocket.core.partition.cursors import Cursors
 from hocket.core.partition.dedupe import NEW, Dedupe
 from hocket.log.settings import LogSettings
-from tests.node.simulated import SECOND, Admin, Consumer, Producer, World, check
+from tests.support.node.simulated import SECOND, Admin, Consumer, Producer, World, check
 
 SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "25")))
 

@@ -94,7 +94,7 @@ def test_the_simulator_knows_no_core_but_by_its_driver(path):
 
 def test_the_simulator_drives_the_production_node():
     machine = list(imported(SOURCE / "sim" / "machine.py"))
-    assert "hocket.node.cluster_node" in machine
+    assert "hocket.node.cluster.cluster_node" in machine
 
 
 def test_checkers_stand_on_values_alone():

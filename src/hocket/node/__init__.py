@@ -1,1 +1,1 @@
-"""The broker: one driver over the cores, and the places it runs in."""
+"""The broker: one driver over the cores (`node`), its wiring, and the shell it runs in (`broker`)."""

@@ -22,7 +22,7 @@ from hocket.adapters.transport import PlainTransport
 from hocket.core.session.session import TRUSTED, Caller
 from hocket.errors import Closed, HocketError, NoConnection, ShuttingDown
 from hocket.frames import Frame
-from hocket.node.connections import Connections, LocalPeer
+from hocket.node.door.connections import Connections, LocalPeer
 from hocket.node.node import Node
 from hocket.node.settings import TICK_US, NodeSettings
 

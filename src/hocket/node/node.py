@@ -26,21 +26,21 @@ from hocket.errors import HocketError, NotAllowed, ProtocolError, ShuttingDown, 
 from hocket.frames import Frame
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
-from hocket.node import audit
-from hocket.node.committed_log import CommittedLog
-from hocket.node.consuming import Consuming
-from hocket.node.dead_letters import DeadLetters
-from hocket.node.deliveries import Address, Deliveries
-from hocket.node.guarding import Guarding
-from hocket.node.own_requests import NetworkWithin
-from hocket.node.partitions import Hosted, Partitions, Watcher
-from hocket.node.parts import Parts
-from hocket.node.producing import Producing
-from hocket.node.registering import Registering
+from hocket.node.background.dead_letters import DeadLetters
+from hocket.node.identity import audit
+from hocket.node.requests.access import Guarding
+from hocket.node.requests.consuming import Consuming
+from hocket.node.requests.producing import Producing
+from hocket.node.requests.registering import Registering
+from hocket.node.requests.topics import Topics
+from hocket.node.requests.transacting import Transacting
+from hocket.node.running.committed_log import CommittedLog
+from hocket.node.running.deliveries import Address, Deliveries
+from hocket.node.running.own_requests import NetworkWithin
+from hocket.node.running.partitions import Hosted, Partitions, Watcher
+from hocket.node.running.sharing import Shares
 from hocket.node.settings import NodeSettings
-from hocket.node.sharing import Shares
-from hocket.node.topics import Topics
-from hocket.node.transacting import Transacting
+from hocket.node.wiring import Parts
 from hocket.ports import Clock, Disk, Executor, Network
 from hocket.wire.entry import Kind
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, get_args
 
 from hocket.core.relay.messages import RelayMessage
 from hocket.core.ring.contact import Contact
-from hocket.node.cluster_node import ClusterNode
-from hocket.node.ring_member import MemberSettings
+from hocket.node.cluster.cluster_node import ClusterNode
+from hocket.node.cluster.ring_member import MemberSettings
 from hocket.node.settings import TICK_US, NodeSettings
 from hocket.sim.disk import SimDisk
 from hocket.sim.executor import SimExecutor

@@ -11,9 +11,9 @@ from hocket.core.relay.consumers import Consumer
 from hocket.core.relay.messages import NotAttached, Piece, Place
 from hocket.core.relay.relay import Relay
 from hocket.core.ring.contact import Contact
-from hocket.node.cluster_node import ClusterNode
-from hocket.node.committed_log import CommittedLog, Done, pieces_of
-from hocket.node.partitions import Hosted
+from hocket.node.cluster.cluster_node import ClusterNode
+from hocket.node.running.committed_log import CommittedLog, Done, pieces_of
+from hocket.node.running.partitions import Hosted
 from hocket.sim.mutants.mutant import Replacements, mutant
 
 

@@ -1,6 +1,7 @@
 """The nodes of a world as relays of one popular partition, and what their consumers see.
 
-The relays are `hocket.node.relays.Relays`, the driver of a real node, on top of the real ring: they
+The relays are `hocket.node.cluster.relays.Relays`, the driver of a real node, on top of the real
+ring: they
 find their way by its lookups. What stands in the tree is read from the answers on the wires.
 """
 
@@ -15,8 +16,8 @@ from hocket.core.relay.messages import Attach, Fetched, Piece, Place
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.messages import Message
-from hocket.node.relays import Relays
-from hocket.node.ring_member import RingMember
+from hocket.node.cluster.relays import Relays
+from hocket.node.cluster.ring_member import RingMember
 from hocket.sim.scale.world import World
 
 PLACE = Place("popular", 0)

@@ -14,7 +14,7 @@ Done = Callable[[int, tuple[Contact, ...]], None]
 
 
 class Enrolment:
-    """What `node.ring_member.Registrar` asks for."""
+    """What `node.cluster.ring_member.Registrar` asks for."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

@@ -1,6 +1,7 @@
 """Many ring members in virtual time, and the truth about them that no member can know.
 
-The members are `hocket.node.ring_member.RingMember`, the driver of a real node, each with its real
+The members are `hocket.node.cluster.ring_member.RingMember`, the driver of a real node, each with
+its real
 core. Nothing here decides anything about the ring: it makes nodes, kills them, and compares.
 """
 
@@ -16,8 +17,8 @@ from hocket.core.ring.contact import Contact
 from hocket.core.ring.positions import candidates, choose
 from hocket.core.ring.settings import SECOND, RingSettings
 from hocket.core.ring.standing import Standing
-from hocket.node.ring_member import MemberSettings, RingMember
-from hocket.node.ring_memory import VolatileMemory
+from hocket.node.cluster.ring_member import MemberSettings, RingMember
+from hocket.node.cluster.ring_memory import VolatileMemory
 from hocket.sim.scale.enrolment import Enrolment
 from hocket.sim.scale.wires import Delays, Wires
 from hocket.sim.scheduler import Scheduler

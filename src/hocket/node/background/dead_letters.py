@@ -1,0 +1,292 @@
+"""Messages that were delivered in vain, brought to the topic `<topic>.dlq` and only then given up.
+
+A unit is a run of messages of one shared index that the log says is dying. It becomes batches of a
+producer whose id follows from the unit, cut in a way that follows from its messages: after a crash
+the same unit makes the same batches, and what is in the dead letters already is recognised there.
+When the topic cannot be written (the disk is full, say) the unit waits and is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import count
+
+from hocket import frames
+from hocket.core.partition import partition as events
+from hocket.core.partition.partition import Origin
+from hocket.core.session.session import DEAD_LETTERS
+from hocket.errors import CorruptData, HocketError, OutOfRange, TopicExists
+from hocket.frames import Frame
+from hocket.log.model import ReadResult
+from hocket.model import DAY_US, TopicConfig
+from hocket.node.running.own_requests import NODE
+from hocket.node.running.partitions import Hosted, batch_of
+from hocket.node.wiring import Parts
+from hocket.wire.batch import check_entries, encode, iterate_entries, parse
+
+log = logging.getLogger("hocket.node")
+
+AT_ONCE = 8  # units
+READ_BYTES = 1 << 20
+PIECE_BYTES = 1 << 20  # of one batch, unless a single message is larger
+CONFIG = TopicConfig(disk_retention_us=30 * DAY_US)
+PREFIX = "hocket-dlq-"  # of the headers that say where a dead letter came from
+
+Record = tuple[bytes, bytes | None, dict[str, bytes | None]]
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    hosted: Hosted
+    index: str
+    start: int
+    end: int
+    deliveries: int
+    reason: str
+    epoch: int  # of the index: a seek raises it, and after that the same messages die anew
+    at: int  # the next offset to read
+    records: list[Record] = field(default_factory=list)
+    pieces: list[list[Record]] = field(default_factory=list)
+    stored: int = 0  # so many pieces are in the dead letters, durably
+    trouble: str = ""  # what was last said of it
+
+    @property
+    def topic(self) -> str:
+        return self.hosted.core.topic
+
+    @property
+    def source(self) -> tuple[int, str]:
+        """Units of one source are stored in order."""
+        return self.hosted.group, self.index
+
+    @property
+    def is_dying(self) -> bool:
+        """Not any more, if the index was put elsewhere or deleted meanwhile."""
+        core = self.hosted.core
+        share, cursor = core.shares.get(self.index), core.cursors.applied.get(self.index)
+        if share is None or cursor is None or cursor.epoch != self.epoch:
+            return False
+        return any(unit.start < self.end and self.start < unit.end for unit in share.dying)
+
+    @property
+    def producer_id(self) -> bytes:
+        name = f"{self.hosted.group}/{self.index}/{self.epoch}/{self.start}/{self.end}"
+        return blake2b(name.encode(), digest_size=16, person=b"hocket-dlq").digest()
+
+
+class DeadLetters:
+    def __init__(
+        self,
+        parts: Parts,
+        create_topic: Callable[[Origin, str, TopicConfig], None],
+    ) -> None:
+        self._parts = parts
+        self._create_topic = create_topic
+        self._waiting: list[Unit] = []
+        self._under_way: dict[int, Unit] = {}
+        self._put_off_units: list[Unit] = []
+        self._making: dict[str, list[int]] = {}  # topics, and which units wait for them
+        self._numbers = count(1)
+
+    def take(self, hosted: Hosted, index: str, dying: Sequence[tuple[int, int, int, str]]) -> None:
+        """It is durable that these are dying: start, end, deliveries, reason."""
+        if dying:
+            epoch = hosted.core.cursors.applied[index].epoch
+            self._waiting += [Unit(hosted, index, *unit, epoch, unit[0]) for unit in dying]
+
+    def work(self) -> None:
+        """Called each turn and tick: begin with what waits, one at a time of each index."""
+        if not self._waiting:
+            return
+        busy = {unit.source for unit in self._under_way.values()}
+        waiting, self._waiting = self._waiting, []
+        for unit in waiting:
+            if unit.source in busy or len(self._under_way) >= AT_ONCE:
+                self._waiting.append(unit)
+                continue
+            number = next(self._numbers)
+            self._under_way[number] = unit
+            busy.add(unit.source)
+            self._go_on(number, unit)
+
+    def _go_on(self, number: int, unit: Unit) -> None:
+        try:
+            if not self._parts.partitions.holds(unit.hosted):
+                del self._under_way[number]  # its topic was deleted, and the messages with it
+            elif not unit.pieces:
+                self._read(number, unit)
+            elif unit.stored < len(unit.pieces):
+                self._store(number, unit)
+            else:
+                self._parts.partitions.admit(unit.hosted.group)
+                del self._under_way[number]
+                if unit.is_dying:
+                    self._parts.shares.dead_lettered(unit.hosted, unit.index, unit.start, unit.end)
+        except HocketError as error:
+            self._put_off(number, unit, str(error))
+
+    def _put_off(self, number: int, unit: Unit, why: str = "") -> None:
+        """Until the next tick; nothing is lost meanwhile."""
+        if why not in ("", unit.trouble):
+            unit.trouble = why
+            log.warning(
+                "messages %d to %d of topic %r, partition %d, cannot be put into the dead letters "
+                "yet: %s", unit.start, unit.end - 1, unit.topic, unit.hosted.core.number, why,
+            )  # fmt: skip
+        self._under_way.pop(number, None)
+        self._put_off_units.append(unit)
+
+    def tick(self) -> None:
+        self._waiting[:0] = self._put_off_units  # they were first
+        self._put_off_units.clear()
+        self.work()
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def _read(self, number: int, unit: Unit) -> None:
+        """All the messages of the unit, however many reads that takes."""
+        unit.at = max(unit.at, unit.hosted.core.start)  # retention may have taken the front
+
+        def found(read: ReadResult | HocketError) -> None:
+            if isinstance(read, HocketError):
+                self._cannot_read(number, unit, read)
+                return
+            try:
+                self._keep(unit, read)
+            except CorruptData as error:
+                self._cannot_read(number, unit, error)
+                return
+            if not read.bytes or unit.at >= unit.end:
+                if not unit.records:
+                    self._cannot_read(number, unit, OutOfRange("they are gone"))
+                    return
+                unit.pieces = _cut(unit.records)
+            self._go_on(number, unit)
+
+        try:
+            read = self._parts.log.read(
+                unit.hosted.group, unit.at, bytes_max=READ_BYTES, end_offset=unit.end, done=found
+            )
+        except (OutOfRange, CorruptData) as error:
+            self._cannot_read(number, unit, error)
+            return
+        if read is not None:
+            found(read)
+
+    def _keep(self, unit: Unit, read: ReadResult) -> None:
+        core = unit.hosted.core
+        for piece in read.slices:
+            for position, _ in iterate_entries(piece):
+                batch = parse(piece, position, verify=False)
+                first = max(0, unit.at - batch.base_offset)
+                last = min(batch.count, unit.end - batch.base_offset)
+                if first >= last:
+                    continue
+                rows = zip(
+                    range(batch.base_offset + first, batch.base_offset + last),
+                    batch.values(first, last),
+                    batch.keys(first, last),
+                    batch.headers(first, last),
+                    batch.timestamps(first, last),
+                    strict=True,
+                )
+                for offset, value, key, headers, timestamp in rows:
+                    source = {
+                        "topic": core.topic,
+                        "partition": core.number,
+                        "offset": offset,
+                        "timestamp": timestamp,
+                        "index": unit.index,
+                        "deliveries": unit.deliveries,
+                        "reason": unit.reason,
+                    }
+                    about = {
+                        PREFIX + name: str(fact).encode(errors="replace")
+                        for name, fact in source.items()
+                    }
+                    unit.records.append((value, key, {**headers, **about}))
+                unit.at = batch.base_offset + last
+
+    def _cannot_read(self, number: int, unit: Unit, error: HocketError) -> None:
+        """Retention has removed them, or they are damaged: there is nothing left to keep."""
+        log.error(
+            "messages %d to %d of topic %r, partition %d, were delivered in vain and cannot be "
+            "put into the dead letters, for they cannot be read any more: %s",
+            unit.start, unit.end - 1, unit.topic, unit.hosted.core.number, error,
+        )  # fmt: skip
+        unit.pieces = [[]]
+        unit.stored = 1
+        self._go_on(number, unit)
+
+    # --- storing ---------------------------------------------------------------------------------
+
+    def _store(self, number: int, unit: Unit) -> None:
+        name = unit.topic + DEAD_LETTERS
+        topic = self._parts.catalogue.topics.get(name)
+        if topic is None:
+            self._make_topic(number, unit, name)
+            return
+        values, keys, headers = zip(*unit.pieces[unit.stored], strict=True)
+        now_us = self._parts.clock.now_us()
+        entry = memoryview(
+            encode(
+                values,
+                timestamps=now_us,
+                keys=keys,
+                headers=[tuple(each.items()) for each in headers],
+                producer_id=unit.producer_id,
+                sequence=unit.stored,
+            )
+        )
+        (info,) = check_entries(entry, verify=False)
+        number_of_partition = unit.hosted.core.number % len(topic.groups)
+        hosted = self._parts.partitions[topic.groups[number_of_partition]]
+        self._parts.partitions.admit(hosted.group, info.header.length)
+        produce = events.Produce(Origin(NODE, 0, number), batch_of(info, entry), now_us)
+        self._parts.partitions.step(hosted, produce)
+
+    def _make_topic(self, number: int, unit: Unit, name: str) -> None:
+        if name in self._making:
+            self._making[name].append(number)
+            return
+        try:
+            self._create_topic(Origin(NODE, 0, number), name, CONFIG)
+        except TopicExists:  # somebody else is making it, and it is not committed yet
+            self._put_off(number, unit)
+        else:
+            self._making[name] = []
+
+    def answered(self, frame: Frame) -> None:
+        """To one of our requests: the topic is made, or a piece is stored, or not."""
+        unit = self._under_way.get(frame.request)
+        if unit is None:
+            return
+        if isinstance(frame, frames.Published):
+            unit.stored += 1
+        waiting = [frame.request]
+        if not isinstance(frame, frames.Published):
+            waiting += self._making.pop(unit.topic + DEAD_LETTERS, [])
+        for number in waiting:
+            if isinstance(frame, frames.Failure):
+                self._put_off(number, self._under_way[number], frame.message)
+            else:
+                self._go_on(number, self._under_way[number])
+
+
+def _cut(records: list[Record]) -> list[list[Record]]:
+    """Into batches that are not too large, alike for the same records."""
+    pieces: list[list[Record]] = []
+    size = PIECE_BYTES
+    for record in records:
+        value, key, headers = record
+        bytes_here = len(value) + len(key or b"")
+        bytes_here += sum(len(name) + len(data or b"") for name, data in headers.items())
+        if size + bytes_here > PIECE_BYTES:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(record)
+        size += bytes_here
+    return pieces

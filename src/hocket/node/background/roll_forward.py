@@ -1,0 +1,139 @@
+"""Rolling forward: what is staged and decided is read back from the log and appended as batches.
+
+What a partition has staged for a transaction is appended side by side, in one step; only where that
+would be more than `STEP_BYTES` in several, between which others may come. A roll-forward that
+meets a full disk, or a log that does not keep up, waits for the next `retry`. Nothing here needs to
+outlive a crash: the decider says it again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from hocket.core.partition.partition import Batch
+from hocket.core.partition.stages import ApplyStaged, Name, Stage
+from hocket.core.transactions.events import Apply
+from hocket.errors import HocketError
+from hocket.node.running.partitions import Hosted
+from hocket.node.wiring import Parts
+from hocket.wire.batch import PRELUDE
+from hocket.wire.stage import open_stage
+
+log = logging.getLogger("hocket.node")
+STEP_BYTES = 64 << 20
+CONTROL_BYTES = 4096  # of the entry that says that it is applied
+
+Bodies = dict[int, memoryview]
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    apply: Apply
+    reading: bool = False
+    bodies: Bodies | None = None  # that were read, for the next step
+    failed: bool = False  # and that was reported
+
+    @property
+    def name(self) -> Name:
+        return self.apply.transaction, self.apply.number
+
+
+class RollForward:
+    def __init__(self, parts: Parts, gone: Callable[[Apply], None]) -> None:
+        self._parts = parts
+        self._gone = gone  # told of what is for a partition that is not there any more
+        self._jobs: dict[tuple[int, Name], _Job] = {}
+
+    def begin(self, apply: Apply) -> None:
+        """Do it, now or as soon as can be. What is under way already is not begun twice."""
+        key = (apply.group, (apply.transaction, apply.number))
+        if key not in self._jobs:
+            self._jobs[key] = _Job(apply)
+            self._go_on(self._jobs[key])
+
+    def retry(self) -> None:
+        for job in list(self._jobs.values()):
+            if not job.reading:
+                self._go_on(job)
+
+    def _go_on(self, job: _Job) -> None:
+        while not job.reading:
+            hosted = self._parts.partitions.get(job.apply.group)
+            if hosted is None:
+                self._end(job)
+                self._gone(job.apply)
+                return
+            stages = hosted.core.stages
+            following: list[tuple[Stage, int]] = []
+            if not stages.is_over(job.name, job.apply.decision):
+                following = stages.next_of(job.name, job.apply.producers, STEP_BYTES)
+            if not self._has_bodies(job, following) or not self._append(job, hosted, following):
+                return
+
+    def _end(self, job: _Job) -> None:
+        del self._jobs[job.apply.group, job.name]
+
+    def _has_bodies(self, job: _Job, following: list[tuple[Stage, int]]) -> bool:
+        if job.bodies is not None:
+            return True
+        staged = [stage.batches[sequence] for stage, sequence in following]
+        try:
+            job.bodies = self._parts.log.read_entries(
+                job.apply.group,
+                [each.entry for each in staged],
+                min((each.base_offset for each in staged), default=0),
+                partial(self._read, job),
+            )
+        except HocketError as error:
+            self._failed(job, error)
+            return False
+        job.reading = job.bodies is None
+        return not job.reading
+
+    def _read(self, job: _Job, read: Bodies | HocketError) -> None:
+        job.reading = False
+        if isinstance(read, HocketError):
+            if self._parts.partitions.get(job.apply.group) is not None:
+                self._failed(job, read)
+            return
+        job.bodies = read
+        self._go_on(job)
+
+    def _failed(self, job: _Job, error: HocketError) -> None:
+        if not job.failed:
+            job.failed = True
+            log.error(
+                "transaction %r number %d is committed, and cannot be published in group %d: %s",
+                *job.name, job.apply.group, error,
+            )  # fmt: skip
+
+    def _append(self, job: _Job, hosted: Hosted, following: list[tuple[Stage, int]]) -> bool:
+        """Whether to go on."""
+        size = sum(stage.batches[sequence].size for stage, sequence in following)
+        try:
+            self._parts.partitions.admit(hosted.group, size + CONTROL_BYTES, reserved=True)
+        except HocketError:  # `retry` tries again
+            return False
+        assert job.bodies is not None
+        batches = [_batch(job.bodies[s.batches[n].entry], s, n) for s, n in following]
+        job.bodies = None
+        apply = job.apply
+        self._parts.partitions.step(
+            hosted, ApplyStaged(job.name, apply.decision, apply.producers, batches)
+        )
+        if hosted.core.stages.is_over(job.name, apply.decision):
+            self._end(job)
+            return False
+        return not self._parts.log.congested
+
+
+def _batch(body: memoryview, stage: Stage, sequence: int) -> Batch:
+    staged = open_stage(body)
+    producer_id, epoch, _, number, _ = PRELUDE.unpack_from(staged.body)
+    assert (producer_id, number) == (stage.key.producer_id, sequence)
+    return Batch(
+        producer_id, epoch, sequence, staged.records, staged.max_timestamp, (staged.body, staged)
+    )

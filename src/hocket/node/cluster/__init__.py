@@ -1,0 +1,1 @@
+"""A node among others: its place on the ring, its relays, and what it remembers of them."""

@@ -1,0 +1,129 @@
+"""One node of a cluster: the node with its store and sessions, its place on the ring, its relays.
+
+The shell hands over what came from other nodes (`heard`), and ends the turn as with a node alone:
+what the turn appended is committed, and what waits for that is sent then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from hocket.core.placement.locator_messages import LocatorMessage
+from hocket.core.relay.messages import Place, RelayMessage
+from hocket.core.relay.settings import RelaySettings
+from hocket.core.ring.contact import Contact
+from hocket.node.cluster.relays import Relays
+from hocket.node.cluster.ring_member import MemberSettings, RingMember
+from hocket.node.cluster.ring_memory import DiskMemory
+from hocket.node.node import Node
+from hocket.node.running.partitions import Hosted
+from hocket.node.settings import NodeSettings
+from hocket.ports import Clock, Disk, Executor, Links, Network, Timers
+
+_FOR_RELAYS = frozenset((*RelayMessage.__args__, *LocatorMessage.__args__))
+
+
+class ClusterNode:
+    def __init__(
+        self,
+        settings: NodeSettings,
+        member: MemberSettings,
+        *,
+        disk: Disk,
+        executor: Executor,
+        clock: Clock,
+        network: Network,
+        timers: Timers,
+        links: Links,
+        chance: Random,
+        entropy: Callable[[int], bytes] = os.urandom,
+        relay: RelaySettings | None = None,
+    ) -> None:
+        self.node = Node(
+            settings, disk=disk, executor=executor, clock=clock, network=network, entropy=entropy
+        )
+        self.ring = RingMember(
+            member,
+            clock=clock,
+            timers=timers,
+            links=links,
+            chance=chance,
+            memory=DiskMemory(disk),
+            registrar=self.node.registering if member.is_root else None,
+        )
+        self._committed = self.node.committed_log()
+        self.relays = Relays(
+            me=lambda: self.ring.core.me,
+            clock=clock,
+            timers=timers,
+            links=links,
+            chance=chance,
+            find=self.ring.find,
+            settings=relay or RelaySettings(),
+            log=self._committed,
+        )
+        self.ring.on_died.append(self.relays.died)
+        self.ring.on_stalled.append(self.relays.stalled)
+        self.ring.on_renewed.append(self.relays.renewed)
+        self.node.watch(self)
+
+    # --- what the shell calls -----------------------------------------------
+
+    def start(self, seeds: Sequence[str] = ()) -> None:
+        """Enter the ring by way of these addresses; without any, and as the root: found it."""
+        member = self.ring.settings
+        others = [address for address in seeds if address != member.address]
+        if member.is_root:
+            _version, known = self.node.registering.members()
+            others += [each.address for each in known if each.node != member.node]
+            if not others:
+                self.ring.begin((self.ring.core.me,), member.address)
+        if others:
+            self.ring.join(others)
+        self.end_turn()
+
+    def heard(self, sender: Contact, to_incarnation: int, message: Any) -> None:
+        if type(message) in _FOR_RELAYS:
+            self.relays.heard(sender, message)
+        else:
+            self.ring.heard(sender, to_incarnation, message)
+        self.node.end_turn()
+
+    def committed_end(self, place: Place) -> int:
+        """Of a partition held here, what consumers may get; 0 if it is not held."""
+        return self._committed.end(place)
+
+    def tick(self) -> None:
+        self.node.tick()
+
+    def end_turn(self) -> None:
+        self.node.end_turn()
+
+    def close(self) -> None:
+        """Make everything durable and let the data directory go. Others find out by silence, if
+        we did not leave before."""
+        self.ring.close()
+        self.relays.close()
+        self.node.close()
+
+    # --- what the node's partitions tell ------------------------------------
+
+    def hosted(self, hosted: Hosted) -> None:
+        place = _place(hosted)
+        self._committed.add(place, hosted)
+        core = hosted.core
+        self.relays.own(place, core.start, core.high_watermark, hosted.term)
+
+    def advanced(self, hosted: Hosted) -> None:
+        self.relays.advanced(_place(hosted), hosted.core.start, hosted.core.high_watermark)
+
+    def dropped(self, hosted: Hosted) -> None:
+        self._committed.remove(_place(hosted))
+        self.relays.disown(_place(hosted))
+
+
+def _place(hosted: Hosted) -> Place:
+    return Place(hosted.core.topic, hosted.core.number)

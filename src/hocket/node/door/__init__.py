@@ -1,0 +1,1 @@
+"""Where clients come in: connections over TCP, with or without TLS, and within the process."""

@@ -1,0 +1,161 @@
+"""The connections of a running node: those over TCP and those within the process, by number."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
+
+from hocket.adapters.loop import Loop
+from hocket.adapters.transport import Transport
+from hocket.core.session.session import Caller
+from hocket.errors import HocketError, ProtocolError
+from hocket.frames import Frame
+from hocket.model import SECOND_US, Limits
+from hocket.node.door.tcp_peer import TcpPeer
+from hocket.node.settings import HELLO_TIMEOUT_US
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from hocket.node.node import Node
+
+
+class Peer(Protocol):
+    """The far end of one connection."""
+
+    def send(self, frame: Frame, payload: Sequence[Buffer]) -> None: ...
+    def close(self) -> None: ...
+    def set_reading(self, reading: bool) -> None: ...
+
+
+class Connections:
+    """The node's Network: numbers the peers, and holds them all back when the node asks.
+
+    It also sees to it that nobody keeps a connection without saying or taking anything.
+    """
+
+    def __init__(
+        self, loop: Loop, limits: Limits, *, hello_timeout_us: int = HELLO_TIMEOUT_US
+    ) -> None:
+        self.loop = loop
+        self.limits = limits
+        self.node: Node
+        self.reading = True
+        self._patience = hello_timeout_us / SECOND_US
+        self._expected: OrderedDict[TcpPeer, float] = OrderedDict()  # until when, in this order
+        self._resumed_at = 0.0
+        self._peers: dict[int, Peer] = {}
+        self._last = 0
+        self._unflushed: list[TcpPeer] = []
+
+    def add(self, make: Callable[[int], Peer], caller: Caller) -> int:
+        self._last += 1
+        self._peers[self._last] = make(self._last)
+        self.node.connected(self._last, caller)
+        return self._last
+
+    def accept(self, transport: Transport, caller: Caller) -> None:
+        """The node hears of it after the transport's handshake."""
+        self._last += 1
+        peer = TcpPeer(self._last, transport, self, caller)
+        self._peers[self._last] = peer
+        self.expect(peer)
+        peer.start()
+
+    def remove(self, number: int) -> None:
+        if self._peers.pop(number, None) is not None:
+            self.node.disconnected(number)
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def send(self, connection: int, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        peer = self._peers.get(connection)
+        if peer is not None:
+            peer.send(frame, payload)
+
+    def close(self, connection: int) -> None:
+        peer = self._peers.get(connection)
+        if peer is not None:
+            peer.close()
+
+    def pause(self) -> None:
+        self._set_reading(False)
+
+    def resume(self) -> None:
+        self._set_reading(True)
+
+    def _set_reading(self, reading: bool) -> None:
+        self.reading = reading
+        self._resumed_at = monotonic()
+        for peer in list(self._peers.values()):
+            peer.set_reading(reading)
+
+    def expect(self, peer: TcpPeer) -> None:
+        """It is to say Hello in time, or to take its last bytes."""
+        self._expected[peer] = monotonic() + self._patience
+        self._expected.move_to_end(peer)
+
+    def expect_no_more(self, peer: TcpPeer) -> None:
+        self._expected.pop(peer, None)
+
+    def tick(self) -> None:
+        now = monotonic()
+        could_hear = self.reading and self._resumed_at + self._patience <= now
+        while self._expected and next(iter(self._expected.values())) <= now:
+            peer, _ = self._expected.popitem(last=False)
+            if peer.is_silent and not could_hear:  # it may have spoken while we did not listen
+                self.expect(peer)
+            else:
+                peer.overdue()
+
+    def abort_strangers(self) -> None:
+        """Hang up on those that the node does not know, so it cannot say goodbye to them."""
+        for peer in list(self._expected):
+            if not peer.is_known:
+                peer.abort()
+
+    def abort(self) -> None:
+        """Hang up on all that are left."""
+        for peer in [*self._peers.values(), *self._expected]:
+            if isinstance(peer, TcpPeer):
+                peer.abort()
+
+    def flush_later(self, peer: TcpPeer) -> None:
+        self._unflushed.append(peer)
+
+    def flush(self) -> None:
+        """The turn is over: write what it left to be sent."""
+        unflushed, self._unflushed = self._unflushed, []
+        for peer in unflushed:
+            peer.flush()
+
+
+class LocalPeer:
+    """A client in the same process: frames are handed over as they are, with no bytes made."""
+
+    def __init__(
+        self,
+        number: int,
+        connections: Connections,
+        received: Callable[[Frame, memoryview], None],
+        lost: Callable[[HocketError], None],
+    ) -> None:
+        self._number = number
+        self._connections = connections
+        self._received = received
+        self._lost = lost
+
+    def send(self, frame: Frame, payload: Sequence[Buffer]) -> None:
+        # The client may keep its payload for as long as it likes, and the log's memory is the
+        # log's: hence a copy, which also makes one run of bytes of the slices.
+        self._received(frame, memoryview(b"".join(payload)))
+
+    def close(self) -> None:
+        self._connections.remove(self._number)
+        self._lost(ProtocolError("the broker has closed the connection"))
+
+    def set_reading(self, reading: bool) -> None:
+        """Within the process there is nothing to leave unread; the client's window bounds it."""

@@ -1,0 +1,322 @@
+"""One TCP connection of a node, with or without TLS. Nothing here ever waits.
+
+It begins with the transport's handshake; the node hears of the connection when that is over, since
+only then is it known who calls. Everything that must happen by a time (the first word, the last
+bytes leaving) is looked after by `Connections`, which calls `overdue`.
+
+Whoever is sent away is told why, and may be sending still. A socket that is closed with something
+unread takes its last words back, so what still comes is thrown away until the other end hangs up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hocket.adapters.loop import READ, WRITE
+from hocket.adapters.tls import NotTls, TlsTransport, reason_of
+from hocket.adapters.transport import PlainTransport, Transport
+from hocket.core.session.session import Caller
+from hocket.errors import HocketError, ProtocolError
+from hocket.frames import Failure, Frame
+from hocket.wire.connection import Connection
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from hocket.node.door.connections import Connections
+
+log = logging.getLogger("hocket.node")
+
+# What may wait to be sent beyond the credit that consumers gave: answers nobody fetches.
+UNSENT_BYTES_MAX = 64 << 20
+_NOWHERE = memoryview(bytearray(64 << 10))  # what is thrown away is received here
+
+
+class TcpPeer:
+    def __init__(
+        self, number: int, transport: Transport, connections: Connections, caller: Caller
+    ) -> None:
+        self._number = number
+        self._transport = transport
+        self._descriptor = transport.fileno()
+        self._connections = connections
+        self._loop = connections.loop
+        self._caller = caller
+        self._wire = Connection("server", connections.limits)
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._is_known = False  # to the node; after the handshake
+        self._closing = False  # once all is sent
+        self._lingers = False  # until the other end closes, too
+        self._is_draining = False  # all is sent, and it lingers
+        self._closed = False
+        self._reading = connections.reading
+        self._reads_on = False  # what no readiness announces is read next
+        self._events = 0
+        self._to_flush = False
+
+    def start(self) -> None:
+        self._shake_hands()
+        self._watch()
+
+    def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        """Never raises: what is wrong with one connection must not undo what is done for others."""
+        if self._closing or self._wire.error is not None:
+            return
+        try:
+            self._queue(self._wire.send(frame, payload))
+        except HocketError as error:  # it does not fit into a frame
+            if not frame.request or isinstance(frame, Failure):
+                log.warning("connection %d cannot be told of a %s: %s", self._number,
+                            type(frame).__name__, error)  # fmt: skip
+                self.close()  # not at once: we are in the middle of something
+                return
+            failure = Failure(frame.request, error.code, str(error), may_have_happened=True)
+            self._queue(self._wire.send(failure))
+        if not self._to_flush:
+            self._to_flush = True
+            self._connections.flush_later(self)
+
+    def close(self) -> None:
+        """After what is queued has left, or has not for too long."""
+        if self._closing:
+            return
+        self._closing = True
+        self._connections.expect(self)
+        if not self._to_flush:
+            self._to_flush = True
+            self._connections.flush_later(self)
+
+    def flush(self) -> None:
+        self._to_flush = False
+        if self._closed:
+            return
+        try:
+            self._write()
+        except OSError as error:
+            self._lost(reason_of(error))
+            return
+        if self._unsent_bytes > self._connections.limits.credit_bytes_max + UNSENT_BYTES_MAX:
+            self._lost("it does not read what it is sent")
+        elif self._closing and not self._unsent:
+            self._end()
+        else:
+            self._watch()
+
+    def set_reading(self, reading: bool) -> None:
+        self._reading = reading
+        self._watch()
+
+    # --- time ------------------------------------------------------------------------------------
+
+    @property
+    def is_silent(self) -> bool:
+        """It has yet to say Hello, or even to finish its handshake."""
+        return not self._closing and self._wire.phase == "silent"
+
+    def overdue(self) -> None:
+        """It had time enough to say Hello, or to take the last of what it was sent."""
+        if self._closed:
+            return
+        if self._is_draining:
+            self._shut()
+        elif self._closing:
+            self._lost("it does not take what it is sent")
+        elif self.is_silent:
+            if self._is_known:
+                self._turn_away("there was no Hello in time")
+            else:
+                self._lost("the TLS handshake was not done in time")
+
+    def abort(self) -> None:
+        self._shut()
+
+    @property
+    def is_known(self) -> bool:
+        """The node hears what it says, and may say something to it."""
+        return self._is_known
+
+    # --- the handshake ---------------------------------------------------------------------------
+
+    def _shake_hands(self) -> None:
+        try:
+            self._transport.handshake()
+        except BlockingIOError:
+            return
+        except NotTls:
+            self._answer_in_plain()
+        except OSError as error:
+            self._say(f"the TLS handshake failed: {reason_of(error)}")
+            self._send_away()
+        else:
+            self._is_known = True
+            caller = self._caller._replace(certified=self._transport.user)
+            self._connections.node.connected(self._number, caller)
+
+    def _answer_in_plain(self) -> None:
+        """A client of ours understands this; it was only told the wrong scheme."""
+        assert isinstance(self._transport, TlsTransport)
+        self._transport = PlainTransport(self._transport.plain)
+        self._turn_away("this port speaks TLS: use hockets:// instead of hocket://")
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def _queue(self, buffers: Sequence[Buffer]) -> None:
+        for buffer in buffers:
+            view = memoryview(buffer)
+            if view.nbytes:
+                self._unsent.append(view)
+                self._unsent_bytes += len(view)
+
+    def _write(self) -> None:
+        while self._unsent:
+            sent = self._transport.send(self._unsent)
+            if not sent:
+                return
+            self._unsent_bytes -= sent
+            while sent:
+                first = self._unsent.popleft()
+                if sent < len(first):
+                    self._unsent.appendleft(first[sent:])
+                    if self._transport.short_is_all:
+                        return  # the socket is full
+                    break
+                sent -= len(first)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def _ready(self, events: int) -> None:
+        if self._is_draining:
+            self._drain()
+            return
+        if not self._is_known and not self._closing:
+            self._shake_hands()
+        if self._unsent and events & WRITE:
+            self.flush()
+        if self._is_known and (events & READ or self._transport.wants_write):
+            self._read()
+        self._watch()
+
+    def _read_on(self) -> None:
+        self._reads_on = False
+        self._read()
+        self._watch()
+
+    def _read(self) -> None:
+        node = self._connections.node
+        transport = self._transport
+        try:
+            for _ in range(transport.reads_per_turn):
+                if self._closing or self._closed or not self._reading:
+                    return
+                buffer = self._wire.get_buffer()
+                count = transport.recv_into(buffer)
+                if not count:
+                    self._wire.received_end()
+                    self._lost("")
+                    return
+                for frame, payload in self._wire.buffer_updated(count):
+                    node.received(self._number, frame, payload)
+                if self._wire.error is not None:
+                    raise self._wire.error
+                if transport.short_is_all and count < len(buffer):
+                    return  # the socket is empty
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lost(reason_of(error))
+        except ProtocolError as error:
+            self._refuse(error)
+
+    # --- endings ---------------------------------------------------------------------------------
+
+    def _refuse(self, error: HocketError) -> None:
+        """Say why as far as that is possible, and hang up."""
+        log.warning("connection %d broke the protocol: %s", self._number, error)
+        self._queue(self._wire.farewell())
+        self._send_away()
+
+    def _turn_away(self, why: str) -> None:
+        """Before it has said anything."""
+        self._say(why)
+        self.send(Failure(0, ProtocolError.code, why))
+        self._send_away()
+
+    def _send_away(self) -> None:
+        """It keeps its place among the connections until it is really gone."""
+        self._is_known = False
+        self._connections.node.disconnected(self._number)
+        self._lingers = True
+        self.close()
+
+    def _end(self) -> None:
+        """All is sent."""
+        if not self._lingers:
+            self._shut()
+            return
+        try:
+            self._transport.end_sending()
+        except OSError:  # it is gone
+            self._shut()
+            return
+        self._is_draining = True
+        self._drain()
+
+    def _drain(self) -> None:
+        try:
+            for _ in range(self._transport.reads_per_turn):
+                if not self._transport.recv_into(_NOWHERE):
+                    self._shut()
+                    return
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._shut()
+        self._watch()
+
+    def _lost(self, why: str) -> None:
+        if why:
+            self._say(why)
+        self._shut()
+
+    def _say(self, why: str) -> None:
+        log.info("connection %d from %s: %s", self._number, self._caller.address, why)
+
+    def _shut(self) -> None:
+        if self._closed:
+            return
+        self._closed = self._closing = True
+        if self._events:
+            self._loop.unregister(self._descriptor)
+            self._events = 0
+        self._transport.close()
+        self._unsent.clear()
+        self._connections.expect_no_more(self)
+        self._connections.remove(self._number)
+
+    def _watch(self) -> None:
+        if self._closed:
+            return
+        wanted = WRITE if self._unsent else 0
+        if self._is_draining:
+            wanted = READ
+        elif self._reading and not self._closing:
+            if self._transport.wants_write:
+                wanted = WRITE  # and not READ, which would be announced without end
+            else:
+                wanted |= READ
+                if self._transport.unread and not self._reads_on:
+                    self._reads_on = True
+                    self._loop.post(self._read_on)
+        if wanted == self._events:
+            return
+        if not self._events:
+            self._loop.register(self._descriptor, wanted, self._ready)
+        elif not wanted:
+            self._loop.unregister(self._descriptor)
+        else:
+            self._loop.modify(self._descriptor, wanted, self._ready)
+        self._events = wanted

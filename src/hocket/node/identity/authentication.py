@@ -1,0 +1,159 @@
+"""Who is there: the tokens that clients show in their Hello.
+
+Rule 1: a token is verified on another thread, one at a time; the node goes on meanwhile.
+Rule 2: an unknown user and a wrong secret get the same answer after the same time.
+Rule 3: an address with too many wrong tokens waits, before anything slow is done for it.
+
+A token that was verified once is known again by its SHA-256, until its user changes: reconnecting
+costs nothing, not even to those who share an address with somebody who has to wait.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from hocket.core.metadata.access import Access
+from hocket.core.session.session import Demand, Session, failure
+from hocket.core.session.throttle import Throttle
+from hocket.errors import Busy, HocketError, NotAllowed, TooManyAttempts
+from hocket.frames import Frame, Hello
+from hocket.model import SECOND_US
+from hocket.node.identity import audit, tokens
+from hocket.node.wiring import Parts
+from hocket.ports import Executor
+
+log = logging.getLogger("hocket.node")
+
+LANE = "access"
+WAITING_MAX = 1_000  # tokens still to be looked at
+WRONG_TOKEN = (
+    "the token is not that of a user of this broker; an admin makes a new one with: "
+    "hocket user token NAME"
+)
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    connection: int
+    session: Session
+    request: int
+    user: str | None  # that the token names; None if it is no token at all
+    token: str = field(repr=False)
+
+
+class Authentication:
+    def __init__(
+        self,
+        parts: Parts,
+        access: Access,
+        executor: Executor,
+        hang_up: Callable[[int, Frame], None],
+    ) -> None:
+        self._parts = parts
+        self._access = access
+        self._executor = executor
+        self._hang_up = hang_up
+        self._throttle = Throttle()
+        self._verified: dict[str, bytes] = {}  # user -> SHA-256 of the token
+        self._waiting: deque[Attempt] = deque()
+        self._is_at_work = False
+
+    def hello(
+        self, connection: int, session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame = demand.frame
+        assert isinstance(frame, Hello)
+        user = tokens.user_of(frame.token)
+        attempt = Attempt(connection, session, frame.request, user, frame.token)
+        if len(self._waiting) >= WAITING_MAX and not self._is_remembered(attempt):
+            error = Busy(f"{WAITING_MAX} tokens wait to be looked at; try again a little later")
+            self._hang_up(connection, failure(frame.request, error))
+            return
+        self._waiting.append(attempt)
+        self._look_at_next()
+
+    def forget(self, user: str) -> None:
+        """Its token may be another from now on."""
+        self._verified.pop(user, None)
+
+    def _look_at_next(self) -> None:
+        while self._waiting and not self._is_at_work:
+            attempt = self._waiting.popleft()
+            if self._is_gone(attempt):
+                continue
+            if self._is_remembered(attempt):
+                self._welcome(attempt)
+                continue
+            wait_us = self._throttle.wait_us(self._address(attempt), self._parts.clock.now_us())
+            if wait_us:
+                self._refuse(attempt, _wait(self._address(attempt), wait_us))
+            elif attempt.user is None:
+                self._was_wrong(attempt)
+            else:
+                self._verify(attempt, attempt.user)
+
+    def _verify(self, attempt: Attempt, user: str) -> None:
+        known = self._access.committed.users.get(user)
+        token_hash = None if known is None else known.token_hash
+        job = partial(tokens.is_token_of, attempt.token, token_hash, self._parts.settings.argon2)
+        self._is_at_work = True
+        self._executor.submit(LANE, job, partial(self._looked_at, attempt, user, token_hash))
+
+    def _looked_at(
+        self,
+        attempt: Attempt,
+        user: str,
+        token_hash: str | None,
+        outcome: bool | BaseException,
+    ) -> None:
+        self._is_at_work = False
+        if isinstance(outcome, BaseException):
+            # Only its kind: what it says may quote what it was given.
+            log.error("a token of %r cannot be verified: %s", user, type(outcome).__name__)
+        known = self._access.committed.users.get(user)
+        # Meanwhile the user may be gone, or have another token.
+        if outcome is True and known is not None and known.token_hash == token_hash:
+            self._throttle.was_right(self._address(attempt))
+            self._verified[user] = tokens.digest_of(attempt.token)
+            self._welcome(attempt)
+        else:
+            self._was_wrong(attempt)
+        self._look_at_next()
+
+    def _is_remembered(self, attempt: Attempt) -> bool:
+        digest = self._verified.get(attempt.user or "")
+        return digest is not None and hmac.compare_digest(digest, tokens.digest_of(attempt.token))
+
+    def _welcome(self, attempt: Attempt) -> None:
+        if not self._is_gone(attempt):
+            assert attempt.user is not None
+            reply = attempt.session.welcome(attempt.request, attempt.user)
+            self._parts.network.send(attempt.connection, reply.frame)
+
+    def _was_wrong(self, attempt: Attempt) -> None:
+        self._throttle.was_wrong(self._address(attempt), self._parts.clock.now_us())
+        self._refuse(attempt, NotAllowed(WRONG_TOKEN))
+
+    def _refuse(self, attempt: Attempt, error: HocketError) -> None:
+        audit.wrong_token(attempt.session, attempt.user, str(error))
+        if not self._is_gone(attempt):
+            self._hang_up(attempt.connection, failure(attempt.request, error))
+
+    def _is_gone(self, attempt: Attempt) -> bool:
+        return self._parts.sessions.get(attempt.connection) is not attempt.session
+
+    @staticmethod
+    def _address(attempt: Attempt) -> str:
+        return attempt.session.caller.address
+
+
+def _wait(address: str, wait_us: int) -> TooManyAttempts:
+    seconds = -(-wait_us // SECOND_US)
+    return TooManyAttempts(
+        f"too many wrong tokens came from {address or 'this address'}; try again in {seconds} s"
+    )

@@ -1,0 +1,1 @@
+"""What clients ask for: one file for each kind of request, over the wiring."""

@@ -1,0 +1,209 @@
+"""Users, roles and grants on request: made, changed, listed, explained; and what follows from it.
+
+Rule 1: a change is in effect everywhere in the turn in which it is committed: before the next frame
+        of anybody is looked at, handles without a right are ended and users without a token are
+        hung up on.
+Rule 2: a token is sent to who asked for it, and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from hocket import frames
+from hocket.core.metadata.access import Access, Changed
+from hocket.core.metadata.metadata import GROUP
+from hocket.core.metadata.roster import EVERYTHING, Change
+from hocket.core.partition.partition import Origin
+from hocket.core.session.session import Demand, OpenedProducer, Session, failure
+from hocket.errors import HocketError, NotAllowed, UnknownUser
+from hocket.frames import Frame
+from hocket.model import RoleDescription, UserDescription, check_name
+from hocket.node.identity import audit, tokens
+from hocket.node.identity.authentication import LANE, Authentication
+from hocket.node.wiring import Parts, Servant
+from hocket.ports import Executor
+from hocket.wire.entry import Kind
+
+log = logging.getLogger("hocket.node")
+
+ONLY_ADDS = ("createRole", "addGrant")  # takes no right from anybody
+
+
+@dataclass(slots=True)
+class Asked:
+    """Who wanted a change that is on its way, and what to tell him."""
+
+    who: str
+    token: str = field(default="", repr=False)
+
+
+class Guarding:
+    def __init__(
+        self,
+        parts: Parts,
+        access: Access,
+        executor: Executor,
+        hang_up: Callable[[int, Frame], None],
+    ) -> None:
+        self._parts = parts
+        self._access = access
+        self._executor = executor
+        self._hang_up = hang_up
+        self._authentication = Authentication(parts, access, executor, hang_up)
+        self._asked: dict[int, Asked] = {}  # by the index of the change
+
+    def servants(self) -> dict[type, Servant]:
+        return {
+            frames.Hello: self._authentication.hello,
+            frames.CreateUser: self._with_token,
+            frames.RenewToken: self._with_token,
+            frames.DeleteUser: self._without_token,
+            frames.SetRoles: self._without_token,
+            frames.CreateRole: self._without_token,
+            frames.DeleteRole: self._without_token,
+            frames.AddGrant: self._without_token,
+            frames.RemoveGrant: self._without_token,
+            frames.DescribeAccess: self._describe,
+            frames.ExplainAccess: self._explain,
+        }
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def _without_token(
+        self, connection: int, session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        change = _change_of(demand.frame)
+        self._append(connection, session, demand.frame.request, change)
+
+    def _with_token(
+        self, connection: int, session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame = demand.frame
+        assert isinstance(frame, frames.CreateUser | frames.RenewToken)
+        self._access.leading.check(_change_of(frame))  # before the slow part
+        token = tokens.make_token(frame.name, self._parts.entropy)
+        salt = self._parts.entropy(tokens.SALT_BYTES)
+
+        def hashed(outcome: str | BaseException) -> None:
+            if self._parts.sessions.get(connection) is not session:
+                return  # nobody is left to show it to
+            try:
+                if isinstance(outcome, BaseException):
+                    kind = type(outcome).__name__  # what it says may quote what it was given
+                    log.error("a token cannot be hashed: %s", kind)
+                    raise HocketError(f"the broker cannot hash a token: {kind}")
+                change = _change_of(frame, outcome)
+                self._append(connection, session, frame.request, change, token)
+            except HocketError as error:
+                if isinstance(error, NotAllowed):
+                    audit.denied(session, frame, str(error))
+                self._parts.network.send(connection, failure(frame.request, error))
+
+        job = partial(tokens.hash_token, token, salt, self._parts.settings.argon2)
+        self._executor.submit(LANE, job, hashed)
+
+    def _append(
+        self, connection: int, session: Session, request: int, change: Change, token: str = ""
+    ) -> None:
+        session.rights.need_admin()  # which may have changed while a token was being hashed
+        self._parts.partitions.admit(GROUP)
+        append = self._access.change(Origin(connection, 0, request), change)
+        self._asked[append.index] = Asked(audit.who(session), token)
+        self._parts.append_metadata(Kind.ACCESS, append.index, append.body)
+
+    # --- what follows ----------------------------------------------------------------------------
+
+    def changed(self, changed: Changed) -> None:
+        change, origin = changed.change, changed.origin
+        asked = self._asked.pop(changed.index)
+        audit.changed(asked.who, change)
+        answer: Frame = frames.Done(origin.request)
+        if asked.token:
+            answer = frames.TokenIssued(origin.request, asked.token)
+        self._parts.network.send(origin.connection, answer)
+        if change.kind in ("createUser", "setToken", "deleteUser"):
+            self._authentication.forget(change.name)
+        if change.kind == "setToken":
+            self._end_sessions(change.name, "has a new token", spared=origin.connection)
+        elif change.kind == "deleteUser":
+            self._end_sessions(change.name, "was deleted")
+        elif change.kind not in ONLY_ADDS:
+            self._end_handles()
+
+    def _end_sessions(self, user: str, why: str, *, spared: int | None = None) -> None:
+        error = NotAllowed(f"user {user!r} {why}")
+        for connection, session in list(self._parts.sessions.items()):
+            if session.rights.user == user and connection != spared:
+                self._hang_up(connection, failure(0, error))
+
+    def _end_handles(self) -> None:
+        for connection, session in list(self._parts.sessions.items()):
+            for handle, error in session.without_right():
+                audit.ended(session, session.handles[handle], str(error))
+                self._end_handle(connection, session, handle, error)
+
+    def _end_handle(
+        self, connection: int, session: Session, handle: int, error: NotAllowed
+    ) -> None:
+        opened = session.handles[handle]
+        if isinstance(opened, OpenedProducer):
+            del session.handles[handle]
+            ended = frames.HandleEnded(0, handle, error.code, str(error))
+            self._parts.network.send(connection, ended)
+        else:
+            self._parts.end_subscription((connection, handle), error.code, str(error))
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def _describe(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        roster = self._access.committed
+        users = [UserDescription(user.name, user.roles) for user in roster.users.values()]
+        roles = [RoleDescription(name, grants) for name, grants in roster.roles.items()]
+        users.sort(key=lambda each: each.name)
+        roles.sort(key=lambda each: each.name)
+        self._parts.network.send(
+            connection, frames.Access(demand.frame.request, tuple(users), tuple(roles))
+        )
+
+    def _explain(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame = demand.frame
+        assert isinstance(frame, frames.ExplainAccess)
+        if frame.topic != EVERYTHING:
+            check_name(frame.topic)
+        if frame.index not in ("", EVERYTHING):
+            check_name(frame.index, "an index's name")
+        if self._access.is_on and frame.user not in self._access.committed.users:
+            check_name(frame.user, "a user's name")
+            raise UnknownUser(f"there is no user {frame.user!r}; see: hocket user list")
+        index = frame.index or EVERYTHING
+        decision = self._access.decide(frame.user, frame.action, frame.topic, index)
+        self._parts.network.send(connection, frames.Explained(frame.request, *decision))
+
+
+def _change_of(frame: Frame, token_hash: str = "") -> Change:
+    match frame:
+        case frames.CreateUser():
+            return Change("createUser", frame.name, frame.roles, token_hash=token_hash)
+        case frames.RenewToken():
+            return Change("setToken", frame.name, token_hash=token_hash)
+        case frames.DeleteUser():
+            return Change("deleteUser", frame.name)
+        case frames.SetRoles():
+            return Change("setRoles", frame.name, frame.roles)
+        case frames.CreateRole():
+            return Change("createRole", frame.name)
+        case frames.DeleteRole():
+            return Change("deleteRole", frame.name)
+        case frames.AddGrant():
+            return Change("addGrant", frame.role, grant=frame.grant)
+        case _:
+            assert isinstance(frame, frames.RemoveGrant)
+            return Change("removeGrant", frame.role, grant=frame.grant)

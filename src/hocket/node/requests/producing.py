@@ -1,0 +1,179 @@
+"""Producers on request: opened, their batches checked and stored, their answers sent."""
+
+from __future__ import annotations
+
+from hocket import frames
+from hocket.core.partition import partition as events
+from hocket.core.partition.partition import Origin
+from hocket.core.partition.stages import StageAcked
+from hocket.core.session.session import Demand, OpenedProducer, Session
+from hocket.errors import (
+    CorruptData,
+    Fenced,
+    HocketError,
+    MessageTooLarge,
+    OutOfRange,
+    ProtocolError,
+)
+from hocket.frames import Frame, packed
+from hocket.model import partition_of
+from hocket.node.requests.transacting import Transacting
+from hocket.node.running.partitions import Hosted, batch_of
+from hocket.node.wiring import Parts, Servant
+from hocket.wire.batch import BatchInfo, check_entries, first_key_hash
+
+
+class Producing:
+    def __init__(self, parts: Parts, transacting: Transacting) -> None:
+        self._parts = parts
+        self._transacting = transacting
+
+    def servants(self) -> dict[type, Servant]:
+        return {
+            frames.OpenProducer: self._open_producer,
+            frames.Push: self._push,
+            frames.Publish: self._publish,
+        }
+
+    def _open_producer(
+        self, connection: int, session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame, topic = demand.frame, demand.topic
+        assert isinstance(frame, frames.OpenProducer)
+        assert topic is not None
+        producer_id = frame.producer_id or self._parts.entropy(16)
+        cores = [self._parts.partitions[group].core for group in topic.groups]
+        if frame.transaction:
+            key = self._transacting.key_of(frame.transaction, frame.number, producer_id)
+            opened = OpenedProducer(topic.name, producer_id, frame.epoch, *key.name)
+            sequences = [core.stages.next_sequence(key) for core in cores]
+            self._opened(connection, session, frame, opened, sequences)
+            return
+        newest = max(core.dedupe.epoch_of(producer_id) for core in cores)
+        if frame.epoch < newest:
+            raise Fenced(f"epoch {newest} of this producer has taken over from {frame.epoch}")
+        sequences = [core.dedupe.next_sequence(producer_id, frame.epoch) for core in cores]
+        opened = OpenedProducer(topic.name, producer_id, frame.epoch)
+        self._opened(connection, session, frame, opened, sequences)
+
+    def _opened(
+        self,
+        connection: int,
+        session: Session,
+        frame: frames.OpenProducer,
+        opened: OpenedProducer,
+        sequences: list[int],
+    ) -> None:
+        self._parts.network.send(
+            connection,
+            frames.ProducerOpened(
+                frame.request,
+                session.open(opened),
+                opened.producer_id,
+                opened.epoch,
+                len(sequences),
+                packed(sequences),
+            ),
+        )
+
+    def _push(
+        self, connection: int, _session: Session, demand: Demand, payload: memoryview
+    ) -> None:
+        frame, topic, opened = demand.frame, demand.topic, demand.opened
+        assert isinstance(frame, frames.Push)
+        assert isinstance(opened, OpenedProducer)
+        assert topic is not None
+        hosted = self._parts.partitions[topic.groups[frame.partition]]
+        origin = Origin(connection, frame.handle, 0)
+        for info in self._checked(payload):
+            if (info.producer_id, info.epoch) != (opened.producer_id, opened.epoch):
+                raise ProtocolError(
+                    f"a batch of another producer or epoch was pushed to handle {frame.handle}"
+                )
+            try:
+                if opened.transaction:
+                    self._check_size(info)
+                    self._transacting.stage(hosted, origin, opened, info, payload)
+                else:
+                    self._produce(hosted, origin, info, payload)
+            except HocketError as error:
+                self.refused(hosted, origin, info.sequence, error.code, str(error))
+                break  # the ones behind it would make a gap
+
+    def _publish(
+        self, connection: int, _session: Session, demand: Demand, payload: memoryview
+    ) -> None:
+        frame, topic = demand.frame, demand.topic
+        assert isinstance(frame, frames.Publish)
+        assert topic is not None
+        infos = self._checked(payload)
+        if len(infos) != 1:
+            raise ProtocolError(f"Publish carries one batch, not {len(infos)}")
+        partition = frame.partition
+        if partition == -1:
+            partition = chosen_partition(payload, infos[0], len(topic.groups))
+        hosted = self._parts.partitions[topic.groups[partition]]
+        self._produce(hosted, Origin(connection, 0, frame.request), infos[0], payload)
+
+    def _checked(self, payload: memoryview) -> list[BatchInfo]:
+        try:
+            infos = check_entries(payload)
+        except CorruptData as error:
+            raise ProtocolError(f"what was sent is not a whole batch: {error}") from error
+        if not infos:
+            raise ProtocolError("a frame that should carry a batch carries none")
+        return infos
+
+    def _produce(
+        self, hosted: Hosted, origin: Origin, info: BatchInfo, payload: memoryview
+    ) -> None:
+        self._check_size(info)
+        self._parts.partitions.admit(hosted.group, info.header.length)
+        batch = batch_of(info, payload)
+        self._parts.partitions.step(
+            hosted, events.Produce(origin, batch, self._parts.clock.now_us())
+        )
+
+    def _check_size(self, info: BatchInfo) -> None:
+        header = info.header
+        if header.length > self._parts.settings.limits.batch_bytes_max:
+            raise MessageTooLarge(
+                f"a batch of {header.length} bytes is more than the "
+                f"{self._parts.settings.limits.batch_bytes_max} this broker takes"
+            )
+        if not header.count:
+            raise OutOfRange("a batch without records")
+
+    def staged(self, hosted: Hosted, effect: StageAcked) -> None:
+        origin, number = effect.origin, hosted.core.number
+        answer = frames.PushAcked(0, origin.handle, number, effect.sequence, b"")
+        self._parts.network.send(origin.connection, answer)
+
+    def acked(self, hosted: Hosted, effect: events.Acked) -> None:
+        origin, number = effect.origin, hosted.core.number
+        answer: Frame
+        if origin.request:
+            answer = frames.Published(origin.request, number, effect.offsets[0])
+        else:
+            offsets = packed(effect.offsets)
+            answer = frames.PushAcked(0, origin.handle, number, effect.sequence, offsets)
+        self._parts.network.send(origin.connection, answer)
+
+    def refused(
+        self, hosted: Hosted, origin: Origin, sequence: int, code: str, message: str
+    ) -> None:
+        answer: Frame
+        if origin.request:
+            answer = frames.Failure(origin.request, code, message)
+        else:
+            number = hosted.core.number
+            answer = frames.PushRefused(0, origin.handle, number, sequence, code, message)
+        self._parts.network.send(origin.connection, answer)
+
+
+def chosen_partition(payload: memoryview, info: BatchInfo, partitions: int) -> int:
+    """For a batch whose sender left it to us. Alike for a retry, or it would be stored twice."""
+    key_hash = first_key_hash(payload, info)
+    if key_hash is not None:
+        return key_hash % partitions
+    return partition_of(info.producer_id + info.sequence.to_bytes(8, "little"), partitions)

@@ -1,0 +1,61 @@
+"""The registry of nodes at the root: entered into the metadata's log, and told when durable."""
+
+from __future__ import annotations
+
+import logging
+
+from hocket.core.metadata.metadata import GROUP
+from hocket.core.metadata.registry import Changed, PositionTaken, Registry
+from hocket.core.ring.contact import Contact
+from hocket.errors import HocketError
+from hocket.node.cluster.ring_member import Enrolled
+from hocket.node.wiring import Parts
+from hocket.wire.entry import Kind
+
+log = logging.getLogger("hocket.node")
+
+
+class Registering:
+    """The production `Registrar`. Who is not answered asks again: nothing is remembered here."""
+
+    def __init__(self, parts: Parts, registry: Registry) -> None:
+        self._parts = parts
+        self._registry = registry
+
+    def members(self) -> tuple[int, tuple[Contact, ...]]:
+        return self._registry.version, self._registry.members
+
+    def enrol(self, who: Contact, done: Enrolled) -> None:
+        known = self._registry.member(who.node)
+        if known is not None and known.incarnation >= who.incarnation:
+            done(*self.members())  # an answer was lost: nothing to write
+        elif self._has_room():
+            change = self._registry.enrol(who, done)
+            if isinstance(change, PositionTaken):
+                log.warning(
+                    "node %s may not join: its position belongs to %s. Was its data directory "
+                    "copied? Give it a new one", who.node, change.holder.node,
+                )  # fmt: skip
+            else:
+                self._parts.append_metadata(Kind.NODES, change.index, change.body)
+
+    def strike(self, who: Contact, done: Enrolled) -> None:
+        known = self._registry.member(who.node)
+        if known is None or known.incarnation > who.incarnation:
+            done(*self.members())
+        elif self._has_room():
+            change = self._registry.strike(who, done)
+            self._parts.append_metadata(Kind.NODES, change.index, change.body)
+
+    def changed(self, changed: Changed) -> None:
+        done = changed.origin
+        assert callable(done)
+        done(changed.version, changed.members)
+
+    def _has_room(self) -> bool:
+        try:
+            self._parts.partitions.admit(GROUP)
+        except HocketError as error:
+            log.warning("cannot write the registry of nodes: %s", error)
+            return False
+        return True

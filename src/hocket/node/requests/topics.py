@@ -1,0 +1,170 @@
+"""Topics on request: made, changed, deleted, listed, described."""
+
+from __future__ import annotations
+
+from hocket import frames
+from hocket.core.metadata import catalogue as catalogue_core
+from hocket.core.metadata.catalogue import Topic
+from hocket.core.metadata.metadata import GROUP
+from hocket.core.partition.partition import Origin
+from hocket.core.session.session import Demand, OpenedProducer, OpenedSubscription, Session, failure
+from hocket.errors import UnknownTopic
+from hocket.frames import packed
+from hocket.model import PartitionDescription, TopicConfig, TopicDescription
+from hocket.node.requests.consuming import Consuming
+from hocket.node.running.partitions import Hosted
+from hocket.node.wiring import Parts, Servant
+from hocket.wire.entry import Kind
+
+
+class Topics:
+    def __init__(self, parts: Parts, consuming: Consuming) -> None:
+        self._parts = parts
+        self._consuming = consuming
+
+    def servants(self) -> dict[type, Servant]:
+        return {
+            frames.CreateTopic: self._change_topic,
+            frames.AlterTopic: self._change_topic,
+            frames.DeleteTopic: self._change_topic,
+            frames.ListTopics: self._list_topics,
+            frames.DescribeTopic: self._describe,
+            frames.FindOffsets: self._find_offsets,
+        }
+
+    def create(self, origin: Origin, name: str, config: TopicConfig) -> None:
+        self._parts.partitions.admit(GROUP)
+        append = self._parts.catalogue.create(origin, name, config)
+        self._parts.append_metadata(Kind.CONFIG, append.index, append.body)
+
+    def _change_topic(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame = demand.frame
+        origin = Origin(connection, 0, frame.request)
+        if isinstance(frame, frames.CreateTopic):
+            self.create(origin, frame.topic, frame.config)
+            return
+        self._parts.partitions.admit(GROUP)
+        if isinstance(frame, frames.AlterTopic):
+            append = self._parts.catalogue.alter(origin, frame.topic, frame.config)
+        else:
+            assert isinstance(frame, frames.DeleteTopic)
+            append = self._parts.catalogue.delete(origin, frame.topic)
+        self._parts.append_metadata(Kind.CONFIG, append.index, append.body)
+
+    def changed(self, changed: catalogue_core.Changed) -> None:
+        change = changed.change
+        if change.kind == "delete":
+            gone = f"topic {change.topic!r} was deleted"
+            for group in changed.groups:
+                self._parts.deliveries.end_all(
+                    self._parts.partitions[group], UnknownTopic.code, gone
+                )
+                self._refuse_waiting(self._parts.partitions.drop(group), gone)
+            self._parts.shares.drop(change.topic, None, UnknownTopic.code, gone)
+            self._consuming.topic_deleted(change.topic, gone)
+            self._end_producers(change.topic, gone)
+        else:
+            self._configured(self._parts.catalogue.topics[change.topic], changed.groups)
+        self._parts.network.send(changed.origin.connection, frames.Done(changed.origin.request))
+
+    def _refuse_waiting(self, hosted: Hosted, why: str) -> None:
+        """Whoever published and waits; producers hear that their handle has ended."""
+        error = UnknownTopic(why)
+        for origin in hosted.core.waiting():
+            if origin.request:
+                self._parts.network.send(origin.connection, failure(origin.request, error))
+
+    def _configured(self, topic: Topic, new_groups: tuple[int, ...]) -> None:
+        for number, group in enumerate(topic.groups):
+            if group in new_groups:
+                self._parts.partitions.host(topic.name, number, group, topic.config)
+            else:
+                self._parts.partitions.configure(self._parts.partitions[group], topic.config)
+        if not new_groups:
+            return
+        for connection, session in list(self._parts.sessions.items()):
+            for handle, opened in list(session.handles.items()):
+                if opened.topic == topic.name:
+                    self._grow(connection, handle, opened, topic, new_groups)
+
+    def _grow(
+        self,
+        connection: int,
+        handle: int,
+        opened: OpenedProducer | OpenedSubscription,
+        topic: Topic,
+        new_groups: tuple[int, ...],
+    ) -> None:
+        """The topic of an open handle has new partitions."""
+        if isinstance(opened, OpenedSubscription):
+            if not opened.whole_topic:
+                return
+            self._consuming.grow(connection, handle, opened, new_groups)
+        self._parts.network.send(connection, frames.PartitionsChanged(0, handle, len(topic.groups)))
+
+    def _end_producers(self, topic: str, why: str) -> None:
+        for connection, session in self._parts.sessions.items():
+            for handle, opened in list(session.handles.items()):
+                if isinstance(opened, OpenedProducer) and opened.topic == topic:
+                    del session.handles[handle]
+                    self._parts.network.send(
+                        connection, frames.HandleEnded(0, handle, UnknownTopic.code, why)
+                    )
+
+    def _list_topics(
+        self, connection: int, session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        topics = tuple(
+            TopicDescription(topic.name, topic.config)
+            for name, topic in sorted(self._parts.catalogue.topics.items())
+            if session.rights.sees(name)
+        )
+        self._parts.network.send(connection, frames.Topics(demand.frame.request, topics))
+
+    def _describe(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        topic = demand.topic
+        assert topic is not None
+        described = TopicDescription(
+            topic.name, topic.config, tuple(map(self._described, topic.groups))
+        )
+        self._parts.network.send(connection, frames.Topics(demand.frame.request, (described,)))
+
+    def _described(self, group: int) -> PartitionDescription:
+        core = self._parts.partitions[group].core
+        stats = self._parts.log.stats(group)
+        return PartitionDescription(
+            partition=core.number,
+            start=core.start,
+            end=core.high_watermark,
+            memory_start=stats.memory_start,
+            memory_bytes=stats.memory_bytes,
+            disk_bytes=stats.disk_bytes,
+            memory_reads=stats.memory_reads,
+            disk_reads=stats.disk_reads,
+            leader=self._parts.name,
+            replicas=(self._parts.name,),
+            problem=stats.problem,
+        )
+
+    def _find_offsets(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame, topic = demand.frame, demand.topic
+        assert isinstance(frame, frames.FindOffsets)
+        assert topic is not None
+
+        def found(offsets: dict[int, int]) -> None:
+            in_order = [offsets[number] for number in sorted(offsets)]
+            self._parts.network.send(connection, frames.Offsets(frame.request, packed(in_order)))
+
+        self._parts.resolve(
+            connection,
+            frame.request,
+            {number: self._parts.partitions[group] for number, group in enumerate(topic.groups)},
+            frame.start,
+            found,
+        )

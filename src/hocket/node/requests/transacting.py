@@ -1,0 +1,282 @@
+"""Transactions on request: batches staged, decisions asked for, carried to partitions and back.
+
+The decider and the partitions know of each other by messages only. Here both are at home, so a
+message is a call; what partitions say is put in an inbox and read when no partition is at work
+(`pump`), since what the decider answers may be for that very one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from hocket import frames
+from hocket.core.metadata.metadata import GROUP
+from hocket.core.partition.partition import Origin
+from hocket.core.partition.stages import (
+    DropStages,
+    ForgetApplied,
+    Name,
+    Stage,
+    StageBatch,
+    StageKey,
+    TransactionApplied,
+    by_name,
+)
+from hocket.core.session.session import Demand, OpenedProducer, Session, failure
+from hocket.core.transactions import events as decisions
+from hocket.core.transactions.decider import Decider
+from hocket.core.transactions.participants import Member
+from hocket.errors import (
+    HocketError,
+    LimitExceeded,
+    OutOfRange,
+    UnknownTopic,
+)
+from hocket.model import MINUTE_US, SECOND_US, Participant
+from hocket.node.background.roll_forward import CONTROL_BYTES, RollForward
+from hocket.node.running.partitions import Hosted, batch_of, entry_bytes
+from hocket.node.wiring import Parts, Servant
+from hocket.wire.batch import NO_PRODUCER, BatchInfo
+from hocket.wire.entry import Kind
+
+IDLE_CHECKED_EVERY_US = SECOND_US
+# Attempts that failed, of what is committed meanwhile, are found long before they are idle.
+LEFT_OVER_US = MINUTE_US
+PRODUCER_BYTES = 40  # more than one takes in the entry that drops it
+
+
+class Transacting:
+    def __init__(self, parts: Parts, decider: Decider) -> None:
+        self._parts = parts
+        self._decider = decider
+        self._rolling = RollForward(parts, self._partition_gone)
+        self._inbox: deque[decisions.Event] = deque()
+        self._idle_at_us = 0
+
+    def servants(self) -> dict[type, Servant]:
+        return {
+            frames.CommitTransaction: self._commit,
+            frames.AbortTransaction: self._abort,
+        }
+
+    def started(self) -> None:
+        """Everything is recovered: go on with what is decided, and ask about the rest."""
+        self._inbox.append(decisions.Started(self._parts.clock.now_us()))
+        for hosted in self._parts.partitions:
+            stages = hosted.core.stages
+            self._ask_about(hosted, stages.producers.values(), idle=False)
+            if stages.applied:
+                self._inbox.append(decisions.AppliedFound(hosted.group))
+        self.pump()
+
+    def tick(self, now_us: int) -> None:
+        self._rolling.retry()
+        self._inbox.append(decisions.Tick(now_us))
+        if now_us >= self._idle_at_us:
+            self._idle_at_us = now_us + IDLE_CHECKED_EVERY_US
+            self._ask_about_idle(now_us)
+        self.pump()
+
+    def _ask_about_idle(self, now_us: int) -> None:
+        waiting = [hosted for hosted in self._parts.partitions if hosted.core.stages]
+        if not waiting:
+            return
+        connected = {
+            StageKey(opened.transaction, opened.number, opened.producer_id)
+            for session in self._parts.sessions.values()
+            for opened in session.handles.values()
+            if isinstance(opened, OpenedProducer) and opened.transaction
+        }
+        idle_us = now_us - self._parts.settings.transaction_timeout_us
+        for hosted in waiting:
+            stages = hosted.core.stages.idle(max(idle_us, now_us - LEFT_OVER_US))
+            left = [stage for stage in stages if stage.key not in connected]
+            self._ask_about(hosted, (s for s in left if s.touched_us >= idle_us), idle=False)
+            self._ask_about(hosted, (s for s in left if s.touched_us < idle_us), idle=True)
+
+    def _ask_about(self, hosted: Hosted, stages: Iterable[Stage], *, idle: bool) -> None:
+        for name, producers in by_name(stages).items():
+            found = decisions.StageFound(hosted.group, *name, producers, idle=idle)
+            self._inbox.append(found)
+
+    # --- staging ---------------------------------------------------------------------------------
+
+    def key_of(self, transaction: str, number: int, producer_id: bytes) -> StageKey:
+        """For a producer that is being opened. Raises if nothing can be staged for it any more."""
+        if producer_id == NO_PRODUCER:
+            raise OutOfRange("who stages for a transaction needs a producer id, not 16 zeros")
+        refusal = self._decider.refusal(transaction, number, producer_id)
+        if refusal is not None:
+            raise refusal
+        return StageKey(transaction, number, producer_id)
+
+    def stage(
+        self,
+        hosted: Hosted,
+        origin: Origin,
+        opened: OpenedProducer,
+        info: BatchInfo,
+        payload: memoryview,
+    ) -> None:
+        key = StageKey(opened.transaction, opened.number, opened.producer_id)
+        header = info.header
+        size = entry_bytes(header.length)
+        if info.sequence >= hosted.core.stages.next_sequence(key):  # else it is here already
+            self._check_limits(hosted, key, size)
+        # Twice: now, and when it is published. What others have staged is reserved already.
+        self._parts.partitions.admit(hosted.group, 2 * size)
+        self._parts.partitions.step(
+            hosted,
+            StageBatch(
+                origin,
+                key,
+                batch_of(info, payload),
+                size,
+                header.body_crc,
+                self._parts.clock.now_us(),
+            ),
+        )
+
+    def _check_limits(self, hosted: Hosted, key: StageKey, size: int) -> None:
+        settings, stages = self._parts.settings, hosted.core.stages
+        where = f"partition {hosted.core.number} of topic {hosted.core.topic!r}"
+        if stages.bytes + size > settings.staged_bytes_max:
+            raise LimitExceeded(
+                f"{stages.bytes} bytes are staged in {where}, and {size} more would be over the "
+                f"{settings.staged_bytes_max} allowed; commit or abort transactions"
+            )
+        known = stages.producers.get(key.producer_id)
+        if known is None and len(stages.producers) >= settings.stages_max:
+            raise LimitExceeded(
+                f"{len(stages.producers)} producers have staged in {where}, and no more may; "
+                "commit or abort transactions"
+            )
+        if known is not None and len(known.batches) >= settings.staged_batches_max:
+            raise LimitExceeded(
+                f"{len(known.batches)} batches are staged in {where} by this producer, and no more "
+                "may be; make them larger"
+            )
+
+    # --- deciding --------------------------------------------------------------------------------
+
+    def _commit(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame = demand.frame
+        assert isinstance(frame, frames.CommitTransaction)
+        members = tuple(Member(self._group_of(each), each) for each in frame.participants)
+        now_us = self._parts.clock.now_us()
+        origin = Origin(connection, 0, frame.request)
+        self._ask(decisions.CommitAsked(origin, frame.transaction, frame.number, members, now_us))
+
+    def _group_of(self, participant: Participant) -> int | None:
+        topic = self._parts.catalogue.topics.get(participant.topic)
+        if topic is None or participant.partition >= len(topic.groups):
+            return None
+        return topic.groups[participant.partition]
+
+    def _abort(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame = demand.frame
+        assert isinstance(frame, frames.AbortTransaction)
+        now_us = self._parts.clock.now_us()
+        origin = Origin(connection, 0, frame.request)
+        self._ask(
+            decisions.AbortAsked(origin, frame.transaction, frame.number, frame.producers, now_us)
+        )
+
+    def _ask(self, event: decisions.Event) -> None:
+        self._parts.partitions.admit(GROUP, self._decider.room_for(event))
+        self._inbox.append(event)
+        self.pump()
+
+    # --- messages between the decider and the partitions -----------------------------------------
+
+    def applied(self, hosted: Hosted, effect: TransactionApplied) -> None:
+        self._inbox.append(decisions.Applied(hosted.group, *effect.name))
+
+    def _partition_gone(self, apply: decisions.Apply) -> None:
+        """Its records go with its topic; as far as the decider is concerned they are applied."""
+        self._inbox.append(decisions.Applied(apply.group, apply.transaction, apply.number))
+
+    def pump(self) -> None:
+        """Let the decider hear what was said to it."""
+        while self._inbox:
+            event = self._admitted(self._inbox.popleft())
+            if event is not None:
+                for effect in self._decider.step(event):
+                    self.carry_out(effect)
+
+    def _admitted(self, event: decisions.Event) -> decisions.Event | None:
+        """The event, if there is room for what it may append; None: it is as good as lost.
+
+        Whatever is lost is said again, by then perhaps to a disk that has room.
+        """
+        room = self._decider.room_for(event)
+        if not room:
+            return event
+        is_verified = isinstance(event, decisions.Verified)
+        try:
+            self._parts.partitions.admit(GROUP, room, reserved=not is_verified)
+        except HocketError as error:
+            if not isinstance(event, decisions.Verified):
+                return None
+            event.error = event.error or error
+        return event
+
+    def carry_out(self, effect: decisions.Effect) -> None:
+        if isinstance(effect, decisions.AppendDecision):
+            self._parts.append_metadata(Kind.DECISION, effect.index, effect.body)
+        elif isinstance(effect, decisions.Verify):
+            self._verify(effect)
+        elif isinstance(effect, decisions.Apply):
+            self._rolling.begin(effect)
+        elif isinstance(effect, decisions.Drop):
+            self._drop(effect)
+        elif isinstance(effect, decisions.Forget):
+            self._step(self._parts.partitions.get(effect.group), ForgetApplied(effect.through))
+        else:
+            self._answer(effect)
+
+    def _verify(self, effect: decisions.Verify) -> None:
+        hosted = self._parts.partitions.get(effect.group)
+        error: HocketError | None
+        if hosted is None:
+            named = effect.participants[0]
+            error = UnknownTopic(f"topic {named.topic!r} was deleted")
+        else:
+            name: Name = (effect.transaction, effect.number)
+            error = hosted.core.stages.verify(name, effect.participants)
+        self._inbox.append(
+            decisions.Verified(effect.group, effect.transaction, effect.attempt, error)
+        )
+
+    def _drop(self, effect: decisions.Drop) -> None:
+        name = (effect.transaction, effect.number)
+        everywhere = list(self._parts.partitions)
+        for hosted in (
+            everywhere if effect.group is None else [self._parts.partitions.get(effect.group)]
+        ):
+            found = hosted.core.stages.droppable(name, effect.producers) if hosted else []
+            if found:
+                named = tuple(stage.key.producer_id for stage in found)
+                self._step(hosted, DropStages(name, named))
+
+    def _step(self, hosted: Hosted | None, event: DropStages | ForgetApplied) -> None:
+        if hosted is None:
+            return
+        size = CONTROL_BYTES
+        if isinstance(event, DropStages):
+            size += PRODUCER_BYTES * len(event.producers)
+        try:
+            self._parts.partitions.admit(hosted.group, size, reserved=True)
+        except HocketError:  # it asks again, some time later
+            return
+        self._parts.partitions.step(hosted, event)
+
+    def _answer(self, effect: decisions.Answer) -> None:
+        connection, _, request = effect.origin
+        answer = frames.Done(request) if effect.error is None else failure(request, effect.error)
+        self._parts.network.send(connection, answer)

@@ -1,0 +1,74 @@
+"""What a node's partitions hold, as the relay tree wants it: committed batches, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from hocket.core.relay.messages import Piece, Place
+from hocket.errors import HocketError
+from hocket.log.model import ReadResult
+from hocket.log.store import LogStore
+from hocket.node.running.partitions import Hosted
+from hocket.wire.batch import iterate_entries
+
+Done = Callable[[tuple[Piece, ...]], None]
+
+
+class CommittedLog:
+    """Reads below the high watermark only, whatever is asked."""
+
+    def __init__(self, log: LogStore) -> None:
+        self._log = log
+        self._hosted: dict[Place, Hosted] = {}
+
+    def add(self, place: Place, hosted: Hosted) -> None:
+        self._hosted[place] = hosted
+
+    def remove(self, place: Place) -> None:
+        self._hosted.pop(place, None)
+
+    def end(self, place: Place) -> int:
+        hosted = self._hosted.get(place)
+        return 0 if hosted is None else hosted.core.high_watermark
+
+    def read(self, place: Place, offset: int, end: int, bytes_max: int, done: Done) -> None:
+        """`done` with the batches, the one that holds `offset` first; with none if it cannot be
+        read. At once if they are in memory, else when the disk has them."""
+        hosted = self._hosted.get(place)
+        if hosted is None or offset < hosted.core.start:
+            done(())
+            return
+        end = min(end, hosted.core.high_watermark)
+        if offset >= end:
+            done(())
+            return
+        try:
+            read = self._log.read(
+                hosted.group,
+                offset,
+                bytes_max=bytes_max,
+                end_offset=end,
+                done=partial(self._read, done),
+            )
+        except HocketError:  # deleted or damaged: the tree has nothing to hand on
+            done(())
+            return
+        if read is not None:
+            done(pieces_of(read))
+
+    def _read(self, done: Done, read: ReadResult | HocketError) -> None:
+        done(() if isinstance(read, HocketError) else pieces_of(read))
+
+
+def pieces_of(read: ReadResult) -> tuple[Piece, ...]:
+    # The log's memory is the log's and will be used again, while a piece stays where it is needed.
+    return tuple(
+        Piece(
+            header.base_offset,
+            header.end_offset,
+            bytes(entries[position : position + header.size]),
+        )
+        for entries in read.slices
+        for position, header in iterate_entries(entries)
+    )

@@ -1,0 +1,219 @@
+"""The open subscriptions of a node: reads what they want, sends it, and ends them when it must."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from hocket.core.partition.subscription import (
+    Advanced,
+    CreditGiven,
+    Effect,
+    Event,
+    MoveHeard,
+    Place,
+    Read,
+    ReadDone,
+    Send,
+    Sought,
+    Subscription,
+    TellMoved,
+)
+from hocket.errors import HocketError, OutOfRange
+from hocket.frames import Deliver, HandleEnded, Moved
+from hocket.log.model import ReadResult
+from hocket.log.store import LogStore
+from hocket.node.running.partitions import Hosted, Partitions
+from hocket.ports import Network
+
+Address = tuple[int, int]  # connection and handle
+
+
+@dataclass(slots=True, eq=False)
+class Open:
+    """A subscription of one consumer."""
+
+    address: Address
+    topic: str
+    index: str
+    groups: dict[int, int]  # partition -> group
+    core: Subscription
+
+
+class Deliveries:
+    def __init__(
+        self,
+        log: LogStore,
+        network: Network,
+        partitions: Partitions,
+        ended: Callable[[Address], None],
+    ) -> None:
+        self._log = log
+        self._network = network
+        self._partitions = partitions
+        self._ended = ended
+        self._open: dict[Address, Open] = {}
+        self._owners: dict[tuple[int, str], Address] = {}  # of own indexes, by group and name
+
+    def open(
+        self,
+        address: Address,
+        topic: str,
+        index: str,
+        hosted: dict[int, Hosted],
+        starts: dict[int, int],
+        credit: int,
+    ) -> None:
+        places = [
+            (number, Place(starts[number], each.core.high_watermark, each.core.start))
+            for number, each in hosted.items()
+        ]
+        groups = {number: each.group for number, each in hosted.items()}
+        opened = Open(address, topic, index, groups, Subscription(places, credit))
+        self._open[address] = opened
+        for each in hosted.values():
+            self._take_over(opened, each)
+
+    def begin(self, address: Address) -> None:
+        """Send what can be sent; the consumer knows its handle by now."""
+        opened = self._open[address]
+        self._carry_out(opened, opened.core.begin())
+
+    def extend(self, address: Address, number: int, hosted: Hosted, start: int) -> None:
+        """The topic has a new partition."""
+        opened = self._open[address]
+        opened.groups[number] = hosted.group
+        opened.core.add(number, Place(start, hosted.core.high_watermark, hosted.core.start))
+        self._take_over(opened, hosted)
+        self._carry_out(opened, opened.core.begin())
+
+    def close(self, address: Address) -> None:
+        opened = self._open.pop(address, None)
+        if opened is None:
+            return
+        for group in opened.groups.values():
+            hosted = self._partitions.get(group)
+            if hosted is not None:
+                hosted.subscribers.pop(address, None)
+            if self._owners.get((group, opened.index)) == address:
+                del self._owners[group, opened.index]
+
+    def end(self, address: Address, code: str, message: str) -> None:
+        """End it from our side, and say why."""
+        if address in self._open:
+            self.close(address)
+            self._ended(address)
+            connection, handle = address
+            self._network.send(connection, HandleEnded(0, handle, code, message))
+
+    def give_credit(self, address: Address, amount: int) -> None:
+        self._step(address, CreditGiven(amount))
+
+    def advanced(self, hosted: Hosted) -> None:
+        """There is more to read, or the oldest is gone."""
+        core = hosted.core
+        event = Advanced(core.number, core.start, core.high_watermark)
+        for address in list(hosted.subscribers):
+            self._step(address, event)
+
+    def sought(self, hosted: Hosted, index: str, offset: int) -> None:
+        """An index was put elsewhere: its consumer goes on there."""
+        address = self._owners.get((hosted.group, index))
+        if address is not None:
+            self._step(address, Sought(hosted.core.number, offset, hold=True))
+
+    def move_heard(self, address: Address, number: int) -> None:
+        self._step(address, MoveHeard(number))
+
+    def end_all(self, hosted: Hosted, code: str, message: str) -> None:
+        for address in list(hosted.subscribers):
+            self.end(address, code, message)
+
+    def end_owner(self, hosted: Hosted, index: str, code: str, message: str) -> None:
+        address = self._owners.get((hosted.group, index))
+        if address is not None:
+            self.end(address, code, message)
+
+    def is_attached(self, hosted: Hosted, index: str) -> bool:
+        return (hosted.group, index) in self._owners
+
+    def owner(self, hosted: Hosted, index: str) -> Address | None:
+        return self._owners.get((hosted.group, index))
+
+    def of_topic(self, topic: str) -> Iterable[Open]:
+        return [opened for opened in self._open.values() if opened.topic == topic]
+
+    def _take_over(self, opened: Open, hosted: Hosted) -> None:
+        hosted.subscribers[opened.address] = opened.core
+        if not opened.index:
+            return
+        former = self._owners.get((hosted.group, opened.index))
+        if former is not None and former != opened.address:
+            self.end(
+                former,
+                "fenced",
+                f"another consumer has opened index {opened.index!r} of topic {opened.topic!r}",
+            )
+        self._owners[hosted.group, opened.index] = opened.address
+
+    def _step(self, address: Address, event: Event) -> None:
+        opened = self._open.get(address)
+        if opened is not None:
+            self._carry_out(opened, opened.core.step(event))
+
+    def _carry_out(self, opened: Open, effects: list[Effect]) -> None:
+        """Reads that memory answers lead to more reads at once, hence the queue."""
+        to_do = deque(effects)
+        while to_do:
+            effect = to_do.popleft()
+            if isinstance(effect, Read):
+                try:
+                    found = self._log.read(
+                        opened.groups[effect.partition],
+                        effect.offset,
+                        bytes_max=effect.bytes_max,
+                        end_offset=effect.end,
+                        done=partial(self._read_later, opened.address, effect),
+                        wanted=partial(self._open.__contains__, opened.address),
+                    )
+                except HocketError as error:
+                    self.end(opened.address, error.code, str(error))
+                    return
+                if found is not None:
+                    to_do.extend(self._read_done(opened, effect, found))
+            elif isinstance(effect, TellMoved):
+                self._tell_moved(opened, effect)
+
+    def _tell_moved(self, opened: Open, effect: TellMoved) -> None:
+        connection, handle = opened.address
+        moved = Moved(0, handle, effect.partition, effect.offset, effect.lost)
+        self._network.send(connection, moved)
+
+    def _read_later(self, address: Address, read: Read, found: ReadResult | HocketError) -> None:
+        opened = self._open.get(address)
+        if opened is None:
+            return
+        if isinstance(found, OutOfRange):  # retention was quicker: go on at the new start
+            stale = ReadDone(read.partition, -1, 0, 0)
+            self._carry_out(opened, opened.core.step(stale))
+        elif isinstance(found, HocketError):
+            self.end(address, found.code, str(found))
+        else:
+            self._carry_out(opened, self._read_done(opened, read, found))
+
+    def _read_done(self, opened: Open, read: Read, found: ReadResult) -> list[Effect]:
+        done = ReadDone(
+            read.partition, read.moves, found.end_offset, found.bytes, found.start_offset
+        )
+        effects = opened.core.step(done)
+        connection, handle = opened.address
+        for effect in effects:
+            if isinstance(effect, Send):
+                end = opened.core.places[effect.partition].end
+                deliver = Deliver(0, handle, effect.partition, effect.offset, end)
+                self._network.send(connection, deliver, found.slices)
+            elif isinstance(effect, TellMoved):
+                self._tell_moved(opened, effect)
+        return [effect for effect in effects if isinstance(effect, Read)]
