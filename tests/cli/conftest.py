@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 import hocket.client.faces.blocking.client
-from tests.cli.support import Hocket, serving
+from tests.support.cli import Hocket, serving
 
 _NUMBERS = count()
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import hocket as package
 from hocket.cli.program import program
 from hocket.errors import NotAllowed, ReplyLost, UnknownTopic
-from tests.cli.support import NOBODY, Hocket, Outcome, fails
+from tests.support.cli import NOBODY, Hocket, Outcome, fails
 
 
 def invoke(*args: str, **env: str) -> Outcome:

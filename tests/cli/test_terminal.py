@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import HOCKET, Hocket, environment
+from tests.support.cli import HOCKET, Hocket, environment
 from tests.support.threads import PATIENCE, until
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hocket
-from tests.cli.support import serving
+from tests.support.cli import serving
 
 TOOLS = [name for name in ("capnp", "capnpc-c++", "g++", "pkg-config") if not shutil.which(name)]
 HEADERS = Path("/usr/include/capnp/ez-rpc.h")

@@ -23,9 +23,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.support import HOCKET, Serving, environment
 from tests.rpc.test_served import rpc_address
 from tests.rpc.world import Address, Sink, World, of, run, session
+from tests.support.cli import HOCKET, Serving, environment
 from tests.support.threads import LONG, PATIENCE, until
 
 SEED = int(os.environ.get("HOCKET_SEED", "4151"))

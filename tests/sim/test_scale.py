@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from hocket.cli.sim_ring import PART_NAMES, ring
+from hocket.cli.commands.sim_ring import PART_NAMES, ring
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.settings import RingSettings
 from hocket.sim.scale import balance, fanout_run, figures, picture, ring_run, trouble_run
@@ -353,7 +353,7 @@ def test_the_command_draws_the_picture_alone(tmp_path) -> None:
 def test_the_command_draws_and_writes(tmp_path) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "scale.md").write_text("<!-- table maintenance -->\n<!-- end -->\n")
-    command = [sys.executable, "-c", "from hocket.cli.sim_ring import ring; ring()"]
+    command = [sys.executable, "-c", "from hocket.cli.commands.sim_ring import ring; ring()"]
     command += ["--nodes", "30", "--seconds", "3", "--only", "maintenance"]
     # A process of its own: the plotting library keeps its fonts open.
     subprocess.run([*command, "--write", str(tmp_path)], check=True, capture_output=True)

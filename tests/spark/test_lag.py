@@ -14,7 +14,6 @@ from hocket.spark.lag import QueryIndex
 from hocket.spark.lookout import Lookout
 from hocket.spark.options import ReadOptions
 from hocket.spark.stream_reader import HocketStreamReader
-from tests.cli.support import HOCKET, environment
 from tests.spark.conftest import url_of
 from tests.spark.support import (
     SHORT_LIVED,
@@ -27,6 +26,7 @@ from tests.spark.support import (
     shortened,
     stream,
 )
+from tests.support.cli import HOCKET, environment
 
 ALL = ReadAllAvailable()
 

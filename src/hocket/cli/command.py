@@ -121,7 +121,7 @@ class Program(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in self._parts:
             return None
-        command: click.Command = getattr(import_module(f"hocket.cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_module(f"hocket.cli.commands.{cmd_name}"), cmd_name)
         return command
 
     def main(  # type: ignore[override]

@@ -1,1 +1,1 @@
-"""The broker: one driver over the cores (`node`), its wiring, and the shell it runs in (`broker`)."""
+"""The broker: one driver over the cores (`node`), and the shell that it runs in (`broker`)."""

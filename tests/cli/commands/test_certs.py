@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 import hocket as package
-from hocket.cli.certs import default_directory
+from hocket.cli.commands.certs import default_directory
 from hocket.cli.listening import Address, refuse_if_open
 from hocket.cli.program import program
 from hocket.errors import NoConnection
-from tests.cli.support import Hocket, Outcome, Serving, fails, serving
+from tests.support.cli import Hocket, Outcome, Serving, fails, serving
 from tests.support.threads import until
 
 

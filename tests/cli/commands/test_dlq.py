@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hocket as library
-from tests.cli.support import Hocket
+from tests.support.cli import Hocket
 from tests.support.threads import until
 
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.cli.support import Hocket, fails, json_lines
+from tests.support.cli import Hocket, fails, json_lines
 from tests.support.threads import PATIENCE, until
 
 SHARED = ("--index", "workers", "--mode", "shared")

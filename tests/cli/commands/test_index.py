@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.support import Hocket, fails
+from tests.support.cli import Hocket, fails
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hocket as package
-from tests.cli.support import Hocket, Outcome, fails
+from tests.support.cli import Hocket, Outcome, fails
 
 
 def run(*args: str) -> Outcome:

@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 import hocket as package
+from hocket.cli.commands.serve import default_data_directory
 from hocket.cli.listening import Address, parse_address
 from hocket.cli.program import program
-from hocket.cli.serve import default_data_directory
 from hocket.errors import OutOfRange
-from tests.cli.support import HOCKET, Hocket, Outcome, environment, fails, serving
+from tests.support.cli import HOCKET, Hocket, Outcome, environment, fails, serving
 from tests.support.threads import PATIENCE
 
 

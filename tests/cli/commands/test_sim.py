@@ -12,7 +12,7 @@ from hocket.sim import many as many_module
 from hocket.sim import run as run_module
 from hocket.sim.mutants import MUTANTS
 from hocket.sim.report import Broken, Report
-from tests.cli.support import HOCKET, Hocket, Outcome, environment, fails
+from tests.support.cli import HOCKET, Hocket, Outcome, environment, fails
 from tests.support.threads import PATIENCE
 
 

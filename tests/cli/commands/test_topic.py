@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.support import Hocket, fails
+from tests.support.cli import Hocket, fails
 
 
 def test_a_topic_from_its_birth_to_its_end(hocket: Hocket):

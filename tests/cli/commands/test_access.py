@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cli import user as user_commands
-from tests.cli.support import Hocket, Outcome, Serving, fails, serving
+from hocket.cli.commands import user as user_commands
+from tests.support.cli import Hocket, Outcome, Serving, fails, serving
 
 ONCE = "hocket: this token is shown once; keep it in a file (--token-file) or in HOCKET_TOKEN\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hocket.model import MESSAGE_BYTES_MAX, partition_of
-from tests.cli.support import Hocket, fails, json_lines
+from tests.support.cli import Hocket, fails, json_lines
 
 
 def test_it_prints_where_the_message_was_put(hocket: Hocket, topic: str):

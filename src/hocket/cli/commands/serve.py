@@ -25,7 +25,7 @@ import click
 from hocket import __version__
 from hocket.cli.command import Command, is_debugging
 from hocket.cli.listening import Address, parse_address, refuse_if_open
-from hocket.cli.logs import log_to_stderr
+from hocket.cli.log_lines import log_to_stderr
 from hocket.cli.open_files import connections_that_fit
 from hocket.cli.parameters import DURATION_US, SIZE, Checked
 from hocket.errors import Closed, HocketError, NoConnection

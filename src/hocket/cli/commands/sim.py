@@ -32,7 +32,7 @@ class Simulations(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "ring":
-            from hocket.cli.sim_ring import ring
+            from hocket.cli.commands.sim_ring import ring
 
             return ring
         return super().get_command(ctx, cmd_name)

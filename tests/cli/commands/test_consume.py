@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.support import HOCKET, Hocket, environment, fails, json_lines
+from tests.support.cli import HOCKET, Hocket, environment, fails, json_lines
 from tests.support.threads import PATIENCE, until
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hocket.cli.progress import Progress
 from hocket.model import partition_of
-from tests.cli.support import Hocket, fails, json_lines, unread
+from tests.support.cli import Hocket, fails, json_lines, unread
 from tests.support.threads import PATIENCE, noise, until
 
 LINES = b"one\n\nthree\n\xff\x00\r\nlast without end"
@@ -99,7 +99,7 @@ def test_a_line_without_a_key_ends_it_and_what_came_before_is_sent(
 def test_a_line_that_is_too_large_ends_it_and_what_came_before_is_sent(
     hocket: Hocket, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("hocket.cli.produce.MESSAGE_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr("hocket.cli.commands.produce.MESSAGE_BYTES_MAX", 1 << 20)
     for ending in (b"", b"\nlater\n"):
         path = in_file(tmp_path, b"small\n" + b"x" * (3 << 20) + ending)
         fails(hocket("produce", topic, "--file", path), 1, "line 2", "1.0 MiB", "--delimiter")

@@ -6,8 +6,8 @@ import click
 
 from hocket.cli import output
 from hocket.cli.command import Command
+from hocket.cli.commands.grant import ACTION
 from hocket.cli.exits import NOT_ALLOWED
-from hocket.cli.grant import ACTION
 from hocket.cli.names import USER
 from hocket.cli.parameters import Checked
 from hocket.cli.server_options import Server, pass_server, server_options

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hocket.cli.consume import Printing, Reading
+from hocket.cli.commands.consume import Printing, Reading
 from hocket.errors import CorruptData, Timeout
 
 
