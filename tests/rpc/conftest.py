@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rpc.world import World, world
+from tests.support.rpc.world import World, world
 
 
 @pytest.fixture

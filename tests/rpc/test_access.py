@@ -10,8 +10,8 @@ import pytest
 
 from hocket.client.connection.embedded import EmbeddedConnector
 from hocket.client.faces.blocking.client import Client
-from tests.rpc.world import Sink, World, connected, fails, of, run, session, world
 from tests.support.certificates import made
+from tests.support.rpc.world import Sink, World, connected, fails, of, run, session, world
 from tests.support.threads import until_async
 
 

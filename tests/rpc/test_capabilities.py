@@ -15,10 +15,10 @@ import pytest
 
 from hocket.model import Limits
 from hocket.node.settings import NodeSettings
-from hocket.rpc import line as lines
+from hocket.rpc import connection as lines
 from hocket.rpc.schema import rpc_capnp
-from tests.rpc.world import Sink, World, connected, fails, of, run, session, world
 from tests.support.certificates import made
+from tests.support.rpc.world import Sink, World, connected, fails, of, run, session, world
 from tests.support.threads import until, until_async
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hocket.rpc import garbage
-from tests.rpc.world import Address, Sink, World, of, run, session
+from tests.support.rpc.world import Address, Sink, World, of, run, session
 from tests.support.threads import until, until_async
 
 
@@ -82,7 +82,7 @@ def test_nothing_of_pycapnps_is_left_in_a_circle(here: World):
     dangerous = {
         kind.__name__
         for kind in found
-        if kind.__module__.startswith(("capnp", "hocket.rpc.faces", "hocket.rpc.courier"))
+        if kind.__module__.startswith(("capnp", "hocket.rpc.interfaces", "hocket.rpc.delivery"))
     }
     assert not dangerous
 

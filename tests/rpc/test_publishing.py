@@ -8,7 +8,7 @@ import pytest
 
 from hocket.model import partition_of
 from hocket.wire.batch import encode, parse
-from tests.rpc.world import Sink, World, fails, of, run, session
+from tests.support.rpc.world import Sink, World, fails, of, run, session
 from tests.support.threads import until_async
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import hocket
-from tests.rpc.world import Address, Sink, of, run, session
 from tests.support.cli import HOCKET, Serving, environment, serving
+from tests.support.rpc.world import Address, Sink, of, run, session
 from tests.support.threads import PATIENCE, until_async
 
 

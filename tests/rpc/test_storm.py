@@ -24,8 +24,8 @@ from typing import Any
 import pytest
 
 from tests.rpc.test_served import rpc_address
-from tests.rpc.world import Address, Sink, World, of, run, session
 from tests.support.cli import HOCKET, Serving, environment
+from tests.support.rpc.world import Address, Sink, World, of, run, session
 from tests.support.threads import LONG, PATIENCE, until
 
 SEED = int(os.environ.get("HOCKET_SEED", "4151"))
@@ -154,7 +154,7 @@ def storm(address: Address, said: bytes, seconds: float, chance: random.Random) 
 
 def _client(address: Address, name: str) -> subprocess.Popen[str]:
     client = subprocess.Popen(
-        [sys.executable, "-m", "tests.rpc.storm_client", *map(str, address), name],
+        [sys.executable, "-m", "tests.support.rpc.storm_client", *map(str, address), name],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         cwd=Path(__file__).parents[2],
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.rpc.world import Sink, World, fails, of, run, session
+from tests.support.rpc.world import Sink, World, fails, of, run, session
 from tests.support.threads import settle, until_async
 
 

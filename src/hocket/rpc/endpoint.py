@@ -21,7 +21,7 @@ from hocket.errors import NoConnection
 from hocket.model import Limits
 from hocket.node.broker import Broker
 from hocket.rpc.garbage import collect_here
-from hocket.rpc.switchboard import Switchboard
+from hocket.rpc.registry import Switchboard
 
 log = logging.getLogger("hocket.rpc")
 

@@ -13,8 +13,8 @@ from typing import Any
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.sharing.verdict import Verdict
 from hocket.errors import Closed, HocketError
+from hocket.rpc.background import Chores
 from hocket.rpc.batches import portions_out, write_encoded, write_records
-from hocket.rpc.chores import Chores
 from hocket.rpc.failure import code_of, forget_trace, reason_of
 from hocket.rpc.settling import settling
 

@@ -30,7 +30,7 @@ from hocket.model import (
     check_name,
 )
 from hocket.rpc.batches import read_batch
-from hocket.rpc.courier import Courier
+from hocket.rpc.delivery import Courier
 from hocket.rpc.failure import failure, forget_trace, reason_of
 from hocket.rpc.login import Login, PushProducer
 from hocket.rpc.schema import rpc_capnp
@@ -38,8 +38,8 @@ from hocket.rpc.settling import verdict_of
 from hocket.wire.frame_codec import struct_codec
 
 if TYPE_CHECKING:
-    from hocket.rpc.line import Line
-    from hocket.rpc.switchboard import Switchboard
+    from hocket.rpc.connection import Line
+    from hocket.rpc.registry import Switchboard
 
 log = logging.getLogger("hocket.rpc")
 

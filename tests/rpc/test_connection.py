@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hocket.errors import HocketError, Timeout, UnknownTopic
-from hocket.rpc import line as lines
+from hocket.rpc import connection as lines
+from hocket.rpc.connection import Line
 from hocket.rpc.failure import cleaned, failure
-from hocket.rpc.line import Line
 from tests.support.threads import settle
 
 

@@ -13,10 +13,10 @@ import capnp  # type: ignore[import-untyped]
 from hocket.errors import ShuttingDown
 from hocket.model import Limits
 from hocket.node.broker import Broker
-from hocket.rpc.chores import Chores
-from hocket.rpc.courier import Courier
-from hocket.rpc.faces import BrokerFace
-from hocket.rpc.line import Line
+from hocket.rpc.background import Chores
+from hocket.rpc.connection import Line
+from hocket.rpc.delivery import Courier
+from hocket.rpc.interfaces import BrokerFace
 from hocket.rpc.login import Login
 
 log = logging.getLogger("hocket.rpc")

@@ -11,7 +11,7 @@ import sys
 
 import capnp
 
-from tests.rpc.world import Sink, of, session
+from tests.support.rpc.world import Sink, of, session
 
 SMALL = {"memoryBytesMax": 1 << 20}  # what the broker keeps in memory is to be seen
 

@@ -1,0 +1,1 @@
+"""What tests of RPC stand on: a served world, sinks, and a client that dies on purpose."""
