@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hocket.client.faces.blocking.client import Client
-from tests.broker_contract.worlds import WORLDS, World, client_threads, new_name
+from tests.support.brokers.worlds import WORLDS, World, client_threads, new_name
 from tests.support.threads import LeakCheck, until
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import hocket
 from hocket.errors import Closed, DataDirectoryInUse, HocketError
-from tests.broker_contract.worlds import new_name
+from tests.support.brokers.worlds import new_name
 from tests.support.threads import Running
 
 

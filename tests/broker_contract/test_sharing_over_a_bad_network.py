@@ -10,8 +10,8 @@ import pytest
 
 import hocket
 from hocket.errors import LeaseLost, Timeout
-from tests.broker_contract.proxy import Proxy
-from tests.broker_contract.worlds import ServerWorld, new_name
+from tests.support.brokers.proxy import Proxy
+from tests.support.brokers.worlds import ServerWorld, new_name
 from tests.support.threads import Running, run, until
 
 COUNT = 2000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.contract.worlds import World
+from tests.support.queues.worlds import World
 
 
 @pytest.fixture(

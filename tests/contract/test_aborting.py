@@ -7,8 +7,8 @@ import time
 import pytest
 
 from hocket.errors import Aborted, Closed
-from tests.contract.listeners import History
-from tests.contract.worlds import drain, fill, numbered
+from tests.support.queues.listeners import History
+from tests.support.queues.worlds import drain, fill, numbered
 from tests.support.threads import until
 
 

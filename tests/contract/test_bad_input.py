@@ -4,8 +4,8 @@ import pytest
 
 from hocket.errors import BadName, HocketError, OutOfRange, WrongType
 from hocket.local import AcceptListener, ConnectListener, MessageListener
-from tests.contract.listeners import Accepts, Connects, History
-from tests.contract.worlds import KINDS, PORT, drain, numbered
+from tests.support.queues.listeners import Accepts, Connects, History
+from tests.support.queues.worlds import KINDS, PORT, drain, numbered
 from tests.support.threads import until
 
 NOT_A_PORT = ["80", 80.0, None, True, b"80", [80]]

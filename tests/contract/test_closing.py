@@ -6,8 +6,8 @@ import time
 import pytest
 
 from hocket.errors import Aborted, Closed
-from tests.contract.listeners import History, Source
-from tests.contract.worlds import drain, numbered
+from tests.support.queues.listeners import History, Source
+from tests.support.queues.worlds import drain, numbered
 from tests.support.threads import until
 
 

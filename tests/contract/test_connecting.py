@@ -13,8 +13,8 @@ from hocket.errors import (
     WrongKind,
 )
 from hocket.local import Broker, MixedQueueBroker, QueueBroker
-from tests.contract.listeners import Accepts, Connects, History
-from tests.contract.worlds import PORT
+from tests.support.queues.listeners import Accepts, Connects, History
+from tests.support.queues.worlds import PORT
 from tests.support.threads import until
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from hocket.errors import Aborted, Closed, HocketError
-from tests.contract.listeners import Accepts, Connects, History
-from tests.contract.worlds import PORT, World, drain, numbered
+from tests.support.queues.listeners import Accepts, Connects, History
+from tests.support.queues.worlds import PORT, World, drain, numbered
 from tests.support.threads import until
 
 

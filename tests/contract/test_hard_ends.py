@@ -9,8 +9,8 @@ import pytest
 
 from hocket.errors import Aborted, BusyResource, Closed, Timeout, UnknownBroker
 from hocket.local import mixed_queue_broker
-from tests.contract.listeners import Accepts, Connects, History
-from tests.contract.worlds import PORT, numbered, wait_until_all_sleep
+from tests.support.queues.listeners import Accepts, Connects, History
+from tests.support.queues.worlds import PORT, numbered, wait_until_all_sleep
 from tests.support.threads import Running, until
 
 

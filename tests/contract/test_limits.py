@@ -5,8 +5,8 @@ from array import array
 import pytest
 
 from hocket.errors import OutOfRange
-from tests.contract.listeners import History, Source
-from tests.contract.worlds import MEBIBYTE, capacity, drain, fill, mebibyte, numbered
+from tests.support.queues.listeners import History, Source
+from tests.support.queues.worlds import MEBIBYTE, capacity, drain, fill, mebibyte, numbered
 from tests.support.threads import until
 
 

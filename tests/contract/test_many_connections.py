@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.contract.listeners import Accepts, Connects, Echo, History
-from tests.contract.worlds import PORT, World
+from tests.support.queues.listeners import Accepts, Connects, Echo, History
+from tests.support.queues.worlds import PORT, World
 from tests.support.threads import LONG, until
 
 COUNTS = {"full-event": 2000, "mixed": 300 if LONG else 100}

@@ -7,8 +7,8 @@ from array import array
 import pytest
 
 from hocket.errors import WrongType
-from tests.contract.listeners import History, Source
-from tests.contract.worlds import drain, numbered
+from tests.support.queues.listeners import History, Source
+from tests.support.queues.worlds import drain, numbered
 from tests.support.threads import until
 
 

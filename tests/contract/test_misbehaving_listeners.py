@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from tests.contract.listeners import Accepts, Connects, Echo, History, Source
-from tests.contract.worlds import PORT, drain, numbered
+from tests.support.queues.listeners import Accepts, Connects, Echo, History, Source
+from tests.support.queues.worlds import PORT, drain, numbered
 from tests.support.threads import until
 
 END = ("closed", None)

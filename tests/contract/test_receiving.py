@@ -3,8 +3,8 @@
 import pytest
 
 from hocket.errors import BusyResource, Closed, Timeout
-from tests.contract.listeners import History
-from tests.contract.worlds import drain, numbered
+from tests.support.queues.listeners import History
+from tests.support.queues.worlds import drain, numbered
 from tests.support.threads import until
 
 

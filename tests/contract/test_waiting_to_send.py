@@ -3,7 +3,7 @@
 import pytest
 
 from hocket.errors import Closed, OutOfRange, Timeout, WrongThread
-from tests.contract.worlds import capacity, drain, fill, mebibyte
+from tests.support.queues.worlds import capacity, drain, fill, mebibyte
 
 
 def test_send_wait_waits_for_room_and_keeps_the_order(world):

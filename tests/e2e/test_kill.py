@@ -12,7 +12,7 @@ import time
 import pytest
 
 import hocket
-from tests.e2e.server import ServerProcess
+from tests.support.processes.server import ServerProcess
 from tests.support.threads import LONG, Running
 
 ROUNDS = 50 if LONG else 8

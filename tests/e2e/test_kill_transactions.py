@@ -14,7 +14,7 @@ import pytest
 
 import hocket
 from hocket import errors
-from tests.e2e.server import ServerProcess
+from tests.support.processes.server import ServerProcess
 from tests.support.threads import LONG, Running, until
 
 ROUNDS = 30 if LONG else 2

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 import hocket
-from tests.e2e.server import ServerProcess
+from tests.support.processes.server import ServerProcess
 from tests.support.threads import until
 
 MESSAGES = 40
@@ -21,7 +21,7 @@ MESSAGES = 40
 class WorkerProcess:
     def __init__(self, url: str, how: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.worker", url, "jobs", "workers", how],
+            [sys.executable, "-m", "tests.support.processes.worker", url, "jobs", "workers", how],
             stdout=subprocess.PIPE,
             text=True,
         )

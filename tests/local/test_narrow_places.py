@@ -20,7 +20,7 @@ from hocket.local import (
 )
 from hocket.local.lane import Lane
 from hocket.local.queue_broker import Attempt
-from tests.contract.listeners import History
+from tests.support.queues.listeners import History
 from tests.support.threads import until
 
 

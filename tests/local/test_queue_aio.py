@@ -17,8 +17,8 @@ from hocket.errors import (
     WrongType,
 )
 from hocket.local import Broker
-from tests.contract.listeners import Accepts, Connects, Echo, History
-from tests.contract.worlds import PORT, World, drain, fill, mebibyte, numbered
+from tests.support.queues.listeners import Accepts, Connects, Echo, History
+from tests.support.queues.worlds import PORT, World, drain, fill, mebibyte, numbered
 from tests.support.threads import run, settle, until, until_async
 
 

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from hocket.errors import Aborted, Timeout
-from tests.contract.listeners import Accepts, History
-from tests.contract.worlds import PORT, World, drain, fill, mebibyte, numbered
+from tests.support.queues.listeners import Accepts, History
+from tests.support.queues.worlds import PORT, World, drain, fill, mebibyte, numbered
 from tests.support.threads import run, settle, until
 
 

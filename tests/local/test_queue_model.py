@@ -17,8 +17,8 @@ from hypothesis.stateful import (
 )
 
 from hocket.errors import Aborted, Closed
-from tests.contract.listeners import History
-from tests.contract.worlds import World
+from tests.support.queues.listeners import History
+from tests.support.queues.worlds import World
 from tests.support.threads import LONG, until
 
 SIDES = st.sampled_from([0, 1])

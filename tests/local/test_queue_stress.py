@@ -12,8 +12,8 @@ import threading
 import pytest
 
 from hocket.errors import Aborted, Closed
-from tests.contract.listeners import Accepts, Connects, Echo, History
-from tests.contract.worlds import PORT, World, numbered
+from tests.support.queues.listeners import Accepts, Connects, Echo, History
+from tests.support.queues.worlds import PORT, World, numbered
 from tests.support.threads import LONG, until
 
 pytestmark = pytest.mark.stress

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from hocket.sim.disk import PowerLoss
-from tests.log.mutants import MUTANTS, Plant
-from tests.log.world import World
+from tests.support.log.mutants import MUTANTS, Plant
+from tests.support.log.world import World
 from tests.support.threads import LONG
 
 STEPS = 120

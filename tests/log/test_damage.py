@@ -17,7 +17,7 @@ from hocket.log.wal_scan import Found, envelopes
 from hocket.sim.clock import SimClock
 from hocket.sim.executor import SimExecutor
 from hocket.wire.entry import Kind
-from tests.log.world import World
+from tests.support.log.world import World
 
 CALM = LogSettings(
     wal_file_bytes=1 << 16, wal_file_bytes_min=1 << 14, mark_after_us=20_000, reserve_bytes=512,

@@ -10,7 +10,7 @@ import pytest
 from hocket.errors import HocketError, NotADataDirectory, StorageFull, StoreStopped
 from hocket.log.settings import GroupSettings
 from hocket.log.store import NewEntry
-from tests.log.world import TINY, World
+from tests.support.log.world import TINY, World
 from tests.support.threads import LONG
 
 

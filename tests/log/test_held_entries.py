@@ -8,7 +8,7 @@ from hocket.errors import CorruptData, HocketError, StorageFull
 from hocket.log.settings import GroupSettings
 from hocket.wire.entry import Kind
 from tests.log.test_store import ROOMY_GROUP, checkpoint, roomy_world, unwanted
-from tests.log.world import World
+from tests.support.log.world import World
 
 SMALL = GroupSettings(memory_retention_us=0, segment_bytes_max=600)
 

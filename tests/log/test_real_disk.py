@@ -15,7 +15,7 @@ from hocket.errors import DataDirectoryInUse, HocketError, NotADataDirectory
 from hocket.log.store import ReadResult
 from hocket.log.verify import verify
 from hocket.wire.entry import HEADER_BYTES, unpack_header
-from tests.log.appender import GROUPS, Host, body_of
+from tests.support.log.appender import GROUPS, Host, body_of
 
 ROUNDS = 5
 LINES = 60  # commits to wait for before the kill
@@ -50,7 +50,7 @@ def test_kill_minus_nine(tmp_path: Path) -> None:
     """Whatever a process had said to be durable is there after it was killed, again and again."""
     said: dict[int, int] = {}
     for number in range(ROUNDS):
-        command = [sys.executable, "-m", "tests.log.appender", str(tmp_path), str(number)]
+        command = [sys.executable, "-m", "tests.support.log.appender", str(tmp_path), str(number)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
             for _ in range(LINES + 7 * number):

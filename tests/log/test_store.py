@@ -22,7 +22,7 @@ from hocket.sim.clock import SimClock
 from hocket.sim.disk import SimDisk
 from hocket.sim.executor import SimExecutor
 from hocket.wire.entry import Kind, unpack_header
-from tests.log.world import TINY, World
+from tests.support.log.world import TINY, World
 
 ROOMY = LogSettings(
     wal_file_bytes=1 << 20, wal_file_bytes_min=1 << 16, reserve_bytes=512, scrub_interval_us=0,

@@ -19,7 +19,7 @@ from hocket.sim.checkers import CHECKERS, OF_THE_RING, Violation, all_checkers
 from hocket.sim.checkers.checker import Checker
 from hocket.sim.checkers.lookups_find_the_successor import DEAD_US
 from hocket.sim.tree_view import TreeView
-from tests.sim.rings import Ring, at, ideal, member, rings
+from tests.support.sim.rings import Ring, at, ideal, member, rings
 
 RING = (10, 20, 30, 40, 50, 60)
 PLACE = Place("t", 0)

@@ -9,7 +9,7 @@ import pytest
 from hocket.core.ring import circle
 from hocket.sim import ring_view
 from hocket.sim.ring_view import RingView, between, effective_step, may_fail, snapshot
-from tests.sim.rings import Ring, at, ideal, member, rings, view
+from tests.support.sim.rings import Ring, at, ideal, member, rings, view
 
 RING = (10, 20, 30, 40, 50, 60)
 

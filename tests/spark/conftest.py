@@ -18,7 +18,7 @@ import pytest
 
 import hocket
 from hocket.client.faces.blocking.client import Client
-from tests.e2e.server import ServerProcess
+from tests.support.processes.server import ServerProcess
 from tests.support.threads import LeakCheck, stack
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from hocket.spark.columns import ALL, arrow_schema, spark_schema
 from hocket.spark.connections import client_of
 from hocket.spark.options import ReadOptions
 from hocket.spark.planning import Span
-from tests.e2e.server import ServerProcess
 from tests.spark.conftest import url_of
-from tests.spark.support import failure_of, fill, load
+from tests.support.processes.server import ServerProcess
+from tests.support.spark import failure_of, fill, load
 from tests.support.threads import noise
 
 

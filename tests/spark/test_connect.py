@@ -9,8 +9,8 @@ import pytest
 
 from hocket.client.faces.blocking.client import Client
 from hocket.spark import java
-from tests.e2e.server import ServerProcess
 from tests.spark.programs.running import run
+from tests.support.processes.server import ServerProcess
 
 SECONDS = 240  # far more than it takes, also on a busy machine
 

@@ -16,7 +16,7 @@ from sybil import Sybil
 from sybil.document import Document
 from sybil.parsers.markdown import PythonCodeBlockParser
 
-from tests.e2e.server import ServerProcess
+from tests.support.processes.server import ServerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

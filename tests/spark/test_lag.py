@@ -15,7 +15,8 @@ from hocket.spark.lookout import Lookout
 from hocket.spark.options import ReadOptions
 from hocket.spark.stream_reader import HocketStreamReader
 from tests.spark.conftest import url_of
-from tests.spark.support import (
+from tests.support.cli import HOCKET, environment
+from tests.support.spark import (
     SHORT_LIVED,
     Batches,
     eventually,
@@ -26,7 +27,6 @@ from tests.spark.support import (
     shortened,
     stream,
 )
-from tests.support.cli import HOCKET, environment
 
 ALL = ReadAllAvailable()
 

@@ -17,9 +17,9 @@ from hocket.spark.connections import client_of
 from hocket.spark.lookout import Lookout
 from hocket.spark.options import ConnectionOptions, ReadOptions
 from hocket.spark.planning import Span
-from tests.e2e.server import ServerProcess, free_port
 from tests.spark.conftest import url_of
-from tests.spark.support import fill
+from tests.support.processes.server import ServerProcess, free_port
+from tests.support.spark import fill
 
 DEAD = "127.0.0.1:1"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hocket
-from tests.e2e.server import ServerProcess
+from tests.support.processes.server import ServerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

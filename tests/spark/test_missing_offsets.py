@@ -13,7 +13,7 @@ from hocket.spark.missing import DataLoss
 from hocket.spark.options import ReadOptions
 from hocket.spark.planning import Span
 from hocket.spark.stream_reader import HocketStreamReader
-from tests.spark.support import (
+from tests.support.spark import (
     SHORT_LIVED,
     Batches,
     failure_of,
@@ -22,7 +22,7 @@ from tests.spark.support import (
     run_to_end,
     stream,
 )
-from tests.spark.support import shortened as shorten
+from tests.support.spark import shortened as shorten
 
 COUNT = 60
 

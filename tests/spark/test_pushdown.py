@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import DataFrame
 
-from tests.spark.support import failure_of, fill, load
+from tests.support.spark import failure_of, fill, load
 
 CONF = "spark.sql.python.filterPushdown.enabled"
 

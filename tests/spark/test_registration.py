@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hocket.errors import WrongType
-from tests.spark.support import failure_of, fill, load
+from tests.support.spark import failure_of, fill, load
 
 
 def in_a_new_python(program: str) -> str:

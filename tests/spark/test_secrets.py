@@ -11,11 +11,11 @@ import pytest
 
 import hocket
 from hocket.spark import java
-from tests.e2e.server import ServerProcess
 from tests.spark.programs.running import run
 from tests.spark.programs.secrets_job import VISIBLE, explained, failure
 from tests.support import certificates
 from tests.support.certificates import Certificates
+from tests.support.processes.server import ServerProcess
 from tests.support.threads import LONG
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from hocket.client.faces.blocking.client import Client
-from tests.spark.support import failure_of, load, run_to_end, stream
+from tests.support.spark import failure_of, load, run_to_end, stream
 
 
 def records(client: Client, topic: str) -> list[tuple[int, bytes | None, bytes, dict[str, Any]]]:

@@ -170,7 +170,7 @@ def test_too_many_participants_are_refused_with_what_to_do(broker, client, topic
 
 
 def test_an_abort_that_cannot_be_said_is_only_logged(caplog, topic):
-    from tests.e2e.server import free_port
+    from tests.support.processes.server import free_port
 
     given = {"servers": f"127.0.0.1:{free_port()}", "topic": topic}
     writer = sink.batch_sink(SCHEMA, WriteOptions.parse(given, streaming=False), overwrite=False)

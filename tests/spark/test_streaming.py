@@ -16,9 +16,9 @@ import hocket
 from hocket.errors import NoConnection
 from hocket.spark.options import DEFAULT_ROWS_PER_TRIGGER, ReadOptions
 from hocket.spark.stream_reader import HocketStreamReader
-from tests.e2e.server import ServerProcess
 from tests.spark.conftest import url_of
-from tests.spark.support import Batches, eventually, expected, fill, run_to_end, running, stream
+from tests.support.processes.server import ServerProcess
+from tests.support.spark import Batches, eventually, expected, fill, run_to_end, running, stream
 from tests.support.threads import Running, until
 
 ALL = ReadAllAvailable()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.broker_contract.in_every_world.worlds import WORLDS, OwnLeakCheck, World, opened_world
-from tests.e2e.server import ServerProcess
+from tests.support.brokers.every_world import WORLDS, OwnLeakCheck, World, opened_world
+from tests.support.processes.server import ServerProcess
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from hocket.errors import (
     UnknownPartition,
     WrongType,
 )
-from tests.broker_contract.in_every_world.worlds import only
+from tests.support.brokers.every_world import only
 from tests.support.threads import PATIENCE
 
 BAD_NAMES = ["", " ", "a b", "a/b", "../up", ".hidden", "-flag", "x" * 256, "sn\N{SNOWMAN}w", "a\0"]

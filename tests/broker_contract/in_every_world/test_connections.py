@@ -14,7 +14,7 @@ import pytest
 
 import hocket
 from hocket import errors
-from tests.broker_contract.in_every_world.worlds import in_parallel, only, take, values
+from tests.support.brokers.every_world import in_parallel, only, take, values
 from tests.support.threads import PATIENCE, until
 
 CONNECTIONS = 300

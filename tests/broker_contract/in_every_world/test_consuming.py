@@ -8,7 +8,7 @@ import pytest
 
 from hocket import errors
 from hocket.model import SECOND_US
-from tests.broker_contract.in_every_world.worlds import take, values
+from tests.support.brokers.every_world import take, values
 from tests.support.threads import Running, noise, until
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from hocket import errors
 from tests.broker_contract.in_every_world.test_consuming import filled, numbers
-from tests.broker_contract.in_every_world.worlds import take
+from tests.support.brokers.every_world import take
 from tests.support.threads import Running, until
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hocket import errors
 from hocket.model import partition_of
-from tests.broker_contract.in_every_world.worlds import in_parallel, take, values
+from tests.support.brokers.every_world import in_parallel, take, values
 from tests.support.threads import noise, until
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hocket import Position, errors
 from hocket.model import MESSAGE_BYTES_MAX, partition_of
-from tests.broker_contract.in_every_world.worlds import take, values
+from tests.support.brokers.every_world import take, values
 from tests.support.threads import noise
 
 MANY = 2000

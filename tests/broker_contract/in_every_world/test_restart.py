@@ -7,9 +7,9 @@ import pytest
 import hocket
 from hocket import errors
 from hocket.node.settings import NodeSettings
-from tests.broker_contract.in_every_world.worlds import only, take, values
-from tests.e2e.server import ServerProcess
+from tests.support.brokers.every_world import only, take, values
 from tests.support.node.running import running
+from tests.support.processes.server import ServerProcess
 from tests.support.threads import Running, until
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker_contract.in_every_world.worlds import EACH_ONCE, take, values
+from tests.support.brokers.every_world import EACH_ONCE, take, values
 from tests.support.threads import until
 
 pytestmark = EACH_ONCE

@@ -8,8 +8,8 @@ import pytest
 
 from hocket import errors
 from hocket.client.sharing.window import FIRST
-from tests.broker_contract.in_every_world.worlds import in_parallel, only, take
-from tests.e2e.server import ServerProcess
+from tests.support.brokers.every_world import in_parallel, only, take
+from tests.support.processes.server import ServerProcess
 from tests.support.threads import until
 
 SOON = 20.0  # seconds within which what is due has come

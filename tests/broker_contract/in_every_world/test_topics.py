@@ -6,7 +6,7 @@ import pytest
 
 from hocket import errors
 from hocket.model import partition_of
-from tests.broker_contract.in_every_world.worlds import take, values
+from tests.support.brokers.every_world import take, values
 from tests.support.threads import Running, until
 
 

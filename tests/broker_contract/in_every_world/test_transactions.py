@@ -10,7 +10,7 @@ import pytest
 
 from hocket import errors
 from hocket.model import Participant
-from tests.broker_contract.in_every_world.worlds import in_parallel, only, take, values
+from tests.support.brokers.every_world import in_parallel, only, take, values
 
 IDS = (f"transaction-{number}" for number in count())
 

@@ -17,11 +17,11 @@ from typing import Any
 import hocket
 from hocket.client.faces.blocking.client import Client
 from hocket.spark.offsets import from_json
-from tests.e2e.server import ServerProcess
 from tests.spark.kills import stages
 from tests.spark.kills.checking import Ends, Input, Values, Verdict, compare, expected
 from tests.spark.kills.control import Control
 from tests.spark.kills.processes import Session
+from tests.support.processes.server import ServerProcess
 from tests.support.threads import until
 
 ROOT = Path(__file__).parents[3]

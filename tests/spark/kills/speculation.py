@@ -15,9 +15,9 @@ from pathlib import Path
 import pyspark
 
 from hocket.spark.session import prepare_environment
-from tests.e2e.server import free_port
 from tests.spark.kills.harness import ROWS_PER_BATCH, Run
 from tests.spark.kills.processes import Session
+from tests.support.processes.server import free_port
 from tests.support.threads import until
 
 HOSTS = ("127.0.0.1", "127.0.0.2")

@@ -122,7 +122,7 @@ def _run_one(seed: int, mutant: str | None, *, as_json: bool, verbose: bool) -> 
 def _run_many(
     seeds: Sequence[int], mutant: str | None, jobs: int | None, *, as_json: bool, verbose: bool
 ) -> bool:
-    from hocket.sim.many import hash_of, is_compared, run_seeds
+    from hocket.sim.parallel import hash_of, is_compared, run_seeds
     from hocket.sim.report import Summary
 
     summary, hashes, explained = Summary(), [], 0

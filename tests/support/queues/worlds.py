@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hocket.local import BrokerManager, EventPump, MixedQueueBroker, QueueBroker
-from tests.contract.listeners import Accepts, Connects, History
+from tests.support.queues.listeners import Accepts, Connects, History
 from tests.support.threads import Running, until, wait_parked
 
 KINDS = {"full-event": QueueBroker, "mixed": MixedQueueBroker}

@@ -1,6 +1,6 @@
 """A process that appends to a store on a real disk and says what is durable, until it is killed.
 
-    python -m tests.log.appender DIRECTORY SEED
+    python -m tests.support.log.appender DIRECTORY SEED
 
 Prints one line for every commit: "GROUP INDEX ...". Bodies follow from group and index alone, so
 that the one who kills it knows what to expect.

@@ -1,6 +1,6 @@
 """A worker in a process of its own: takes messages of a shared index, and says what it does.
 
-    python -m tests.e2e.worker URL TOPIC INDEX NAME HOW
+    python -m tests.support.processes.worker URL TOPIC INDEX NAME HOW
 
 It prints a line per message, `took OFFSET COUNT` and, once that is durable, `done OFFSET`. HOW is
 "works", or "hangs": takes messages and never settles one.

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from hocket.client.faces.blocking.client import Client
-from tests.e2e.server import ServerProcess
+from tests.support.processes.server import ServerProcess
 from tests.support.threads import PATIENCE, until
 
 LOOK_SECONDS = 0.05

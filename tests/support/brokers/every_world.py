@@ -17,7 +17,7 @@ import pytest
 
 import hocket
 import hocket.aio
-from tests.broker_contract.in_every_world.blocking import LoopThread
+from tests.support.brokers.blocking import LoopThread
 from tests.support.threads import LeakCheck, Running
 
 THREADS = 16

@@ -1,0 +1,1 @@
+"""What tests of the log stand on: a world that crashes, planted bugs, a process that appends."""

@@ -1,0 +1,1 @@
+"""Brokers and workers as processes of their own."""

@@ -1,0 +1,1 @@
+"""Rings made by hand, for the checkers of the simulator."""
