@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
 from hocket.core.transactions import decider as transactions
 from hocket.core.transactions import participants as members_core
 from hocket.core.transactions.decider import IDLE_US, REPEAT_US, VERIFY_US, Decider

@@ -14,7 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from hocket.core.partition.stages import DropStages, Stages, by_name
+from hocket.core.partition.events import DropStages
+from hocket.core.partition.stages import Stages, by_name
 from hocket.core.transactions import decider as transactions
 from hocket.core.transactions.decider import REPEAT_US, VERIFY_US, Decider
 from hocket.core.transactions.dropped import Dropped

@@ -12,7 +12,8 @@ from functools import partialmethod
 
 import pytest
 
-from hocket.core.partition.partition import Partition, Replayed
+from hocket.core.partition.events import Replayed
+from hocket.core.partition.partition import Partition
 from hocket.core.sharing import share
 from hocket.core.sharing import state as share_state
 from hocket.model import Mode

@@ -15,18 +15,20 @@ from random import Random
 from typing import Any
 
 from hocket.core.metadata.metadata import Indexes
-from hocket.core.partition.partition import BATCH, Effect, Origin, Refused
-from hocket.core.partition.stages import (
+from hocket.core.origin import Origin
+from hocket.core.partition.events import (
+    BATCH,
     ApplyStaged,
     DropStages,
+    Effect,
     ForgetApplied,
+    Refused,
     StageAcked,
     StageBatch,
     StageKey,
     TransactionApplied,
-    by_name,
-    crc_of,
 )
+from hocket.core.partition.stages import by_name, crc_of
 from hocket.core.transactions import events as decisions
 from hocket.core.transactions.decider import REPEAT_US, VERIFY_US, Decider
 from hocket.core.transactions.participants import Member

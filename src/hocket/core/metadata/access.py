@@ -15,7 +15,7 @@ from typing import Any
 
 from hocket.core.metadata.metadata import AppendChange, Indexes
 from hocket.core.metadata.roster import ADMIN, EVERYTHING, Change, Roster, User, matches
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
 from hocket.model import NAME_BYTES_MAX, Action, Decision, Grant
 
 DECISIONS_MAX = 100_000  # remembered

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hocket.core.metadata.metadata import GROUP, AppendChange, Indexes
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
 from hocket.errors import (
     LimitExceeded,
     NotEnoughNodes,

@@ -15,8 +15,9 @@ import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
+from hocket.core.origin import Origin
 from hocket.core.partition.cursors import Changes, Cursor, Cursors
 from hocket.core.partition.dedupe import (
     REMEMBERED,
@@ -27,217 +28,44 @@ from hocket.core.partition.dedupe import (
     Remembered,
     Stale,
 )
-from hocket.core.partition.stages import (
+from hocket.core.partition.events import (
+    BATCH,
+    CONTROL,
+    CURSOR,
+    STAGE,
+    Acked,
+    Append,
     ApplyStaged,
+    AttachIndex,
+    ChangeShare,
+    CommitIndex,
+    DeleteIndex,
     DropStages,
+    Effect,
+    EndMoved,
+    Event,
+    ExpireProducers,
     ForgetApplied,
-    Refusal,
-    Stage,
+    IndexFenced,
+    IndexMoved,
+    LogDurable,
+    LogStartMoved,
+    MoveLogStart,
+    Produce,
+    Refused,
+    Replayed,
+    SeekIndex,
+    ShareChanged,
     StageAcked,
     StageBatch,
     Staged,
-    StageKey,
-    Stages,
-    StagesMoved,
     TransactionApplied,
+    TurnEnded,
 )
-from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
-from hocket.model import DAY_US
+from hocket.core.partition.stages import Refusal, Stage, Stages
+from hocket.core.sharing.state import ShareChange, ShareState
 
 FORGOTTEN_AT_ONCE = 10_000  # producers, so that their names fit into a small entry
-PRODUCER_IDLE_US = 7 * DAY_US  # after this long without a batch a producer may be forgotten
-
-BATCH, CURSOR, CONTROL, STAGE = 1, 2, 4, 5  # entry kinds, as in wire.entry
-
-
-class Origin(NamedTuple):
-    """Who asked, and so who is answered."""
-
-    connection: int
-    handle: int  # of the producer or subscription; 0 for a one-off request
-    request: int  # 0 for a pushed batch
-
-
-@dataclass(slots=True)
-class Batch:
-    """What the partition needs to know of a batch; the bytes are the driver's business."""
-
-    producer_id: bytes
-    epoch: int
-    sequence: int
-    count: int
-    max_timestamp: int
-    body: Any  # the driver's own handle on the bytes, passed through to Append
-
-
-# --- events --------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Produce:
-    origin: Origin
-    batch: Batch
-    now_us: int
-
-
-@dataclass(slots=True)
-class LogDurable:
-    """Everything up to this entry is durable."""
-
-    index: int
-
-
-@dataclass(slots=True)
-class AttachIndex:
-    origin: Origin
-    name: str
-    start: int
-    hold_retention: bool
-    mode: str = "own"
-    settings: ShareSettings | None = None  # of a shared index; None: as they are
-
-
-@dataclass(slots=True)
-class ChangeShare:
-    """What has become of messages of a shared index; who asked hears of it when it is durable."""
-
-    origin: Origin | None
-    name: str
-    change: ShareChange
-
-
-@dataclass(slots=True)
-class CommitIndex:
-    origin: Origin
-    name: str
-    epoch: int
-    position: int
-
-
-@dataclass(slots=True)
-class SeekIndex:
-    origin: Origin
-    name: str
-    position: int
-
-
-@dataclass(slots=True)
-class DeleteIndex:
-    origin: Origin
-    name: str
-
-
-@dataclass(slots=True)
-class MoveLogStart:
-    offset: int
-
-
-@dataclass(slots=True)
-class ExpireProducers:
-    """Forget producers that were not heard of since then."""
-
-    before_us: int
-
-
-@dataclass(slots=True)
-class TurnEnded:
-    """The driver has no more events for now: what was gathered is to be appended."""
-
-
-@dataclass(slots=True)
-class Replayed:
-    """A committed entry, read back when the log is opened."""
-
-    kind: int
-    index: int
-    end_offset: int
-    batch: Batch | None
-    body: bytes
-    base_offset: int
-    now_us: int = 0  # the time of opening: a producer of ours was heard of no longer ago than that
-    staged: tuple[StageKey, Staged] | None = None  # of an entry of kind STAGE
-
-
-Event = (
-    Produce | LogDurable | AttachIndex | CommitIndex | SeekIndex | DeleteIndex | ChangeShare
-    | MoveLogStart | ExpireProducers | TurnEnded | Replayed
-    | StageBatch | ApplyStaged | DropStages | ForgetApplied
-)  # fmt: skip
-
-
-# --- effects -------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Append:
-    """Put an entry behind the log. The driver persists it before it sends what depends on it."""
-
-    kind: int
-    index: int
-    base_offset: int
-    batch: Batch | None = None
-    body: bytes = b""
-    stage: StageKey | None = None  # what the batch is staged for
-
-
-@dataclass(slots=True)
-class Acked:
-    """These batches of one origin are committed; `offsets` are their base offsets in order."""
-
-    origin: Origin
-    sequence: int  # of the last of them
-    offsets: list[int]
-
-
-@dataclass(slots=True)
-class Refused:
-    origin: Origin
-    sequence: int
-    code: str
-    message: str
-
-
-@dataclass(slots=True)
-class IndexMoved:
-    """An index is, durably, where this cursor says; None: it is gone."""
-
-    origin: Origin
-    name: str
-    cursor: Cursor | None
-    by: str  # "attach", "commit", "seek" or "delete"
-
-
-@dataclass(slots=True)
-class IndexFenced:
-    origin: Origin
-    name: str
-
-
-@dataclass(slots=True)
-class ShareChanged:
-    """All this has durably become of messages of a shared index, as these had asked."""
-
-    name: str
-    change: ShareChange
-    origins: list[Origin]
-
-
-@dataclass(slots=True)
-class EndMoved:
-    """There is more for consumers to read."""
-
-    end: int
-
-
-@dataclass(slots=True)
-class LogStartMoved:
-    offset: int
-
-
-Effect = (
-    Append | Acked | Refused | IndexMoved | IndexFenced | ShareChanged | EndMoved | LogStartMoved
-    | StageAcked | TransactionApplied | StagesMoved
-)  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -16,38 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
+from hocket.core.partition.events import (
+    Batch,
+    Name,
+    Producers,
+    Staged,
+    StageKey,
+    StagesMoved,
+    TransactionApplied,
+)
 from hocket.errors import Busy, HocketError, TransactionConflict
-
-if TYPE_CHECKING:
-    from hocket.core.partition.partition import Batch, Origin
-    from hocket.model import Participant
-
-Name = tuple[str, int]  # of a transaction: its id and number
-Producers = tuple[tuple[bytes, int], ...]  # that a decision names, and how many batches of each
-
-
-class StageKey(NamedTuple):
-    transaction: str
-    number: int
-    producer_id: bytes
-
-    @property
-    def name(self) -> Name:
-        return self.transaction, self.number
-
-
-class Staged(NamedTuple):
-    """A staged batch: where its entry stands, and what it is."""
-
-    entry: int  # its index in the log
-    base_offset: int  # of the record that came next; helps to find it
-    size: int  # that it will take in the log, once it is published
-    records: int
-    crc: int  # of its body
+from hocket.model import Participant
 
 
 @dataclass(slots=True, eq=False)
@@ -61,71 +44,6 @@ class Stage:
     appended: int = 0  # so many have been appended again, as batches
     applied: int = 0  # ... and are committed as such
     leaving: bool = False  # an entry that ends it is on its way
-
-
-# --- events --------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class StageBatch:
-    origin: Origin
-    key: StageKey
-    batch: Batch
-    size: int
-    crc: int
-    now_us: int
-
-
-@dataclass(slots=True)
-class ApplyStaged:
-    """The transaction is committed. `batches` are the next ones of `Stages.next_of`, with bytes."""
-
-    name: Name
-    decision: int
-    producers: Producers
-    batches: list[Batch]
-
-
-@dataclass(slots=True)
-class DropStages:
-    """What these producers have staged for it is aborted, or it is decided without them."""
-
-    name: Name
-    producers: tuple[bytes, ...]
-
-
-@dataclass(slots=True)
-class ForgetApplied:
-    """The decider has nothing more to say of its decisions up to this one."""
-
-    through: int
-
-
-# --- effects -------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class StageAcked:
-    """This batch, and all before it of the same origin, are staged durably."""
-
-    origin: Origin
-    sequence: int
-
-
-@dataclass(slots=True)
-class TransactionApplied:
-    """All that was staged here for it is, durably, in the log."""
-
-    name: Name
-    decision: int
-
-
-@dataclass(slots=True)
-class StagesMoved:
-    """The log must keep its entries from `first_index` on (None: none), and room for `bytes`."""
-
-    first_index: int | None
-    bytes: int
 
 
 class Refusal(NamedTuple):

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from hocket.core.metadata.metadata import Indexes
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
 from hocket.core.transactions.dropped import Dropped
 from hocket.core.transactions.events import (
     AbortAsked,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hocket.core.partition.partition import Origin
-from hocket.core.partition.stages import Producers
+from hocket.core.origin import Origin
+from hocket.core.partition.events import Producers
 from hocket.core.transactions.participants import Member
 from hocket.errors import HocketError
 from hocket.model import Participant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
 from hocket.core.transactions.participants import Member
 from hocket.errors import Busy, TransactionAborted, TransactionConflict
 

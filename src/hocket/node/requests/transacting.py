@@ -12,17 +12,16 @@ from collections.abc import Iterable
 
 from hocket import frames
 from hocket.core.metadata.metadata import GROUP
-from hocket.core.partition.partition import Origin
-from hocket.core.partition.stages import (
+from hocket.core.origin import Origin
+from hocket.core.partition.events import (
     DropStages,
     ForgetApplied,
     Name,
-    Stage,
     StageBatch,
     StageKey,
     TransactionApplied,
-    by_name,
 )
+from hocket.core.partition.stages import Stage, by_name
 from hocket.core.session.session import Demand, OpenedProducer, Session, failure
 from hocket.core.transactions import events as decisions
 from hocket.core.transactions.decider import Decider

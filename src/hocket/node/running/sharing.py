@@ -16,8 +16,8 @@ from functools import partial
 from typing import NamedTuple
 
 from hocket import frames
-from hocket.core.partition import partition as events
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
+from hocket.core.partition import events
 from hocket.core.session.session import DEAD_LETTERS, Demand, OpenedSubscription, Session, triples
 from hocket.core.sharing import events as core
 from hocket.core.sharing.dispatcher import Sharing
