@@ -18,10 +18,10 @@ import pytest
 
 from hocket.core.sharing import dispatcher as sharing
 from hocket.core.sharing import keys as share_keys
+from hocket.core.sharing import leases
 from hocket.core.sharing import ledger as share_ledger
 from hocket.core.sharing import maps as share_map
-from hocket.core.sharing import share
-from hocket.core.sharing.dispatcher import Sharing
+from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.events import (
     Advanced,
     Answer,
@@ -47,7 +47,7 @@ from hocket.core.sharing.events import (
     Tick,
     Widened,
 )
-from hocket.core.sharing.share import Share
+from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
 
 LEASE_US, GRACE_US = 100, 30
@@ -59,7 +59,7 @@ KEYS = [0, 1, 2, 1 + (1 << 16), 1 << 15, 40_000 + (1 << 40), 65_535]  # two of t
 @pytest.fixture
 def small_limits(monkeypatch):
     """Limits that a test of forty steps runs into."""
-    for module in (share, share_keys):
+    for module in (leases, share_keys):
         monkeypatch.setattr(module, "GAP_MAX", GAP_MAX)
     monkeypatch.setattr(sharing, "FETCH_MESSAGES_MAX", FETCH_MAX)
     monkeypatch.setattr(share_map, "COMPACT_MIN", 4)
@@ -137,14 +137,14 @@ class World:
 
     def open(self) -> None:
         """The index is attached to, for the first time in this life of the broker."""
-        self.sharing = Sharing(self.mode)
+        self.sharing = Dispatcher(self.mode)
         self.fetches: dict[int, tuple[Fetch, list[int]]] = {}
         self.scans: list[Scan] = []
         self.resting: set[int] = set()
         self.closing = False
         effects: list[Effect] = []
         for number, log in self.logs.items():
-            made = Share(
+            made = Leases(
                 log.state,
                 end=log.end,
                 now_us=self.now_us,
@@ -564,7 +564,7 @@ class World:
         }
         if self.mode == "shared":
             return list(free)
-        order = self.sharing._shares[p].keys
+        order = self.sharing._leases[p].keys
         assert order is not None
         if any(m.state == "leased" and o >= order.scanned for o, m in log.open()):
             assert not order.is_ready, "a key that is not known may be with somebody else"

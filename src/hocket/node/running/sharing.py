@@ -1,7 +1,7 @@
 """Shared indexes of a node: reads what the dispatcher wants leased, sends it, and logs what becomes
 of it.
 
-The rules are in `core.sharing.dispatcher` (who gets what) and `core.sharing.share` (what has
+The rules are in `core.sharing.dispatcher` (who gets what) and `core.sharing.leases` (what has
 become of each message).
 Here are only the hands: reads of the log, frames, and the partitions' logs. A settlement is
 answered when every partition it concerns has it durably.
@@ -20,8 +20,8 @@ from hocket.core.origin import Origin
 from hocket.core.partition import events
 from hocket.core.session.session import DEAD_LETTERS, Demand, OpenedSubscription, Session, triples
 from hocket.core.sharing import events as core
-from hocket.core.sharing.dispatcher import Sharing
-from hocket.core.sharing.share import Share
+from hocket.core.sharing.dispatcher import Dispatcher
+from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
 from hocket.errors import Busy, CorruptData, Fenced, HocketError, WrongKind
 from hocket.frames import packed
@@ -52,7 +52,7 @@ class Shared:
     topic: str
     index: str
     mode: Mode
-    core: Sharing
+    core: Dispatcher
     groups: dict[int, int]  # partition -> group
     settings: ShareSettings = ShareSettings()  # noqa: RUF009 - it cannot be changed
     consumers: dict[int, Consumer] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Shares:
         """Before it is logged that consumers are attached: who may have what is read off before."""
         shared = self._shared.get((topic, frame.index))
         if shared is None or shared.mode != frame.mode:
-            shared = Shared(topic, frame.index, frame.mode, Sharing(frame.mode), {})
+            shared = Shared(topic, frame.index, frame.mode, Dispatcher(frame.mode), {})
             self._shared[topic, frame.index] = shared
         shared.used_us = self._clock.now_us()
         for number, each in hosted.items():
@@ -146,13 +146,13 @@ class Shares:
         if partition.number in shared.groups:
             return
         shared.groups[partition.number] = hosted.group
-        share = Share(
+        leases = Leases(
             partition.shares.get(shared.index) or ShareState(start),
             end=partition.high_watermark,
             now_us=self._clock.now_us(),
             immortal=shared.topic.endswith(DEAD_LETTERS),
         )
-        self._step(shared, core.PartitionAdded(partition.number, share))
+        self._step(shared, core.PartitionAdded(partition.number, leases))
 
     def open(
         self,
