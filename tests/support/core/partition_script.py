@@ -140,12 +140,12 @@ class Stage:
 
     # --- the subscription ------------------------------------------------------------------------
 
-    def _subscribe(self, *places: str, credit: int) -> list[str]:
-        found = (re.fullmatch(r"(\d+):(\d+)\.\.(\d+)", place) for place in places)
+    def _subscribe(self, *partitions: str, credit: int) -> list[str]:
+        found = (re.fullmatch(r"(\d+):(\d+)\.\.(\d+)", text) for text in partitions)
         numbers = [[int(number) for number in each.groups()] for each in found if each]
-        assert len(numbers) == len(places), "a place is partition:next..end"
+        assert len(numbers) == len(partitions), "what is subscribed to is partition:next..end"
         self.subscription = subs.Subscription(
-            [(number, subs.Place(start, end)) for number, start, end in numbers], credit
+            [(number, subs.Progress(start, end)) for number, start, end in numbers], credit
         )
         return self._subscription_effects(self.subscription.begin())
 

@@ -16,13 +16,15 @@ from hocket.model import DAY_US
 
 PRODUCER_IDLE_US = 7 * DAY_US  # after this long without a batch a producer may be forgotten
 
-BATCH, CURSOR, CONTROL, STAGE = 1, 2, 4, 5  # entry kinds, as in wire.entry
+BATCH, CURSOR, CONTROL, STAGE = 1, 2, 4, 5  # the kinds of entries, as wire.entry has them
 
 Name = tuple[str, int]  # of a transaction: its id and number
-Producers = tuple[tuple[bytes, int], ...]  # that a decision names, and how many batches of each
+Producers = tuple[tuple[bytes, int], ...]  # those that a decision names, each with its batches
 
 
 class StageKey(NamedTuple):
+    """What a batch is staged for, and by which producer."""
+
     transaction: str
     number: int
     producer_id: bytes
@@ -33,18 +35,18 @@ class StageKey(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """A staged batch: where its entry stands, and what it is."""
+    """A staged batch: where its entry is in the log, and what it holds."""
 
-    entry: int  # its index in the log
-    base_offset: int  # of the record that came next; helps to find it
-    size: int  # that it will take in the log, once it is published
+    entry: int  # the index of its entry
+    base_offset: int  # the end of the log when it was staged; helps to find the entry
+    size: int  # the bytes that it will take in the log once it is published
     records: int
     crc: int  # of its body
 
 
 @dataclass(slots=True)
 class Batch:
-    """What the partition needs to know of a batch; the bytes are the driver's business."""
+    """What the partition needs to know of a batch. The driver keeps the bytes."""
 
     producer_id: bytes
     epoch: int
@@ -66,24 +68,26 @@ class Produce:
 
 @dataclass(slots=True)
 class LogDurable:
-    """Everything up to this entry is durable."""
+    """Every entry up to this one is durable."""
 
     index: int
 
 
 @dataclass(slots=True)
 class AttachIndex:
+    """A consumer wants to go on at this index, or to begin it at `start`."""
+
     origin: Origin
     name: str
     start: int
     hold_retention: bool
     mode: str = "own"
-    settings: ShareSettings | None = None  # of a shared index; None: as they are
+    settings: ShareSettings | None = None  # of a shared index; None: they stay as they are
 
 
 @dataclass(slots=True)
 class ChangeShare:
-    """What has become of messages of a shared index; who asked hears of it when it is durable."""
+    """Messages of a shared index have changed. Who asked for it hears when that is durable."""
 
     origin: Origin | None
     name: str
@@ -118,14 +122,14 @@ class MoveLogStart:
 
 @dataclass(slots=True)
 class ExpireProducers:
-    """Forget producers that were not heard of since then."""
+    """Producers that were not heard of since `before_us` may be forgotten."""
 
     before_us: int
 
 
 @dataclass(slots=True)
 class TurnEnded:
-    """The driver has no more events for now: what was gathered is to be appended."""
+    """The driver has no more events for now: the changes of the turn become one entry."""
 
 
 @dataclass(slots=True)
@@ -138,12 +142,14 @@ class Replayed:
     batch: Batch | None
     body: bytes
     base_offset: int
-    now_us: int = 0  # the time of opening: a producer of ours was heard of no longer ago than that
+    now_us: int = 0  # the time of opening: from then on its producer is idle, and not from before
     staged: tuple[StageKey, Staged] | None = None  # of an entry of kind STAGE
 
 
 @dataclass(slots=True)
 class StageBatch:
+    """A producer stages a batch for a transaction."""
+
     origin: Origin
     key: StageKey
     batch: Batch
@@ -154,7 +160,7 @@ class StageBatch:
 
 @dataclass(slots=True)
 class ApplyStaged:
-    """The transaction is committed. `batches` are the next ones of `Stages.next_of`, with bytes."""
+    """The transaction is committed. `batches` are those that `Stages.next_of` named, with bytes."""
 
     name: Name
     decision: int
@@ -164,7 +170,7 @@ class ApplyStaged:
 
 @dataclass(slots=True)
 class DropStages:
-    """What these producers have staged for it is aborted, or it is decided without them."""
+    """What these producers have staged for the transaction is aborted, or no part of the commit."""
 
     name: Name
     producers: tuple[bytes, ...]
@@ -172,7 +178,7 @@ class DropStages:
 
 @dataclass(slots=True)
 class ForgetApplied:
-    """The decider has nothing more to say of its decisions up to this one."""
+    """The decider has nothing more to say about its decisions up to this one."""
 
     through: int
 
@@ -189,27 +195,29 @@ Event = (
 
 @dataclass(slots=True)
 class Append:
-    """Put an entry behind the log. The driver persists it before it sends what depends on it."""
+    """Append an entry to the log. The driver makes it durable before it sends what depends on it."""
 
     kind: int
     index: int
     base_offset: int
     batch: Batch | None = None
     body: bytes = b""
-    stage: StageKey | None = None  # what the batch is staged for
+    stage: StageKey | None = None  # of an entry of kind STAGE
 
 
 @dataclass(slots=True)
 class Acked:
-    """These batches of one origin are committed; `offsets` are their base offsets in order."""
+    """These batches of one origin are committed; `offsets` are their base offsets, in order."""
 
     origin: Origin
-    sequence: int  # of the last of them
+    sequence: int  # of the last batch
     offsets: list[int]
 
 
 @dataclass(slots=True)
 class Refused:
+    """A request is refused. `sequence` is that of the batch, or 0."""
+
     origin: Origin
     sequence: int
     code: str
@@ -218,7 +226,7 @@ class Refused:
 
 @dataclass(slots=True)
 class IndexMoved:
-    """An index is, durably, where this cursor says; None: it is gone."""
+    """An index is, durably, where this cursor says; None: the index is deleted."""
 
     origin: Origin
     name: str
@@ -228,13 +236,15 @@ class IndexMoved:
 
 @dataclass(slots=True)
 class IndexFenced:
+    """A commit came with an epoch that is fenced; it changes nothing."""
+
     origin: Origin
     name: str
 
 
 @dataclass(slots=True)
 class ShareChanged:
-    """All this has durably become of messages of a shared index, as these had asked."""
+    """Messages of a shared index have, durably, changed like this; these origins had asked."""
 
     name: str
     change: ShareChange
@@ -243,19 +253,21 @@ class ShareChanged:
 
 @dataclass(slots=True)
 class EndMoved:
-    """There is more for consumers to read."""
+    """Consumers may read up to `end` now."""
 
     end: int
 
 
 @dataclass(slots=True)
 class LogStartMoved:
+    """Records below this offset are gone, durably."""
+
     offset: int
 
 
 @dataclass(slots=True)
 class StageAcked:
-    """This batch, and all before it of the same origin, are staged durably."""
+    """This batch, and all before it of the same origin, are, durably, staged."""
 
     origin: Origin
     sequence: int
@@ -263,7 +275,7 @@ class StageAcked:
 
 @dataclass(slots=True)
 class TransactionApplied:
-    """All that was staged here for it is, durably, in the log."""
+    """All that was staged here for the transaction is, durably, in the log."""
 
     name: Name
     decision: int
@@ -271,7 +283,7 @@ class TransactionApplied:
 
 @dataclass(slots=True)
 class StagesMoved:
-    """The log must keep its entries from `first_index` on (None: none), and room for `bytes`."""
+    """The log must keep its entries from `first_index` on, if any, and room for `bytes`."""
 
     first_index: int | None
     bytes: int
