@@ -142,7 +142,7 @@ class Replayed:
     batch: Batch | None
     body: bytes
     base_offset: int
-    now_us: int = 0  # the time of opening: from then on its producer is idle, and not from before
+    now_us: int = 0  # the time of opening: its producer counts as heard of then
     staged: tuple[StageKey, Staged] | None = None  # of an entry of kind STAGE
 
 
@@ -195,7 +195,7 @@ Event = (
 
 @dataclass(slots=True)
 class Append:
-    """Append an entry to the log. The driver makes it durable before it sends what depends on it."""
+    """Append an entry to the log: the driver makes it durable, then sends what depends on it."""
 
     kind: int
     index: int

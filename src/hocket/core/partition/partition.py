@@ -152,11 +152,14 @@ class Partition:
         return [origin for entry in self._pending for origin, _, _ in entry.acks]
 
     def _again(self, origin: Origin, sequence: int, known: Duplicate) -> list[Effect]:
-        for pending in self._pending:
-            if pending.index == known.entry:
-                pending.acks.append((origin, sequence, known.base_offset))
-                return []
-        return [Acked(origin, sequence, [known.base_offset])]
+        pending = self._pending_at(known.entry)
+        if pending is None:
+            return [Acked(origin, sequence, [known.base_offset])]
+        pending.acks.append((origin, sequence, known.base_offset))
+        return []
+
+    def _pending_at(self, index: int) -> _Pending | None:
+        return next((entry for entry in self._pending if entry.index == index), None)
 
     # --- transactions ------------------------------------------------------------------------
 
@@ -177,11 +180,11 @@ class Partition:
         return [*self._appended(pending, append), self.stages.moved()]
 
     def _staged_again(self, origin: Origin, sequence: int, known: Staged) -> list[Effect]:
-        for pending in self._pending:
-            if pending.index == known.entry:
-                pending.stagers.append((origin, sequence))
-                return []
-        return [StageAcked(origin, sequence)]
+        pending = self._pending_at(known.entry)
+        if pending is None:
+            return [StageAcked(origin, sequence)]
+        pending.stagers.append((origin, sequence))
+        return []
 
     def _apply_staged(self, event: ApplyStaged) -> list[Effect]:
         name = event.name
