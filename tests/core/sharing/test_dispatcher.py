@@ -63,9 +63,7 @@ class Index:
                 todo.extend(self.sharing.step(Fetched(effect.fetch, effect.end, 100, self.now_us)))
             elif isinstance(effect, Scan):
                 hashes = self.keys[effect.start : effect.end]
-                todo.extend(
-                    self.sharing.step(Scanned(effect.partition, effect.start, hashes, self.now_us))
-                )
+                todo.extend(self.sharing.step(Scanned(effect.partition, effect.start, hashes)))
             elif isinstance(effect, Send):
                 self.received.setdefault(effect.consumer, []).extend(
                     (effect.partition, offset)
@@ -158,7 +156,7 @@ def test_slots_leave_a_stalled_consumer_and_return_with_its_life():
     index.received[2] = first
     index.work(2)
     index.keys += [1, 60_000]
-    index.do(Advanced(0, 0, 10, index.now_us))
+    index.do(Advanced(0, 0, 10))
     assert index.received == {1: [(0, 9)], 2: [(0, 8)]}
 
 
@@ -179,7 +177,7 @@ def test_bytes_may_be_overdrawn_by_one_read_and_the_debt_is_paid_first():
 def test_bytes_that_were_not_sent_after_all_come_back_without_being_a_sign_of_life():
     index = Index(records=3)
     index.join(1, messages=10, size=30)
-    index.do(Advanced(0, 0, 4, 0))
+    index.do(Advanced(0, 0, 4))
     assert index.received.pop(1) == [(0, 0), (0, 1), (0, 2)]
     index.do(Refunded(1, 71))
     assert index.received.pop(1) == [(0, 3)]
@@ -228,7 +226,7 @@ def test_an_index_put_elsewhere_in_one_partition_is_read_on_in_the_others():
     for number in (0, 1):
         sharing.step(PartitionAdded(number, Leases(ShareState(0, SETTINGS), end=3, now_us=0)))
     first, second = sharing.step(Joined(1, b"1" * 16, (0, 1), 1 << 22, 10, [], 0))
-    record, again = sharing.step(Reset(1, 2, 0, token=7))
+    record, again = sharing.step(Reset(1, 2, token=7))
     assert record == Record(1, ShareChange(reset=2), 7)
     assert (again.partition, again.start, again.end) == (1, 2, 3)
     assert sharing.step(Fetched(second.fetch, second.end, 100, 0)) == []
@@ -245,11 +243,11 @@ def test_an_index_put_elsewhere_in_one_partition_is_read_on_in_the_others():
         Left(9, True, 0),
         CreditGiven(9, 1, 1, 0),
         Refunded(9, 1),
-        Widened(9, 0, 0),
+        Widened(9, 0),
         Fetched(99, 5, 100, 0),
         FetchFailed(99),
         ScanFailed(0),
-        Scanned(0, 3, [1, 2], 0),
+        Scanned(0, 3, [1, 2]),
     ],
     ids=lambda event: type(event).__name__,
 )
@@ -279,9 +277,9 @@ def test_partitions_that_come_later_are_read_for_those_who_want_them():
     index.join(1)
     leases = Leases(ShareState(0, SETTINGS), end=2, now_us=0)
     assert index.do(PartitionAdded(1, leases)) == []
-    index.do(Widened(1, 1, 0))
+    index.do(Widened(1, 1))
     assert index.received[1] == [(0, 0), (1, 0), (1, 1)]
-    assert index.do(Widened(1, 1, 0)) == []
+    assert index.do(Widened(1, 1)) == []
 
 
 def test_leases_last_as_long_as_the_settings_say_now():
@@ -296,7 +294,7 @@ def test_leases_last_as_long_as_the_settings_say_now():
 
 def test_nothing_is_leased_while_the_broker_closes():
     index = Index(records=5)
-    (record,) = index.do(Closing(0))
+    (record,) = index.do(Closing())
     assert record.change.encode() == {"clean": True}
     index.join(1)
     assert index.received == {}

@@ -71,15 +71,15 @@ class SharingStage:
     def _append(self, number: str, records: str) -> list[str]:
         at = int(number)
         self.keys[at] += [_hash(letter) for letter in records]
-        return self._step(events.Advanced(at, 0, len(self.keys[at]), self.now_us))
+        return self._step(events.Advanced(at, 0, len(self.keys[at])))
 
     def _log_start(self, number: str, offset: str) -> list[str]:
         at = int(number)
         self.states[at].log_start_moved(int(offset))
-        return self._step(events.Advanced(at, int(offset), len(self.keys[at]), self.now_us))
+        return self._step(events.Advanced(at, int(offset), len(self.keys[at])))
 
     def _put(self, number: str, offset: str) -> list[str]:
-        return self._step(events.Reset(int(number), int(offset), self.now_us))
+        return self._step(events.Reset(int(number), int(offset)))
 
     def _buried(self, what: str) -> list[str]:
         return self._step(events.DeadLettered(*_triple(what)))
@@ -89,7 +89,7 @@ class SharingStage:
         return [line for number in self.states for line in self._open(number)]
 
     def _close(self) -> list[str]:
-        return self._step(events.Closing(self.now_us))
+        return self._step(events.Closing())
 
     def _wait(self, milliseconds: str) -> list[str]:
         self.now_ms += int(milliseconds)
@@ -169,7 +169,7 @@ class SharingStage:
 
     def _scanned(self, what: str) -> list[str]:
         number, start, end = _triple(what)
-        return self._step(events.Scanned(number, start, self.keys[number][start:end], self.now_us))
+        return self._step(events.Scanned(number, start, self.keys[number][start:end]))
 
     # --- effects in words ------------------------------------------------------------------------
 

@@ -268,7 +268,7 @@ class World:
     def widen(self, client: Client, partition: int) -> None:
         if partition not in client.partitions:
             client.partitions = (*client.partitions, partition)
-        self.step(Widened(client.number, partition, self.now_us))
+        self.step(Widened(client.number, partition))
 
     def give_credit(self, client: Client, messages: int) -> None:
         client.credit_messages += messages
@@ -333,7 +333,7 @@ class World:
     def append(self, p: int, keys: list[int]) -> None:
         log = self.logs[p]
         log.messages += [Message(key) for key in keys]
-        self.step(Advanced(p, log.log_start, log.end, self.now_us))
+        self.step(Advanced(p, log.log_start, log.end))
 
     def move_log_start(self, p: int, offset: int) -> None:
         log = self.logs[p]
@@ -342,7 +342,7 @@ class World:
         log.log_start, log.begin = offset, max(log.begin, offset)
         log.state.log_start_moved(offset)
         self.remember(log)
-        self.step(Advanced(p, offset, log.end, self.now_us))
+        self.step(Advanced(p, offset, log.end))
 
     def reset(self, p: int, offset: int) -> None:
         log = self.logs[p]
@@ -353,7 +353,7 @@ class World:
             if effect.partition == p:
                 del self.fetches[fetch]
         self.scans = [scan for scan in self.scans if scan.partition != p]
-        self.step(Reset(p, offset, self.now_us))
+        self.step(Reset(p, offset))
 
     def dead_letter(self, p: int, start: int, end: int) -> None:
         log = self.logs[p]
@@ -426,7 +426,7 @@ class World:
     def scanned(self, which: int, limit: int) -> None:
         scan = self.scans.pop(which % len(self.scans))
         keys = [m.key for m in self.logs[scan.partition].messages[scan.start : scan.end]]
-        self.step(Scanned(scan.partition, scan.start, keys[:limit], self.now_us))
+        self.step(Scanned(scan.partition, scan.start, keys[:limit]))
 
     def scan_failed(self, which: int) -> None:
         self.step(ScanFailed(self.scans.pop(which % len(self.scans)).partition))
@@ -436,7 +436,7 @@ class World:
     def close(self) -> None:
         self.closing = True
         self.fetches.clear()
-        self.step(Closing(self.now_us))
+        self.step(Closing())
 
     def restart(self, lost: int) -> None:
         """The log keeps all that was promised, and perhaps more; the rest of what was is gone."""

@@ -124,7 +124,8 @@ class Dedupe:
         state.recent.append(batch)
 
     def is_full(self, producer_id: bytes, epoch: int, committed: int) -> bool:
-        """All remembered batches are uncommitted: with one more, `rewind` would lack the oldest."""
+        """All remembered batches are uncommitted. Neither `rewind` nor `snapshot` could leave one
+        out that is forgotten, so there must not be one more."""
         state = self.producers.get(producer_id)
         if state is None or state.epoch != epoch or len(state.recent) < REMEMBERED:
             return False

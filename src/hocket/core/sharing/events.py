@@ -44,7 +44,6 @@ class Widened:
 
     consumer: int
     partition: int
-    now_us: int
 
 
 @dataclass(slots=True)
@@ -69,7 +68,6 @@ class Advanced:
     partition: int
     start: int
     end: int
-    now_us: int
 
 
 @dataclass(slots=True)
@@ -108,7 +106,6 @@ class Scanned:
     partition: int
     start: int
     key_hashes: Sequence[int]
-    now_us: int
 
 
 @dataclass(slots=True)
@@ -142,7 +139,6 @@ class Reset:
 
     partition: int
     offset: int
-    now_us: int
     token: int = 0  # of the Record that logs it
 
 
@@ -154,8 +150,6 @@ class Tick:
 @dataclass(slots=True)
 class Closing:
     """The broker goes down in good order: nothing more is leased."""
-
-    now_us: int
 
 
 Event = (

@@ -258,7 +258,7 @@ class Shares:
         """The topic has a new partition, and this consumer wants all of them."""
         shared, number = self._numbers[address]
         self._add_partition(shared, hosted, 0)
-        self._step(shared, core.Widened(number, hosted.core.number, self._clock.now_us()))
+        self._step(shared, core.Widened(number, hosted.core.number))
 
     def advanced(self, hosted: Hosted) -> None:
         """There is more to read, or the oldest is gone."""
@@ -270,11 +270,8 @@ class Shares:
 
     def _advance(self, shared: Shared, hosted: Hosted) -> None:
         partition = hosted.core
-        now_us = self._clock.now_us()
-        self._step(
-            shared,
-            core.Advanced(partition.number, partition.start, partition.high_watermark, now_us),
-        )
+        advanced = core.Advanced(partition.number, partition.start, partition.high_watermark)
+        self._step(shared, advanced)
 
     def changed(self, effect: events.ShareChanged) -> None:
         """This is durable: those who asked for it may know."""
@@ -298,7 +295,7 @@ class Shares:
             consumer.last_batch.pop(number, None)
             self._network.send(connection, frames.Moved(0, handle, number, offset, 0))
         told = [consumer.address for consumer in shared.consumers.values()]
-        self._step(shared, core.Reset(number, offset, self._clock.now_us()))
+        self._step(shared, core.Reset(number, offset))
         return told
 
     def drop(self, topic: str, index: str | None, code: str, message: str) -> None:
@@ -348,13 +345,13 @@ class Shares:
                 self._partitions.admit(group)
         except HocketError:  # the disk is full: later
             return
-        self._step(shared, core.Closing(self._clock.now_us()))
+        self._step(shared, core.Closing())
         del self._shared[shared.topic, shared.index]
 
     def closing(self) -> None:
         """The broker goes down in good order: who has what is worth remembering."""
         for shared in self._shared.values():
-            self._step(shared, core.Closing(self._clock.now_us()))
+            self._step(shared, core.Closing())
 
     def dead_lettered(self, hosted: Hosted, index: str, start: int, end: int) -> None:
         """These are in the dead letters now, durably."""
@@ -501,8 +498,7 @@ class Shares:
             if first < 0:  # what lies between is lost
                 hashes += [0] * -first
             hashes += batch.key_hashes()[max(0, first) :]
-        now_us = self._clock.now_us()
-        return shared.core.step(core.Scanned(scan.partition, scan.start, hashes, now_us))
+        return shared.core.step(core.Scanned(scan.partition, scan.start, hashes))
 
     def _send(self, shared: Shared, send: core.Send) -> list[core.Effect]:
         """The batches that hold the messages, but not again the one that the client has still."""
