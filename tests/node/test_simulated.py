@@ -9,9 +9,9 @@ import os
 
 import pytest
 
-from hocket.core.partition import partition as partition_core
 from hocket.core.partition.cursors import Cursors
 from hocket.core.partition.dedupe import NEW, Dedupe
+from hocket.core.partition.partition import Partition
 from hocket.log.settings import LogSettings
 from tests.support.node.simulated import SECOND, Admin, Consumer, Producer, World, check
 
@@ -84,12 +84,12 @@ def test_a_seed_gives_the_same_life_every_time():
 
 
 def acknowledge_before_durable(monkeypatch):
-    appended = partition_core.Partition._appended
+    appended = Partition._appended
 
     def hasty(self, pending, append):
         return [*appended(self, pending, append), *self._advance(pending.index)]
 
-    monkeypatch.setattr(partition_core.Partition, "_appended", hasty)
+    monkeypatch.setattr(Partition, "_appended", hasty)
 
 
 def store_duplicates(monkeypatch):
@@ -105,14 +105,14 @@ def forget_indexes_at_replay(monkeypatch):
 
 
 def skip_a_record(monkeypatch):
-    next_entry = partition_core.Partition._next_entry
+    next_entry = Partition._next_entry
 
     def skipping(self, count):
         index, base = next_entry(self, count)
         self.end += 1 if count == 3 else 0
         return index, base
 
-    monkeypatch.setattr(partition_core.Partition, "_next_entry", skipping)
+    monkeypatch.setattr(Partition, "_next_entry", skipping)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue
 from hocket.core.metadata.metadata import Metadata
 from hocket.core.metadata.registry import Registry
-from hocket.core.partition import partition as events
-from hocket.core.partition.stages import StageAcked, TransactionApplied
+from hocket.core.partition import events
+from hocket.core.partition.events import StageAcked, TransactionApplied
 from hocket.core.session.session import TRUSTED, Caller, Demand, Hangup, Reply, Session, failure
 from hocket.core.transactions.decider import Decider
 from hocket.errors import HocketError, NotAllowed, ProtocolError, ShuttingDown, StoreStopped

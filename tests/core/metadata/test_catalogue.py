@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hocket.core.metadata import catalogue as module
 from hocket.core.metadata.catalogue import GROUP, AppendChange, Catalogue, Change, Changed
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
 from hocket.errors import (
     BadName,
     HocketError,

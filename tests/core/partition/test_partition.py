@@ -8,7 +8,7 @@ import pytest
 
 from hocket.core.partition.cursors import Cursor
 from hocket.core.partition.dedupe import NO_PRODUCER, REMEMBERED, UNKNOWN_OFFSET
-from hocket.core.partition.partition import (
+from hocket.core.partition.events import (
     BATCH,
     CONTROL,
     CURSOR,
@@ -24,13 +24,13 @@ from hocket.core.partition.partition import (
     LogDurable,
     LogStartMoved,
     MoveLogStart,
-    Partition,
     Produce,
     Refused,
     Replayed,
     SeekIndex,
     TurnEnded,
 )
+from hocket.core.partition.partition import Partition
 from hocket.wire.entry import Kind
 from tests.support.core.logged import (
     ALICE,

@@ -15,8 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from hocket.core.origin import Origin
 from hocket.core.partition.dedupe import REMEMBERED
-from hocket.core.partition.partition import (
+from hocket.core.partition.events import (
     CURSOR,
     Acked,
     AttachIndex,
@@ -30,7 +31,6 @@ from hocket.core.partition.partition import (
     IndexMoved,
     LogStartMoved,
     MoveLogStart,
-    Origin,
     Refused,
     SeekIndex,
     TurnEnded,

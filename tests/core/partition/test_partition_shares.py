@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hocket.core.partition.cursors import Cursor
-from hocket.core.partition.partition import (
+from hocket.core.partition.events import (
     AttachIndex,
     ChangeShare,
     DeleteIndex,

@@ -6,30 +6,27 @@ import json
 
 import pytest
 
-from hocket.core.partition.partition import (
+from hocket.core.origin import Origin
+from hocket.core.partition.events import (
     BATCH,
     CONTROL,
     STAGE,
     Acked,
     Append,
-    Effect,
-    EndMoved,
-    Origin,
-    Refused,
-)
-from hocket.core.partition.stages import (
     ApplyStaged,
     DropStages,
+    Effect,
+    EndMoved,
     ForgetApplied,
+    Refused,
     StageAcked,
     StageBatch,
     Staged,
     StageKey,
     StagesMoved,
     TransactionApplied,
-    by_name,
-    crc_of,
 )
+from hocket.core.partition.stages import by_name, crc_of
 from hocket.errors import Busy, TransactionConflict
 from hocket.model import Participant
 from hocket.wire.entry import Kind

@@ -6,7 +6,7 @@ from hocket.core.partition.subscription import (
     READ_BYTES_MAX,
     Advanced,
     CreditGiven,
-    Place,
+    Progress,
     Read,
     ReadDone,
     Send,
@@ -16,12 +16,12 @@ from hocket.core.partition.subscription import (
 )
 
 
-def subscription(*places: Place, credit: int = 100) -> Subscription:
-    return Subscription(enumerate(places), credit)
+def subscription(*progress: Progress, credit: int = 100) -> Subscription:
+    return Subscription(enumerate(progress), credit)
 
 
 def test_reading_begins_where_each_partition_is_to_begin():
-    subject = subscription(Place(3, 9), Place(5, 6), credit=3 * READ_BYTES_MAX)
+    subject = subscription(Progress(3, 9), Progress(5, 6), credit=3 * READ_BYTES_MAX)
     assert subject.begin() == [
         Read(0, 3, READ_BYTES_MAX, 9, 0),
         Read(1, 5, READ_BYTES_MAX, 6, 0),
@@ -29,13 +29,13 @@ def test_reading_begins_where_each_partition_is_to_begin():
 
 
 def test_where_there_is_nothing_to_read_nothing_is_read():
-    subject = subscription(Place(9, 9))
+    subject = subscription(Progress(9, 9))
     assert subject.begin() == []
     assert subject.step(Advanced(0, 0, 10)) == [Read(0, 9, 100, 10, 0)]
 
 
 def test_what_was_read_is_sent_paid_for_and_followed_by_the_next_read():
-    subject = subscription(Place(0, 9))
+    subject = subscription(Progress(0, 9))
     subject.begin()
     assert subject.step(ReadDone(0, 0, 4, 60)) == [Send(0, 0), Read(0, 4, 40, 9, 0)]
     assert subject.step(ReadDone(0, 0, 9, 10)) == [Send(0, 4)]
@@ -43,7 +43,7 @@ def test_what_was_read_is_sent_paid_for_and_followed_by_the_next_read():
 
 
 def test_while_a_partition_is_read_it_is_not_read_again():
-    subject = subscription(Place(0, 9))
+    subject = subscription(Progress(0, 9))
     subject.begin()
     assert subject.step(Advanced(0, 0, 20)) == []
     assert subject.step(CreditGiven(1_000)) == []
@@ -51,14 +51,14 @@ def test_while_a_partition_is_read_it_is_not_read_again():
 
 
 def test_without_credit_nothing_is_read():
-    subject = subscription(Place(0, 9), credit=0)
+    subject = subscription(Progress(0, 9), credit=0)
     assert subject.begin() == []
     assert subject.step(Advanced(0, 0, 20)) == []
     assert subject.step(CreditGiven(7)) == [Read(0, 0, 7, 20, 0)]
 
 
 def test_a_batch_larger_than_the_credit_is_sent_whole_and_its_debt_paid_first():
-    subject = subscription(Place(0, 9), credit=10)
+    subject = subscription(Progress(0, 9), credit=10)
     subject.begin()
     assert subject.step(ReadDone(0, 0, 1, 1_000)) == [Send(0, 0)]
     assert subject.credit == -990
@@ -67,38 +67,38 @@ def test_a_batch_larger_than_the_credit_is_sent_whole_and_its_debt_paid_first():
 
 
 def test_credit_is_shared_out_between_the_reads_of_one_moment():
-    places = [Place(0, 9) for _ in range(3)]
-    subject = subscription(*places, credit=READ_BYTES_MAX + 10)
+    progress = [Progress(0, 9) for _ in range(3)]
+    subject = subscription(*progress, credit=READ_BYTES_MAX + 10)
     assert subject.begin() == [Read(0, 0, READ_BYTES_MAX, 9, 0), Read(1, 0, 10, 9, 0)]
 
 
 def test_credit_that_a_read_under_way_may_take_is_not_given_to_another():
-    subject = subscription(Place(0, 9), Place(0, 0), credit=100)
+    subject = subscription(Progress(0, 9), Progress(0, 0), credit=100)
     assert subject.begin() == [Read(0, 0, 100, 9, 0)]
     assert subject.step(Advanced(1, 0, 9)) == []
     assert subject.step(CreditGiven(20)) == [Read(1, 0, 20, 9, 0)]
 
 
 def test_credit_that_a_read_did_not_need_is_there_for_the_next_one():
-    subject = subscription(Place(0, 1), Place(0, 9), credit=100)
+    subject = subscription(Progress(0, 1), Progress(0, 9), credit=100)
     assert subject.begin() == [Read(0, 0, 100, 1, 0)]
     assert subject.step(ReadDone(0, 0, 1, 30)) == [Send(0, 0), Read(1, 0, 70, 9, 0)]
 
 
 def test_a_busy_partition_lets_the_others_have_their_turn():
-    subject = subscription(Place(0, 99), Place(0, 99), Place(0, 99), credit=10)
+    subject = subscription(Progress(0, 99), Progress(0, 99), Progress(0, 99), credit=10)
     served = [subject.begin()[0].partition]
     for _ in range(5):
         assert subject.step(ReadDone(served[-1], 0, 1, 10)) == [Send(served[-1], 0)]
-        subject.places[served[-1]].next = 0
+        subject.partitions[served[-1]].next = 0
         (read,) = subject.step(CreditGiven(10))
         served.append(read.partition)
     assert served == [0, 1, 2, 0, 1, 2]
 
 
 def test_a_partition_that_is_added_has_its_turn():
-    subject = subscription(Place(0, 9), credit=0)
-    subject.add(1, Place(0, 5))
+    subject = subscription(Progress(0, 9), credit=0)
+    subject.add(1, Progress(0, 5))
     assert subject.step(CreditGiven(2 * READ_BYTES_MAX)) == [
         Read(0, 0, READ_BYTES_MAX, 9, 0),
         Read(1, 0, READ_BYTES_MAX, 5, 0),
@@ -106,7 +106,7 @@ def test_a_partition_that_is_added_has_its_turn():
 
 
 def test_a_read_that_finds_nothing_costs_nothing_and_is_not_repeated_before_the_end_moves():
-    subject = subscription(Place(5, 9))
+    subject = subscription(Progress(5, 9))
     subject.begin()
     assert subject.step(ReadDone(0, 0, 5, 0)) == []
     assert subject.credit == 100
@@ -115,14 +115,14 @@ def test_a_read_that_finds_nothing_costs_nothing_and_is_not_repeated_before_the_
 
 
 def test_a_read_that_finds_nothing_is_repeated_if_the_end_has_moved_meanwhile():
-    subject = subscription(Place(5, 9))
+    subject = subscription(Progress(5, 9))
     subject.begin()
     assert subject.step(Advanced(0, 0, 12)) == []
     assert subject.step(ReadDone(0, 0, 5, 0)) == [Read(0, 5, 100, 12, 0)]
 
 
 def test_where_a_read_found_nothing_a_seek_may_find_something():
-    subject = subscription(Place(5, 9))
+    subject = subscription(Progress(5, 9))
     subject.begin()
     subject.step(ReadDone(0, 0, 5, 0))
     assert subject.step(Sought(0, 7)) == [TellMoved(0, 7, 0), Read(0, 7, 100, 9, 1)]
@@ -132,14 +132,14 @@ def test_where_a_read_found_nothing_a_seek_may_find_something():
 
 
 def test_after_a_seek_reading_goes_on_there():
-    subject = subscription(Place(7, 9))
+    subject = subscription(Progress(7, 9))
     subject.begin()
     subject.step(ReadDone(0, 0, 9, 10))
     assert subject.step(Sought(0, 2)) == [TellMoved(0, 2, 0), Read(0, 2, 90, 9, 1)]
 
 
 def test_a_read_that_a_seek_overtakes_is_dropped_and_costs_nothing():
-    subject = subscription(Place(7, 9))
+    subject = subscription(Progress(7, 9))
     subject.begin()
     assert subject.step(Sought(0, 2)) == [TellMoved(0, 2, 0)]
     assert subject.step(Sought(0, 3)) == [TellMoved(0, 3, 0)]
@@ -148,19 +148,19 @@ def test_a_read_that_a_seek_overtakes_is_dropped_and_costs_nothing():
 
 
 def test_a_seek_is_told_even_without_credit():
-    subject = subscription(Place(7, 9), credit=0)
+    subject = subscription(Progress(7, 9), credit=0)
     assert subject.step(Sought(0, 2)) == [TellMoved(0, 2, 0)]
 
 
 def test_what_retention_took_is_counted_and_told():
-    subject = subscription(Place(3, 9), credit=0)
+    subject = subscription(Progress(3, 9), credit=0)
     assert subject.step(Advanced(0, 5, 9)) == []
     assert subject.step(Advanced(0, 8, 9)) == []
     assert subject.step(CreditGiven(10)) == [TellMoved(0, 8, 5), Read(0, 8, 10, 9, 1)]
 
 
 def test_what_retention_took_while_it_was_being_read_is_sent_and_the_rest_counted():
-    subject = subscription(Place(0, 9))
+    subject = subscription(Progress(0, 9))
     subject.begin()
     assert subject.step(Advanced(0, 8, 9)) == []
     assert subject.step(ReadDone(0, 0, 5, 10)) == [
@@ -171,7 +171,7 @@ def test_what_retention_took_while_it_was_being_read_is_sent_and_the_rest_counte
 
 
 def test_everything_may_be_lost():
-    subject = subscription(Place(0, 9))
+    subject = subscription(Progress(0, 9))
     subject.begin()
     subject.step(ReadDone(0, 0, 9, 10))
     assert subject.step(Advanced(0, 20, 20)) == [TellMoved(0, 20, 11)]
@@ -179,7 +179,7 @@ def test_everything_may_be_lost():
 
 
 def test_records_that_are_given_up_are_counted_and_the_consumer_is_told_before_what_follows():
-    subject = subscription(Place(0, 9))
+    subject = subscription(Progress(0, 9))
     subject.begin()
     assert subject.step(ReadDone(0, 0, 7, 60, start=4)) == [
         TellMoved(0, 4, 4),
@@ -189,6 +189,6 @@ def test_records_that_are_given_up_are_counted_and_the_consumer_is_told_before_w
 
 
 def test_records_that_are_given_up_with_nothing_behind_them_are_counted_too():
-    subject = subscription(Place(0, 9))
+    subject = subscription(Progress(0, 9))
     subject.begin()
     assert subject.step(ReadDone(0, 0, 9, 0)) == [TellMoved(0, 9, 9)]

@@ -11,7 +11,7 @@ from hocket.core.partition.subscription import (
     Advanced,
     CreditGiven,
     Effect,
-    Place,
+    Progress,
     Read,
     ReadDone,
     Send,
@@ -45,8 +45,8 @@ class SubscriptionAgainstStory(RuleBasedStateMachine):
         self.under_way: dict[int, Read] = {}
         self.empty_to: dict[int, int] = {}  # the end up to which a read has found nothing
         self.waits: dict[int, list[int]] = {}  # ready partition -> who was read since it is
-        places = [(number, Place(start, 10)) for number, start in enumerate(starts)]
-        self.subject = Subscription(places, credit)
+        progress = [(number, Progress(start, 10)) for number, start in enumerate(starts)]
+        self.subject = Subscription(progress, credit)
         self.hear(self.subject.begin())
 
     def teardown(self) -> None:
@@ -120,7 +120,7 @@ class SubscriptionAgainstStory(RuleBasedStateMachine):
         if number < 5:
             self.log_start[number], self.end[number], self.position[number] = 0, 0, 0
             self.moves[number] = 0
-            self.subject.add(number, Place(0, 0))
+            self.subject.add(number, Progress(0, 0))
 
     # --- what it does about it -------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections import Counter, deque
 
 import pytest
 
-from hocket.core.sharing.dispatcher import Sharing
+from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.events import (
     Advanced,
     Answer,
@@ -32,7 +32,7 @@ from hocket.core.sharing.events import (
     Tick,
     Widened,
 )
-from hocket.core.sharing.share import Share
+from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
 
 LEASE_US = 1_000_000
@@ -43,15 +43,15 @@ class Index:
     """One dispatcher whose reads are answered at once, and what its consumers have received."""
 
     def __init__(self, mode: str = "shared", *, records: int = 0, partitions: int = 1) -> None:
-        self.sharing = Sharing(mode)
+        self.sharing = Dispatcher(mode)
         self.keys = [0] * records
         self.now_us = 0
         self.received: dict[int, list[tuple[int, int]]] = {}
         self.token = 0
         self.fetches: list[Fetch] = []
         for number in range(partitions):
-            share = Share(ShareState(0, SETTINGS), end=records, now_us=0)
-            self.do(PartitionAdded(number, share))
+            leases = Leases(ShareState(0, SETTINGS), end=records, now_us=0)
+            self.do(PartitionAdded(number, leases))
 
     def do(self, event: Event) -> list[Effect]:
         todo, done = deque(self.sharing.step(event)), []
@@ -63,9 +63,7 @@ class Index:
                 todo.extend(self.sharing.step(Fetched(effect.fetch, effect.end, 100, self.now_us)))
             elif isinstance(effect, Scan):
                 hashes = self.keys[effect.start : effect.end]
-                todo.extend(
-                    self.sharing.step(Scanned(effect.partition, effect.start, hashes, self.now_us))
-                )
+                todo.extend(self.sharing.step(Scanned(effect.partition, effect.start, hashes)))
             elif isinstance(effect, Send):
                 self.received.setdefault(effect.consumer, []).extend(
                     (effect.partition, offset)
@@ -92,8 +90,8 @@ class Index:
         self.do(Tick(self.now_us))
 
     @property
-    def share(self) -> Share:
-        return self.sharing._shares[0]
+    def leases(self) -> Leases:
+        return self.sharing._leases[0]
 
 
 # --- fairness ------------------------------------------------------------------------------------
@@ -108,9 +106,9 @@ def test_a_stuck_consumer_does_not_starve_the_others():
         for consumer in (1, 2):
             done[consumer] += index.work(consumer)
         index.tick(LEASE_US // 10)
-        if index.share.start == 10_000:
+        if index.leases.start == 10_000:
             break
-    assert index.share.start == 10_000
+    assert index.leases.start == 10_000
     assert abs(done[1] - done[2]) < 200
     assert len(index.received[3]) <= 50, "he was not given more while others were ready"
 
@@ -158,7 +156,7 @@ def test_slots_leave_a_stalled_consumer_and_return_with_its_life():
     index.received[2] = first
     index.work(2)
     index.keys += [1, 60_000]
-    index.do(Advanced(0, 0, 10, index.now_us))
+    index.do(Advanced(0, 0, 10))
     assert index.received == {1: [(0, 9)], 2: [(0, 8)]}
 
 
@@ -179,7 +177,7 @@ def test_bytes_may_be_overdrawn_by_one_read_and_the_debt_is_paid_first():
 def test_bytes_that_were_not_sent_after_all_come_back_without_being_a_sign_of_life():
     index = Index(records=3)
     index.join(1, messages=10, size=30)
-    index.do(Advanced(0, 0, 4, 0))
+    index.do(Advanced(0, 0, 4))
     assert index.received.pop(1) == [(0, 0), (0, 1), (0, 2)]
     index.do(Refunded(1, 71))
     assert index.received.pop(1) == [(0, 3)]
@@ -224,11 +222,11 @@ def test_who_releases_messages_and_forgets_the_credit_is_not_forgotten():
 
 
 def test_an_index_put_elsewhere_in_one_partition_is_read_on_in_the_others():
-    sharing = Sharing("shared")
+    sharing = Dispatcher("shared")
     for number in (0, 1):
-        sharing.step(PartitionAdded(number, Share(ShareState(0, SETTINGS), end=3, now_us=0)))
+        sharing.step(PartitionAdded(number, Leases(ShareState(0, SETTINGS), end=3, now_us=0)))
     first, second = sharing.step(Joined(1, b"1" * 16, (0, 1), 1 << 22, 10, [], 0))
-    record, again = sharing.step(Reset(1, 2, 0, token=7))
+    record, again = sharing.step(Reset(1, 2, token=7))
     assert record == Record(1, ShareChange(reset=2), 7)
     assert (again.partition, again.start, again.end) == (1, 2, 3)
     assert sharing.step(Fetched(second.fetch, second.end, 100, 0)) == []
@@ -245,11 +243,11 @@ def test_an_index_put_elsewhere_in_one_partition_is_read_on_in_the_others():
         Left(9, True, 0),
         CreditGiven(9, 1, 1, 0),
         Refunded(9, 1),
-        Widened(9, 0, 0),
+        Widened(9, 0),
         Fetched(99, 5, 100, 0),
         FetchFailed(99),
         ScanFailed(0),
-        Scanned(0, 3, [1, 2], 0),
+        Scanned(0, 3, [1, 2]),
     ],
     ids=lambda event: type(event).__name__,
 )
@@ -277,11 +275,11 @@ def test_a_partition_that_is_not_there_is_refused_and_the_rest_done():
 def test_partitions_that_come_later_are_read_for_those_who_want_them():
     index = Index(records=1)
     index.join(1)
-    share = Share(ShareState(0, SETTINGS), end=2, now_us=0)
-    assert index.do(PartitionAdded(1, share)) == []
-    index.do(Widened(1, 1, 0))
+    leases = Leases(ShareState(0, SETTINGS), end=2, now_us=0)
+    assert index.do(PartitionAdded(1, leases)) == []
+    index.do(Widened(1, 1))
     assert index.received[1] == [(0, 0), (1, 0), (1, 1)]
-    assert index.do(Widened(1, 1, 0)) == []
+    assert index.do(Widened(1, 1)) == []
 
 
 def test_leases_last_as_long_as_the_settings_say_now():
@@ -296,7 +294,7 @@ def test_leases_last_as_long_as_the_settings_say_now():
 
 def test_nothing_is_leased_while_the_broker_closes():
     index = Index(records=5)
-    (record,) = index.do(Closing(0))
+    (record,) = index.do(Closing())
     assert record.change.encode() == {"clean": True}
     index.join(1)
     assert index.received == {}

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from hocket.core.sharing import keys as share_keys
-from hocket.core.sharing import share
+from hocket.core.sharing import leases
 from hocket.core.sharing.consumer import Consumer
-from hocket.core.sharing.dispatcher import Sharing
-from hocket.core.sharing.key import Key
-from hocket.core.sharing.keys import KeyOrder
+from hocket.core.sharing.dispatcher import Dispatcher
+from hocket.core.sharing.keys import Key, KeyOrder
+from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.ledger import Ledger
-from hocket.core.sharing.maps import EACH_OF, LEASED, RESTING
-from hocket.core.sharing.share import Share
+from hocket.core.sharing.maps import LEASED, RESTING, RUNS_OF
 from hocket.core.sharing.state import ShareSettings
 from tests.support.core.sharing_lives import live
 from tests.support.core.sharing_world import KEYS, LEASE_US, World, small_limits
@@ -279,7 +278,7 @@ def anybody_may(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def settle(self, consumer, action, ranges, **named):
         for start, end in ranges:
-            for run in self._maps.runs(EACH_OF[LEASED], start, end):
+            for run in self._maps.runs(RUNS_OF[LEASED], start, end):
                 for low, high, holder in self._maps.by_holder(*run):
                     self._hand_over(low, high, holder, consumer, [(low, high)], 0)
         return function(self, consumer, action, ranges, **named)
@@ -293,9 +292,9 @@ def holds_all(function: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def moved_unnoticed(self, members):
-    self._slots.spread(members)
-    self._heaps = {member: self._heaps.get(member, []) for member in members}
+def moved_unnoticed(self, consumers):
+    self._slots.spread(consumers)
+    self._heaps = {consumer: self._heaps.get(consumer, []) for consumer in consumers}
 
 
 NOTHING = lambda *_arguments: None  # noqa: E731
@@ -303,12 +302,12 @@ SAME = bytes(range(256))
 
 # name: (mode, where, attribute, what stands there instead)
 MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
-    "a delivery is not counted": ("shared", share, "_ONE_MORE", SAME),
-    "a release counts as a delivery": ("shared", share, "_ONE_LESS", SAME),
-    "anybody may settle": ("shared", Share, "settle", anybody_may(Share.settle)),
+    "a delivery is not counted": ("shared", leases, "_ONE_MORE", SAME),
+    "a release counts as a delivery": ("shared", leases, "_ONE_LESS", SAME),
+    "anybody may settle": ("shared", Leases, "settle", anybody_may(Leases.settle)),
     "an ack is not logged": (
-        "shared", Share, "_ack",
-        without(Share._ack, lambda self: self._change.settled.clear()),
+        "shared", Leases, "_ack",
+        without(Leases._ack, lambda self: self._change.settled.clear()),
     ),
     "a death is not logged": (
         "shared", Ledger, "_die", without(Ledger._die, lambda self: self._change.dying.clear()),
@@ -319,23 +318,23 @@ MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
     "timers are thrown away": (
         "shared", Ledger, "_renew_timers", lambda self: self._timers.clear()
     ),
-    "who vanished keeps its leases": ("shared", Share, "vanish", NOTHING),
-    "who closed keeps its leases": ("shared", Share, "leave", NOTHING),
-    "who comes back has all it had": ("shared", Share, "welcome", holds_all(Share.welcome)),
+    "who vanished keeps its leases": ("shared", Leases, "vanish", NOTHING),
+    "who closed keeps its leases": ("shared", Leases, "leave", NOTHING),
+    "who comes back has all it had": ("shared", Leases, "welcome", holds_all(Leases.welcome)),
     "nothing is withheld": (
-        "shared", Share, "_open", without(Share._open, lambda self: self.pass_time(1 << 60)),
+        "shared", Leases, "_open", without(Leases._open, lambda self: self.pass_time(1 << 60)),
     ),
-    "no limit on what is in flight": ("shared", Share, "_in_flight_max", property(
+    "no limit on what is in flight": ("shared", Leases, "_in_flight_max", property(
         lambda _self: 1_000, NOTHING)),
     "credit of messages is overdrawn": ("shared", Consumer, "messages_left", 1_000),
     "who was served goes first": ("shared", Consumer, "rank", property(
         lambda self: (self.stalled, -self.served, self.number))),
     "who released is served again": ("shared", Consumer, "sated_until_us", property(
         lambda _self: 0, NOTHING)),
-    "nobody is ever stalled": ("shared", Sharing, "_set_stalled", NOTHING),
-    "a failed read keeps what it reserved": ("shared", Share, "give_back", NOTHING),
+    "nobody is ever stalled": ("shared", Dispatcher, "_set_stalled", NOTHING),
+    "a failed read keeps what it reserved": ("shared", Leases, "give_back", NOTHING),
     "the end is not in good order": (
-        "shared", Sharing, "_closed", lambda _self, _share, change: change,
+        "shared", Dispatcher, "_closed", lambda _self, _leases, change: change,
     ),
     "draining is forgotten": ("key_shared", KeyOrder, "_holders", property(
         lambda _self: Counter(), NOTHING)),

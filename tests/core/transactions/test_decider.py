@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
 from hocket.core.transactions import decider as transactions
-from hocket.core.transactions import participants as members_core
+from hocket.core.transactions import participants as participants_core
 from hocket.core.transactions.decider import IDLE_US, REPEAT_US, VERIFY_US, Decider
 from hocket.core.transactions.events import (
     AbortAsked,
@@ -27,7 +27,7 @@ from hocket.core.transactions.events import (
     Verified,
     Verify,
 )
-from hocket.core.transactions.participants import Member
+from hocket.core.transactions.participants import LocatedParticipant
 from hocket.errors import (
     Busy,
     HocketError,
@@ -47,12 +47,14 @@ def asker(request: int = 1) -> Origin:
     return Origin(7, 0, request)
 
 
-def member(group: int | None, by: bytes = ALICE, *, batches: int = 2, records: int = 5) -> Member:
+def participant(
+    group: int | None, by: bytes = ALICE, *, batches: int = 2, records: int = 5
+) -> LocatedParticipant:
     topic = f"topic-{group}"
-    return Member(group, Participant(topic, 0, by, batches, records, 99))
+    return LocatedParticipant(group, Participant(topic, 0, by, batches, records, 99))
 
 
-BOTH = (member(4), member(5))
+BOTH = (participant(4), participant(5))
 
 
 class Decided:
@@ -77,8 +79,10 @@ class Decided:
                 self.log.append(json.loads(effect.body))
         return [effect for effect in effects if not isinstance(effect, AppendDecision)]
 
-    def commit(self, number: int = 0, members: tuple[Member, ...] = BOTH, request: int = 1):
-        return self.step(CommitAsked(asker(request), "job", number, members, self.now_us))
+    def commit(
+        self, number: int = 0, participants: tuple[LocatedParticipant, ...] = BOTH, request: int = 1
+    ):
+        return self.step(CommitAsked(asker(request), "job", number, participants, self.now_us))
 
     def abort(self, number: int = 0, *by: bytes, request: int = 1) -> list[Effect]:
         return self.step(AbortAsked(asker(request), "job", number, by or (ALICE,), self.now_us))
@@ -87,16 +91,20 @@ class Decided:
         said: list[Effect] = []
         for each in effects:
             if isinstance(each, Verify):
-                said += self.step(Verified(each.group, each.transaction, each.attempt, None))
+                said += self.step(Verified(each.group, each.transaction, each.round, None))
         return said
 
-    def committed(self, number: int = 0, members: tuple[Member, ...] = BOTH) -> list[Effect]:
+    def committed(
+        self, number: int = 0, participants: tuple[LocatedParticipant, ...] = BOTH
+    ) -> list[Effect]:
         """Decided, durably; what follows from it."""
-        assert self.verify(self.commit(number, members)) == []
+        assert self.verify(self.commit(number, participants)) == []
         return self.durable()
 
-    def finished(self, number: int = 0, members: tuple[Member, ...] = BOTH) -> None:
-        for effect in self.committed(number, members):
+    def finished(
+        self, number: int = 0, participants: tuple[LocatedParticipant, ...] = BOTH
+    ) -> None:
+        for effect in self.committed(number, participants):
             assert isinstance(effect, Apply | Answer)
             if isinstance(effect, Apply):
                 self.step(Applied(effect.group, "job", number))
@@ -156,8 +164,8 @@ def test_stage_decide_once_roll_forward():
 
 def test_producers_of_one_partition_are_named_in_their_order():
     decided = Decided()
-    members = (member(4, BOB, batches=1), member(5), member(4, ALICE))
-    assert decided.committed(members=members) == [
+    participants = (participant(4, BOB, batches=1), participant(5), participant(4, ALICE))
+    assert decided.committed(participants=participants) == [
         Apply(4, "job", 0, 1, ((BOB, 1), (ALICE, 2))),
         Apply(5, "job", 0, 1, ((ALICE, 2),)),
     ]
@@ -165,10 +173,10 @@ def test_producers_of_one_partition_are_named_in_their_order():
 
 def test_an_empty_transaction_is_decided_and_done():
     decided = Decided()
-    assert decided.committed(members=()) == [Answer(asker(), None)]
+    assert decided.committed(participants=()) == [Answer(asker(), None)]
     assert decided.commit(0, ()) == [Answer(asker(), None)]
     assert "no records, not {'topic-4': 5}" in the_error(
-        decided.commit(0, (member(4),)), TransactionConflict
+        decided.commit(0, (participant(4),)), TransactionConflict
     )
 
 
@@ -182,7 +190,7 @@ def test_what_one_participant_does_not_have_is_not_decided():
     assert decided.commit() != []  # he may try again
 
 
-def test_answers_of_an_earlier_attempt_count_for_nothing():
+def test_answers_of_an_earlier_round_count_for_nothing():
     decided = Decided()
     decided.commit()
     decided.step(Verified(4, "job", NOW, Busy("not yet")))
@@ -201,7 +209,7 @@ def test_whoever_asks_the_same_meanwhile_waits_for_the_same():
     decided = Decided()
     asked = decided.commit()
     assert decided.commit(request=2) == []
-    the_error(decided.commit(members=(member(4),), request=3), Busy, 3)
+    the_error(decided.commit(participants=(participant(4),), request=3), Busy, 3)
     the_error(decided.commit(number=1, request=3), Busy, 3)
     decided.verify(asked)
     decided.durable()
@@ -230,19 +238,20 @@ def test_the_next_number_waits_until_the_last_is_applied_everywhere():
 def test_the_same_content_again_is_done_already_and_what_was_staged_for_it_dropped():
     decided = Decided()
     decided.finished()
-    another = (member(4, BOB, batches=1), member(5, BOB, batches=7))
-    assert decided.commit(members=another) == [
+    another = (participant(4, BOB, batches=1), participant(5, BOB, batches=7))
+    assert decided.commit(participants=another) == [
         Drop(4, "job", 0, (BOB,)), Drop(5, "job", 0, (BOB,)), Answer(asker(), None),
     ]  # fmt: skip
-    gone = (Member(None, another[0].participant), another[1])
-    assert decided.commit(members=gone) == [Drop(5, "job", 0, (BOB,)), Answer(asker(), None)]
+    gone = (LocatedParticipant(None, another[0].participant), another[1])
+    assert decided.commit(participants=gone) == [Drop(5, "job", 0, (BOB,)), Answer(asker(), None)]
 
 
 def test_other_content_is_a_conflict():
     decided = Decided()
     decided.finished()
     message = the_error(
-        decided.commit(members=(member(4), member(5, records=6))), TransactionConflict
+        decided.commit(participants=(participant(4), participant(5, records=6))),
+        TransactionConflict,
     )
     assert "'topic-5': 5" in message
     assert "'topic-5': 6" in message
@@ -259,22 +268,22 @@ def test_a_number_below_the_last_is_a_conflict():
 
 
 @pytest.mark.parametrize(
-    ("members", "kind"),
+    ("participants", "kind"),
     [
-        ((member(4), member(None)), UnknownTopic),
-        ((member(4), member(4)), OutOfRange),
-        ((member(4, b"short"),), OutOfRange),
-        ((member(4, batches=0),), OutOfRange),
+        ((participant(4), participant(None)), UnknownTopic),
+        ((participant(4), participant(4)), OutOfRange),
+        ((participant(4, b"short"),), OutOfRange),
+        ((participant(4, batches=0),), OutOfRange),
     ],
 )
-def test_participants_that_cannot_be_are_refused(members, kind):
+def test_participants_that_cannot_be_are_refused(participants, kind):
     decided = Decided()
-    the_error(decided.commit(members=members), kind)
+    the_error(decided.commit(participants=participants), kind)
     assert decided.commit() != []
 
 
 def test_there_are_not_too_many_participants(monkeypatch):
-    monkeypatch.setattr(members_core, "PARTICIPANTS_MAX", 1)
+    monkeypatch.setattr(participants_core, "PARTICIPANTS_MAX", 1)
     assert "at most 1" in the_error(Decided().commit(), LimitExceeded)
 
 
@@ -299,11 +308,13 @@ def test_who_was_aborted_is_part_of_no_commit_and_its_number_can_be_used():
     the_error(decided.commit(), Busy)  # it is not said before it is durable
     decided.durable()
     assert "dropped" in the_error(decided.commit(), TransactionAborted)
-    the_error(decided.commit(members=(member(4, BOB), member(5))), TransactionAborted)
+    the_error(
+        decided.commit(participants=(participant(4, BOB), participant(5))), TransactionAborted
+    )
     the_error(decided.commit(1), TransactionAborted)  # whatever its number
     assert isinstance(decided.decider.refusal("job", 0, ALICE), TransactionAborted)
     assert decided.decider.refusal("job", 0, BOB) is None
-    decided.finished(members=(member(4, BOB), member(5, BOB)))
+    decided.finished(participants=(participant(4, BOB), participant(5, BOB)))
     assert decided.decider.dropped.of("job") == {}
     # As many records for each topic: whose they are does not matter any more.
     assert decided.commit()[-1] == Answer(asker(), None)
@@ -381,7 +392,7 @@ def test_an_abort_that_comes_late_drops_what_is_left_over():
     ],
 )
 def test_aborts_that_name_nobody_or_too_many_are_refused(producers, kind, monkeypatch):
-    monkeypatch.setattr(members_core, "PARTICIPANTS_MAX", 2)
+    monkeypatch.setattr(participants_core, "PARTICIPANTS_MAX", 2)
     decided = Decided()
     the_error(decided.step(AbortAsked(asker(), "job", 0, producers, NOW)), kind)
     assert decided.log == []
@@ -457,7 +468,7 @@ def test_history_ends_where_something_is_unfinished():
 def test_a_participant_is_told_to_forget_when_all_before_it_is_history():
     decided = Decided()
     decided.committed()
-    asked = decided.step(CommitAsked(asker(), "other", 0, (member(6),), NOW))
+    asked = decided.step(CommitAsked(asker(), "other", 0, (participant(6),), NOW))
     decided.verify(asked)
     decided.durable()
     decided.step(Applied(6, "other", 0))
@@ -551,14 +562,16 @@ def test_too_many_ids_push_the_oldest_out(monkeypatch):
 def test_there_is_room_for_every_decision():
     decided = Decided()
     longest = "n" * 255
-    members = tuple(
-        Member(2**40 + n, Participant(longest, 4095, b"\xff" * 16, 2**60, 2**60, 2**32 - 1))
+    participants = tuple(
+        LocatedParticipant(
+            2**40 + n, Participant(longest, 4095, b"\xff" * 16, 2**60, 2**60, 2**32 - 1)
+        )
         for n in range(50)
     )
-    commit = CommitAsked(asker(), longest, 2**60, members, NOW)
+    commit = CommitAsked(asker(), longest, 2**60, participants, NOW)
     room = decided.decider.room_for(commit)
     asked = decided.step(commit)
-    events = [Verified(each.group, longest, each.attempt, None) for each in asked]
+    events = [Verified(each.group, longest, each.round, None) for each in asked]
     assert decided.decider.room_for(events[-1]) == 0
     for event in events[:-1]:
         decided.step(event)
@@ -566,7 +579,7 @@ def test_there_is_room_for_every_decision():
     assert decided.decider.room_for(Verified(1, "none", 1, None)) == 0
     decided.step(events[-1])
     decided.durable()
-    for n, each in enumerate(members):
+    for n, each in enumerate(participants):
         applied = Applied(each.group, longest, 2**60)
         assert len(json.dumps({"finished": [longest, 2**60]})) < decided.decider.room_for(applied)
         decided.step(applied)
@@ -614,7 +627,7 @@ def test_it_comes_up_as_it_was_and_says_again_what_is_not_finished(snapshot_at):
     assert again.step(Applied(5, "job", 2)) == [Answer(asker(), None)]
 
 
-def test_after_a_crash_attempts_have_other_numbers():
+def test_after_a_crash_rounds_have_other_numbers():
     decided = Decided()
     [first, _] = decided.commit()
     again = decided.again()
@@ -623,7 +636,7 @@ def test_after_a_crash_attempts_have_other_numbers():
     [second, _] = again.commit()
     assert isinstance(first, Verify)
     assert isinstance(second, Verify)
-    assert second.attempt > first.attempt
+    assert second.round > first.round
 
 
 def test_what_older_versions_wrote_is_read_and_their_aborts_use_up_the_number():
@@ -644,7 +657,7 @@ def test_what_older_versions_wrote_is_read_and_their_aborts_use_up_the_number():
         assert again.abort(3) == [Drop(None, "job", 3, (ALICE,)), Answer(asker(), None)]
         found = StageFound(4, "job", 3, (ALICE,), idle=False)
         assert again.step(found) == [Drop(4, "job", 3, (ALICE,))]
-    done = CommitAsked(asker(), "done", 4, (Member(None, BOTH[0].participant),), NOW)
+    done = CommitAsked(asker(), "done", 4, (LocatedParticipant(None, BOTH[0].participant),), NOW)
     assert restored.step(done) == [Answer(asker(), None)]
 
 
@@ -652,7 +665,7 @@ def test_what_was_committed_with_members_named_twice_drops_each_once():
     decided = Decided()
     decided.finished(0)
     drop, _, done = decided.commit(
-        0, (member(4, BOB, records=2), member(4, BOB, records=3), BOTH[1])
+        0, (participant(4, BOB, records=2), participant(4, BOB, records=3), BOTH[1])
     )
     assert (drop, done) == (Drop(4, "job", 0, (BOB,)), Answer(asker(), None))
 
@@ -660,11 +673,11 @@ def test_what_was_committed_with_members_named_twice_drops_each_once():
 def test_members_are_looked_through_once_however_many_groups_there_are(monkeypatch):
     looked = []
 
-    def counted(members):
-        looked.append(len(members))
-        return members_core.by_group(members)
+    def counted(participants):
+        looked.append(len(participants))
+        return participants_core.by_group(participants)
 
     monkeypatch.setattr(transactions, "by_group", counted)
     decided = Decided()
-    decided.committed(members=tuple(member(group) for group in range(4, 104)))
+    decided.committed(participants=tuple(participant(group) for group in range(4, 104)))
     assert looked == [100, 100]  # to verify, and to apply

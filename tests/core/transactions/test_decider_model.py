@@ -1,4 +1,4 @@
-"""Decider and partitions in a bottle: messages lost, double and out of order, logs that crash.
+"""Decider and partitions in a world: messages lost, double and out of order, logs that crash.
 
 The model is naive: a transaction is published whole or not at all, once, in the order of its id's
 numbers, and as whoever asked was told. Every rule has mutants that these checks must find.
@@ -14,12 +14,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from hocket.core.partition.stages import DropStages, Stages, by_name
+from hocket.core.partition.events import DropStages
+from hocket.core.partition.stages import Stages, by_name
 from hocket.core.transactions import decider as transactions
 from hocket.core.transactions.decider import REPEAT_US, VERIFY_US, Decider
 from hocket.core.transactions.dropped import Dropped
 from hocket.core.transactions.state import given_up
-from tests.support.core.bottle import GROUPS, Bottle, walk
+from tests.support.core.transactions_world import GROUPS, World, walk
 
 SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "200")))
 group = st.sampled_from(GROUPS)
@@ -29,14 +30,14 @@ some = st.integers(0, 3)
 class Transactions(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.bottle = Bottle()
+        self.world = World()
 
     def teardown(self) -> None:
-        self.bottle.heal()
-        self.bottle.check()
+        self.world.heal()
+        self.world.check()
 
-    def _attempt(self, number: int):
-        return self.bottle.attempts[-1 - number % len(self.bottle.attempts)]
+    def _client(self, number: int):
+        return self.world.clients[-1 - number % len(self.world.clients)]
 
     @rule(
         name=st.sampled_from("ab"),
@@ -45,60 +46,60 @@ class Transactions(RuleBasedStateMachine):
         records=st.integers(1, 2),
     )
     def begin(self, name, number, plan, records):
-        self.bottle.attempt(name, number, plan, records)
+        self.world.new_client(name, number, plan, records)
 
-    @precondition(lambda self: self.bottle.attempts)
+    @precondition(lambda self: self.world.clients)
     @rule(which=some, group=group)
     def stage(self, which, group):
-        self.bottle.stage(self._attempt(which), group)
+        self.world.stage(self._client(which), group)
 
-    @precondition(lambda self: self.bottle.attempts)
+    @precondition(lambda self: self.world.clients)
     @rule(which=some)
     def commit(self, which):
-        self.bottle.commit(self._attempt(which))
+        self.world.commit(self._client(which))
 
-    @precondition(lambda self: self.bottle.attempts)
+    @precondition(lambda self: self.world.clients)
     @rule(which=some)
     def abort(self, which):
-        self.bottle.abort(self._attempt(which))
+        self.world.abort(self._client(which))
 
-    @precondition(lambda self: self.bottle.bus)
+    @precondition(lambda self: self.world.bus)
     @rule(which=st.integers(0, 50), keep=st.booleans())
     def deliver(self, which, keep):
-        self.bottle.deliver(which % len(self.bottle.bus), keep=keep)
+        self.world.deliver(which % len(self.world.bus), keep=keep)
 
-    @precondition(lambda self: self.bottle.bus)
+    @precondition(lambda self: self.world.bus)
     @rule(which=st.integers(0, 50))
     def lose(self, which):
-        self.bottle.lose(which % len(self.bottle.bus))
+        self.world.lose(which % len(self.world.bus))
 
     @rule(group=group)
     def durable(self, group):
-        self.bottle.durable(group)
+        self.world.durable(group)
 
     @rule()
     def decider_durable(self):
-        self.bottle.decider_durable()
+        self.world.decider_durable()
 
     @rule()
     def snapshot(self):
-        self.bottle.take_snapshots()
+        self.world.take_snapshots()
 
     @rule(survived=some)
     def crash_decider(self, survived):
-        self.bottle.crash_decider(survived)
+        self.world.crash_decider(survived)
 
     @rule(group=group, survived=some)
     def crash_partition(self, group, survived):
-        self.bottle.crash_partition(group, survived)
+        self.world.crash_partition(group, survived)
 
     @rule(group=group, idle=st.booleans())
     def ask(self, group, idle):
-        self.bottle.ask(group, idle=idle)
+        self.world.ask(group, idle=idle)
 
     @rule(passed_us=st.sampled_from([1, REPEAT_US, VERIFY_US]))
     def tick(self, passed_us):
-        self.bottle.tick(passed_us)
+        self.world.tick(passed_us)
 
 
 TestTransactions = Transactions.TestCase
@@ -137,22 +138,22 @@ def decide_when_one_has_verified(monkeypatch):
     verified = Decider._verified
 
     def hasty(self, event):
-        attempt = self._attempts.get(event.transaction)
-        if attempt is not None and event.error is None and not attempt.deciding:
-            attempt.unverified.clear()
+        pending = self._commits.get(event.transaction)
+        if pending is not None and event.error is None and not pending.deciding:
+            pending.unverified.clear()
         return verified(self, event)
 
     monkeypatch.setitem(Decider._handlers, transactions.Verified, hasty)
 
 
-def take_answers_of_earlier_attempts(monkeypatch):
+def take_answers_of_earlier_rounds(monkeypatch):
     """Rule 1: what was verified is what is named now."""
     verified = Decider._verified
 
     def careless(self, event):
-        attempt = self._attempts.get(event.transaction)
-        if attempt is not None:
-            event.attempt = attempt.attempt
+        pending = self._commits.get(event.transaction)
+        if pending is not None:
+            event.round = pending.round
         return verified(self, event)
 
     monkeypatch.setitem(Decider._handlers, transactions.Verified, careless)
@@ -160,7 +161,7 @@ def take_answers_of_earlier_attempts(monkeypatch):
 
 def drop_what_has_waited_long(monkeypatch):
     """Rule 2: a participant never drops a stage on its own."""
-    ask = Bottle.ask
+    ask = World.ask
 
     def impatient(self, group, *, idle):
         if idle:
@@ -169,7 +170,7 @@ def drop_what_has_waited_long(monkeypatch):
                 self._heard(group, self.partitions[group].step(DropStages(name, producers)))
         ask(self, group, idle=idle)
 
-    monkeypatch.setattr(Bottle, "ask", impatient)
+    monkeypatch.setattr(World, "ask", impatient)
 
 
 def answer_an_abort_before_it_is_durable(monkeypatch):
@@ -184,7 +185,7 @@ def answer_an_abort_before_it_is_durable(monkeypatch):
 
 
 def drop_by_name(monkeypatch):
-    """Rule 2: an abort is of what was staged, and touches no other attempt."""
+    """Rule 2: an abort is of what was staged, and touches no other pending."""
 
     def droppable(self, name, _producers):
         return [s for s in self.producers.values() if s.key.name == name and not s.leaving]
@@ -219,9 +220,9 @@ def leave_out_of_snapshots_who_was_dropped(monkeypatch):
     monkeypatch.setattr(Dropped, "snapshot", lambda self: {})
 
 
-def go_on_with_an_attempt_that_names_who_is_aborted(monkeypatch):
+def go_on_with_a_commit_that_names_who_is_aborted(monkeypatch):
     """Rule 2: an abort that comes while a commit is being verified wins."""
-    monkeypatch.setattr(transactions, "_names_one_of", lambda attempt, producers: False)
+    monkeypatch.setattr(transactions, "_names_one_of", lambda pending, producers: False)
 
 
 def begin_with_who_is_being_dropped(monkeypatch):
@@ -284,7 +285,7 @@ def forget_what_is_not_finished(monkeypatch):
 
 def call_anything_done_already(monkeypatch):
     """Rule 6: the same number with other content is an error."""
-    monkeypatch.setattr(transactions, "records_of", lambda members: {})
+    monkeypatch.setattr(transactions, "records_of", lambda participants: {})
 
 
 def decide_twice(monkeypatch):
@@ -293,7 +294,7 @@ def decide_twice(monkeypatch):
 
     def forgetful(self, event):
         known = self.decided.get(event.transaction)
-        if known is not None and not known.members:
+        if known is not None and not known.participants:
             del self.decided[event.transaction]
         return asked(self, event)
 
@@ -303,14 +304,14 @@ def decide_twice(monkeypatch):
 MUTANTS = [
     verify_what_is_not_durable,
     decide_when_one_has_verified,
-    take_answers_of_earlier_attempts,
+    take_answers_of_earlier_rounds,
     drop_what_has_waited_long,
     answer_an_abort_before_it_is_durable,
     drop_by_name,
     burn_the_number,
     forget_at_restart_who_was_dropped,
     leave_out_of_snapshots_who_was_dropped,
-    go_on_with_an_attempt_that_names_who_is_aborted,
+    go_on_with_a_commit_that_names_who_is_aborted,
     begin_with_who_is_being_dropped,
     commit_who_was_dropped,
     leave_what_is_left_over_to_itself,

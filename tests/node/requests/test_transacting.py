@@ -12,7 +12,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from hocket.core.partition import partition as partition_core
+from hocket.core.partition.events import StageAcked, StageBatch
+from hocket.core.partition.partition import Partition
 from hocket.core.partition.stages import Stages
 from hocket.core.transactions.decider import Decider
 from hocket.core.transactions.events import Answer, CommitAsked
@@ -153,14 +154,14 @@ def shown(table: dict[str, Counter[str]]) -> str:
 
 
 def acknowledge_a_stage_before_it_is_durable(monkeypatch):
-    stage = partition_core.Partition._stage
+    stage = Partition._stage
 
     def hasty(self, event):
         effects = stage(self, event)
-        return [*effects, partition_core.StageAcked(event.origin, event.batch.sequence)]
+        return [*effects, StageAcked(event.origin, event.batch.sequence)]
 
-    handlers = {**partition_core.Partition._handlers, partition_core.StageBatch: hasty}
-    monkeypatch.setattr(partition_core.Partition, "_handlers", handlers)
+    handlers = {**Partition._handlers, StageBatch: hasty}
+    monkeypatch.setattr(Partition, "_handlers", handlers)
 
 
 def answer_before_it_is_applied(monkeypatch):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hocket import frames
-from hocket.core.sharing.share import GRACE_US
+from hocket.core.sharing.leases import GRACE_US
 from hocket.frames import packed, unpacked
 from hocket.model import Start, TopicConfig
 from hocket.node.running import sharing

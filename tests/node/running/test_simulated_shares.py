@@ -12,8 +12,9 @@ from functools import partialmethod
 
 import pytest
 
-from hocket.core.partition.partition import Partition, Replayed
-from hocket.core.sharing import share
+from hocket.core.partition.events import Replayed
+from hocket.core.partition.partition import Partition
+from hocket.core.sharing import leases
 from hocket.core.sharing import state as share_state
 from hocket.model import Mode
 from tests.node.test_simulated import tiny
@@ -100,8 +101,8 @@ def forget_what_is_settled_in_snapshots(monkeypatch):
 
 
 def lease_at_once_after_a_restart(monkeypatch):
-    hasty = partialmethod(share.Share.__init__, grace_us=0)
-    monkeypatch.setattr(share.Share, "__init__", hasty)
+    hasty = partialmethod(leases.Leases.__init__, grace_us=0)
+    monkeypatch.setattr(leases.Leases, "__init__", hasty)
 
 
 def forget_settlements_at_replay(monkeypatch):

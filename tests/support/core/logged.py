@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hocket.core.partition.partition import (
+from hocket.core.origin import Origin
+from hocket.core.partition.events import (
     Append,
     Batch,
     Effect,
     Event,
     LogDurable,
-    Origin,
-    Partition,
     Produce,
     Replayed,
+    Staged,
     TurnEnded,
 )
-from hocket.core.partition.stages import Staged
+from hocket.core.partition.partition import Partition
 
 ALICE = b"alice".ljust(16, b".")
 BOB = b"bob".ljust(16, b".")

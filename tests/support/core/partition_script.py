@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from hocket.core.partition import partition as parts
+from hocket.core.origin import Origin
+from hocket.core.partition import events
 from hocket.core.partition import subscription as subs
 from hocket.core.partition.retention import plan_log_start
 from tests.support.core.logged import Logged, Snapshot, batch, origin
 
-_KINDS = {parts.BATCH: "batch", parts.CURSOR: "cursor", parts.CONTROL: "control"}
+_KINDS = {events.BATCH: "batch", events.CURSOR: "cursor", events.CONTROL: "control"}
 
 
 @dataclass(frozen=True)
@@ -59,32 +60,32 @@ class Stage:
         sent = batch(
             producer_id, sequence, epoch=epoch, count=records, timestamp=self.logged.now_us
         )
-        return self._step(parts.Produce(_asker(by), sent, self.logged.now_us))
+        return self._step(events.Produce(_asker(by), sent, self.logged.now_us))
 
     def _durable(self, index: int) -> list[str]:
         self.logged.durable_index = index
-        return self._step(parts.LogDurable(index))
+        return self._step(events.LogDurable(index))
 
     def _attach(self, name: str, start: int = 0, hold: str = "no", by: str = "c1") -> list[str]:
-        return self._step(parts.AttachIndex(_asker(by), name, start, hold == "yes"))
+        return self._step(events.AttachIndex(_asker(by), name, start, hold == "yes"))
 
     def _commit(self, name: str, position: int, epoch: int, by: str = "c1") -> list[str]:
-        return self._step(parts.CommitIndex(_asker(by), name, epoch, position))
+        return self._step(events.CommitIndex(_asker(by), name, epoch, position))
 
     def _seek(self, name: str, position: int, by: str = "c1") -> list[str]:
-        return self._step(parts.SeekIndex(_asker(by), name, position))
+        return self._step(events.SeekIndex(_asker(by), name, position))
 
     def _delete(self, name: str, by: str = "c1") -> list[str]:
-        return self._step(parts.DeleteIndex(_asker(by), name))
+        return self._step(events.DeleteIndex(_asker(by), name))
 
     def _end_turn(self) -> list[str]:
-        return self._step(parts.TurnEnded())
+        return self._step(events.TurnEnded())
 
     def _log_start(self, offset: int) -> list[str]:
-        return self._step(parts.MoveLogStart(offset))
+        return self._step(events.MoveLogStart(offset))
 
     def _expire(self, before: int) -> list[str]:
-        return self._step(parts.ExpireProducers(before))
+        return self._step(events.ExpireProducers(before))
 
     def _clock(self, now: int) -> list[str]:
         self.logged.now_us = now
@@ -111,7 +112,7 @@ class Stage:
             lines.append(f"index {name} {_cursor(cursor)}")
         return lines
 
-    def _step(self, event: parts.Event) -> list[str]:
+    def _step(self, event: events.Event) -> list[str]:
         before = len(self.logged.log)
         effects = self.logged.step(event)
         return [
@@ -139,12 +140,12 @@ class Stage:
 
     # --- the subscription ------------------------------------------------------------------------
 
-    def _subscribe(self, *places: str, credit: int) -> list[str]:
-        found = (re.fullmatch(r"(\d+):(\d+)\.\.(\d+)", place) for place in places)
+    def _subscribe(self, *partitions: str, credit: int) -> list[str]:
+        found = (re.fullmatch(r"(\d+):(\d+)\.\.(\d+)", text) for text in partitions)
         numbers = [[int(number) for number in each.groups()] for each in found if each]
-        assert len(numbers) == len(places), "a place is partition:next..end"
+        assert len(numbers) == len(partitions), "what is subscribed to is partition:next..end"
         self.subscription = subs.Subscription(
-            [(number, subs.Place(start, end)) for number, start, end in numbers], credit
+            [(number, subs.Progress(start, end)) for number, start, end in numbers], credit
         )
         return self._subscription_effects(self.subscription.begin())
 
@@ -191,13 +192,13 @@ class Stage:
     }
 
 
-def _asker(name: str) -> parts.Origin:
+def _asker(name: str) -> Origin:
     """`c2` is the producer or consumer of connection 2; `c2/7` its request 7."""
     connection, _, request = name.removeprefix("c").partition("/")
     return origin(int(request or 0), connection=int(connection), handle=0 if request else 1)
 
 
-def _name(asker: parts.Origin) -> str:
+def _name(asker: Origin) -> str:
     return f"c{asker.connection}" + (f"/{asker.request}" if asker.request else "")
 
 
@@ -206,26 +207,26 @@ def _cursor(cursor: Any) -> str:
     return f"at {cursor.position}, epoch {cursor.epoch}{held}"
 
 
-def _appended(append: parts.Append) -> str:
+def _appended(append: events.Append) -> str:
     line = f"append {_KINDS[append.kind]} as entry {append.index} at {append.base_offset}"
     if append.batch:
         return f"{line}, {append.batch.count} records"
     return f"{line}: {append.body.decode()}"
 
 
-def _partition_effect(effect: parts.Effect) -> str:
-    if isinstance(effect, parts.Acked):
+def _partition_effect(effect: events.Effect) -> str:
+    if isinstance(effect, events.Acked):
         return f"ack to {_name(effect.origin)}: through {effect.sequence}, at {effect.offsets}"
-    if isinstance(effect, parts.Refused):
+    if isinstance(effect, events.Refused):
         return f"refuse {_name(effect.origin)}: {effect.code}: {effect.message}"
-    if isinstance(effect, parts.IndexMoved):
+    if isinstance(effect, events.IndexMoved):
         where = "gone" if effect.cursor is None else _cursor(effect.cursor)
         return f"tell {_name(effect.origin)}: {effect.by} {effect.name}: {where}"
-    if isinstance(effect, parts.IndexFenced):
+    if isinstance(effect, events.IndexFenced):
         return f"fence {_name(effect.origin)} off {effect.name}"
-    if isinstance(effect, parts.EndMoved):
+    if isinstance(effect, events.EndMoved):
         return f"consumers may read to {effect.end}"
-    assert isinstance(effect, parts.LogStartMoved)
+    assert isinstance(effect, events.LogStartMoved)
     return f"the log starts at {effect.offset}"
 
 

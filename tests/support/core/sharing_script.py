@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from hocket.core.sharing import events
-from hocket.core.sharing.dispatcher import Sharing
-from hocket.core.sharing.share import Share
+from hocket.core.sharing.dispatcher import Dispatcher
+from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
 
 _RANGE = re.compile(r"(?:(\d+):)?(\d+)(?:\.\.(\d+))?")
@@ -32,7 +32,7 @@ class SharingStage:
         self.token = 0
         self.last_consumer = 0
         self.numbers: dict[str, int] = {}
-        self.sharing = Sharing(mode)
+        self.sharing = Dispatcher(mode)
 
     def carry_out(self, line: str) -> list[str]:
         words, options = [], {}
@@ -64,32 +64,32 @@ class SharingStage:
 
     def _open(self, number: int) -> list[str]:
         state = self.states[number]
-        share = Share(state, end=len(self.keys[number]), now_us=self.now_us)
+        leases = Leases(state, end=len(self.keys[number]), now_us=self.now_us)
         state.apply(ShareChange())
-        return self._step(events.PartitionAdded(number, share))
+        return self._step(events.PartitionAdded(number, leases))
 
     def _append(self, number: str, records: str) -> list[str]:
         at = int(number)
         self.keys[at] += [_hash(letter) for letter in records]
-        return self._step(events.Advanced(at, 0, len(self.keys[at]), self.now_us))
+        return self._step(events.Advanced(at, 0, len(self.keys[at])))
 
     def _log_start(self, number: str, offset: str) -> list[str]:
         at = int(number)
         self.states[at].log_start_moved(int(offset))
-        return self._step(events.Advanced(at, int(offset), len(self.keys[at]), self.now_us))
+        return self._step(events.Advanced(at, int(offset), len(self.keys[at])))
 
     def _put(self, number: str, offset: str) -> list[str]:
-        return self._step(events.Reset(int(number), int(offset), self.now_us))
+        return self._step(events.Reset(int(number), int(offset)))
 
     def _buried(self, what: str) -> list[str]:
         return self._step(events.DeadLettered(*_triple(what)))
 
     def _restart(self) -> list[str]:
-        self.sharing, self.numbers = Sharing(self.mode), {}
+        self.sharing, self.numbers = Dispatcher(self.mode), {}
         return [line for number in self.states for line in self._open(number)]
 
     def _close(self) -> list[str]:
-        return self._step(events.Closing(self.now_us))
+        return self._step(events.Closing())
 
     def _wait(self, milliseconds: str) -> list[str]:
         self.now_ms += int(milliseconds)
@@ -169,7 +169,7 @@ class SharingStage:
 
     def _scanned(self, what: str) -> list[str]:
         number, start, end = _triple(what)
-        return self._step(events.Scanned(number, start, self.keys[number][start:end], self.now_us))
+        return self._step(events.Scanned(number, start, self.keys[number][start:end]))
 
     # --- effects in words ------------------------------------------------------------------------
 

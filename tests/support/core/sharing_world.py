@@ -18,10 +18,10 @@ import pytest
 
 from hocket.core.sharing import dispatcher as sharing
 from hocket.core.sharing import keys as share_keys
+from hocket.core.sharing import leases
 from hocket.core.sharing import ledger as share_ledger
 from hocket.core.sharing import maps as share_map
-from hocket.core.sharing import share
-from hocket.core.sharing.dispatcher import Sharing
+from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.events import (
     Advanced,
     Answer,
@@ -47,7 +47,7 @@ from hocket.core.sharing.events import (
     Tick,
     Widened,
 )
-from hocket.core.sharing.share import Share
+from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
 
 LEASE_US, GRACE_US = 100, 30
@@ -59,7 +59,7 @@ KEYS = [0, 1, 2, 1 + (1 << 16), 1 << 15, 40_000 + (1 << 40), 65_535]  # two of t
 @pytest.fixture
 def small_limits(monkeypatch):
     """Limits that a test of forty steps runs into."""
-    for module in (share, share_keys):
+    for module in (leases, share_keys):
         monkeypatch.setattr(module, "GAP_MAX", GAP_MAX)
     monkeypatch.setattr(sharing, "FETCH_MESSAGES_MAX", FETCH_MAX)
     monkeypatch.setattr(share_map, "COMPACT_MIN", 4)
@@ -137,14 +137,14 @@ class World:
 
     def open(self) -> None:
         """The index is attached to, for the first time in this life of the broker."""
-        self.sharing = Sharing(self.mode)
+        self.sharing = Dispatcher(self.mode)
         self.fetches: dict[int, tuple[Fetch, list[int]]] = {}
         self.scans: list[Scan] = []
         self.resting: set[int] = set()
         self.closing = False
         effects: list[Effect] = []
         for number, log in self.logs.items():
-            made = Share(
+            made = Leases(
                 log.state,
                 end=log.end,
                 now_us=self.now_us,
@@ -268,7 +268,7 @@ class World:
     def widen(self, client: Client, partition: int) -> None:
         if partition not in client.partitions:
             client.partitions = (*client.partitions, partition)
-        self.step(Widened(client.number, partition, self.now_us))
+        self.step(Widened(client.number, partition))
 
     def give_credit(self, client: Client, messages: int) -> None:
         client.credit_messages += messages
@@ -333,7 +333,7 @@ class World:
     def append(self, p: int, keys: list[int]) -> None:
         log = self.logs[p]
         log.messages += [Message(key) for key in keys]
-        self.step(Advanced(p, log.log_start, log.end, self.now_us))
+        self.step(Advanced(p, log.log_start, log.end))
 
     def move_log_start(self, p: int, offset: int) -> None:
         log = self.logs[p]
@@ -342,7 +342,7 @@ class World:
         log.log_start, log.begin = offset, max(log.begin, offset)
         log.state.log_start_moved(offset)
         self.remember(log)
-        self.step(Advanced(p, offset, log.end, self.now_us))
+        self.step(Advanced(p, offset, log.end))
 
     def reset(self, p: int, offset: int) -> None:
         log = self.logs[p]
@@ -353,7 +353,7 @@ class World:
             if effect.partition == p:
                 del self.fetches[fetch]
         self.scans = [scan for scan in self.scans if scan.partition != p]
-        self.step(Reset(p, offset, self.now_us))
+        self.step(Reset(p, offset))
 
     def dead_letter(self, p: int, start: int, end: int) -> None:
         log = self.logs[p]
@@ -426,7 +426,7 @@ class World:
     def scanned(self, which: int, limit: int) -> None:
         scan = self.scans.pop(which % len(self.scans))
         keys = [m.key for m in self.logs[scan.partition].messages[scan.start : scan.end]]
-        self.step(Scanned(scan.partition, scan.start, keys[:limit], self.now_us))
+        self.step(Scanned(scan.partition, scan.start, keys[:limit]))
 
     def scan_failed(self, which: int) -> None:
         self.step(ScanFailed(self.scans.pop(which % len(self.scans)).partition))
@@ -436,7 +436,7 @@ class World:
     def close(self) -> None:
         self.closing = True
         self.fetches.clear()
-        self.step(Closing(self.now_us))
+        self.step(Closing())
 
     def restart(self, lost: int) -> None:
         """The log keeps all that was promised, and perhaps more; the rest of what was is gone."""
@@ -564,7 +564,7 @@ class World:
         }
         if self.mode == "shared":
             return list(free)
-        order = self.sharing._shares[p].keys
+        order = self.sharing._leases[p].keys
         assert order is not None
         if any(m.state == "leased" and o >= order.scanned for o, m in log.open()):
             assert not order.is_ready, "a key that is not known may be with somebody else"

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from hocket import frames
-from hocket.core.sharing.share import GRACE_US
+from hocket.core.sharing.leases import GRACE_US
 from hocket.frames import packed, unpacked
 from hocket.model import Mode, Start
 from hocket.wire import batch as batches

@@ -1,10 +1,11 @@
 """Users, roles and grants, kept in the metadata's log: state is what replay of the changes gives.
 
-Rule: a change takes effect when it is committed, and is judged by those on their way before it.
+Rule: a change takes effect when it is committed, and is judged as if the changes on their way
+before it had been.
 
-Hence two rosters: the committed one, by which everybody is judged, and the leading one, in which
-the changes on their way are done already. Two admins who delete each other at once must not both
-succeed.
+Hence two rosters: the committed one, by which requests are judged, and the leading one, which has
+the changes on their way already, and by which changes are judged. Two admins who delete each other
+at once must not both succeed.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any
 
 from hocket.core.metadata.metadata import AppendChange, Indexes
 from hocket.core.metadata.roster import ADMIN, EVERYTHING, Change, Roster, User, matches
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
 from hocket.model import NAME_BYTES_MAX, Action, Decision, Grant
 
-DECISIONS_MAX = 100_000  # remembered
+DECISIONS_MAX = 100_000  # that are remembered
 
 
 @dataclass(slots=True)
@@ -46,12 +47,12 @@ class Access:
         return bool(self.committed.users)
 
     def decide(self, user: str, action: Action, topic: str, index: str = EVERYTHING) -> Decision:
-        """What the committed roster says, remembered until it changes."""
+        """What the committed roster says; remembered until the roster changes."""
         question = (user, action, topic, index)
         decision = self._decisions.get(question)
         if decision is None:
             decision = self.committed.explain(*question)
-            # Names longer than may be are not worth remembering, nor are too many.
+            # Nothing has a name longer than the limit: to remember it would only cost memory.
             if max(map(len, question)) <= NAME_BYTES_MAX:
                 if len(self._decisions) >= DECISIONS_MAX:
                     self._decisions.clear()
@@ -59,13 +60,13 @@ class Access:
         return decision
 
     def has_grant(self, user: str, topic: str) -> bool:
-        """Any grant on this topic, be it for some of its indexes only."""
+        """Whether the user has any grant on this topic, even if for some of its indexes only."""
         return not self.is_on or any(
             matches(grant.topic, topic) for _role, grant in self.committed.grants_of(user)
         )
 
     def change(self, origin: Origin, change: Change) -> AppendChange:
-        """Raises, and changes nothing, if the changes on their way speak against it."""
+        """Raises, and changes nothing, if the change cannot follow those on their way."""
         self.leading.check(change)
         self.leading.apply(change)
         index = self._indexes.take()

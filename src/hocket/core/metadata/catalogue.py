@@ -4,8 +4,9 @@ Rule 1: a topic exists from the commit of its creation to the commit of its dele
 Rule 2: group numbers are never used twice, so that a deleted topic's log is never taken for
         that of a new one by the same name.
 
-The catalogue is kept in the metadata's log (group 0), whose entries are the changes; state is what
-replay of them gives. A change that is appended and not yet committed already reserves its name.
+The catalogue is kept in the metadata's log (group 0). Its entries are the changes, and its state is
+what replay of them gives. A change that is appended and not yet committed reserves the topic's
+name.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hocket.core.metadata.metadata import GROUP, AppendChange, Indexes
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
 from hocket.errors import (
     LimitExceeded,
     NotEnoughNodes,
@@ -34,7 +35,7 @@ SEGMENT_BYTES_LEAST = 1024
 class Topic:
     name: str
     config: TopicConfig
-    groups: list[int]  # by partition
+    groups: list[int]  # the log group of each partition
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ class Change:
 
 @dataclass(slots=True)
 class Changed:
-    """The change is committed and done. `groups` are those that were made or are to go."""
+    """The change is committed and in effect. `groups` were made by it, or are to be deleted."""
 
     origin: Origin
     change: Change
@@ -72,7 +73,7 @@ class Catalogue:
         self._indexes = indexes or Indexes()
         self._nodes = nodes
         self._next_group = GROUP + 1
-        self._reserved: set[str] = set()  # names with a change on its way
+        self._reserved: set[str] = set()  # names of topics with a change on its way
         self._pending: deque[tuple[int, Origin, Change]] = deque()
 
     @property

@@ -1,12 +1,13 @@
 """The machines that share the log of a broker's metadata (group 0).
 
 Rule 1: entries are told apart by their kind, and each kind belongs to one machine.
-Rule 2: there is one count of indexes for all of them; a machine takes its next one from `Indexes`.
+Rule 2: entries are counted once for all machines; a machine takes its next index from `Indexes`.
 Rule 3: changes take effect in the order of the log, whichever machine they belong to.
 
 A machine is a core whose state is what replay of its entries gives: the catalogue of topics,
-access, the decisions on transactions. It keeps what it has appended and is not yet committed.
-The snapshot of the group is one JSON object with a part for each machine, by name.
+access, the decisions on transactions, the registry of nodes. A machine remembers what it has
+appended and is not yet committed. The snapshot of the group is one JSON object with a field for
+each machine, by name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hocket.errors import NewerFormat
 
 GROUP = 0
 NOOP = 0  # the kind of an entry that changes nothing
-CATALOGUE = "catalogue"  # its part; snapshots of old are that part alone
+CATALOGUE = "catalogue"  # the catalogue's field; an old snapshot has only what is in that field
 
 
 class Indexes:
@@ -38,7 +39,7 @@ class Indexes:
 
 @dataclass(slots=True)
 class AppendChange:
-    """An entry for the log of the metadata."""
+    """Append an entry to the metadata's log."""
 
     index: int
     body: bytes
@@ -46,16 +47,16 @@ class AppendChange:
 
 class Machine(Protocol):
     def durable(self, index: int) -> list[Any]:
-        """Its entries up to this one are committed: apply them; what they have changed."""
+        """The machine's entries up to this one are committed. Returns what they have changed."""
 
     def replayed(self, index: int, body: bytes) -> None:
-        """This entry of its kind is in the log; `index` becomes the last one taken."""
+        """The log has this entry of the machine's kind; `index` becomes the last one taken."""
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
-        """Its committed state, as JSON knows it, and the index of the last entry in it."""
+        """The index of the last committed entry, and the committed state as JSON knows it."""
 
     def restore(self, index: int, state: dict[str, Any]) -> None:
-        """Once, before any replay. `index` becomes the last one taken."""
+        """To be called at most once, before any replay. `index` becomes the last one taken."""
 
 
 class Metadata:
@@ -66,7 +67,7 @@ class Metadata:
         self.applied_index = 0
         self._machines: dict[int, Machine] = {}
         self._names: dict[str, Machine] = {}
-        self._pending: deque[tuple[int, int]] = deque()  # index and kind of what is on its way
+        self._pending: deque[tuple[int, int]] = deque()  # (index, kind) of entries on their way
 
     def register(self, kind: int, name: str, machine: Machine) -> None:
         assert kind not in self._machines
@@ -78,7 +79,7 @@ class Metadata:
         self._pending.append((index, kind))
 
     def durable(self, index: int) -> list[tuple[int, Any]]:
-        """All entries up to this one are committed; kinds and changes, in the log's order."""
+        """All entries up to this one are committed. Returns (kind, change), in the log's order."""
         done: list[tuple[int, Any]] = []
         while self._pending and self._pending[0][0] <= index:
             entry, kind = self._pending.popleft()
@@ -98,14 +99,14 @@ class Metadata:
         self.indexes.last = self.applied_index = index
 
     def snapshot(self) -> tuple[int, bytes]:
-        parts = {name: machine.snapshot()[1] for name, machine in self._names.items()}
-        return self.applied_index, json.dumps(parts).encode()
+        states = {name: machine.snapshot()[1] for name, machine in self._names.items()}
+        return self.applied_index, json.dumps(states).encode()
 
     def restore(self, index: int, snapshot: bytes) -> None:
-        parts: dict[str, Any] = json.loads(snapshot) if snapshot else {}
-        if "topics" in parts:  # of a version in which the catalogue had the log for itself
-            parts = {CATALOGUE: parts}
-        for name, state in parts.items():
+        states: dict[str, Any] = json.loads(snapshot) if snapshot else {}
+        if "topics" in states:  # of a version in which the catalogue had the log for itself
+            states = {CATALOGUE: states}
+        for name, state in states.items():
             machine = self._names.get(name)
             if machine is None:
                 raise NewerFormat(

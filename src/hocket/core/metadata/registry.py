@@ -1,12 +1,13 @@
 """The nodes that belong to the cluster, kept in the metadata's log of the root.
 
-Rule 1: a change takes effect when it is committed, and is judged by those on their way before it.
-Rule 2: of a node there is one life, the newest that has been entered. What is said of an older one
-        changes nothing, and is answered all the same.
-Rule 3: at a position there is one node.
+Rule 1: a change takes effect when it is committed, and is judged as if the changes on their way
+        before it had been.
+Rule 2: the registry has one life of each node, the newest that was entered. A change of an older
+        life changes nothing, and is answered all the same.
+Rule 3: there is one node at a position.
 
-The registry says who may be on the ring, and what a small ring looks like. Who is there at this
-moment is the ring's own knowledge.
+The registry says which nodes may be on the ring, and what a small ring looks like. Only the ring
+itself knows which nodes are on it at this moment.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ class Changed:
     """The entry is committed: this is the registry now."""
 
     index: int
-    origin: object  # whose wish it was; only handed back
+    origin: object  # who asked for it; only handed back
     version: int  # how many entries have changed something, this one included
-    members: tuple[Contact, ...]  # by position
+    members: tuple[Contact, ...]  # sorted by position
 
 
 @dataclass(slots=True)
 class PositionTaken:
-    """Refused: another node lies there. Take another of your candidates."""
+    """The node was not entered: another one is at its position. It may try another position."""
 
     origin: object
     holder: Contact
@@ -43,15 +44,15 @@ class PositionTaken:
 
 @dataclass(slots=True)
 class _Nodes:
-    """The registry as it stands after some entry of the log."""
+    """The registry as it is after some entry of the log."""
 
     version: int = 0
-    members: list[Contact] = field(default_factory=list)  # by position
+    members: list[Contact] = field(default_factory=list)  # sorted by position
     by_node: dict[str, Contact] = field(default_factory=dict)
 
     def at(self, position: int) -> Contact | None:
-        place = bisect_left(self.members, position, key=_position)
-        found = self.members[place : place + 1]
+        at = bisect_left(self.members, position, key=_position)
+        found = self.members[at : at + 1]
         return found[0] if found and found[0].position == position else None
 
     def apply(self, kind: Kind, who: Contact) -> None:
@@ -86,7 +87,7 @@ class Registry:
 
     @property
     def members(self) -> tuple[Contact, ...]:
-        """By position."""
+        """Sorted by position."""
         return tuple(self._committed.members)
 
     def member(self, node: str) -> Contact | None:

@@ -1,11 +1,11 @@
 """Who may do what: users have roles, roles have grants, and nothing else gives a right.
 
-Rule 1: while there is no user access control is off and everybody may do everything.
-Rule 2: while there is a user there is one with the role `admin`, or nobody could change anything.
+Rule 1: while there is no user, access control is off and everybody may do everything.
+Rule 2: while there is a user, there is one with the role `admin`, or nobody could change anything.
 
 A request that concerns no single index (deleting a topic, reading without an index) concerns them
-all, and is asked about as index `*`, which only a pattern of stars matches. In the same way the
-topic `*` stands for the whole broker.
+all: it is judged as one for the index `*`, which only a pattern of stars matches. In the same way
+the topic `*` stands for the whole broker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hocket.model import NAME_BYTES_MAX, Action, Decision, Grant, check_name, ch
 ADMIN = "admin"  # the role that is built in
 EVERYTHING = "*"
 ACTIONS: tuple[Action, ...] = get_args(Action)
-WITHOUT_INDEX: tuple[Action, ...] = ("publish", "create")  # what is done with no index
+WITHOUT_INDEX: tuple[Action, ...] = ("publish", "create")  # actions that concern no index
 USERS_MAX = 10_000
 ROLES_MAX = 1_000
 ROLES_OF_USER_MAX = 100
@@ -50,7 +50,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One entry of the log. `name` is that of a user or of a role, by the kind."""
+    """One entry of the log. `name` is a user's or a role's, as the kind says."""
 
     kind: Kind
     name: str
@@ -72,7 +72,7 @@ class Change:
 
 
 class Roster:
-    """Users and roles as they stand after some entry of the log."""
+    """The users and roles after some entry of the log."""
 
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
@@ -113,11 +113,11 @@ class Roster:
     # --- changes ---------------------------------------------------------------------------------
 
     def check(self, change: Change) -> None:
-        """Raises what speaks against a change."""
+        """Raises if the change cannot be made."""
         _CHECKS[change.kind](self, change)
 
     def apply(self, change: Change) -> None:
-        """Of a change that was checked, here or when it was logged."""
+        """Make a change that was checked, here or when it was logged."""
         name = change.name
         if change.kind == "createUser":
             self.users[name] = User(name, change.roles, change.token_hash)
@@ -253,7 +253,7 @@ def permits(grant: Grant, action: Action, topic: str, index: str = EVERYTHING) -
 
 
 def matches(pattern: str, name: str) -> bool:
-    """`*` is any run of characters. In linear time: patterns are written by users."""
+    """`*` matches any run of characters. It takes linear time, since users write the patterns."""
     first, *rest = pattern.split("*")
     if not rest:
         return pattern == name
@@ -261,7 +261,7 @@ def matches(pattern: str, name: str) -> bool:
     start, end = len(first), len(name) - len(last)
     if start > end or not name.startswith(first) or not name.endswith(last):
         return False
-    for piece in middle:  # the earliest place leaves the most room for what follows
+    for piece in middle:  # the earliest match leaves the most room for the pieces behind it
         found = name.find(piece, start, end)
         if found < 0:
             return False
@@ -276,12 +276,12 @@ def in_words(grant: Grant) -> str:
 
 
 def in_command(grant: Grant) -> str:
-    """As it stands behind `hocket grant add ROLE`."""
+    """The grant as the arguments of `hocket grant add ROLE`."""
     topic = "" if grant.topic == EVERYTHING else f" {_quoted(grant.topic)}"
     index = "" if grant.index == EVERYTHING else f" --index {_quoted(grant.index)}"
     return f"{grant.action}{topic}{index}"
 
 
 def _quoted(name: str) -> str:
-    """Whoever was refused has chosen it, and an admin reads it in a log, or pastes it."""
+    """Quoted, since the user who was refused chose the name, and an admin may paste it."""
     return shlex.quote(name) if name.isprintable() else shlex.quote(repr(name))

@@ -1,12 +1,12 @@
 """How far each own index has come in one partition, and who may move it.
 
 Rule 1: a change takes effect when its log entry is committed, and survives with it.
-Rule 2: every attach and every seek raises the epoch; a commit with an older epoch is fenced.
-        (Of a shared index, only a seek: its consumers are many.)
+Rule 2: every attach and every seek raises the epoch; a commit with an older epoch is fenced. (An
+        attach to a shared index does not raise it: consumers of one do not fence each other.)
 
 `leading` is the state with everything appended, by which new requests are judged; `applied` is the
-state with everything committed, which is what others are shown and what a snapshot holds. Changes
-are whole new values, so the newest one per index says it all: a turn's changes make one entry.
+state with everything committed, which is what others are shown and what a snapshot holds. A change
+is a whole new value, so only the newest one of each index counts: a turn's changes make one entry.
 """
 
 from __future__ import annotations
@@ -28,31 +28,32 @@ class Cursors:
     __slots__ = ("applied", "leading", "retired_epoch")
 
     def __init__(self) -> None:
-        # Of deleted indexes the highest: who had one is fenced from a new one by the same name.
+        # The highest epoch of all deleted indexes. A new index by the same name begins above it,
+        # so that those who had the old one are fenced.
         self.retired_epoch = 0
         self.leading: dict[str, Cursor] = {}
         self.applied: dict[str, Cursor] = {}
 
     def attach(self, name: str, start: int, *, hold_retention: bool) -> Cursor:
-        """The cursor as it will be; `start` counts only if the index is new here."""
+        """Returns the cursor as it will be. `start` counts only if the index is new here."""
         known = self.leading.get(name)
         if known is None:
             return self._lead(name, Cursor(start, self.retired_epoch + 1, hold_retention))
         return self._lead(name, Cursor(known.position, known.epoch + 1, hold_retention, known.mode))
 
     def share(self, name: str, start: int, *, hold_retention: bool, mode: str) -> Cursor:
-        """Of a shared index; consumers come and go without fencing one another."""
+        """Attach to a shared index: consumers come and go without fencing one another."""
         known = self.leading.get(name, Cursor(start, self.retired_epoch + 1, hold_retention))
         return self._lead(name, known._replace(hold_retention=hold_retention, mode=mode))
 
-    def place(self, name: str, position: int) -> None:
-        """A shared index has come so far: everything before it is settled, durably."""
+    def move_shared(self, name: str, position: int) -> None:
+        """A shared index has come to `position`: every message before it is settled, durably."""
         for cursors in (self.applied, self.leading):
             if name in cursors:
                 cursors[name] = cursors[name]._replace(position=position)
 
     def commit(self, name: str, epoch: int, position: int) -> Cursor | None:
-        """None: fenced, or there is no such index any more."""
+        """Returns None if the epoch is fenced, or if there is no such index any more."""
         known = self.leading.get(name)
         if known is None or known.epoch != epoch:
             return None
@@ -81,7 +82,7 @@ class Cursors:
         self.leading = dict(self.applied)
 
     def held_from(self) -> int | None:
-        """The oldest offset that an index holds back from retention, or is about to."""
+        """The oldest offset that an index holds back from retention, or will when committed."""
         every = (*self.applied.values(), *self.leading.values())
         return min((each.position for each in every if each.hold_retention), default=None)
 

@@ -7,9 +7,9 @@ A batch is judged against everything appended, committed or not. Each remembered
 index of its entry, so that a snapshot can leave out what is not committed yet, and a leader that
 steps down can forget what it had not committed (`rewind`).
 
-Only the newest batches of a producer are remembered one by one. That is enough: a producer has at
-most so many in flight, and a retry is of one in flight. An older sequence is known to be a
-duplicate all the same; only where it stands is forgotten.
+Only the newest batches of a producer are remembered one by one. That is enough: a producer has no
+more in flight than are remembered, and only a batch in flight is sent again. An older sequence is
+known to be a duplicate all the same; only its offset is forgotten.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 REMEMBERED = 32  # batches per producer; not less than Limits.in_flight_max
-NO_PRODUCER = bytes(16)  # a batch of nobody: stored as it comes, never a duplicate
-UNKNOWN_OFFSET = 2**64 - 1  # of a duplicate so old that its place is forgotten
+NO_PRODUCER = bytes(16)  # the id of a batch without a producer: it is never a duplicate
+UNKNOWN_OFFSET = 2**64 - 1  # of a duplicate so old that its offset is forgotten
 
 
 class Remembered(NamedTuple):
@@ -36,11 +36,12 @@ class ProducerState:
     next_sequence: int
     last_used_us: int
     recent: deque[Remembered] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    first_sequence: int = 0  # that is known: not 0 if it came back while it was being forgotten
-    former: ProducerState | None = None  # of the epoch before, until one of this is committed
+    # The first one that is known: not 0 if the producer came back while it was being forgotten.
+    first_sequence: int = 0
+    former: ProducerState | None = None  # of the epoch before, until a snapshot has this one
 
     def up_to(self, entry: int) -> ProducerState | None:
-        """As it was when this entry was the newest; None if nothing was known of it."""
+        """The state as it was when this entry was the newest; None: the producer was unknown."""
         recent = deque((batch for batch in self.recent if batch.entry <= entry), REMEMBERED)
         next_sequence = self.next_sequence - (len(self.recent) - len(recent))
         if next_sequence == self.first_sequence:
@@ -50,22 +51,28 @@ class ProducerState:
 
 @dataclass(slots=True)
 class New:
-    pass
+    """The batch is the next one of its producer."""
 
 
 @dataclass(slots=True)
 class Duplicate:
+    """The batch is in the log already."""
+
     base_offset: int
-    entry: int  # it may be acknowledged once this entry is committed; 0: it long was
+    entry: int  # the batch may be acknowledged once this entry is committed; 0: it long was
 
 
 @dataclass(slots=True)
 class Gap:
+    """Batches before this one are missing."""
+
     expected: int
 
 
 @dataclass(slots=True)
 class Stale:
+    """The batch is of an epoch that is fenced."""
+
     epoch: int  # the one that has taken over
 
 
@@ -117,7 +124,8 @@ class Dedupe:
         state.recent.append(batch)
 
     def is_full(self, producer_id: bytes, epoch: int, committed: int) -> bool:
-        """As many batches as are remembered are not committed: one more could not be rewound."""
+        """All remembered batches are uncommitted. Neither `rewind` nor `snapshot` could leave one
+        out that is forgotten, so there must not be one more."""
         state = self.producers.get(producer_id)
         if state is None or state.epoch != epoch or len(state.recent) < REMEMBERED:
             return False
@@ -135,11 +143,14 @@ class Dedupe:
         return bool(self.idle(before_us))
 
     def idle(self, before_us: int) -> list[bytes]:
-        """The producers not heard of since."""
+        """The producers that were not heard of since `before_us`."""
         return [each for each, state in self.producers.items() if state.last_used_us < before_us]
 
     def forget(self, producer_ids: Iterable[bytes], entry: int) -> None:
-        """What stands behind this entry stays: they came back while they were being forgotten."""
+        """Forget these producers, except for batches behind this entry.
+
+        A producer with such a batch came back while the entry that forgets it was on its way.
+        """
         for producer_id in producer_ids:
             state = self.producers.get(producer_id)
             if state is None:
@@ -162,7 +173,7 @@ class Dedupe:
                 self.producers[producer_id] = known
 
     def snapshot(self, entry: int) -> dict[str, list[object]]:
-        """What is known of the entries up to this one, which is committed."""
+        """What is known from the entries up to this one, which is committed."""
         taken: dict[str, list[object]] = {}
         for producer_id, state in self.producers.items():
             known = state.up_to(entry)

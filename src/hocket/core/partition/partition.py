@@ -2,11 +2,11 @@
 
 Rule 1: offsets are dense; entry i+1 begins where entry i ends.
 Rule 2: nothing is acknowledged or shown to a consumer before its entry is committed.
-Rule 3: what is answered to a request follows from log and request alone.
+Rule 3: the answer to a request follows from the log and the request alone.
 
 With one replica an entry is committed once it is durable here (`LogDurable`); with `durability`
 "memory" as soon as it is appended. Everything that changes the partition is an entry of its log,
-cursors and the log start included, so that the state at any entry can be had again by replay.
+cursors and the log start included, so that replay gives the state at any entry again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
+from hocket.core.origin import Origin
 from hocket.core.partition.cursors import Changes, Cursor, Cursors
 from hocket.core.partition.dedupe import (
     REMEMBERED,
@@ -27,222 +28,49 @@ from hocket.core.partition.dedupe import (
     Remembered,
     Stale,
 )
-from hocket.core.partition.stages import (
+from hocket.core.partition.events import (
+    BATCH,
+    CONTROL,
+    CURSOR,
+    STAGE,
+    Acked,
+    Append,
     ApplyStaged,
+    AttachIndex,
+    ChangeShare,
+    CommitIndex,
+    DeleteIndex,
     DropStages,
+    Effect,
+    EndMoved,
+    Event,
+    ExpireProducers,
     ForgetApplied,
-    Refusal,
-    Stage,
+    IndexFenced,
+    IndexMoved,
+    LogDurable,
+    LogStartMoved,
+    MoveLogStart,
+    Produce,
+    Refused,
+    Replayed,
+    SeekIndex,
+    ShareChanged,
     StageAcked,
     StageBatch,
     Staged,
-    StageKey,
-    Stages,
-    StagesMoved,
     TransactionApplied,
+    TurnEnded,
 )
-from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
-from hocket.model import DAY_US
+from hocket.core.partition.stages import Refusal, Stage, Stages
+from hocket.core.sharing.state import ShareChange, ShareState
 
-FORGOTTEN_AT_ONCE = 10_000  # producers, so that their names fit into a small entry
-PRODUCER_IDLE_US = 7 * DAY_US  # after this long without a batch a producer may be forgotten
-
-BATCH, CURSOR, CONTROL, STAGE = 1, 2, 4, 5  # entry kinds, as in wire.entry
-
-
-class Origin(NamedTuple):
-    """Who asked, and so who is answered."""
-
-    connection: int
-    handle: int  # of the producer or subscription; 0 for a one-off request
-    request: int  # 0 for a pushed batch
-
-
-@dataclass(slots=True)
-class Batch:
-    """What the partition needs to know of a batch; the bytes are the driver's business."""
-
-    producer_id: bytes
-    epoch: int
-    sequence: int
-    count: int
-    max_timestamp: int
-    body: Any  # the driver's own handle on the bytes, passed through to Append
-
-
-# --- events --------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Produce:
-    origin: Origin
-    batch: Batch
-    now_us: int
-
-
-@dataclass(slots=True)
-class LogDurable:
-    """Everything up to this entry is durable."""
-
-    index: int
-
-
-@dataclass(slots=True)
-class AttachIndex:
-    origin: Origin
-    name: str
-    start: int
-    hold_retention: bool
-    mode: str = "own"
-    settings: ShareSettings | None = None  # of a shared index; None: as they are
-
-
-@dataclass(slots=True)
-class ChangeShare:
-    """What has become of messages of a shared index; who asked hears of it when it is durable."""
-
-    origin: Origin | None
-    name: str
-    change: ShareChange
-
-
-@dataclass(slots=True)
-class CommitIndex:
-    origin: Origin
-    name: str
-    epoch: int
-    position: int
-
-
-@dataclass(slots=True)
-class SeekIndex:
-    origin: Origin
-    name: str
-    position: int
-
-
-@dataclass(slots=True)
-class DeleteIndex:
-    origin: Origin
-    name: str
-
-
-@dataclass(slots=True)
-class MoveLogStart:
-    offset: int
-
-
-@dataclass(slots=True)
-class ExpireProducers:
-    """Forget producers that were not heard of since then."""
-
-    before_us: int
-
-
-@dataclass(slots=True)
-class TurnEnded:
-    """The driver has no more events for now: what was gathered is to be appended."""
-
-
-@dataclass(slots=True)
-class Replayed:
-    """A committed entry, read back when the log is opened."""
-
-    kind: int
-    index: int
-    end_offset: int
-    batch: Batch | None
-    body: bytes
-    base_offset: int
-    now_us: int = 0  # the time of opening: a producer of ours was heard of no longer ago than that
-    staged: tuple[StageKey, Staged] | None = None  # of an entry of kind STAGE
-
-
-Event = (
-    Produce | LogDurable | AttachIndex | CommitIndex | SeekIndex | DeleteIndex | ChangeShare
-    | MoveLogStart | ExpireProducers | TurnEnded | Replayed
-    | StageBatch | ApplyStaged | DropStages | ForgetApplied
-)  # fmt: skip
-
-
-# --- effects -------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Append:
-    """Put an entry behind the log. The driver persists it before it sends what depends on it."""
-
-    kind: int
-    index: int
-    base_offset: int
-    batch: Batch | None = None
-    body: bytes = b""
-    stage: StageKey | None = None  # what the batch is staged for
-
-
-@dataclass(slots=True)
-class Acked:
-    """These batches of one origin are committed; `offsets` are their base offsets in order."""
-
-    origin: Origin
-    sequence: int  # of the last of them
-    offsets: list[int]
-
-
-@dataclass(slots=True)
-class Refused:
-    origin: Origin
-    sequence: int
-    code: str
-    message: str
-
-
-@dataclass(slots=True)
-class IndexMoved:
-    """An index is, durably, where this cursor says; None: it is gone."""
-
-    origin: Origin
-    name: str
-    cursor: Cursor | None
-    by: str  # "attach", "commit", "seek" or "delete"
-
-
-@dataclass(slots=True)
-class IndexFenced:
-    origin: Origin
-    name: str
-
-
-@dataclass(slots=True)
-class ShareChanged:
-    """All this has durably become of messages of a shared index, as these had asked."""
-
-    name: str
-    change: ShareChange
-    origins: list[Origin]
-
-
-@dataclass(slots=True)
-class EndMoved:
-    """There is more for consumers to read."""
-
-    end: int
-
-
-@dataclass(slots=True)
-class LogStartMoved:
-    offset: int
-
-
-Effect = (
-    Append | Acked | Refused | IndexMoved | IndexFenced | ShareChanged | EndMoved | LogStartMoved
-    | StageAcked | TransactionApplied | StagesMoved
-)  # fmt: skip
+FORGOTTEN_AT_ONCE = 10_000  # producers that one entry forgets, so that it stays small
 
 
 @dataclass(slots=True)
 class _Pending:
-    """An entry that is appended and not yet committed, and what its commit brings about."""
+    """An entry that is appended and not yet committed, and what happens when it is committed."""
 
     index: int
     end_offset: int
@@ -251,10 +79,10 @@ class _Pending:
     moves: list[IndexMoved] = field(default_factory=list)
     shares: list[ShareChanged] = field(default_factory=list)
     control: dict[str, Any] | None = None
-    staged: Stage | None = None  # one more of its batches is staged; these wait to hear so
-    stagers: list[tuple[Origin, int]] = field(default_factory=list)
-    applied: Stage | None = None  # one more of its batches is in the log
-    on_disk: bool = False  # it waits for the disk, whatever the topic's durability is
+    staged: Stage | None = None  # the stage that the entry adds a batch to ...
+    stagers: list[tuple[Origin, int]] = field(default_factory=list)  # ... and who waits for that
+    applied: Stage | None = None  # the stage of which the entry publishes the next batch
+    on_disk: bool = False  # the entry waits for the disk, whatever the topic's durability is
 
 
 class Partition:
@@ -316,19 +144,22 @@ class Partition:
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is on its way to the log, or in it and not committed."""
+        """Nothing waits to be appended to the log, or to be committed."""
         return not (self._pending or self._moves or self._share_changes)
 
     def waiting(self) -> list[Origin]:
-        """Of what is appended and not yet committed."""
+        """The origins of all batches that are appended and not yet committed."""
         return [origin for entry in self._pending for origin, _, _ in entry.acks]
 
     def _again(self, origin: Origin, sequence: int, known: Duplicate) -> list[Effect]:
-        for pending in self._pending:
-            if pending.index == known.entry:
-                pending.acks.append((origin, sequence, known.base_offset))
-                return []
-        return [Acked(origin, sequence, [known.base_offset])]
+        pending = self._pending_at(known.entry)
+        if pending is None:
+            return [Acked(origin, sequence, [known.base_offset])]
+        pending.acks.append((origin, sequence, known.base_offset))
+        return []
+
+    def _pending_at(self, index: int) -> _Pending | None:
+        return next((entry for entry in self._pending if entry.index == index), None)
 
     # --- transactions ------------------------------------------------------------------------
 
@@ -349,17 +180,17 @@ class Partition:
         return [*self._appended(pending, append), self.stages.moved()]
 
     def _staged_again(self, origin: Origin, sequence: int, known: Staged) -> list[Effect]:
-        for pending in self._pending:
-            if pending.index == known.entry:
-                pending.stagers.append((origin, sequence))
-                return []
-        return [StageAcked(origin, sequence)]
+        pending = self._pending_at(known.entry)
+        if pending is None:
+            return [StageAcked(origin, sequence)]
+        pending.stagers.append((origin, sequence))
+        return []
 
     def _apply_staged(self, event: ApplyStaged) -> list[Effect]:
         name = event.name
         if self.stages.is_over(name, event.decision):
             if self.stages.is_finishing(name):
-                return []  # who asked hears of it when it is durable
+                return []  # TransactionApplied follows when the entry is durable
             return [TransactionApplied(name, event.decision)]
         effects: list[Effect] = []
         for batch in event.batches:
@@ -411,7 +242,7 @@ class Partition:
         cursor = self.cursors.share(
             event.name, event.start, hold_retention=event.hold_retention, mode=event.mode
         )
-        # Logged even if nothing changes: from here on messages may be with consumers.
+        # This is logged even if nothing changes: from here on messages may be with consumers.
         reset = cursor.position if is_new else None
         self._gather_share(None, event.name, ShareChange(settings=event.settings, reset=reset))
         return self._gather(event.origin, event.name, cursor, "attach")
@@ -437,7 +268,8 @@ class Partition:
         return self._gather(event.origin, event.name, cursor, "seek")
 
     def _delete_index(self, event: DeleteIndex) -> list[Effect]:
-        # Even if it is not there: that may be the doing of an entry not yet committed.
+        # An index that is not there is deleted too: it may be gone by an entry not yet committed,
+        # and the answer must not come before that is durable.
         self.cursors.delete(event.name)
         self._share_changes.pop(event.name, None)
         return self._gather(event.origin, event.name, None, "delete")
@@ -468,7 +300,7 @@ class Partition:
                 self.shares[name] = ShareState(change.reset)
             if name in self.shares:  # else deleted before this became durable
                 self.shares[name].apply(change)
-                self.cursors.place(name, self.shares[name].start)
+                self.cursors.move_shared(name, self.shares[name].start)
 
     # --- the log -----------------------------------------------------------------------------
 
@@ -479,7 +311,7 @@ class Partition:
         return self._control({"log_start": event.offset})
 
     def _expire_producers(self, event: ExpireProducers) -> list[Effect]:
-        # By name: replay does not know when a producer was last heard of here.
+        # The entry names the producers: replay does not know when each was last heard of.
         idle = self.dedupe.idle(event.before_us)[:FORGOTTEN_AT_ONCE]
         return self._control({"forget": [producer_id.hex() for producer_id in idle]})
 
@@ -496,7 +328,7 @@ class Partition:
         self.start = control["log_start"]
         for name, share in self.shares.items():
             share.log_start_moved(self.start)
-            self.cursors.place(name, share.start)
+            self.cursors.move_shared(name, share.start)
         return [LogStartMoved(self.start)]
 
     def _next_entry(self, count: int) -> tuple[int, int]:
@@ -508,8 +340,8 @@ class Partition:
     def _appended(self, pending: _Pending, append: Append) -> list[Effect]:
         self._pending.append(pending)
         effects: list[Effect] = [append]
-        # Entries from before the topic was altered to "memory" still wait for the disk, and
-        # what stands behind them with them.
+        # Entries from before the topic was altered to "memory" still wait for the disk, and so
+        # does every entry behind them.
         is_next = self._pending[0] is pending and not pending.on_disk
         if self.durability == "memory" and is_next:
             effects += self._advance(pending.index)
@@ -519,7 +351,7 @@ class Partition:
         return self._advance(event.index)
 
     def _advance(self, index: int) -> list[Effect]:
-        """Everything up to `index` is committed: apply it and let those know who wait."""
+        """Every entry up to `index` is committed: apply it, and answer those who wait for it."""
         effects: list[Effect] = []
         acked: dict[Origin, Acked] = {}
         staged: dict[Origin, int] = {}  # the last sequence
@@ -562,7 +394,8 @@ class Partition:
     # --- recovery ----------------------------------------------------------------------------
 
     def _replayed(self, event: Replayed) -> list[Effect]:
-        assert event.index > self.last_index, (event.index, self.last_index)  # gaps: damaged logs
+        # Not always the next index: a damaged log has gaps.
+        assert event.index > self.last_index, (event.index, self.last_index)
         self.last_index = self.applied_index = event.index
         self.end = self.high_watermark = event.end_offset
         if event.batch is not None:
@@ -587,7 +420,7 @@ class Partition:
         return []
 
     def snapshot(self) -> tuple[int, bytes]:
-        """The applied index and all state up to it that is not records."""
+        """The applied index, and all state up to it but the records."""
         state = {
             "start": self.start,
             "end": self.high_watermark,
@@ -612,7 +445,7 @@ class Partition:
         self.cursors.replay({name: Cursor(*each) for name, each in state["cursors"].items()})
         for name, taken in state.get("shares", {}).items():
             self.shares[name] = ShareState.restore(taken)
-        if "transactions" in state:  # else written before there were any
+        if "transactions" in state:  # else the version that wrote it had no transactions
             self.stages.restore(state["transactions"])
 
     _handlers: ClassVar[dict[type, Callable[..., list[Effect]]]] = {

@@ -1,8 +1,8 @@
-"""How much of a partition's log may go. A plan from plain numbers; who carries it out is the node.
+"""How much of a partition's log may go: a plan from plain numbers, which the node carries out.
 
-Whole segments go, oldest first: one whose youngest record is too old, and as many as it takes to
-be within the byte limit, however young. One that an index asked to hold back stays in any case, and
-so does everything behind it.
+Whole segments go, the oldest first: each whose youngest record is too old, and, however young, as
+many as it takes to be within the limit of bytes. A segment that an index holds back stays in any
+case, and so does everything behind it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def plan_log_start(
     bytes_max: int | None,
     held_from: int | None,
 ) -> int:
-    """The log start as it should be: never less than `log_start`."""
+    """The new log start; never less than `log_start`."""
     excess = sum(segment.bytes for segment in segments) - (bytes_max or 0)
     for segment in segments:
         expired = retention_us is not None and segment.max_timestamp < now_us - retention_us

@@ -1,134 +1,54 @@
 """What is staged in one partition: batches of transactions that are not decided yet.
 
 Rule 1: a stage is dropped only because the decider says so, never because of its age.
-Rule 2: that a transaction is applied is known here until the decider has nothing more to say of it;
-        the bounded memory of producers has no part in that.
-Rule 3: what follows from an entry of the log takes effect when that entry is committed; what is
-        only appended is known too (`appended`, `leaving`), so that nothing is appended twice.
+Rule 2: an applied transaction is remembered here until the decider has nothing more to say of it,
+        and not only as long as the bounded memory of producers reaches.
+Rule 3: an entry of the log takes effect when it is committed. What is only appended is known too
+        (`appended`, `leaving`), so that nothing is appended twice.
 
-A staged batch is an entry of kind STAGE. When its transaction is committed it is appended again, as
-a batch with offsets; the bytes are read back from the log, and only where they stand is kept here.
-While a producer's stage is here, every batch of its id in the log is one that was staged: that is
-how replay knows how far a roll-forward had come.
+A staged batch is an entry of kind STAGE. When its transaction is committed, the batch is appended
+again, as one with offsets; its bytes are read back from the log, and only their position is kept
+here. While a producer has a stage here, every batch with its id in the log is one that was staged:
+by that replay knows how far a roll-forward had come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
+from hocket.core.partition.events import (
+    Batch,
+    Name,
+    Producers,
+    Staged,
+    StageKey,
+    StagesMoved,
+    TransactionApplied,
+)
 from hocket.errors import Busy, HocketError, TransactionConflict
-
-if TYPE_CHECKING:
-    from hocket.core.partition.partition import Batch, Origin
-    from hocket.model import Participant
-
-Name = tuple[str, int]  # of a transaction: its id and number
-Producers = tuple[tuple[bytes, int], ...]  # that a decision names, and how many batches of each
-
-
-class StageKey(NamedTuple):
-    transaction: str
-    number: int
-    producer_id: bytes
-
-    @property
-    def name(self) -> Name:
-        return self.transaction, self.number
-
-
-class Staged(NamedTuple):
-    """A staged batch: where its entry stands, and what it is."""
-
-    entry: int  # its index in the log
-    base_offset: int  # of the record that came next; helps to find it
-    size: int  # that it will take in the log, once it is published
-    records: int
-    crc: int  # of its body
+from hocket.model import Participant
 
 
 @dataclass(slots=True, eq=False)
 class Stage:
-    """What one producer has staged. applied <= appended <= durable <= len(batches)."""
+    """What one producer has staged. Invariant: applied <= appended <= durable <= len(batches)."""
 
     key: StageKey
     touched_us: int
     batches: list[Staged] = field(default_factory=list)  # by sequence
-    durable: int = 0  # so many of them are committed
-    appended: int = 0  # so many have been appended again, as batches
-    applied: int = 0  # ... and are committed as such
-    leaving: bool = False  # an entry that ends it is on its way
-
-
-# --- events --------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class StageBatch:
-    origin: Origin
-    key: StageKey
-    batch: Batch
-    size: int
-    crc: int
-    now_us: int
-
-
-@dataclass(slots=True)
-class ApplyStaged:
-    """The transaction is committed. `batches` are the next ones of `Stages.next_of`, with bytes."""
-
-    name: Name
-    decision: int
-    producers: Producers
-    batches: list[Batch]
-
-
-@dataclass(slots=True)
-class DropStages:
-    """What these producers have staged for it is aborted, or it is decided without them."""
-
-    name: Name
-    producers: tuple[bytes, ...]
-
-
-@dataclass(slots=True)
-class ForgetApplied:
-    """The decider has nothing more to say of its decisions up to this one."""
-
-    through: int
-
-
-# --- effects -------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class StageAcked:
-    """This batch, and all before it of the same origin, are staged durably."""
-
-    origin: Origin
-    sequence: int
-
-
-@dataclass(slots=True)
-class TransactionApplied:
-    """All that was staged here for it is, durably, in the log."""
-
-    name: Name
-    decision: int
-
-
-@dataclass(slots=True)
-class StagesMoved:
-    """The log must keep its entries from `first_index` on (None: none), and room for `bytes`."""
-
-    first_index: int | None
-    bytes: int
+    durable: int = 0  # how many of the batches are staged durably
+    appended: int = 0  # how many of them were appended again, as batches with offsets
+    applied: int = 0  # how many of those are committed
+    leaving: bool = False  # an entry that ends the stage is on its way
 
 
 class Refusal(NamedTuple):
+    """Why a batch is not staged, as Refused says it."""
+
     code: str
     message: str
 
@@ -136,11 +56,11 @@ class Refusal(NamedTuple):
 class Stages:
     def __init__(self) -> None:
         self.producers: dict[bytes, Stage] = {}  # a producer stages for one transaction at a time
-        self.applied: dict[Name, int] = {}  # the decision that each followed
+        self.applied: dict[Name, int] = {}  # transaction -> the decision by which it was applied
         self.forgotten = 0  # decisions up to this one are history
-        self.bytes = 0  # staged, and not yet applied or dropped
+        self.bytes = 0  # of all batches that are neither applied nor dropped
         self._finishing: set[Name] = set()  # the entry that says "applied" is on its way
-        self._forgetting = 0
+        self._forgetting = 0  # decisions up to this one are history once an entry is committed
 
     def __bool__(self) -> bool:
         return bool(self.producers)
@@ -152,7 +72,7 @@ class Stages:
         return 0 if stage is None or stage.key != key else len(stage.batches)
 
     def judge(self, key: StageKey, sequence: int, crc: int) -> Refusal | Staged | None:
-        """None: it is the next one. A Staged: it is that one again."""
+        """None: the batch is the next one. A Staged: it is that one again."""
         stage = self.producers.get(key.producer_id)
         if stage is None:
             if sequence == 0:
@@ -201,7 +121,7 @@ class Stages:
     # --- the decision ----------------------------------------------------------------------------
 
     def verify(self, name: Name, participants: Iterable[Participant]) -> HocketError | None:
-        """Why this is not, durably, what is staged; None if it is."""
+        """Why these participants are not, durably, staged as they are named; None if they are."""
         for each in participants:
             what = f"partition {each.partition} of topic {each.topic!r}"
             stage = self.producers.get(each.producer_id)
@@ -225,14 +145,17 @@ class Stages:
         return None
 
     def is_over(self, name: Name, decision: int) -> bool:
-        """Applied, or being so by entries that are on their way; there is nothing left to do."""
+        """The transaction is applied, or will be by entries on their way: nothing is left to do."""
         return decision <= self.forgotten or name in self.applied or name in self._finishing
 
     def is_finishing(self, name: Name) -> bool:
         return name in self._finishing
 
     def next_of(self, name: Name, producers: Producers, bytes_max: int) -> list[tuple[Stage, int]]:
-        """The stages and sequences of the batches to append next: at least one, if there is."""
+        """The stages and sequences of the batches to append next, up to `bytes_max` of them.
+
+        One batch is named even if it is larger; none only if all are appended.
+        """
         found: list[tuple[Stage, int]] = []
         size = 0
         for producer_id, batches in producers:
@@ -250,20 +173,21 @@ class Stages:
         return [stage for stage in self.producers.values() if stage.touched_us < before_us]
 
     def droppable(self, name: Name, producers: Iterable[bytes]) -> list[Stage]:
-        """What these have staged for it, and no entry on its way ends."""
+        """The stages of these producers for the transaction, but for those already leaving."""
         if not self.producers:  # as in most partitions, which are asked all the same
             return []
         found = (self.producers.get(producer_id) for producer_id in dict.fromkeys(producers))
         return [stage for stage in found if stage and stage.key.name == name and not stage.leaving]
 
     def finishing(self, name: Name) -> None:
-        """An entry that says that it is applied was appended."""
+        """The entry that says that the transaction is applied was appended."""
         self._finishing.add(name)
         for stage in self._over_with(name):
             stage.leaving = True
 
     def _over_with(self, name: Name) -> list[Stage]:
-        """What is over when this one is applied: it, attempts at it, and all before it."""
+        """The stages that end when this transaction is applied: its own, whoever has staged them,
+        and those of lower numbers."""
         transaction, number = name
         return [
             stage
@@ -272,7 +196,7 @@ class Stages:
         ]
 
     def forgets(self, through: int) -> bool:
-        """Whether an entry is needed to say so."""
+        """Whether an entry is needed to forget the decisions up to this one."""
         if through <= self._forgetting or not any(at <= through for at in self.applied.values()):
             return False
         self._forgetting = through
@@ -281,12 +205,12 @@ class Stages:
     # --- what is committed -----------------------------------------------------------------------
 
     def was_applied(self, stage: Stage) -> None:
-        """The next of its batches is, durably, in the log."""
+        """The next batch of the stage is, durably, in the log."""
         self.bytes -= stage.batches[stage.applied].size
         stage.applied += 1
 
     def apply(self, control: dict[str, Any], *, replayed: bool) -> list[Any]:
-        """The effects of a control entry."""
+        """Apply a control entry, which may have nothing to do with stages; returns its effects."""
         effects: list[Any] = []
         if "applied" in control:
             transaction, number, decision = control["applied"]
@@ -294,7 +218,7 @@ class Stages:
             self._finishing.discard(name)
             self.applied[name] = decision
             effects.append(TransactionApplied(name, decision))
-            # What was there when the entry was appended; replay meets entries in that order.
+            # Only the stages from when the entry was appended; replay sees no later ones.
             self._remove(s for s in self._over_with(name) if s.leaving or replayed)
         elif "dropped" in control:
             self._remove(self._dropped_by(*control["dropped"]))
@@ -312,7 +236,7 @@ class Stages:
     def _dropped_by(
         self, transaction: str, number: int, producers: list[str] | None = None
     ) -> list[Stage]:
-        """Entries of before there were names of producers in them mean all."""
+        """The stages that an entry drops; an old entry, which names no producers, means all."""
         name = (transaction, number)
         among = self.producers if producers is None else map(bytes.fromhex, producers)
         found = (self.producers.get(producer_id) for producer_id in dict.fromkeys(among))
@@ -329,22 +253,22 @@ class Stages:
             if stage.applied < len(stage.batches):
                 needed.append(stage.batches[stage.applied].entry)
             if not stage.applied:
-                break  # those behind it began later
+                break  # the stages behind it began later
         return StagesMoved(min(needed, default=None), self.bytes)
 
     # --- recovery --------------------------------------------------------------------------------
 
     def replay(self, key: StageKey, sequence: int, staged: Staged, now_us: int) -> None:
-        if sequence == self.next_sequence(key):  # else damage has taken those before it
+        if sequence == self.next_sequence(key):  # else batches before it are lost by damage
             self.add(key, staged, now_us).durable += 1
 
     def recovered(self, now_us: int) -> None:
-        """Who staged could not touch it while we were away, and has yet to come back."""
+        """No stage is idle yet: producers could not touch theirs while the broker was away."""
         for stage in self.producers.values():
             stage.touched_us = now_us
 
     def recognises(self, batch: Batch) -> bool:
-        """Whether this batch of the log is one that was staged; then it is applied."""
+        """Whether this batch of the log is one that was staged; if so, count it as applied."""
         stage = self.producers.get(batch.producer_id)
         if stage is None or batch.sequence != stage.applied:
             return False
@@ -353,7 +277,7 @@ class Stages:
         return True
 
     def snapshot(self) -> dict[str, Any]:
-        """What is committed."""
+        """The committed state, as JSON knows it."""
         return {
             "stages": [
                 [*stage.key.name, stage.key.producer_id.hex(), stage.applied,
@@ -376,7 +300,7 @@ class Stages:
 
 
 def by_name(stages: Iterable[Stage]) -> dict[Name, tuple[bytes, ...]]:
-    """The producers of these stages, by the transaction that they are for."""
+    """The producers of these stages, by the transaction that they stage for."""
     found: dict[Name, list[bytes]] = {}
     for stage in stages:
         found.setdefault(stage.key.name, []).append(stage.key.producer_id)

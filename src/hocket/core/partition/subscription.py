@@ -1,11 +1,11 @@
 """One open subscription: what to read next for it, within the credit its consumer has given.
 
-Rule 1: at most one read per partition is under way, so batches leave in log order.
-Rule 2: nothing is read without credit. A batch larger than what is left is sent whole, and the
-        debt is paid before anything more is.
+Rule 1: at most one read for each partition is under way, so batches leave in the log's order.
+Rule 2: nothing is read without credit. A batch larger than the rest of the credit is sent whole,
+        and nothing more is read before that debt is paid.
 Rule 3: partitions take turns, so that a busy one does not starve the others.
 
-Nothing here knows indexes: where a partition begins was decided when the subscription was opened.
+Nothing here knows indexes: where reading begins was decided when the subscription was opened.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-READ_BYTES_MAX = 1 << 20  # of one read and so of one frame, unless a single batch is larger
+READ_BYTES_MAX = 1 << 20  # that one read, and so one frame, has, unless a single batch is larger
 
 
 @dataclass(slots=True)
-class Place:
-    """How far one partition has been sent. Invariant: while `reading`, it is not in turn."""
+class Progress:
+    """How far one partition has been sent. Invariant: while `reading`, no other read begins."""
 
-    next: int
-    end: int
-    start: int = 0  # of the log: what is older is gone
+    next: int  # the offset to be read next
+    end: int  # of the log, as far as it may be read
+    start: int = 0  # of the log: older records are gone
     reading: bool = False
-    bytes_asked: int = 0  # while reading
-    end_asked: int = 0  # likewise
-    empty: bool = False  # up to the end there was nothing: not before the end moves again
-    moves: int = 0  # a read that began before the last move is stale
-    held: bool = False  # until the consumer has heard of the last move
+    bytes_asked: int = 0  # the `bytes_max` of the read under way
+    end_asked: int = 0  # the `end` of the read under way
+    empty: bool = False  # a read found nothing up to the end: no further one before the end moves
+    moves: int = 0  # how often `next` was put elsewhere: a read from before a move is stale
+    held: bool = False  # nothing is read until the consumer has heard of the last move
 
 
 # --- events --------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ class CreditGiven:
 
 @dataclass(slots=True)
 class Advanced:
-    """The partition's readable range is now this."""
+    """The readable range of the partition has become [start, end)."""
 
     partition: int
     start: int
@@ -55,19 +55,23 @@ class ReadDone:
     partition: int
     moves: int
     next: int  # the offset behind the last record read
-    bytes: int
-    start: int = 0  # where reading really began: behind what was asked for if that is lost
+    bytes: int  # 0: nothing was read
+    start: int = 0  # where reading really began: behind the offset asked for if that is lost
 
 
 @dataclass(slots=True)
 class Sought:
+    """The index was put to this offset."""
+
     partition: int
     offset: int
-    hold: bool = False  # send nothing from there before MoveHeard
+    hold: bool = False  # read nothing more before MoveHeard
 
 
 @dataclass(slots=True)
 class MoveHeard:
+    """The consumer knows where its index was put."""
+
     partition: int
 
 
@@ -79,6 +83,8 @@ Event = CreditGiven | Advanced | ReadDone | Sought | MoveHeard
 
 @dataclass(slots=True)
 class Read:
+    """Read from `offset`, up to `end`; the answer is ReadDone with the same `moves`."""
+
     partition: int
     offset: int
     bytes_max: int
@@ -88,7 +94,7 @@ class Read:
 
 @dataclass(slots=True)
 class Send:
-    """The records just read go to the consumer, `offset` being the first one it wants."""
+    """Send the records just read to the consumer; `offset` is the first one that it wants."""
 
     partition: int
     offset: int
@@ -96,6 +102,8 @@ class Send:
 
 @dataclass(slots=True)
 class TellMoved:
+    """Tell the consumer that it goes on at `offset`, and how many records it misses by that."""
+
     partition: int
     offset: int
     lost: int
@@ -105,11 +113,11 @@ Effect = Read | Send | TellMoved
 
 
 class Subscription:
-    def __init__(self, places: Iterable[tuple[int, Place]], credit: int) -> None:
-        self.places = dict(places)
+    def __init__(self, partitions: Iterable[tuple[int, Progress]], credit: int) -> None:
+        self.partitions = dict(partitions)
         self.credit = credit
-        self._turns = deque(self.places)
-        self._bytes_under_way = 0  # asked for by reads: credit that is spoken for
+        self._turns = deque(self.partitions)
+        self._bytes_under_way = 0  # that the reads under way may return: part of the credit
 
     def step(self, event: Event) -> list[Effect]:
         return self._handlers[type(event)](self, event)
@@ -117,9 +125,9 @@ class Subscription:
     def begin(self) -> list[Effect]:
         return self._reads()
 
-    def add(self, partition: int, place: Place) -> None:
-        """The topic has grown."""
-        self.places[partition] = place
+    def add(self, partition: int, progress: Progress) -> None:
+        """The topic has grown by this partition."""
+        self.partitions[partition] = progress
         self._turns.append(partition)
 
     def _credit_given(self, event: CreditGiven) -> list[Effect]:
@@ -127,40 +135,40 @@ class Subscription:
         return self._reads()
 
     def _advanced(self, event: Advanced) -> list[Effect]:
-        place = self.places[event.partition]
-        place.empty = place.empty and place.end == event.end
-        place.start, place.end = event.start, event.end
+        progress = self.partitions[event.partition]
+        progress.empty = progress.empty and progress.end == event.end
+        progress.start, progress.end = event.start, event.end
         return self._reads() if self.credit > 0 else []
 
     def _read_done(self, event: ReadDone) -> list[Effect]:
-        place = self.places[event.partition]
-        place.reading = False
-        self._bytes_under_way -= place.bytes_asked
-        if event.moves != place.moves:
+        progress = self.partitions[event.partition]
+        progress.reading = False
+        self._bytes_under_way -= progress.bytes_asked
+        if event.moves != progress.moves:
             return self._reads()
         effects: list[Effect] = []
         began = event.start if event.bytes else event.next
-        if began > place.next:  # records that are damaged beyond repair, and given up
-            effects.append(TellMoved(event.partition, began, began - place.next))
-            place.next = began
+        if began > progress.next:  # the records between are damaged beyond repair, and given up
+            effects.append(TellMoved(event.partition, began, began - progress.next))
+            progress.next = began
         if event.bytes:
-            effects.append(Send(event.partition, place.next))
-            place.next = event.next
+            effects.append(Send(event.partition, progress.next))
+            progress.next = event.next
             self.credit -= event.bytes
         else:
-            place.empty = place.end == place.end_asked  # else it has moved meanwhile
+            progress.empty = progress.end == progress.end_asked  # else the end has moved meanwhile
         return [*effects, *self._reads()]
 
     def _sought(self, event: Sought) -> list[Effect]:
-        place = self.places[event.partition]
-        place.next = event.offset
-        place.moves += 1
-        place.empty = False
-        place.held = event.hold
+        progress = self.partitions[event.partition]
+        progress.next = event.offset
+        progress.moves += 1
+        progress.empty = False
+        progress.held = event.hold
         return [TellMoved(event.partition, event.offset, 0), *self._reads()]
 
     def _move_heard(self, event: MoveHeard) -> list[Effect]:
-        self.places[event.partition].held = False
+        self.partitions[event.partition].held = False
         return self._reads()
 
     def _reads(self) -> list[Effect]:
@@ -171,20 +179,21 @@ class Subscription:
                 break
             partition = self._turns[0]
             self._turns.rotate(-1)
-            place = self.places[partition]
-            if place.reading or place.held:
+            progress = self.partitions[partition]
+            if progress.reading or progress.held:
                 continue
-            if place.next < place.start:
-                lost, place.next = place.start - place.next, place.start
-                place.moves += 1
-                effects.append(TellMoved(partition, place.next, lost))
-            if place.next < place.end and not place.empty:
-                place.reading = True
-                place.bytes_asked, place.end_asked = min(READ_BYTES_MAX, left), place.end
-                self._bytes_under_way += place.bytes_asked
-                effects.append(
-                    Read(partition, place.next, place.bytes_asked, place.end, place.moves)
+            if progress.next < progress.start:
+                lost, progress.next = progress.start - progress.next, progress.start
+                progress.moves += 1
+                effects.append(TellMoved(partition, progress.next, lost))
+            if progress.next < progress.end and not progress.empty:
+                progress.reading = True
+                progress.bytes_asked, progress.end_asked = min(READ_BYTES_MAX, left), progress.end
+                self._bytes_under_way += progress.bytes_asked
+                read = Read(
+                    partition, progress.next, progress.bytes_asked, progress.end, progress.moves
                 )
+                effects.append(read)
         return effects
 
     _handlers: ClassVar[dict[type, Callable[..., list[Effect]]]] = {

@@ -3,8 +3,8 @@
 Rule 1: a kind without a rule is not served.
 Rule 2: permission comes before existence, so that a refusal tells nothing about what there is.
 
-What a handle stands for was permitted when it was opened, and handles end when that changes; so
-what is said about a handle needs no more than the handle.
+A handle was permitted when it was opened, and it ends when that permission does; so a frame about a
+handle needs no more than the handle.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _TRUSTED = Decision(True, "it is within the broker's own process")
 
 
 class Rights:
-    """What one session may do. Who it is turns out with its Hello."""
+    """What one session may do. `user` is set when its Hello is answered."""
 
     __slots__ = ("_access", "trusted", "user")
 
     def __init__(self, access: Access, *, trusted: bool) -> None:
         self.user = ""  # nobody in particular
-        self.trusted = trusted  # by its front door: may do everything
+        self.trusted = trusted  # by its front door: it may do everything
         self._access = access
 
     def decide(self, action: Action, topic: str, index: str = EVERYTHING) -> Decision:
@@ -44,7 +44,7 @@ class Rights:
         return self._access.decide(self.user, action, topic, index)
 
     def may(self, actions: Iterable[Action], topic: str, index: str = EVERYTHING) -> bool:
-        """Any of these."""
+        """Whether any of these actions is allowed."""
         return any(self.decide(action, topic, index).allowed for action in actions)
 
     def need(self, action: Action, topic: str, index: str = EVERYTHING) -> None:
@@ -57,16 +57,16 @@ class Rights:
             raise NotAllowed(NO_TOKEN)
 
     def sees(self, topic: str) -> bool:
-        """Whether it may know of this topic: by any grant on it."""
+        """Whether the session may know of this topic: it may by any grant on the topic."""
         return self.trusted or self._access.has_grant(self.user, topic)
 
     def need_to_see(self, topic: str) -> None:
         self.need_to_be_known()
         if not self.sees(topic):
-            self.need("subscribe", topic)  # the least of the grants that would do
+            self.need("subscribe", topic)  # raises; this is the least grant that would be enough
 
     def need_any(self, actions: Iterable[Action], topic: str | None = None) -> None:
-        """One of these actions on the topic, or on any; be it for some of the indexes only."""
+        """One of these actions on the topic (None: on any topic), even if for some indexes only."""
         self.need_to_be_known()
         if self.trusted or not self._access.is_on:
             return
@@ -77,8 +77,10 @@ class Rights:
         self.need(wanted[0], EVERYTHING if topic is None else topic)
 
     def need_admin(self) -> None:
-        """To change who may do what. Judged with the changes on their way: whoever is about to
-        lose the right, or to be one of those who need it, must not be quicker than that."""
+        """The right to change who may do what, judged with the changes on their way.
+
+        A user who is about to lose that right must not be quicker than the change that takes it.
+        """
         if self.trusted:
             return
         decision = self._access.leading.explain(self.user, "admin", EVERYTHING)
@@ -125,7 +127,7 @@ def _list_indexes(rights: Rights, frame: frames.ListIndexes) -> None:
 
 def _commit_transaction(rights: Rights, frame: frames.CommitTransaction) -> None:
     rights.need_to_be_known()
-    if not frame.participants:  # its id and number are used up all the same
+    if not frame.participants:  # a commit of nothing uses up its id and number all the same
         rights.need_any(("publish",))
     for topic in dict.fromkeys(each.topic for each in frame.participants):
         rights.need("publish", topic)
@@ -148,10 +150,10 @@ RULES: dict[type, Rule] = {
     frames.CreateTopic: _needs("create"),
     frames.AlterTopic: _needs("alter"),
     frames.DeleteTopic: _needs("delete"),
-    frames.ListTopics: _known,  # and is shown what he has any grant on
+    frames.ListTopics: _known,  # and is shown the topics that any of the user's grants is on
     frames.DescribeTopic: _sees_topic,
     frames.FindOffsets: _sees_topic,
-    frames.ListIndexes: _list_indexes,  # and is shown those that match
+    frames.ListIndexes: _list_indexes,  # and is shown the indexes that the grants are on
     frames.OpenProducer: _needs("publish"),
     frames.Publish: _needs("publish"),
     frames.Push: _by_handle,

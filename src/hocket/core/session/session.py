@@ -1,15 +1,15 @@
 """One connection as the broker sees it: who it is, what it has open, and what it may do next.
 
-Rule 1: nothing but Hello is listened to before Hello.
-Rule 2: a handle is the permission to use what it stands for; it dies with the connection.
+Rule 1: the first frame must be Hello.
+Rule 2: a handle is the permission to use what it stands for; it ends with the connection.
 Rule 3: a request that cannot be carried out is answered by a Failure and changes nothing.
-Rule 4: what a frame demands of its sender's rights stands in `core.session.permissions`, and is
-        looked at
-        before anything else; a handle is looked at when it is made, and whenever rights change.
+Rule 4: what rights a frame needs is said in `core.session.permissions`, and is checked before
+        anything else. The right to a handle is checked when the handle is made, and whenever rights
+        change.
 
 The session checks a frame against what it knows (its handles, the catalogue, the limits) and hands
 it on as a demand with everything resolved: topics and partitions instead of names and numbers.
-Every front door (framed TCP, in-process, and whatever else may come) drives this one class.
+Every front door (framed TCP, in-process) drives this one class.
 """
 
 from __future__ import annotations
@@ -39,21 +39,24 @@ from hocket.model import DAY_US, HOUR_US, Limits, Mode, Start, check_name
 
 LEASE_US_MIN, LEASE_US_MAX = 10_000, 12 * HOUR_US
 DELAY_US_MAX = 100 * 366 * DAY_US
-DELIVERIES_MAX = 250  # of one message; each is counted in a byte
+DELIVERIES_MAX = 250  # of one message: they are counted in a byte
 CONSUMER_BYTES = 16
 PREFETCH_MAX = 20_000
 DEAD_LETTERS = ".dlq"  # behind the topic's name
 
 
-T = TypeVar("T", bound=frames.OpenProducer | frames.CommitTransaction | frames.AbortTransaction)
+FrameOfTransaction = TypeVar(
+    "FrameOfTransaction",
+    bound=frames.OpenProducer | frames.CommitTransaction | frames.AbortTransaction,
+)
 
 
 class Caller(NamedTuple):
-    """Who is at the other end of a connection, as far as its front door can tell."""
+    """Who is at the other end of a connection, as far as the front door can tell."""
 
-    address: str = ""  # where it comes from; empty within the process
-    trusted: bool = False  # within the process: it could read the data directory as well
-    certified: str = ""  # the user that its TLS certificate names
+    address: str = ""  # where the connection comes from; empty within the process
+    trusted: bool = False  # within the process, where it could read the data directory as well
+    certified: str = ""  # the user that the TLS certificate names
 
 
 TRUSTED = Caller(trusted=True)
@@ -64,7 +67,7 @@ class OpenedProducer:
     topic: str
     producer_id: bytes
     epoch: int
-    transaction: str = ""  # what is pushed is staged for it
+    transaction: str = ""  # pushed batches are staged for it
     number: int = 0
 
 
@@ -73,11 +76,12 @@ class OpenedSubscription:
     topic: str
     index: str
     partitions: list[int]
-    epochs: dict[int, int]  # of the index, per partition; empty when the client keeps its place
-    whole_topic: bool  # partitions that are added later belong to it
+    epochs: dict[int, int]  # of the index, by partition; empty if the client keeps its positions
+    whole_topic: bool  # partitions that are added to the topic later belong to it
     hold_retention: bool = False
     mode: Mode = "own"
-    # Partitions whose index was put elsewhere; the answer to this Ping shows that the client knows.
+    # Partitions whose index was put elsewhere while the client does not know it yet, each with the
+    # request number of the Ping whose answer shows that the client knows.
     unaware: dict[int, int] = field(default_factory=dict)
 
 
@@ -113,7 +117,7 @@ Effect = Reply | Hangup | Demand
 
 
 class Session:
-    """See the head of the file. `step` never raises: what is wrong becomes a Failure."""
+    """See the head of the file. `step` never raises: a Failure says what is wrong."""
 
     def __init__(
         self,
@@ -136,7 +140,7 @@ class Session:
         self._software = software
         self._limits = limits
         self._last_handle = 0
-        self._is_shown_a_token = False  # somebody looks at it
+        self._is_shown_a_token = False  # Hello has shown a token, which is being checked
 
     def step(self, frame: Frame) -> list[Effect]:
         handler: Callable[..., Effect | None]
@@ -157,7 +161,7 @@ class Session:
         return [] if effect is None else [effect]
 
     def welcome(self, request: int, user: str = "") -> Reply:
-        """The answer to Hello, once it is clear who this is."""
+        """The answer to Hello, once it is known who the client is."""
         self.greeted = True
         self.rights.user = user
         version = frames.PROTOCOL_VERSION
@@ -166,7 +170,7 @@ class Session:
     def open(self, opened: Opened) -> int:
         """A new handle. Numbers are never reused within a connection.
 
-        Raises NotAllowed: it may have taken a while, and the right to it may be gone.
+        Raises NotAllowed if the right to it was lost since it was demanded.
         """
         self._check_right_to(opened)
         self._last_handle += 1
@@ -174,7 +178,7 @@ class Session:
         return self._last_handle
 
     def without_right(self) -> list[tuple[int, NotAllowed]]:
-        """The handles that could not be opened any more, and why."""
+        """The handles whose right was lost, and why."""
         found = []
         for handle, opened in self.handles.items():
             try:
@@ -312,8 +316,8 @@ class Session:
     def _of_transaction(self, frame: frames.CommitTransaction | frames.AbortTransaction) -> Effect:
         return Demand(self._with_own_id(frame))
 
-    def _with_own_id(self, frame: T) -> T:
-        """Ids are each user's own: nobody can decide, or use up, what is somebody else's."""
+    def _with_own_id(self, frame: FrameOfTransaction) -> FrameOfTransaction:
+        """Each user has ids of their own: nobody can decide, or use up, somebody else's."""
         check_name(frame.transaction, "a transaction's id")
         user = self.rights.user
         return replace(frame, transaction=f"{user}/{frame.transaction}") if user else frame
@@ -334,7 +338,7 @@ class Session:
         return Demand(frame, topic, None, partitions)
 
     def _has_ended(self, handle: int) -> bool:
-        """It was open; who speaks of it has not heard yet that it is not."""
+        """The handle was open before: the client may not have heard yet that it is not."""
         return 0 < handle <= self._last_handle
 
     # --- checks ------------------------------------------------------------------------------
@@ -431,7 +435,7 @@ def _numbers(data: bytes) -> list[int]:
 
 
 def _partitions_of(positions: bytes) -> list[int]:
-    """Of packed pairs (partition, offset)."""
+    """The partitions of packed pairs (partition, offset)."""
     numbers = _numbers(positions)
     if len(numbers) % 2:
         raise ProtocolError(f"positions are pairs, and these are {len(numbers)} numbers")
@@ -439,6 +443,7 @@ def _partitions_of(positions: bytes) -> list[int]:
 
 
 def triples(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Packed ranges as (partition, start, end)."""
     numbers = _numbers(data)
     if len(numbers) % 3:
         raise ProtocolError(f"ranges are three numbers each, and these are {len(numbers)}")
@@ -457,7 +462,7 @@ def failure(request: int, error: HocketError) -> frames.Failure:
 
 
 def offset_of(start: Start, *, log_start: int, end: int) -> int | None:
-    """The offset that a start stands for in a partition; None: the log must be asked (a time)."""
+    """The offset that a start stands for in a partition; None for a time: the log must be asked."""
     if start.kind == "earliest":
         return log_start
     if start.kind == "latest":

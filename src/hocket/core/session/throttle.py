@@ -1,8 +1,9 @@
 """How often an address may show a wrong token before it has to wait.
 
-The first few are free; then every further one doubles the wait, up to a minute. A right one, or a
-long silence, clears it. What is remembered is bounded: the address that was wrong longest ago goes
-first. An IPv6 network of 64 bits counts as one address, since whoever has one has all of it.
+The first few wrong tokens are free; then every further one doubles the wait, up to a minute. A
+right token, or a long silence, clears the address. How many addresses are remembered is bounded:
+the one that was wrong longest ago goes first. An IPv6 network of 64 bits counts as one address,
+since whoever has one address of it has all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from ipaddress import AddressValueError, IPv6Address
 
 from hocket.model import MINUTE_US, SECOND_US
 
-FREE = 5
+FREE = 5  # wrong tokens before the first wait
 WAIT_US_FIRST = SECOND_US
 WAIT_US_MAX = MINUTE_US
 FORGOTTEN_AFTER_US = 10 * MINUTE_US  # without a wrong token, since the last wait ended
@@ -22,7 +23,7 @@ ADDRESSES_MAX = 10_000
 @dataclass(slots=True)
 class _Suspect:
     wrong: int = 0
-    until_us: int = 0  # nothing is looked at before
+    until_us: int = 0  # no token from there is looked at before then
 
 
 class Throttle:
@@ -37,7 +38,7 @@ class Throttle:
         suspect = self._suspects.get(_network(address))
         if suspect is None:
             return 0
-        # The clock may have been put back: nobody waits longer than the longest wait for that.
+        # The clock may have been put back; even then nobody waits longer than the longest wait.
         return min(max(suspect.until_us - now_us, 0), WAIT_US_MAX)
 
     def was_wrong(self, address: str, now_us: int) -> None:

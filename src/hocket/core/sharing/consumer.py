@@ -10,7 +10,7 @@ from hocket.core.sharing.ranges import Range
 
 @dataclass(slots=True)
 class Fetching:
-    """A read under way. Invariant: its runs are RESERVED, but for what the log start has passed."""
+    """A read under way. Invariant: its runs are RESERVED, except below the log start."""
 
     consumer: int
     partition: int
@@ -23,15 +23,15 @@ class Fetching:
 class Consumer:
     number: int
     identity: bytes
-    turns: deque[int]  # its partitions, the one whose turn it is first
-    wanted: set[int]  # the same ones
+    turns: deque[int]  # its partitions; the first one has its turn next
+    wanted: set[int]  # the same partitions
     credit_bytes: int
     credit_messages: int
-    life_us: int  # its last sign of life
-    served: int = 0  # when it was last served, in numbers of fetches
+    life_us: int  # the time of its last sign of life
+    served: int = 0  # the number of the last fetch for it
     stalled: bool = False
-    sated_until_us: int = 0  # it has given messages back: no more before then, or before credit
-    bytes_under_way: int = 0  # asked for by reads: credit that is spoken for
+    sated_until_us: int = 0  # it has released messages: no more before then, or before new credit
+    bytes_under_way: int = 0  # that reads under way may return: part of the credit is theirs
     messages_under_way: int = 0
     fetching: dict[int, int] = field(default_factory=dict)  # partition -> fetch
 
@@ -45,7 +45,7 @@ class Consumer:
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """Who is lower goes first."""
+        """The consumer with the lowest rank goes first."""
         return self.stalled, self.served, self.number
 
     def begin(self, fetch: int, fetching: Fetching) -> None:

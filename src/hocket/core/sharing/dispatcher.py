@@ -1,17 +1,18 @@
 """Who gets the next messages of a shared index: the dispatcher of one (topic, index) on this node.
 
-Rule 1: nothing is read without credit. Bytes may be overdrawn by one read, and the debt is paid
-        before anything more is; messages never are. Who has released messages gets none before it
-        gives credit, or a lease's time is over: it would only release them again.
-Rule 2: of those who are ready, the one that has waited longest since it was last served goes first,
-        and takes no more than an even share. Its partitions take turns.
-Rule 3: a consumer is stalled when a lease of it ran out and it had given no sign of life for the
-        time of a lease. It comes after all others, and gets one message at a time.
-Rule 4: same events, same effects. Time is what the events say; leases end at a Tick, or when
-        somebody settles messages or joins.
+Rule 1: nothing is read without credit. One read may overdraw the credit of bytes, and nothing more
+        is read before that debt is paid; the credit of messages is never overdrawn. A consumer that
+        has released messages gets none before it gives credit, or before the time of a lease has
+        passed: it would only release them again.
+Rule 2: of the consumers that are ready, the one that was served longest ago goes first, and takes
+        no more than an even share. Its partitions take turns.
+Rule 3: a consumer is stalled when one of its leases ran out and it had given no sign of life for
+        the time of a lease. It comes after all others, and gets one message at a time.
+Rule 4: the same events have the same effects. Time is what the events say; leases end at a Tick, or
+        when a consumer settles messages or joins.
 
-What has become of each message is in the partitions' shares (`core.sharing.share`). In the mode
-"key_shared" they keep the order of keys as well, which need to be scanned first.
+What has become of each message is kept for each partition by `core.sharing.leases`. In the mode
+"key_shared" that keeps the order of keys as well; the keys have to be scanned first.
 """
 
 from __future__ import annotations
@@ -50,29 +51,29 @@ from hocket.core.sharing.events import (
     Tick,
     Widened,
 )
+from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.ranges import Range, clipped, length
-from hocket.core.sharing.share import Share
 from hocket.core.sharing.state import ShareChange
 
-FETCH_BYTES_MAX = 1 << 20  # of one read, unless a single batch is larger
-FETCH_MESSAGES_MAX = 2_000  # that one read is to lease
+FETCH_BYTES_MAX = 1 << 20  # that one read may return, unless a single batch is larger
+FETCH_MESSAGES_MAX = 2_000  # that one read may lease
 _FAR = 1 << 64  # behind every offset
 
 
-class Sharing:
-    """See the head of the file. What concerns somebody who is not there brings nothing about."""
+class Dispatcher:
+    """See the head of the file. An event about a consumer that is gone has no effect."""
 
     def __init__(self, mode: str) -> None:
         self._is_keyed = mode == "key_shared"
-        self._shares: dict[int, Share] = {}
+        self._leases: dict[int, Leases] = {}
         self._consumers: dict[int, Consumer] = {}
-        self._vanished: dict[bytes, int] = {}  # identity -> number of who may come back
-        self._ready: list[tuple[bool, int, int]] = []  # the ranks of those with credit, in order
+        self._vanished: dict[bytes, int] = {}  # consumers that may come back: identity -> number
+        self._ready: list[tuple[bool, int, int]] = []  # ranks of consumers with credit, sorted
         self._fetches: dict[int, Fetching] = {}
         self._last_fetch = 0
-        self._scanning: dict[int, int] = {}  # partition -> where its scan under way began
-        self._resting: dict[int, bool] = {}  # partitions not to be read before the next Tick
-        self._not_scanned: dict[int, bool] = {}  # likewise
+        self._scanning: dict[int, int] = {}  # partition -> the offset where its scan began
+        self._resting: dict[int, bool] = {}  # partitions that are not read before the next Tick
+        self._not_scanned: dict[int, bool] = {}  # partitions not scanned before the next Tick
         self._is_closing = False
 
     def step(self, event: Event) -> list[Effect]:
@@ -80,20 +81,20 @@ class Sharing:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody consumes it, or may come back, and nothing waits for a time."""
+        """No consumer is there or may come back, and no message waits for a time."""
         return not (self._consumers or self._vanished) and all(
-            share.is_idle for share in self._shares.values()
+            leases.is_idle for leases in self._leases.values()
         )
 
     def leased(self, partition: int) -> int:
-        """How many messages of it are with consumers."""
-        return self._shares[partition].leased
+        """How many messages of the partition are with consumers."""
+        return self._leases[partition].leased
 
     # --- consumers come and go -------------------------------------------------------------------
 
     def _joined(self, event: Joined) -> list[Effect]:
         effects: list[Effect] = []
-        self._pass_time(self._shares, event.now_us)
+        self._pass_time(self._leases, event.now_us)
         former = self._vanished.pop(event.identity, None)
         for consumer in self._consumers.values():
             if consumer.identity == event.identity:
@@ -103,9 +104,9 @@ class Sharing:
                 )
         if former is not None and former in self._consumers:
             self._remove(self._consumers[former])
-        for number, share in self._shares.items():
+        for number, leases in self._leases.items():
             held = [(start, end) for partition, start, end in event.held if partition == number]
-            share.welcome(event.consumer, former, held, event.now_us)
+            leases.welcome(event.consumer, former, held, event.now_us)
         self._consumers[event.consumer] = consumer = Consumer(
             event.consumer,
             event.identity,
@@ -117,7 +118,7 @@ class Sharing:
         )
         self._rank(consumer)
         self._spread()
-        return [*effects, *self._records(self._shares), *self._dispatch()]
+        return [*effects, *self._records(self._leases), *self._dispatch()]
 
     def _widened(self, event: Widened) -> list[Effect]:
         consumer = self._consumers.get(event.consumer)
@@ -132,15 +133,15 @@ class Sharing:
         if consumer is None:
             return []
         self._remove(consumer)
-        for share in self._shares.values():
+        for leases in self._leases.values():
             if event.graceful:
-                share.leave(consumer.number)
+                leases.leave(consumer.number)
             else:
-                share.vanish(consumer.number, event.now_us)
+                leases.vanish(consumer.number, event.now_us)
         if not event.graceful:
             self._vanished[consumer.identity] = consumer.number
         self._spread()
-        return [*self._records(self._shares), *self._dispatch()]
+        return [*self._records(self._leases), *self._dispatch()]
 
     def _remove(self, consumer: Consumer) -> None:
         for fetch in list(consumer.fetching.values()):
@@ -181,7 +182,7 @@ class Sharing:
         self._spread()
 
     def _rank(self, consumer: Consumer) -> None:
-        """Among those who are ready, if it has credit."""
+        """Put the consumer among those that are ready, if it has credit."""
         if consumer.bytes_left > 0 and consumer.messages_left > 0 and not consumer.sated_until_us:
             insort(self._ready, consumer.rank)
 
@@ -191,29 +192,29 @@ class Sharing:
             del self._ready[at]
 
     def _spread(self) -> None:
-        """Share the keys out among those who are not stalled, or all if all are."""
+        """Share the keys out among the consumers that are not stalled, or among all if all are."""
         if not self._is_keyed:
             return
-        for number, share in self._shares.items():
+        for number, leases in self._leases.items():
             wanting = [each for each in self._consumers.values() if number in each.wanted]
             lively = [each for each in wanting if not each.stalled]
-            share.spread([each.number for each in lively or wanting])
+            leases.spread([each.number for each in lively or wanting])
 
     # --- messages --------------------------------------------------------------------------------
 
     def _partition_added(self, event: PartitionAdded) -> list[Effect]:
-        self._shares[event.partition] = event.share
+        self._leases[event.partition] = event.leases
         if self._is_keyed:
-            event.share.order_keys()
+            event.leases.order_keys()
             self._spread()
         return [*self._records([event.partition]), *self._dispatch()]
 
     def _settings_changed(self, event: SettingsChanged) -> list[Effect]:
-        self._shares[event.partition].settings = event.settings
+        self._leases[event.partition].settings = event.settings
         return []
 
     def _advanced(self, event: Advanced) -> list[Effect]:
-        self._shares[event.partition].advanced(event.start, event.end)
+        self._leases[event.partition].advanced(event.start, event.end)
         return self._dispatch()
 
     def _fetched(self, event: Fetched) -> list[Effect]:
@@ -221,20 +222,20 @@ class Sharing:
         if fetching is None:
             return []
         number, runs = fetching.partition, fetching.runs
-        share, consumer = self._shares[number], self._consumers[fetching.consumer]
+        leases, consumer = self._leases[number], self._consumers[fetching.consumer]
         self._unrank(consumer)
         consumer.end(fetching)
         end = event.end if event.bytes else 0
-        ranges = share.lease(clipped(runs, event.start, end), event.now_us)
-        share.give_back(clipped(runs, max(event.start, end), _FAR))
-        share.lose(clipped(runs, 0, event.start))
+        ranges = leases.lease(clipped(runs, event.start, end), event.now_us)
+        leases.give_back(clipped(runs, max(event.start, end), _FAR))
+        leases.lose(clipped(runs, 0, event.start))
         sends: list[Effect] = []
         if ranges:
             consumer.credit_bytes -= event.bytes
             consumer.credit_messages -= sum(last - first for first, last, _ in ranges)
             sends.append(Send(event.fetch, consumer.number, number, ranges))
         elif event.start <= runs[0][0]:
-            self._resting[number] = True  # it would only be read again, in vain
+            self._resting[number] = True  # another read now would find nothing either
         self._rank(consumer)
         return [*self._records([number]), *sends, *self._dispatch()]
 
@@ -252,14 +253,14 @@ class Sharing:
         self._unrank(consumer)
         consumer.end(fetching)
         self._rank(consumer)
-        self._shares[fetching.partition].give_back(fetching.runs)
+        self._leases[fetching.partition].give_back(fetching.runs)
 
     def _scanned(self, event: Scanned) -> list[Effect]:
         number = event.partition
         if self._scanning.get(number) != event.start:
-            return []  # asked for before the index was put elsewhere
+            return []  # the scan was asked for before the index was put elsewhere
         del self._scanning[number]
-        if not self._shares[number].scan(event.start, event.key_hashes):
+        if not self._leases[number].scan(event.start, event.key_hashes):
             self._not_scanned[number] = True
         return self._dispatch()
 
@@ -276,7 +277,7 @@ class Sharing:
         asked: dict[int, list[Range]] = {}
         refused: list[Held] = []
         for number, start, end in event.ranges:
-            if number in self._shares:
+            if number in self._leases:
                 asked.setdefault(number, []).append((start, end))
             else:
                 refused.append((number, start, end))
@@ -284,7 +285,7 @@ class Sharing:
         if event.action == "release":
             self._sate(consumer, asked, event.now_us)
         for number, ranges in asked.items():
-            others = self._shares[number].settle(
+            others = self._leases[number].settle(
                 consumer.number,
                 event.action,
                 ranges,
@@ -300,12 +301,12 @@ class Sharing:
     def _sate(self, consumer: Consumer, partitions: Iterable[int], now_us: int) -> None:
         self._unrank(consumer)
         for number in partitions:
-            until_us = now_us + self._shares[number].settings.lease_us
+            until_us = now_us + self._leases[number].settings.lease_us
             consumer.sated_until_us = max(consumer.sated_until_us, until_us)
         self._rank(consumer)
 
     def _dead_lettered(self, event: DeadLettered) -> list[Effect]:
-        self._shares[event.partition].dead_lettered(event.start, event.end)
+        self._leases[event.partition].dead_lettered(event.start, event.end)
         return [*self._records([event.partition]), *self._dispatch()]
 
     def _reset(self, event: Reset) -> list[Effect]:
@@ -313,7 +314,7 @@ class Sharing:
             if fetching.partition == event.partition:
                 self._give_up(fetch)
         self._scanning.pop(event.partition, None)
-        self._shares[event.partition].reset(event.offset)
+        self._leases[event.partition].reset(event.offset)
         return [*self._records([event.partition], event.token), *self._dispatch()]
 
     # --- time ------------------------------------------------------------------------------------
@@ -321,7 +322,7 @@ class Sharing:
     def _tick(self, event: Tick) -> list[Effect]:
         self._resting.clear()
         self._not_scanned.clear()
-        self._pass_time(self._shares, event.now_us)
+        self._pass_time(self._leases, event.now_us)
         for consumer in self._consumers.values():
             if 0 < consumer.sated_until_us <= event.now_us:
                 self._unrank(consumer)
@@ -330,16 +331,16 @@ class Sharing:
         self._vanished = {
             identity: number
             for identity, number in self._vanished.items()
-            if any(share.held_by(number) for share in self._shares.values())
+            if any(leases.held_by(number) for leases in self._leases.values())
         }
-        return [*self._records(self._shares), *self._dispatch()]
+        return [*self._records(self._leases), *self._dispatch()]
 
     def _pass_time(self, partitions: Iterable[int], now_us: int) -> None:
         for number in partitions:
-            share = self._shares[number]
-            for holder, deadline in share.pass_time(now_us):
+            leases = self._leases[number]
+            for holder, deadline in leases.pass_time(now_us):
                 consumer = self._consumers.get(holder)
-                silent_since = deadline - share.settings.lease_us
+                silent_since = deadline - leases.settings.lease_us
                 if consumer and consumer.life_us <= silent_since and not consumer.stalled:
                     self._set_stalled(consumer, True)
 
@@ -348,23 +349,23 @@ class Sharing:
         for fetch in list(self._fetches):
             self._give_up(fetch)
         return [
-            Record(number, self._closed(share, share.take_change() or ShareChange()), 0)
-            for number, share in self._shares.items()
+            Record(number, self._closed(leases, leases.take_change() or ShareChange()), 0)
+            for number, leases in self._leases.items()
         ]
 
-    def _closed(self, share: Share, change: ShareChange) -> ShareChange:
-        change.clean, change.lent = True, share.lent()
+    def _closed(self, leases: Leases, change: ShareChange) -> ShareChange:
+        change.clean, change.lent = True, leases.lent()
         return change
 
     def _records(self, partitions: Iterable[int], token: int = 0) -> list[Record]:
-        """What is to be logged of all that happened in these."""
+        """Log what happened in these partitions since it was last logged."""
         records = []
         for number in partitions:
-            share = self._shares[number]
-            change = share.take_change()
+            leases = self._leases[number]
+            change = leases.take_change()
             if change is not None:
-                if self._is_closing:  # it stays in good order
-                    self._closed(share, change)
+                if self._is_closing:  # the state stays clean
+                    self._closed(leases, change)
                 records.append(Record(number, change, token))
         return records
 
@@ -375,16 +376,16 @@ class Sharing:
             return []
         effects: list[Effect] = []
         open_ = {
-            number: 0  # later: how many are ready for it
-            for number, share in self._shares.items()
-            if number not in self._resting and share.available()
+            number: 0  # `_portion` counts here how many consumers are ready for the partition
+            for number, leases in self._leases.items()
+            if number not in self._resting and leases.available()
         }
         at = 0
         while open_ and at < len(self._ready):
             fetch = self._fetch_for(self._consumers[self._ready[at][2]], open_)
             if fetch is None:
                 at += 1
-            else:  # it has gone to the back, so the next one is in its place
+            else:  # the consumer has gone to the back, and the next one is at this place
                 effects.append(fetch)
         if self._is_keyed:
             effects += self._scans()
@@ -398,16 +399,18 @@ class Sharing:
             consumer.turns.rotate(-1)
             if number not in open_ or number in consumer.fetching:
                 continue
-            share = self._shares[number]
-            runs = share.reserve(consumer.number, self._portion(consumer, number, share, open_))
-            if not share.available():
+            leases = self._leases[number]
+            runs = leases.reserve(consumer.number, self._portion(consumer, number, leases, open_))
+            if not leases.available():
                 del open_[number]
             if runs:
                 return self._begin_fetch(consumer, number, runs)
         return None
 
-    def _portion(self, consumer: Consumer, number: int, share: Share, open_: dict[int, int]) -> int:
-        """So many of what is available there are for this one."""
+    def _portion(
+        self, consumer: Consumer, number: int, leases: Leases, open_: dict[int, int]
+    ) -> int:
+        """How many of the partition's available messages this consumer may have now."""
         if consumer.stalled:
             return 1
         if not open_[number]:
@@ -415,7 +418,7 @@ class Sharing:
                 number in each.wanted and number not in each.fetching
                 for each in (self._consumers[rank[2]] for rank in self._ready if not rank[0])
             )
-        fair = -(-share.available() // open_[number])
+        fair = -(-leases.available() // open_[number])
         open_[number] = max(1, open_[number] - 1)
         return min(consumer.messages_left, fair, FETCH_MESSAGES_MAX)
 
@@ -430,12 +433,12 @@ class Sharing:
         return Fetch(self._last_fetch, consumer.number, number, runs[0][0], runs[-1][1], bytes_max)
 
     def _holds(self, consumer: Consumer) -> bool:
-        return any(share.held_by(consumer.number) for share in self._shares.values())
+        return any(leases.held_by(consumer.number) for leases in self._leases.values())
 
     def _scans(self) -> list[Effect]:
         effects: list[Effect] = []
-        for number, share in self._shares.items():
-            wanted = share.scan_wanted()
+        for number, leases in self._leases.items():
+            wanted = leases.scan_wanted()
             if wanted and number not in self._scanning and number not in self._not_scanned:
                 self._scanning[number] = wanted[0]
                 effects.append(Scan(number, *wanted, FETCH_BYTES_MAX))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hocket.core.sharing.share import Share
+from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.state import ShareChange, ShareSettings
 
 Held = tuple[int, int, int]  # partition, start, end
@@ -16,12 +16,12 @@ Held = tuple[int, int, int]  # partition, start, end
 @dataclass(slots=True)
 class PartitionAdded:
     partition: int
-    share: Share
+    leases: Leases
 
 
 @dataclass(slots=True)
 class SettingsChanged:
-    """They are logged already; leases from now on last as long as these say."""
+    """The settings are logged already; leases from now on last as long as they say."""
 
     partition: int
     settings: ShareSettings
@@ -30,11 +30,11 @@ class SettingsChanged:
 @dataclass(slots=True)
 class Joined:
     consumer: int  # a number above 0 that is never used again
-    identity: bytes  # the same again when it comes back
+    identity: bytes  # stays the same when the consumer comes back
     partitions: tuple[int, ...]
     credit_bytes: int
     credit_messages: int
-    held: list[Held]  # what it says it has from before, and has not settled
+    held: list[Held]  # what the consumer says it has from before, and has not settled
     now_us: int
 
 
@@ -44,13 +44,12 @@ class Widened:
 
     consumer: int
     partition: int
-    now_us: int
 
 
 @dataclass(slots=True)
 class Left:
     consumer: int
-    graceful: bool  # else its link broke, and it may come back
+    graceful: bool  # False: the link broke, and the consumer may come back
     now_us: int
 
 
@@ -69,26 +68,25 @@ class Advanced:
     partition: int
     start: int
     end: int
-    now_us: int
 
 
 @dataclass(slots=True)
 class Fetched:
-    """All from `start` (or where the fetch began, if that is later) to `end` was read.
+    """All messages from `start` (or where the fetch began, if that is later) to `end` were read.
 
-    With a `start` behind the beginning of the fetch, what lies between is lost for good.
+    If `start` is behind the beginning of the fetch, the messages between are lost for good.
     """
 
     fetch: int
     end: int
-    bytes: int  # 0: nothing was there
+    bytes: int  # 0: nothing was read
     now_us: int
     start: int = 0
 
 
 @dataclass(slots=True)
 class Refunded:
-    """Not all that was read had to be sent."""
+    """A part of what was read did not have to be sent; its bytes are credit again."""
 
     consumer: int
     bytes: int
@@ -96,19 +94,18 @@ class Refunded:
 
 @dataclass(slots=True)
 class FetchFailed:
-    """Not again before the next Tick."""
+    """A read failed. The partition is not read again before the next Tick."""
 
     fetch: int
 
 
 @dataclass(slots=True)
 class Scanned:
-    """The hashes of the keys from `start` on; 0 for a message without one, or that is lost."""
+    """The hashes of the keys from `start` on; 0 for a message that has no key, or is lost."""
 
     partition: int
     start: int
     key_hashes: Sequence[int]
-    now_us: int
 
 
 @dataclass(slots=True)
@@ -129,7 +126,7 @@ class Settle:
 
 @dataclass(slots=True)
 class DeadLettered:
-    """These are in the dead letters, durably."""
+    """These messages are in the dead letters, durably."""
 
     partition: int
     start: int
@@ -138,12 +135,11 @@ class DeadLettered:
 
 @dataclass(slots=True)
 class Reset:
-    """The index was put there."""
+    """The index was put to this offset."""
 
     partition: int
     offset: int
-    now_us: int
-    token: int = 0  # of the Record that says so
+    token: int = 0  # of the Record that logs it
 
 
 @dataclass(slots=True)
@@ -154,8 +150,6 @@ class Tick:
 @dataclass(slots=True)
 class Closing:
     """The broker goes down in good order: nothing more is leased."""
-
-    now_us: int
 
 
 Event = (
@@ -169,7 +163,7 @@ Event = (
 
 @dataclass(slots=True)
 class Fetch:
-    """Read these, for this consumer; answered by Fetched or FetchFailed."""
+    """Read these messages for this consumer; the answer is Fetched or FetchFailed."""
 
     fetch: int
     consumer: int
@@ -181,7 +175,7 @@ class Fetch:
 
 @dataclass(slots=True)
 class Send:
-    """What this fetch has read goes to its consumer, who has these: (start, end, deliveries)."""
+    """Send what this fetch has read. The consumer has `ranges`: (start, end, deliveries)."""
 
     fetch: int
     consumer: int
@@ -191,7 +185,7 @@ class Send:
 
 @dataclass(slots=True)
 class Scan:
-    """Find the hashes of the keys of these; answered by Scanned or ScanFailed."""
+    """Find the hashes of the keys of these messages; the answer is Scanned or ScanFailed."""
 
     partition: int
     start: int
@@ -201,7 +195,7 @@ class Scan:
 
 @dataclass(slots=True)
 class Record:
-    """Log this. With a token, somebody waits until it is durable."""
+    """Log this change. If there is a token, somebody waits until the change is durable."""
 
     partition: int
     change: ShareChange
@@ -210,7 +204,7 @@ class Record:
 
 @dataclass(slots=True)
 class Answer:
-    """To a Settle, when so many Records with its token are durable."""
+    """Answer a Settle as soon as `waits_for` Records with its token are durable."""
 
     consumer: int
     token: int
@@ -220,7 +214,7 @@ class Answer:
 
 @dataclass(slots=True)
 class EndConsumer:
-    """It has been replaced, and its number means nothing any more."""
+    """The consumer was replaced, and its number means nothing any more."""
 
     consumer: int
     why: str

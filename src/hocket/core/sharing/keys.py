@@ -2,56 +2,110 @@
 
 Rule 1: of one key only the oldest message that is neither settled nor in flight may be leased, and
         only if it is available: while it rests, dies or is withheld that key waits, and no other.
-Rule 2: a slot belongs to one consumer. If it is moved while messages of it are in flight at another
-        one it is draining: nothing of it is leased until none is.
+Rule 2: a slot belongs to one consumer. If a slot moves while its messages are in flight at another
+        consumer, the slot drains: none of its messages is leased until none is in flight there.
 Rule 3: a message without a key has no order, and is for any consumer.
-Rule 4: nothing is leased while a message is in flight whose key is not known yet: it was claimed
-        by a consumer that had it before a restart, and others of its key must not go elsewhere.
+Rule 4: nothing is leased while a message is in flight whose key is not known yet: a consumer that
+        had it before a restart has claimed it, and others of its key must not go elsewhere.
 
 A key is known by its 64-bit hash, which is read ahead from the log (`scanned` says how far). Each
 key with messages that wait has a queue of their offsets. The head of a queue, if it may be leased,
-stands in the heap of the slot's owner, so that leasing walks neither the window nor the keys. What
-stands in a heap may be out of date and is looked at again when it is taken.
+stands in the heap of the slot's owner, so that leasing walks neither over the messages nor over the
+keys. An offset in a heap may be out of date, and is checked again when it is taken.
 """
 
 from __future__ import annotations
 
 import heapq
 from array import array
+from bisect import insort
 from collections.abc import Sequence
 
-from hocket.core.sharing.key import Key
-from hocket.core.sharing.maps import AVAILABLE, GAP_MAX, LEASED, RESERVED, SETTLED, ShareMap
+from hocket.core.sharing.maps import AVAILABLE, GAP_MAX, LEASED, RESERVED, SETTLED, Maps
 from hocket.core.sharing.ranges import Range, joined
 from hocket.core.sharing.slots import NOBODY, SLOTS, Slots
 
-LOOKAHEAD = 20_000  # messages whose keys are known, from the oldest one not settled on
-LEASABLE_MIN = 1_000  # with fewer than these there is a look further ahead
-FURTHER = 5_000  # so many at a time
+LOOKAHEAD = 20_000  # keys are read this many messages ahead of the oldest one not settled
+LEASABLE_MIN = 1_000  # with fewer leasable messages than this, keys are read further ahead ...
+FURTHER = 5_000  # ... by this many messages at a time
 
 _IN_FLIGHT = (RESERVED, LEASED)
 
 
+class Key:
+    """One key: its messages that wait, the oldest first.
+
+    Most keys have one message, some have thousands; messages come at the end, leave at the front,
+    and return there. Hence two lists: `_old` holds the oldest ones, the very oldest last, and
+    `_new` holds what came after them, in order. A deque would take ten times the memory for a key
+    with one message. Invariants: `_old` is empty only if `_new` is; only a key with messages is
+    asked for its `head`.
+    """
+
+    __slots__ = ("_new", "_old", "leasable", "offered", "owner", "slot")
+
+    def __init__(self, slot: int, owner: int) -> None:
+        self.slot = slot
+        self.owner = owner  # of the slot
+        self.leasable = 0  # how many messages wait if the head may be leased, else 0
+        self.offered = -1  # the head if it stands in the owner's heap, else -1
+        self._old: list[int] = []
+        self._new: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._old) + len(self._new)
+
+    @property
+    def head(self) -> int:
+        return self._old[-1]
+
+    def add(self, offset: int) -> None:
+        old, new = self._old, self._new
+        if not old or offset < old[-1]:
+            old.append(offset)
+        elif offset > (new[-1] if new else old[0]):
+            new.append(offset)
+        else:  # between the others: it comes back later than messages before it
+            new += reversed(old)
+            insort(new, offset)
+            self._turn_over()
+
+    def remove(self, offset: int) -> None:
+        old = self._old
+        if old[-1] == offset:
+            old.pop()
+        elif offset in old:  # claimed or dead while others before it wait
+            old.remove(offset)
+        else:
+            self._new.remove(offset)
+        if not old:
+            self._turn_over()
+
+    def _turn_over(self) -> None:
+        self._new.sort(reverse=True)
+        self._old, self._new = self._new, []
+
+
 class KeyOrder:
-    def __init__(self, maps: ShareMap) -> None:
-        self.leasable = 0  # about how many could be leased, were all consumers ready
-        self.scanned = maps.start  # up to here the hashes are known
+    def __init__(self, maps: Maps) -> None:
+        self.leasable = 0  # about how many messages could be leased if all consumers were ready
+        self.scanned = maps.start  # hashes are known up to this offset
         self._maps = maps
-        self._base = maps.start  # of the hashes
+        self._base = maps.start  # the offset of the first hash
         self._hashes = array("Q")
         self._keys: dict[int, Key] = {}
         self._by_slot: dict[int, list[Key]] = {}
-        self._in_flight: dict[tuple[int, int], int] = {}  # (slot, holder) -> messages
-        self._holders: dict[int, int] = {}  # slot -> how many hold messages of it; rarely two
+        self._in_flight: dict[tuple[int, int], int] = {}  # (slot, holder) -> how many messages
+        self._holders: dict[int, int] = {}  # slot -> how many consumers hold messages of it
         self._slots = Slots()
-        self._heaps: dict[int, list[int]] = {}  # of heads, by owner
-        self._keyless: list[int] = []  # a heap
+        self._heaps: dict[int, list[int]] = {}  # owner -> a heap of the heads offered to it
+        self._keyless: list[int] = []  # a heap of available messages without a key
         self._claimed_end = 0  # behind the last message that was in flight before it was scanned
 
     # --- reading ahead ---------------------------------------------------------------------------
 
     def wanted(self, end: int, span_max: int) -> Range | None:
-        """What should be scanned next, if anything."""
+        """The messages whose keys should be scanned next, if there are any."""
         start = self._maps.start
         high = min(end, max(start + LOOKAHEAD, self._claimed_end))
         if self.scanned >= high and self.leasable < LEASABLE_MIN:
@@ -63,7 +117,7 @@ class KeyOrder:
         return self.scanned >= self._claimed_end
 
     def scan(self, start: int, hashes: Sequence[int]) -> bool:
-        """These are the hashes from `start` on. False: they are of no use."""
+        """These are the hashes from `start` on. Returns False if none of them is new and next."""
         new = hashes[self.scanned - start :] if start <= self.scanned else ()
         if not len(new):
             return False
@@ -72,14 +126,14 @@ class KeyOrder:
         states, holders, base = self._maps.states, self._maps.holders, self._maps.base
         for offset, key_hash in enumerate(new, first):
             state = states[offset - base]
-            if state in _IN_FLIGHT:  # claimed by a consumer that had it before a restart
+            if state in _IN_FLIGHT:  # a consumer that had it before a restart has claimed it
                 self._depart(key_hash, holders[offset - base])
             elif state != SETTLED:
                 self._enqueue(offset, key_hash)
         return True
 
     def advanced(self) -> None:
-        """More is settled at the front, or gone; perhaps behind all that was scanned."""
+        """`maps.start` has moved, perhaps beyond everything that was scanned."""
         if self._maps.start > self.scanned:
             self.scanned = self._base = self._maps.start
             del self._hashes[:]
@@ -89,10 +143,10 @@ class KeyOrder:
 
     # --- consumers -------------------------------------------------------------------------------
 
-    def spread(self, members: list[int]) -> None:
+    def spread(self, consumers: list[int]) -> None:
         """These consumers share the keys now."""
-        self._slots.spread(members)
-        self._heaps = {member: self._heaps.get(member, []) for member in members}
+        self._slots.spread(consumers)
+        self._heaps = {consumer: self._heaps.get(consumer, []) for consumer in consumers}
         for key in self._keys.values():
             owner = self._slots.owner(key.slot)
             if owner != key.owner:
@@ -100,7 +154,7 @@ class KeyOrder:
                 self._refresh(key)
 
     def take(self, consumer: int, count: int) -> list[Range]:
-        """The oldest messages, up to so many, that this one may have; they are in flight now."""
+        """Take up to `count` of the oldest messages that this consumer may have: in flight now."""
         assert not count or self.is_ready
         heap, keyless = self._heaps.get(consumer, []), self._keyless
         runs: list[Range] = []
@@ -127,13 +181,13 @@ class KeyOrder:
         return runs
 
     def renumbered(self, start: int, end: int, *, former: int, holder: int) -> None:
-        """What the former one had in flight is with this one."""
+        """Messages in flight with the number `former` are in flight with `holder` now."""
         for key_hash in self._scanned_hashes(start, end):
             self._arrive(key_hash, former)
             self._depart(key_hash, holder)
 
     def _drop_stale(self, heap: list[int], consumer: int) -> None:
-        """Make the tops of both heaps what they should be: messages that may be leased."""
+        """Remove from the tops of both heaps what may not be leased."""
         while heap and not self._is_offered(heap[0], consumer):
             heapq.heappop(heap)
         while self._keyless and self._keyless[0] < self._maps.start:
@@ -148,7 +202,7 @@ class KeyOrder:
     # --- what becomes of messages ----------------------------------------------------------------
 
     def turned(self, start: int, end: int, before: int, after: int, holder: int) -> None:
-        """These were in one state and are in another; `holder` had or has them in flight."""
+        """These messages changed their state; `holder` had or has them in flight."""
         if before == RESERVED and after == LEASED:
             return
         if before in _IN_FLIGHT:
@@ -158,7 +212,7 @@ class KeyOrder:
 
     def _returned(self, start: int, end: int, after: int, holder: int) -> None:
         hashes = self._scanned_hashes(start, end)
-        # The newest first: each then belongs at the front of its key's queue.
+        # The newest first: then each message belongs at the front of its key's queue.
         for offset in range(start + len(hashes) - 1, start - 1, -1):
             key_hash = hashes[offset - start]
             if after != SETTLED:
@@ -182,7 +236,7 @@ class KeyOrder:
                 self._refresh(self._keys[key_hash])
 
     def _scanned_hashes(self, start: int, end: int) -> array[int]:
-        """The hashes of these, as far as they are known."""
+        """The hashes of these messages, as far as they are known."""
         return self._hashes[start - self._base : max(start, min(end, self.scanned)) - self._base]
 
     def _enqueue(self, offset: int, key_hash: int) -> None:
@@ -213,7 +267,7 @@ class KeyOrder:
             del self._by_slot[key.slot]
 
     def _depart(self, key_hash: int, holder: int) -> None:
-        """A message of this key is in flight."""
+        """A message of this key is in flight from now on."""
         if key_hash:
             slot = key_hash % SLOTS
             count = self._in_flight.get((slot, holder), 0)
@@ -223,7 +277,7 @@ class KeyOrder:
                 self._refresh_slot(slot)
 
     def _arrive(self, key_hash: int, holder: int) -> None:
-        """It no longer is."""
+        """A message of this key is no longer in flight."""
         if key_hash:
             slot = key_hash % SLOTS
             count = self._in_flight[slot, holder]
@@ -241,7 +295,7 @@ class KeyOrder:
             self._refresh(key)
 
     def _refresh(self, key: Key) -> None:
-        """Offer the head of the queue to the owner, if it may be leased, and count the queue."""
+        """Offer the head of the key's queue to the owner, if it may be leased; count the queue."""
         head = key.head
         holders = self._holders.get(key.slot, 0)
         is_open = (

@@ -1,13 +1,14 @@
 """The state of every message of a shared index in one partition, and how one state follows another.
 
 Rule 1: every change of a message's state goes through `_turn`, for a run of messages that are in
-        the same state and, when in flight, with the same consumer.
+        the same state and, if they are in flight, with the same consumer. (Two hot paths of
+        `core.sharing.leases`, `reserve` and `_ack`, do for themselves what they need of it.)
 Rule 2: what ends (a lease, a rest, a time of withholding) ends by its deadline in the map. The heap
         of timers says only where to look, and may be out of date.
-Rule 3: where several runs come back they do so from the newest to the oldest: in the order of keys
-        each then belongs at the front of its queue.
+Rule 3: where several runs come back, the newest comes first: in the order of keys each message then
+        belongs at the front of its key's queue.
 
-What has to be remembered longer than we live is gathered as a ShareChange.
+What has to survive the broker's process is gathered as a ShareChange.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from hocket.core.sharing.keys import KeyOrder
 from hocket.core.sharing.maps import (
     AVAILABLE,
     DYING,
-    EACH_OF,
-    EACH_TIMED,
     LEASED,
     RESERVED,
     RESTING,
+    RUNS_OF,
     SETTLED,
+    TIMED_RUNS,
     WITHHELD,
-    ShareMap,
+    Maps,
 )
 from hocket.core.sharing.ranges import Range, equal_runs, merged
 from hocket.core.sharing.state import UNIT_MAX, Count, ShareChange, ShareSettings
 
 REASON_MAX = 500  # characters
-TIMERS_MAX = 10_000  # ranges with a deadline before those out of date are cleared away
+TIMERS_MAX = 10_000  # timers in the heap; with more, those out of date are cleared away
 
 EXPIRED = "not acknowledged in time"
 REFUSED = "refused by its consumer"
@@ -40,9 +41,7 @@ RESTARTED = "not acknowledged before the broker restarted"
 
 
 class Ledger:
-    def __init__(
-        self, maps: ShareMap, settings: ShareSettings, *, end: int, immortal: bool
-    ) -> None:
+    def __init__(self, maps: Maps, settings: ShareSettings, *, end: int, immortal: bool) -> None:
         self.settings = settings
         self.end = end  # of the partition
         self.keys: KeyOrder | None = None  # of a key-shared index
@@ -50,20 +49,21 @@ class Ledger:
         self._change = ShareChange()
         self._begin(maps)
 
-    def _begin(self, maps: ShareMap) -> None:
+    def _begin(self, maps: Maps) -> None:
         self._maps = maps
-        self._numbers = [0] * (SETTLED + 1)  # messages in the maps, by state
+        self._numbers = [0] * (SETTLED + 1)  # how many messages in the maps are in each state
         self._numbers[AVAILABLE] = maps.states.count(AVAILABLE)
-        self._held: dict[int, int] = {}  # consumer -> messages leased to it
-        self._low = maps.start  # nothing below is AVAILABLE
+        self._held: dict[int, int] = {}  # consumer -> how many messages are leased to it
+        self._low = maps.start  # no message below is AVAILABLE
         self._timers: list[tuple[int, int, int]] = []  # a heap of (deadline, start, end)
         self._timers_max = TIMERS_MAX
-        self._withheld_end = 0  # what the maps do not cover yet is withheld up to here ...
-        self._withheld_until = 0  # ... and until then
+        # Messages that the maps do not cover yet are withheld up to this offset, until this time.
+        self._withheld_end = 0
+        self._withheld_until = 0
 
     @property
     def start(self) -> int:
-        """Everything below is settled."""
+        """Every message below this offset is settled."""
         return self._maps.start
 
     @property
@@ -72,7 +72,7 @@ class Ledger:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody has, or may have, any of it, and nothing comes back by itself."""
+        """No consumer has, or may have, a message of it, and no message comes back by itself."""
         return not self._withheld_end and not any(
             self._numbers[state] for state in (RESERVED, LEASED, RESTING, WITHHELD)
         )
@@ -81,7 +81,7 @@ class Ledger:
         return self._held.get(consumer, 0)
 
     def take_change(self) -> ShareChange | None:
-        """What is to be logged of all that happened since the last time."""
+        """What happened since the last call and has to be logged; None: nothing."""
         change = self._change
         if not (change.settled or change.counts or change.dying or change.reset is not None):
             return None
@@ -90,7 +90,7 @@ class Ledger:
         return change
 
     def pass_time(self, now_us: int) -> list[tuple[int, int]]:
-        """End what has come to its end; (consumer, deadline) for each lease that did."""
+        """End what has come to its deadline; returns (consumer, deadline) of each lease ended."""
         due: list[Range] = []
         while self._timers and self._timers[0][0] <= now_us:
             due.append(heapq.heappop(self._timers)[1:])
@@ -98,7 +98,7 @@ class Ledger:
             self._withheld_end = 0
         expired: list[tuple[int, int]] = []
         for start, end in reversed(merged(due)):
-            for run in reversed(self._maps.runs(EACH_TIMED, start, end)):
+            for run in reversed(self._maps.runs(TIMED_RUNS, start, end)):
                 for low, high, deadline in reversed(self._maps.by_deadline(*run)):
                     if deadline <= now_us:
                         self._expire(low, high, deadline, expired)
@@ -139,7 +139,7 @@ class Ledger:
             del self._held[holder]
 
     def _end(self, start: int, end: int, before: int, why: str, resting_until: int = 0) -> None:
-        """Nobody has these any more: to be delivered again, unless that was often enough."""
+        """No consumer has these any more: deliver them again, or bury those delivered too often."""
         base = self._maps.base
         counts = list(equal_runs(self._maps.counts, start - base, end - base))
         for low, high, count in reversed(counts):
@@ -154,7 +154,7 @@ class Ledger:
 
     def _die(self, start: int, end: int, before: int, deliveries: int, reason: str) -> None:
         self._turn(start, end, before, DYING)
-        # It will be a header, in UTF-8, and a consumer in the same process may say anything.
+        # The reason becomes a header in UTF-8, and a consumer in this process may give any string.
         reason = reason[:REASON_MAX].encode(errors="replace").decode()
         self._change.dying += [
             (first, min(end, first + UNIT_MAX), deliveries, reason)
@@ -166,7 +166,7 @@ class Ledger:
         self._change.settled.append((start, end))
 
     def _recount(self, start: int, end: int, table: bytes) -> list[Count]:
-        """Change the counts as the table says, to be remembered, and return them."""
+        """Change the counts as the table says; log the new counts, and return them."""
         base = self._maps.base
         self._maps.recount(start, end, table)
         counts = [
@@ -195,9 +195,9 @@ class Ledger:
         self._low = max(self._low, self._maps.start)
 
     def _forget_below(self, start: int) -> None:
-        """The log begins there now; whoever holds what was before, holds nothing."""
+        """The log begins at `start` now: older messages are gone, and nobody holds them."""
         for state in (AVAILABLE, RESERVED, LEASED, RESTING, DYING, WITHHELD):
-            for run in self._maps.runs(EACH_OF[state], self.start, start):
+            for run in self._maps.runs(RUNS_OF[state], self.start, start):
                 for low, high, _ in self._maps.by_holder(*run):
                     self._turn(low, high, state, SETTLED)
         self._maps.skip(start)
@@ -208,16 +208,16 @@ class Ledger:
         self._set_timer(deadline, start, end)
 
     def _set_timer(self, deadline: int, start: int, end: int) -> None:
-        """To look then for what within these has come to its end."""
+        """At the deadline, look within [start, end) for what has come to its end."""
         heapq.heappush(self._timers, (deadline, start, end))
         if len(self._timers) > self._timers_max:
             self._renew_timers()
 
     def _renew_timers(self) -> None:
-        """One for each run that has a deadline now, and none for what was."""
+        """Keep one timer for each run that has a deadline, and drop those out of date."""
         self._timers = [
             (deadline, low, high)
-            for run in self._maps.runs(EACH_TIMED, self.start, self._maps.covered)
+            for run in self._maps.runs(TIMED_RUNS, self.start, self._maps.covered)
             for low, high, deadline in self._maps.by_deadline(*run)
         ]
         heapq.heapify(self._timers)

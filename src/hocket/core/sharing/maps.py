@@ -1,8 +1,8 @@
 """The maps of a shared index in one partition: state, count, holder and deadline of each message.
 
-Everything below `start` is settled. The maps begin at `base`, at or a little below `start`, since
-moving them up for every few messages would cost more than the room it saves, and they end at
-`covered`; what lies behind that has never been touched. Offsets here are those of the partition.
+Every message below `start` is settled. The maps begin at `base`, which is `start` or a little less:
+moving the maps up for every few messages would cost more than the room that it saves. The maps end
+at `covered`; messages behind it were never leased. Offsets here are those of the partition.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from itertools import groupby
 
 from hocket.core.sharing.ranges import Range
 
-# A message is ... : AVAILABLE to whoever is ready, RESERVED while it is read for a consumer, LEASED
-# to one, RESTING after a nack, DYING on its way to the dead letters, WITHHELD since a consumer may
-# have it from before a restart, or SETTLED.
+# The states of a message: AVAILABLE to any consumer that is ready, RESERVED while it is read for
+# one, LEASED to one, RESTING after a nack, DYING on its way to the dead letters, WITHHELD because a
+# consumer may have it from before a restart, SETTLED.
 AVAILABLE, RESERVED, LEASED, RESTING, DYING, WITHHELD, SETTLED = range(7)
 
-GAP_MAX = 2_000  # messages between two that are read together
+GAP_MAX = 2_000  # messages that may lie between two that are read together
 COMPACT_MIN = 4_096  # settled messages at the front before the maps are moved up
 
 
-def _each(*states: int) -> re.Pattern[bytes]:
-    """Finds runs of messages that are in one of these states."""
+def _runs_in(*states: int) -> re.Pattern[bytes]:
+    """A pattern that finds runs of messages, each of which is in one of these states."""
     return re.compile(b"[" + re.escape(bytes(states)) + b"]+")
 
 
-EACH_OF = {state: _each(state) for state in range(SETTLED + 1)}
-EACH_TIMED = _each(LEASED, RESTING, WITHHELD)
-EACH_LENT = _each(LEASED, WITHHELD)
+RUNS_OF = {state: _runs_in(state) for state in range(SETTLED + 1)}
+TIMED_RUNS = _runs_in(LEASED, RESTING, WITHHELD)  # messages with a deadline
+LENT_RUNS = _runs_in(LEASED, WITHHELD)  # messages that are, or may be, with a consumer
 
-_NOT_DONE_OR_DONE = bytes((AVAILABLE, SETTLED)) + bytes(254)
+_STATES_OF_DONE = bytes((AVAILABLE, SETTLED)) + bytes(254)  # the states for the flags 0 and 1
 
 
-class ShareMap:
+class Maps:
     __slots__ = ("base", "counts", "deadlines", "holders", "start", "states")
 
     def __init__(self, start: int, done: bytes = b"", counts: bytes = b"") -> None:
         self.base = self.start = start
-        self.states = bytearray(done.translate(_NOT_DONE_OR_DONE))
+        self.states = bytearray(done.translate(_STATES_OF_DONE))
         self.counts = bytearray(counts)
         self.holders = array("Q", bytes(8 * len(done)))
         self.deadlines = array("q", bytes(8 * len(done)))
@@ -49,7 +49,7 @@ class ShareMap:
         return self.base + len(self.states)
 
     def cover(self, end: int) -> int:
-        """Make the maps reach up to there, with what is new AVAILABLE; returns where they ended."""
+        """Extend the maps to `end`; new messages are AVAILABLE. Returns where the maps ended."""
         covered = self.covered
         if end > covered:
             more = end - covered
@@ -60,25 +60,26 @@ class ShareMap:
         return covered
 
     def clip(self, start: int, end: int) -> Range:
-        """The part of a range that is in the maps; empty, but never inside out."""
+        """The part of a range that is in the maps. It may be empty, and start <= end holds."""
         low = min(max(start, self.start), self.covered)  # an offset may be any number
         return low, max(low, min(end, self.covered))
 
-    def runs(self, each: re.Pattern[bytes], start: int, end: int) -> list[Range]:
-        """The runs of messages in the states of the pattern, within the range, in order."""
+    def runs(self, pattern: re.Pattern[bytes], start: int, end: int) -> list[Range]:
+        """The runs of messages within the range that the pattern finds, in order."""
         low, high = self.clip(start, end)
         base = self.base
         return [
             (base + run.start(), base + run.end())
-            for run in each.finditer(self.states, low - base, high - base)
+            for run in pattern.finditer(self.states, low - base, high - base)
         ]
 
     def by_holder(self, start: int, end: int) -> list[tuple[int, int, int]]:
-        """(start, end, holder) for each run of messages with one holder."""
-        return _equal(self.holders, self.base, start, end)
+        """(start, end, holder) for each run of messages with the same holder."""
+        return _equal_runs(self.holders, self.base, start, end)
 
     def by_deadline(self, start: int, end: int) -> list[tuple[int, int, int]]:
-        return _equal(self.deadlines, self.base, start, end)
+        """(start, end, deadline) for each run of messages with the same deadline."""
+        return _equal_runs(self.deadlines, self.base, start, end)
 
     def set_state(self, start: int, end: int, state: int) -> None:
         base = self.base
@@ -102,21 +103,21 @@ class ShareMap:
             self.deadlines[start - base : end - base] = array("q", (deadline,)) * (end - start)
 
     def recount(self, start: int, end: int, table: bytes) -> None:
-        """Change each count to what the table says of it."""
-        part = slice(start - self.base, end - self.base)
-        self.counts[part] = self.counts[part].translate(table)
+        """Replace each count by its entry in the table."""
+        cut = slice(start - self.base, end - self.base)
+        self.counts[cut] = self.counts[cut].translate(table)
 
     def skip(self, start: int) -> None:
-        """What is older is settled, every bit of it."""
+        """Every message below `start` is settled."""
         if start >= self.covered:
-            for each in (self.states, self.counts, self.holders, self.deadlines):
-                del each[:]
+            for column in (self.states, self.counts, self.holders, self.deadlines):
+                del column[:]
             self.base = start
         self.start = start
 
     def advance(self) -> None:
-        """Move `start` behind what is settled, and the maps up if that is worth it."""
-        found = EACH_OF[SETTLED].match(self.states, self.start - self.base)
+        """Move `start` behind the settled messages at the front, and the maps if it is worth it."""
+        found = RUNS_OF[SETTLED].match(self.states, self.start - self.base)
         if found is not None:
             self.start = self.base + found.end()
         dead = self.start - self.base
@@ -129,14 +130,14 @@ class ShareMap:
         self.base = self.start
 
 
-def _equal(values: array[int], base: int, start: int, end: int) -> list[tuple[int, int, int]]:
-    part = values[start - base : end - base]
-    first = part[0]
-    if part == array(part.typecode, (first,)) * len(part):  # as nearly always
+def _equal_runs(values: array[int], base: int, start: int, end: int) -> list[tuple[int, int, int]]:
+    cut = values[start - base : end - base]
+    first = cut[0]
+    if cut == array(cut.typecode, (first,)) * len(cut):  # as nearly always
         return [(start, end, first)]
     runs = []
-    for value, each in groupby(part):
-        length = sum(1 for _ in each)
+    for value, run in groupby(cut):
+        length = sum(1 for _ in run)
         runs.append((start, start + length, value))
         start += length
     return runs

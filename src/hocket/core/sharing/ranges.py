@@ -1,7 +1,7 @@
-"""Ranges of offsets, half-open, and runs of equal bytes: by these a shared index's maps are cut.
+"""Ranges of offsets, half-open, and runs of equal bytes, in which a shared index's maps are read.
 
-A map has one byte for each message. Everything here works on whole stretches of it, by searches
-that run in C, so that what happens to a thousand messages at once costs little more than for one.
+A map has one byte for each message. Everything here works on whole stretches of a map, by searches
+that run in C, so that a change of a thousand messages costs little more than a change of one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RUN = re.compile(rb"(.)\1*", re.DOTALL)
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """In order, without overlaps, and those side by side made one."""
+    """The same offsets in sorted ranges that neither overlap nor touch."""
     result: list[Range] = []
     last_start, last_end = 0, -1
     for start, end in sorted(ranges):
@@ -33,7 +33,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def joined(ranges: list[Range], start: int, end: int) -> None:
-    """Append a range, to the last one if it follows that directly."""
+    """Append a range in place; one that follows the last range directly extends it."""
     if ranges and ranges[-1][1] == start:
         ranges[-1] = (ranges[-1][0], end)
     else:
@@ -41,7 +41,7 @@ def joined(ranges: list[Range], start: int, end: int) -> None:
 
 
 def clipped(ranges: Sequence[Range], low: int, high: int) -> list[Range]:
-    """What of these, which are in order, lies within [low, high)."""
+    """The parts of these sorted ranges that lie within [low, high)."""
     if not ranges or high <= ranges[0][0] or ranges[-1][1] <= low:
         return []
     if low <= ranges[0][0] and ranges[-1][1] <= high:
@@ -52,7 +52,7 @@ def clipped(ranges: Sequence[Range], low: int, high: int) -> list[Range]:
 
 
 def gaps(ranges: Iterable[Range], low: int, high: int) -> list[Range]:
-    """What of [low, high) these, in order and without overlaps, leave out."""
+    """The parts of [low, high) that these ranges, sorted and without overlaps, leave out."""
     left: list[Range] = []
     for start, end in ranges:
         if low < start:
@@ -78,8 +78,10 @@ def equal_runs(data: bytes | bytearray, start: int, end: int) -> Iterator[tuple[
 
 
 def deltas(rows: Sequence[tuple[int, ...]]) -> list[int]:
-    """Rows that begin with (start, end) as small numbers: the distance to the last end, the length,
-    and what else the row has."""
+    """Rows that begin with (start, end), as small numbers.
+
+    Each row becomes its distance from the end of the last one, its length, and its other numbers.
+    """
     numbers: list[int] = []
     last = 0
     for start, end, *rest in rows:
@@ -100,7 +102,7 @@ def rows_of(numbers: Sequence[int], width: int) -> list[tuple[int, ...]]:
 
 
 def packed_map(data: bytes | bytearray) -> str:
-    """A map as text; a million messages whose flags are pure noise take a fifth of a megabyte."""
+    """A map as text. The flags of a million messages, at random, take a fifth of a megabyte."""
     return base64.b64encode(zlib.compress(data, 1)).decode()
 
 

@@ -1,8 +1,8 @@
 """Which consumer a key belongs to: 65,536 slots, spread evenly over the consumers of a partition.
 
-A consumer that comes takes a little from each, and one that goes leaves its slots to the others:
-nothing moves but what has to. Slots are held in ranges, not at random, because the keys of one
-partition of many have only every so-many-th slot, and a range has its share of those.
+A consumer that comes takes a few slots from each, and one that goes leaves its slots to the others:
+no other slot moves. Each consumer has ranges of slots and not slots at random: the keys of one
+partition of n fall on every n-th slot only, and each range has its share of those.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bisect import bisect_right
 from hocket.core.sharing.ranges import Range, joined, length
 
 SLOTS = 1 << 16
-NOBODY = 0  # is no consumer's number
+NOBODY = 0  # owns a slot while there are no consumers; no consumer has this number
 
 
 class Slots:
@@ -26,28 +26,28 @@ class Slots:
         return self._owners[bisect_right(self._starts, slot) - 1]
 
     def ranges(self) -> dict[int, list[Range]]:
-        """What each one has."""
+        """The ranges of slots that each owner has."""
         ends = [*self._starts[1:], SLOTS]
         found: dict[int, list[Range]] = {}
         for start, end, owner in zip(self._starts, ends, self._owners, strict=True):
             joined(found.setdefault(owner, []), start, end)
         return found
 
-    def spread(self, members: list[int]) -> None:
-        """Share the slots out among these, who are named once each."""
+    def spread(self, consumers: list[int]) -> None:
+        """Leases the slots out among these, who are named once each."""
         had = self.ranges()
-        kept = {member: had.get(member, []) for member in members}
+        kept = {consumer: had.get(consumer, []) for consumer in consumers}
         free = [each for owner, ranges in had.items() if owner not in kept for each in ranges]
-        sizes = {member: length(ranges) for member, ranges in kept.items()}
-        share, rest = divmod(SLOTS, len(members) or 1)
-        # Who has most keeps one more, so that the odd slots do not move either.
-        ranked = sorted(members, key=lambda member: -sizes[member])
-        quotas = {member: share + (rank < rest) for rank, member in enumerate(ranked)}
-        for member, ranges in kept.items():
-            free += _taken_from(ranges, sizes[member] - quotas[member])
+        sizes = {consumer: length(ranges) for consumer, ranges in kept.items()}
+        least, rest = divmod(SLOTS, len(consumers) or 1)
+        # Those with the most slots keep one more, so that the odd slots do not move either.
+        ranked = sorted(consumers, key=lambda consumer: -sizes[consumer])
+        quotas = {consumer: least + (rank < rest) for rank, consumer in enumerate(ranked)}
+        for consumer, ranges in kept.items():
+            free += _taken_from(ranges, sizes[consumer] - quotas[consumer])
         free.sort()
-        for member, ranges in kept.items():
-            ranges += _taken_from(free, quotas[member] - sizes[member])
+        for consumer, ranges in kept.items():
+            ranges += _taken_from(free, quotas[consumer] - sizes[consumer])
         self._set([(NOBODY, free), *kept.items()])
 
     def _set(self, owned: list[tuple[int, list[Range]]]) -> None:
@@ -57,7 +57,7 @@ class Slots:
 
 
 def _taken_from(ranges: list[Range], wanted: int) -> list[Range]:
-    """Take so many slots from the end of these; none if that is less than one."""
+    """Take this many slots from the end of the ranges, in place; none if `wanted` is negative."""
     taken: list[Range] = []
     while wanted > 0:
         start, end = ranges.pop()

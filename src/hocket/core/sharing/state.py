@@ -1,13 +1,13 @@
 """How far a shared index has come in one partition, durably: which messages are done.
 
-Rule 1: what is settled stays settled, until the index is put elsewhere.
-Rule 2: a change says only what is new, so the changes of a turn make one entry, and it makes no
+Rule 1: a settled message stays settled, until the index is put elsewhere.
+Rule 2: a change says only what is new, so that the changes of a turn make one entry. It makes no
         difference whether changes are applied one by one or merged.
 
-Who holds which message now is not here but in the leader's memory (`core.sharing.share`). After a
-crash it
-is not known, so any message may be with a consumer still; after an orderly end the state is clean,
-and `lent` says which ones are. From `start` on, each message has a flag and a count of a byte.
+Which consumer holds which message is not kept here but in the leader's memory
+(`core.sharing.leases`). After a crash nobody knows it, so any message may still be with a consumer;
+after an orderly end the state is `clean`, and `lent` says which messages are with consumers. From
+`start` on, each message has a flag and a count of one byte each.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ShareSettings(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """Messages side by side on their way to the dead letters, for one reason."""
+    """Adjacent messages that go to the dead letters together, for one reason."""
 
     start: int
     end: int
@@ -50,13 +50,13 @@ Count = tuple[int, int, int]  # start, end, deliveries so far
 
 @dataclass(slots=True)
 class ShareChange:
-    """What is logged. Within one change `reset` comes first; of `counts` the later ones hold."""
+    """What is logged. `reset` is applied first; later `counts` override earlier ones."""
 
     settled: list[Range] = field(default_factory=list)  # done for good
     counts: list[Count] = field(default_factory=list)  # of messages not settled
     dying: list[tuple[int, int, int, str]] = field(default_factory=list)  # see Unit
     settings: ShareSettings | None = None
-    reset: int | None = None  # all that was before is forgotten, and this is the new start
+    reset: int | None = None  # the new start; everything from before is forgotten
     clean: bool = False  # the broker closed in good order ...
     lent: list[Range] = field(default_factory=list)  # ... and these were with consumers then
 
@@ -71,7 +71,7 @@ class ShareChange:
         self.clean, self.lent = later.clean, list(later.lent)
 
     def encode(self) -> dict[str, Any]:
-        """JSON-able, without what is empty."""
+        """As JSON knows it, without the empty fields."""
         fields = {
             "settled": deltas(merged(self.settled)),
             "counts": deltas(self.counts),
@@ -100,7 +100,7 @@ class ShareChange:
 
 
 class ShareState:
-    """Everything below `start` is settled, and `start` itself is not. A new one is clean."""
+    """Every message below `start` is settled, and `start` itself is not. A new state is clean."""
 
     __slots__ = ("_counts", "_done", "clean", "dying", "lent", "settings", "start")
 
@@ -110,7 +110,7 @@ class ShareState:
         self.clean = True
         self.lent: list[Range] = []
         self.dying: list[Unit] = []  # in order, without overlaps
-        self._done = bytearray()  # from `start` on: 1 for what is settled
+        self._done = bytearray()  # one byte for each message from `start` on: 1 if it is settled
         self._counts = bytearray()  # as long as `_done`
 
     def apply(self, change: ShareChange) -> None:
@@ -122,21 +122,21 @@ class ShareState:
         if change.counts:
             self._count(change.counts)
         for start, end, deliveries, reason in change.dying:
-            if end > self.start:  # else the log has lost it meanwhile
+            if end > self.start:  # else the log start has passed it meanwhile
                 insort(self.dying, Unit(max(start, self.start), end, deliveries, reason))
         if change.settled:
             self._settle(change.settled)
 
     def ahead(self) -> int:
-        """How many behind `start` are settled already."""
+        """How many messages behind `start` are settled already."""
         return self._done.count(1)
 
     def maps(self) -> tuple[bytes, bytes]:
-        """From `start` on: a 1 for each message that is settled; how often each was delivered."""
+        """Two maps of the messages from `start` on: whether it is settled; its deliveries."""
         return bytes(self._done), bytes(self._counts)
 
     def log_start_moved(self, offset: int) -> None:
-        """What is older is gone, and so settled."""
+        """Messages below this offset are gone, and so settled."""
         gone = offset - self.start
         if gone > 0:
             self._leave(self.start, offset)
@@ -180,7 +180,7 @@ class ShareState:
         self._cover(max(end for _, end in ranges))
         base, done, counts = self.start, self._done, self._counts
         for start, end in ranges:
-            if end - start == 1 and start >= base:  # as with acks in no order
+            if end - start == 1 and start >= base:  # acks come in no order, so this is frequent
                 done[start - base] = 1
                 counts[start - base] = 0
             elif end > base:
@@ -194,7 +194,7 @@ class ShareState:
             self._advance()
 
     def _advance(self) -> None:
-        """What is settled at the front is forgotten."""
+        """Move `start` behind the settled messages at the front."""
         first = self._done.find(0)
         first = len(self._done) if first < 0 else first
         del self._done[:first]
@@ -202,7 +202,7 @@ class ShareState:
         self.start += first
 
     def _leave(self, start: int, end: int) -> None:
-        """These are dying no longer; a unit of which a part stays is cut."""
+        """These messages are dying no longer; a unit that lies partly within is cut."""
         first = bisect_left(self.dying, (start,))
         if first and self.dying[first - 1].end > start:
             first -= 1

@@ -2,19 +2,19 @@
 
 Rule 1: a commit is decided only when every participant has said that its stage is durable, and is
         what the asker names; the decision names participants, counts and CRCs.
-Rule 2: only the decider aborts, and what it aborts is what some producers have staged, not a
-        number: that can be staged by others, and committed. A producer that was aborted is part of
-        no commit any more. A participant that has waited long asks.
-Rule 3: participants keep what they have applied until they are told that all decisions up to some
-        one are history; so repeating a decision does no harm, and it is repeated until answered.
+Rule 2: only the decider aborts. It aborts what some producers have staged, and not a number: others
+        can stage under that number, and commit it. An aborted producer is part of no commit any
+        more. A participant whose stage has waited long asks the decider.
+Rule 3: a participant remembers what it has applied until it is told that all decisions up to some
+        one are history. So repeating a decision does no harm, and it is repeated until answered.
 Rule 4: transactions of one id are decided in the order of their numbers, and the next one only when
         the last is applied everywhere.
-Rule 5: what is committed is never decided again. The same content again is done already; other
-        content is a conflict.
+Rule 5: a committed number is never decided again. A commit of the same content is answered that it
+        is done; other content is a conflict.
 
-Decisions are entries of the metadata's log. Participants are partitions, by the number of their
-group; they answer by events, wherever they are, and messages to and from them may be lost, late or
-double. A message from an earlier attempt is known by its number and counts for nothing.
+Decisions are entries of the metadata's log. Participants are partitions, known by the number of
+their group; they answer by events, and messages to and from them may be lost, late or double. An
+answer from an earlier round of verifying is known by its number, and counts for nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from hocket.core.metadata.metadata import Indexes
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
 from hocket.core.transactions.dropped import Dropped
 from hocket.core.transactions.events import (
     AbortAsked,
@@ -46,7 +46,7 @@ from hocket.core.transactions.events import (
     Verify,
 )
 from hocket.core.transactions.participants import (
-    Member,
+    LocatedParticipant,
     by_group,
     groups_of,
     producers_of,
@@ -54,35 +54,43 @@ from hocket.core.transactions.participants import (
     wrong_with,
     wrong_with_producers,
 )
-from hocket.core.transactions.state import Abort, Attempt, Decided, behind, burned, busy, given_up
+from hocket.core.transactions.state import (
+    Decided,
+    PendingAbort,
+    PendingCommit,
+    behind,
+    burned,
+    busy,
+    given_up,
+)
 from hocket.errors import Busy, HocketError, TransactionConflict
 from hocket.model import DAY_US, HOUR_US, SECOND_US, Participant
 
-IDS_MAX = 100_000  # beyond it, those that were used longest ago are forgotten
+IDS_MAX = 100_000  # beyond it, the ids that were used longest ago are forgotten
 IDLE_US = 7 * DAY_US  # after this long without a decision an id may be forgotten
 FORGOTTEN_AT_ONCE = 100  # ids, so that their names fit into a small entry
-REPEAT_US = SECOND_US  # what was not answered is said again
-VERIFY_US = 30 * SECOND_US  # for all participants to say whether they have what is named
-MEMBER_BYTES = 1024  # more than one of them takes in a decision, and more than the id does
-PRODUCER_BYTES = 40  # more than one of them takes in an abort
+REPEAT_US = SECOND_US  # after this long without an answer a message is sent again
+VERIFY_US = 30 * SECOND_US  # within which all participants must say that they have what is named
+PARTICIPANT_BYTES = 1024  # more than a participant takes in a decision, and more than the id does
+PRODUCER_BYTES = 40  # more than a producer takes in an abort
 
 
 class Decider:
-    """A machine of the metadata's log. `step` never raises: what is wrong is an Answer."""
+    """A machine of the metadata's log. `step` never raises: an Answer says what is wrong."""
 
     def __init__(self, indexes: Indexes | None = None) -> None:
-        self.decided: dict[str, Decided] = {}  # by id, those of long ago first
+        self.decided: dict[str, Decided] = {}  # id -> its last decision; the oldest first
         self.dropped = Dropped()
         self.applied_index = 0
         self._indexes = indexes or Indexes()
-        self._attempts: dict[str, Attempt] = {}  # by id
-        self._aborts: dict[int, Abort] = {}  # by the index of the decision
-        self._unfinished: dict[str, None] = {}
-        self._owed: dict[int, int] = {}  # group -> a decision that it may forget
-        self._pending: deque[tuple[int, dict[str, Any]]] = deque()
+        self._commits: dict[str, PendingCommit] = {}  # by id
+        self._aborts: dict[int, PendingAbort] = {}  # by the index of the entry
+        self._unfinished: dict[str, None] = {}  # ids whose last decision is not applied everywhere
+        self._owed: dict[int, int] = {}  # group -> the decision that it will be told to forget
+        self._pending: deque[tuple[int, dict[str, Any]]] = deque()  # appended, not yet durable
         self._last_decision = 0
-        self._last_attempt = 0
-        self._forgetting: set[str] = set()
+        self._last_round = 0
+        self._forgetting: set[str] = set()  # ids that an entry on its way forgets
         self._now_us = 0
         self._forget_at_us = 0
 
@@ -92,13 +100,13 @@ class Decider:
     # --- what users ask --------------------------------------------------------------------------
 
     def refusal(self, transaction: str, number: int, producer_id: bytes) -> HocketError | None:
-        """Why this producer can stage nothing more for it; None if it can."""
+        """Why this producer can stage nothing more for the transaction; None if it can."""
         known = self.decided.get(transaction)
         if known is not None and number < known.number:
             return behind(transaction, number, known)
         if known is not None and number == known.number and known.aborted:
             return burned(transaction, number)
-        # What is committed already may be done again, to find that out.
+        # A committed number may be staged again: the commit then finds that it is done.
         if producer_id in self.dropped.of(transaction):
             return given_up(transaction, number)
         return None
@@ -106,16 +114,16 @@ class Decider:
     def _commit_asked(self, event: CommitAsked) -> list[Effect]:
         self._now_us = event.now_us
         transaction, number, origin = event.transaction, event.number, event.origin
-        attempt = self._attempts.get(transaction)
-        if attempt is not None:
-            if (attempt.number, attempt.members) == (number, event.members):
-                attempt.askers.append(origin)
+        pending = self._commits.get(transaction)
+        if pending is not None:
+            if (pending.number, pending.participants) == (number, event.participants):
+                pending.askers.append(origin)
                 return []
-            return [Answer(origin, busy(transaction, attempt.number))]
+            return [Answer(origin, busy(transaction, pending.number))]
         known = self.decided.get(transaction)
         if known is not None and number <= known.number:
             return self._asked_again(event, known)
-        named = producers_of(event.members)
+        named = producers_of(event.participants)
         if not self._being_dropped(transaction).isdisjoint(named):
             return [Answer(origin, busy(transaction, number))]
         if any(map(self.dropped.of(transaction).__contains__, named)):
@@ -123,19 +131,19 @@ class Decider:
         if transaction in self._unfinished:
             assert known is not None
             return [Answer(origin, busy(transaction, known.number))]
-        wrong = wrong_with(event.members)
+        wrong = wrong_with(event.participants)
         if wrong is not None:
             return [Answer(origin, wrong)]
-        return self._begin(transaction, number, event.members, [origin])
+        return self._begin(transaction, number, event.participants, [origin])
 
     def _asked_again(self, event: CommitAsked, known: Decided) -> list[Effect]:
-        """What was decided stays; who names the same content only hears of it."""
+        """A decision stays. An asker that names the same content hears that it is done."""
         transaction, number = event.transaction, event.number
         if number < known.number:
             return [Answer(event.origin, behind(transaction, number, known))]
         if known.aborted:
             return [Answer(event.origin, burned(transaction, number))]
-        records = records_of(event.members)
+        records = records_of(event.participants)
         if records != known.records:
             error = TransactionConflict(
                 f"transaction {transaction!r} number {number} is committed already, with other "
@@ -145,33 +153,37 @@ class Decider:
         if known.unapplied:
             known.askers.append(event.origin)
             return []
-        # Whoever came too late has staged it once more.
-        late = [
+        # The asker has staged the same content once more; that is dropped.
+        drops = [
             Drop(
                 group, transaction, number, tuple({each.producer_id: None for each in participants})
             )
-            for group, participants in by_group(event.members).items()
+            for group, participants in by_group(event.participants).items()
         ]
-        return [*late, Answer(event.origin, None)]
+        return [*drops, Answer(event.origin, None)]
 
     def _begin(
-        self, transaction: str, number: int, members: tuple[Member, ...], askers: list[Origin]
+        self,
+        transaction: str,
+        number: int,
+        participants: tuple[LocatedParticipant, ...],
+        askers: list[Origin],
     ) -> list[Effect]:
-        # By the time too, so that answers to an attempt before a crash are not taken for ours.
-        self._last_attempt = max(self._last_attempt + 1, self._now_us)
-        attempt = self._attempts[transaction] = Attempt(
-            number, members, self._last_attempt, askers, self._now_us, self._now_us,
-            dict.fromkeys(groups_of(members)),
+        # Not below the time, so that answers to a round before a crash do not count for this one.
+        self._last_round = max(self._last_round + 1, self._now_us)
+        pending = self._commits[transaction] = PendingCommit(
+            number, participants, self._last_round, askers, self._now_us, self._now_us,
+            dict.fromkeys(groups_of(participants)),
         )  # fmt: skip
-        if not members:
-            return self._decide(transaction, attempt)
-        return self._ask_to_verify(transaction, attempt)
+        if not participants:
+            return self._decide(transaction, pending)
+        return self._ask_to_verify(transaction, pending)
 
-    def _ask_to_verify(self, transaction: str, attempt: Attempt) -> list[Effect]:
-        named = by_group(attempt.members)
+    def _ask_to_verify(self, transaction: str, pending: PendingCommit) -> list[Effect]:
+        named = by_group(pending.participants)
         return [
-            Verify(group, transaction, attempt.number, attempt.attempt, tuple(named[group]))
-            for group in attempt.unverified
+            Verify(group, transaction, pending.number, pending.round, tuple(named[group]))
+            for group in pending.unverified
         ]
 
     def _abort_asked(self, event: AbortAsked) -> list[Effect]:
@@ -183,15 +195,15 @@ class Decider:
         known = self.decided.get(transaction)
         if known is not None and number <= known.number:
             return self._abort_came_late(event, known)
-        attempt = self._attempts.get(transaction)
-        if attempt is not None and attempt.deciding and _names_one_of(attempt, event.producers):
-            return [Answer(origin, busy(transaction, attempt.number))]
+        pending = self._commits.get(transaction)
+        if pending is not None and pending.deciding and _names_one_of(pending, event.producers):
+            return [Answer(origin, busy(transaction, pending.number))]
         if all(map(self.dropped.of(transaction).__contains__, event.producers)):
             return [Drop(None, transaction, number, event.producers), Answer(origin, None)]
         return self._abort(transaction, number, event.producers, [origin])
 
     def _abort_came_late(self, event: AbortAsked, known: Decided) -> list[Effect]:
-        """Who was part of it is known only while it is being applied; what is left is dropped."""
+        """Drop what is left, unless the decision is being applied: it may be part of that."""
         transaction, number = event.transaction, event.number
         error: TransactionConflict | None = TransactionConflict(
             f"transaction {transaction!r} number {number} cannot be aborted: number "
@@ -200,7 +212,7 @@ class Decider:
         if number == known.number and known.aborted:
             error = None
         drops: list[Effect] = []
-        if number < known.number or not known.members:
+        if number < known.number or not known.participants:
             drops.append(Drop(None, transaction, number, event.producers))
         return [*drops, Answer(event.origin, error)]
 
@@ -208,9 +220,9 @@ class Decider:
         self, transaction: str, number: int, producers: tuple[bytes, ...], askers: list[Origin]
     ) -> list[Effect]:
         losers: list[Origin] = []
-        attempt = self._attempts.get(transaction)
-        if attempt is not None and not attempt.deciding and _names_one_of(attempt, producers):
-            losers = self._attempts.pop(transaction).askers
+        pending = self._commits.get(transaction)
+        if pending is not None and not pending.deciding and _names_one_of(pending, producers):
+            losers = self._commits.pop(transaction).askers
         effects = self._append(
             {
                 "decide": "abort",
@@ -219,7 +231,7 @@ class Decider:
                 "producers": [producer_id.hex() for producer_id in producers],
             }
         )
-        self._aborts[self._pending[-1][0]] = Abort(
+        self._aborts[self._pending[-1][0]] = PendingAbort(
             transaction, frozenset(producers), askers, losers
         )
         return effects
@@ -231,25 +243,25 @@ class Decider:
     # --- what participants say -------------------------------------------------------------------
 
     def _verified(self, event: Verified) -> list[Effect]:
-        attempt = self._attempts.get(event.transaction)
-        if attempt is None or attempt.attempt != event.attempt or attempt.deciding:
+        pending = self._commits.get(event.transaction)
+        if pending is None or pending.round != event.round or pending.deciding:
             return []
         if event.error is not None:
-            del self._attempts[event.transaction]
-            return [Answer(origin, event.error) for origin in attempt.askers]
-        attempt.unverified.pop(event.group, None)
-        if attempt.unverified:
+            del self._commits[event.transaction]
+            return [Answer(origin, event.error) for origin in pending.askers]
+        pending.unverified.pop(event.group, None)
+        if pending.unverified:
             return []
-        return self._decide(event.transaction, attempt)
+        return self._decide(event.transaction, pending)
 
-    def _decide(self, transaction: str, attempt: Attempt) -> list[Effect]:
-        attempt.deciding = True
+    def _decide(self, transaction: str, pending: PendingCommit) -> list[Effect]:
+        pending.deciding = True
         return self._append(
             {
                 "decide": "commit",
                 "id": transaction,
-                "number": attempt.number,
-                "members": [member.encoded() for member in attempt.members],
+                "number": pending.number,
+                "members": [participant.encoded() for participant in pending.participants],
             }
         )
 
@@ -274,15 +286,15 @@ class Decider:
         known = self.decided.get(transaction)
         if known is not None and number <= known.number:
             if number == known.number and group in known.unapplied:
-                return [_apply_of(group, transaction, known, by_group(known.members)[group])]
+                return [_apply_of(group, transaction, known, by_group(known.participants)[group])]
             return [Drop(group, transaction, number, event.producers)]
         dropped = self.dropped.of(transaction)
         gone = tuple(each for each in event.producers if each in dropped)
         effects: list[Effect] = [Drop(group, transaction, number, gone)] if gone else []
         if event.idle:
             spoken_for = self._being_dropped(transaction).union(dropped)
-            if transaction in self._attempts:  # what it names is being decided
-                spoken_for.update(producers_of(self._attempts[transaction].members))
+            if transaction in self._commits:  # the producers that it names are being decided on
+                spoken_for.update(producers_of(self._commits[transaction].participants))
             idle = tuple(each for each in event.producers if each not in spoken_for)
             effects += self._abort(transaction, number, idle, []) if idle else []
         return effects
@@ -291,7 +303,7 @@ class Decider:
         return [Forget(event.group, self._history())]
 
     def _history(self) -> int:
-        """Every decision up to here is applied everywhere, durably."""
+        """The last decision up to which all are, durably, applied everywhere."""
         indexes = (self.decided[transaction].index for transaction in self._unfinished)
         return min(indexes, default=self._last_decision + 1) - 1
 
@@ -303,25 +315,25 @@ class Decider:
         effects: list[Effect] = []
         for transaction, known in self.decided.items():
             known.touched_us = known.told_us = event.now_us
-            if known.members:
-                known.unapplied = dict.fromkeys(groups_of(known.members))
+            if known.participants:
+                known.unapplied = dict.fromkeys(groups_of(known.participants))
                 effects += self._apply_everywhere(transaction, known)
         return effects
 
     def _tick(self, event: Tick) -> list[Effect]:
         self._now_us = now = event.now_us
         effects: list[Effect] = []
-        for transaction, attempt in list(self._attempts.items()):
-            if attempt.deciding:
+        for transaction, pending in list(self._commits.items()):
+            if pending.deciding:
                 continue
-            if now - attempt.begun_us >= VERIFY_US:
-                del self._attempts[transaction]
-                late = ", ".join(map(str, attempt.unverified))
+            if now - pending.begun_us >= VERIFY_US:
+                del self._commits[transaction]
+                late = ", ".join(map(str, pending.unverified))
                 error = f"transaction {transaction!r}: groups {late} did not answer; try again"
-                effects += (Answer(origin, Busy(error)) for origin in attempt.askers)
-            elif now - attempt.told_us >= REPEAT_US:
-                attempt.told_us = now
-                effects += self._ask_to_verify(transaction, attempt)
+                effects += (Answer(origin, Busy(error)) for origin in pending.askers)
+            elif now - pending.told_us >= REPEAT_US:
+                pending.told_us = now
+                effects += self._ask_to_verify(transaction, pending)
         for transaction in self._unfinished:
             known = self.decided[transaction]
             if known.unapplied and now - known.told_us >= REPEAT_US:
@@ -348,7 +360,7 @@ class Decider:
             if len(idle) >= FORGOTTEN_AT_ONCE:
                 break
             if known.touched_us >= self._now_us - IDLE_US and len(idle) >= surplus:
-                break  # those behind it were used later
+                break  # the ids behind this one were used later
             if transaction not in self._unfinished and transaction not in self._forgetting:
                 idle.append((transaction, known.number))
         if not idle:
@@ -359,18 +371,18 @@ class Decider:
     # --- the log ---------------------------------------------------------------------------------
 
     def room_for(self, event: Event) -> int:
-        """What it may append when it hears this is sure to fit into so many bytes; 0: nothing."""
+        """An upper bound of the bytes that this event may append to the log; 0: it appends none."""
         if isinstance(event, CommitAsked):
-            return MEMBER_BYTES * (len(event.members) + 1)
+            return PARTICIPANT_BYTES * (len(event.participants) + 1)
         if isinstance(event, Verified):
-            attempt = self._attempts.get(event.transaction)
-            is_last = attempt is not None and list(attempt.unverified) == [event.group]
-            return MEMBER_BYTES * (len(attempt.members) + 1) if attempt and is_last else 0
+            pending = self._commits.get(event.transaction)
+            is_last = pending is not None and list(pending.unverified) == [event.group]
+            return PARTICIPANT_BYTES * (len(pending.participants) + 1) if pending and is_last else 0
         if isinstance(event, Tick):
-            return MEMBER_BYTES * FORGOTTEN_AT_ONCE if self._forgets_at(event.now_us) else 0
+            return PARTICIPANT_BYTES * FORGOTTEN_AT_ONCE if self._forgets_at(event.now_us) else 0
         if isinstance(event, AbortAsked) or (isinstance(event, StageFound) and event.idle):
-            return MEMBER_BYTES + PRODUCER_BYTES * len(event.producers)
-        return MEMBER_BYTES if isinstance(event, Applied) else 0
+            return PARTICIPANT_BYTES + PRODUCER_BYTES * len(event.producers)
+        return PARTICIPANT_BYTES if isinstance(event, Applied) else 0
 
     def _forgets_at(self, now_us: int) -> bool:
         return now_us >= self._forget_at_us or len(self.decided) > IDS_MAX
@@ -391,37 +403,37 @@ class Decider:
     def _change(self, index: int, change: dict[str, Any]) -> list[Effect]:
         if "producers" in change:
             return self._became_dropped(index, change)
-        if "decide" in change:  # an abort that names no producers, as they once were, takes all
+        if "decide" in change:  # a commit, or an abort of an older version: it names no producers
             return self._became_decided(index, change)
         if "finished" in change:
             transaction, number = change["finished"]
             known = self.decided[transaction]
             assert known.number == number
-            for group in groups_of(known.members):
+            for group in groups_of(known.participants):
                 self._owed[group] = known.index
-            known.members = ()
+            known.participants = ()
             known.unapplied.clear()
             del self._unfinished[transaction]
         else:
             for transaction, number in change["forget"]:
                 self._forgetting.discard(transaction)
-                if self.decided[transaction].number == number:  # else it was used meanwhile
+                if self.decided[transaction].number == number:  # else the id was used meanwhile
                     del self.decided[transaction]
         return []
 
     def _became_decided(self, index: int, change: dict[str, Any]) -> list[Effect]:
         transaction = change["id"]
-        attempt = self._attempts.pop(transaction, None)
-        members = tuple(Member.decode(fields) for fields in change["members"])
+        pending = self._commits.pop(transaction, None)
+        participants = tuple(LocatedParticipant.decode(fields) for fields in change["members"])
         self._last_decision = index
         self.decided.pop(transaction, None)  # so that the newest stands last
         known = self.decided[transaction] = Decided(
-            change["number"], index, records_of(members), members, self._now_us,
-            dict.fromkeys(groups_of(members)), self._now_us, attempt.askers if attempt else [],
+            change["number"], index, records_of(participants), participants, self._now_us,
+            dict.fromkeys(groups_of(participants)), self._now_us, pending.askers if pending else [],
             aborted=change["decide"] == "abort",
         )  # fmt: skip
         self.dropped.committed(transaction, known.number)
-        if members:
+        if participants:
             self._unfinished[transaction] = None
             return self._apply_everywhere(transaction, known)
         return self._answer_askers(known)
@@ -442,7 +454,7 @@ class Decider:
         return [Drop(None, transaction, number, producers), *answers]
 
     def _apply_everywhere(self, transaction: str, known: Decided) -> list[Effect]:
-        named = by_group(known.members)
+        named = by_group(known.participants)
         return [_apply_of(group, transaction, known, named[group]) for group in known.unapplied]
 
     # --- recovery --------------------------------------------------------------------------------
@@ -454,7 +466,7 @@ class Decider:
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         decided = [
             [transaction, known.number, not known.aborted, known.index, known.records,
-             [member.encoded() for member in known.members]]
+             [participant.encoded() for participant in known.participants]]
             for transaction, known in self.decided.items()
         ]  # fmt: skip
         return self.applied_index, {
@@ -464,15 +476,15 @@ class Decider:
         }
 
     def restore(self, index: int, state: dict[str, Any]) -> None:
-        """To be followed by the replay of what stands behind it, and `Started`."""
+        """To be followed by the replay of the entries behind `index`, and by `Started`."""
         self._indexes.last = self.applied_index = index
         self._last_decision = state["last_decision"]
-        # Versions that did not write whether it was committed had none that was not.
+        # A version that did not write whether a decision was a commit had only commits.
         for transaction, number, *committed, at, records, encoded in state["decided"]:
-            members = tuple(Member.decode(fields) for fields in encoded)
+            participants = tuple(LocatedParticipant.decode(fields) for fields in encoded)
             aborted = committed == [False]
-            self.decided[transaction] = Decided(number, at, records, members, aborted=aborted)
-            if members:
+            self.decided[transaction] = Decided(number, at, records, participants, aborted=aborted)
+            if participants:
                 self._unfinished[transaction] = None
         self.dropped.restore(state.get("dropped", {}))
 
@@ -495,5 +507,5 @@ def _apply_of(
     return Apply(group, transaction, known.number, known.index, producers)
 
 
-def _names_one_of(attempt: Attempt, producers: tuple[bytes, ...]) -> bool:
-    return not set(producers).isdisjoint(producers_of(attempt.members))
+def _names_one_of(pending: PendingCommit, producers: tuple[bytes, ...]) -> bool:
+    return not set(producers).isdisjoint(producers_of(pending.participants))

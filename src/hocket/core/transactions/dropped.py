@@ -1,9 +1,9 @@
 """Producers whose stages were dropped: nothing that they had staged may be committed any more.
 
 A dropped producer is remembered until a number as high as its own is committed: from then on that
-number takes no other content anyway. How many are remembered is bounded, and those that were
-dropped first are forgotten first. What is lost by that is little: a commit that names a producer
-which is forgotten here finds its stage gone, unless the message that drops it was lost too.
+number takes no other content anyway. How many producers are remembered is bounded, and those that
+were dropped first are forgotten first. Little is lost by that: a commit that names a forgotten
+producer finds its stage gone, unless the message that drops the stage was lost too.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-OF_ONE_ID_MAX = 10_000
-MAX = 100_000  # of all ids; those of the id whose last abort was longest ago go first
+OF_ONE_ID_MAX = 10_000  # producers remembered for one id
+MAX = 100_000  # producers remembered for all ids; the id that was aborted longest ago goes first
 
 _NONE: Mapping[bytes, int] = MappingProxyType({})
 
 
 class Dropped:
     def __init__(self) -> None:
-        self._ids: dict[str, dict[bytes, int]] = {}  # id -> producer -> number; old ones first
+        self._ids: dict[str, dict[bytes, int]] = {}  # id -> producer -> number; the oldest first
         self._count = 0
 
     def of(self, transaction: str) -> Mapping[bytes, int]:
+        """The dropped producers of an id, each with the number that it had staged for."""
         return self._ids.get(transaction, _NONE)
 
     def add(self, transaction: str, number: int, producers: Iterable[bytes]) -> None:
@@ -37,6 +38,7 @@ class Dropped:
             self._take(next(iter(self._ids)))
 
     def committed(self, transaction: str, number: int) -> None:
+        """Forget the producers of numbers up to this one."""
         known = self._take(transaction)
         self._put(transaction, {each: at for each, at in known.items() if at > number})
 

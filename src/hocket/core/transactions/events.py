@@ -1,16 +1,16 @@
-"""What the decider of transactions (`core.transactions.decider`) is told, and what it says.
+"""What the decider of transactions (`core.transactions.decider`) is told, and what it wants done.
 
-Participants are partitions, by the number of their group. What goes to them and comes from them may
-be lost, late or double, so every answer names what it answers.
+Participants are partitions, known by the number of their group. Messages to and from them may be
+lost, late or double, so every answer names what it answers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hocket.core.partition.partition import Origin
-from hocket.core.partition.stages import Producers
-from hocket.core.transactions.participants import Member
+from hocket.core.origin import Origin
+from hocket.core.partition.events import Producers
+from hocket.core.transactions.participants import LocatedParticipant
 from hocket.errors import HocketError
 from hocket.model import Participant
 
@@ -19,7 +19,7 @@ from hocket.model import Participant
 
 @dataclass(slots=True)
 class Started:
-    """Everything is replayed."""
+    """The log is replayed; the decider begins its work."""
 
     now_us: int
 
@@ -29,13 +29,13 @@ class CommitAsked:
     origin: Origin
     transaction: str
     number: int
-    members: tuple[Member, ...]
+    participants: tuple[LocatedParticipant, ...]
     now_us: int
 
 
 @dataclass(slots=True)
 class AbortAsked:
-    """Drop what these producers have staged for it; what others have is not touched."""
+    """Somebody asks to drop what these producers have staged for the transaction, and no others."""
 
     origin: Origin
     transaction: str
@@ -46,17 +46,17 @@ class AbortAsked:
 
 @dataclass(slots=True)
 class Verified:
-    """A participant has looked; `error` is what is wrong with its stage."""
+    """A participant answers Verify; `error` says what is wrong with its stage, if anything is."""
 
     group: int
     transaction: str
-    attempt: int
+    round: int
     error: HocketError | None
 
 
 @dataclass(slots=True)
 class Applied:
-    """What was decided is, durably, in the participant's log; or there is no such log any more."""
+    """The transaction is, durably, in the participant's log; or there is no such log any more."""
 
     group: int
     transaction: str
@@ -65,7 +65,10 @@ class Applied:
 
 @dataclass(slots=True)
 class StageFound:
-    """A participant has stages of these producers, and asks. `idle`: untouched for long."""
+    """A participant has stages of these producers, and asks what becomes of them.
+
+    `idle` says that nobody has touched them for long.
+    """
 
     group: int
     transaction: str
@@ -76,7 +79,7 @@ class StageFound:
 
 @dataclass(slots=True)
 class AppliedFound:
-    """A participant knows of transactions that it has applied, and asks whether it still must."""
+    """A participant remembers transactions that it has applied, and asks whether it still must."""
 
     group: int
 
@@ -96,21 +99,27 @@ Event = (
 
 @dataclass(slots=True)
 class AppendDecision:
+    """Put an entry behind the metadata's log."""
+
     index: int
     body: bytes
 
 
 @dataclass(slots=True)
 class Verify:
+    """Ask a participant whether exactly this is, durably, staged there."""
+
     group: int
     transaction: str
     number: int
-    attempt: int
+    round: int
     participants: tuple[Participant, ...]
 
 
 @dataclass(slots=True)
 class Apply:
+    """Tell a participant that the transaction is committed, and to append what is staged."""
+
     group: int
     transaction: str
     number: int
@@ -120,7 +129,7 @@ class Apply:
 
 @dataclass(slots=True)
 class Drop:
-    """The stages of these producers, and of no others. `group` None: wherever there are any."""
+    """Drop the stages of these producers, and no others; in all groups if `group` is None."""
 
     group: int | None
     transaction: str
@@ -130,13 +139,15 @@ class Drop:
 
 @dataclass(slots=True)
 class Forget:
+    """Tell a participant that this decision and all before it are history."""
+
     group: int
-    through: int  # a decision; it and all before it are history
+    through: int
 
 
 @dataclass(slots=True)
 class Answer:
-    """None: it is done."""
+    """Tell who asked that it is done, or why it is not."""
 
     origin: Origin
     error: HocketError | None

@@ -1,4 +1,4 @@
-"""The members of a transaction: participants as users name them, with the groups they live in."""
+"""The participants of a transaction, as users name them, and the groups of their partitions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hocket.model import Participant
 PARTICIPANTS_MAX = 10_000
 
 
-class Member(NamedTuple):
-    """A participant and the group of its partition; None: there is no such partition."""
+class LocatedParticipant(NamedTuple):
+    """A participant and the group of its partition; None if there is no such partition."""
 
     group: int | None
     participant: Participant
@@ -25,19 +25,22 @@ class Member(NamedTuple):
                 each.records, each.crc]  # fmt: skip
 
     @staticmethod
-    def decode(fields: list[Any]) -> Member:
+    def decode(fields: list[Any]) -> LocatedParticipant:
         group, topic, partition, producer_id, *counts = fields
-        return Member(group, Participant(topic, partition, bytes.fromhex(producer_id), *counts))
+        return LocatedParticipant(
+            group, Participant(topic, partition, bytes.fromhex(producer_id), *counts)
+        )
 
 
-def wrong_with(members: tuple[Member, ...]) -> HocketError | None:
-    if len(members) > PARTICIPANTS_MAX:
+def wrong_with(participants: tuple[LocatedParticipant, ...]) -> HocketError | None:
+    """Why a commit cannot name these participants; None if it can."""
+    if len(participants) > PARTICIPANTS_MAX:
         return LimitExceeded(
-            f"a transaction has at most {PARTICIPANTS_MAX} participants, not {len(members)}; use "
-            "fewer partitions or producers"
+            f"a transaction has at most {PARTICIPANTS_MAX} participants, not {len(participants)}; "
+            "use fewer partitions or producers"
         )
     seen: set[tuple[int, bytes]] = set()
-    for group, each in members:
+    for group, each in participants:
         if group is None:
             return UnknownTopic(f"there is no partition {each.partition} of topic {each.topic!r}")
         if len(each.producer_id) != 16 or not each.batches:
@@ -55,7 +58,7 @@ def wrong_with(members: tuple[Member, ...]) -> HocketError | None:
 
 
 def wrong_with_producers(producers: tuple[bytes, ...]) -> HocketError | None:
-    """Of an abort."""
+    """Why an abort cannot name these producers; None if it can."""
     if len(producers) > PARTICIPANTS_MAX:
         return LimitExceeded(
             f"an abort names at most {PARTICIPANTS_MAX} producers, not {len(producers)}"
@@ -67,25 +70,28 @@ def wrong_with_producers(producers: tuple[bytes, ...]) -> HocketError | None:
     return None
 
 
-def producers_of(members: Iterable[Member]) -> list[bytes]:
-    return list(dict.fromkeys(each.producer_id for _, each in members))
+def producers_of(participants: Iterable[LocatedParticipant]) -> list[bytes]:
+    """Each producer once."""
+    return list(dict.fromkeys(each.producer_id for _, each in participants))
 
 
-def records_of(members: Iterable[Member]) -> dict[str, int]:
+def records_of(participants: Iterable[LocatedParticipant]) -> dict[str, int]:
+    """How many records the participants have in each topic."""
     records: Counter[str] = Counter()
-    for _, each in members:
+    for _, each in participants:
         records[each.topic] += each.records
     return dict(records)
 
 
-def groups_of(members: Iterable[Member]) -> list[int]:
-    return list(dict.fromkeys(group for group, _ in members if group is not None))
+def groups_of(participants: Iterable[LocatedParticipant]) -> list[int]:
+    """Each group once."""
+    return list(dict.fromkeys(group for group, _ in participants if group is not None))
 
 
-def by_group(members: Iterable[Member]) -> dict[int, list[Participant]]:
-    """In one pass: of ten thousand members each may be in a group of its own."""
+def by_group(participants: Iterable[LocatedParticipant]) -> dict[int, list[Participant]]:
+    """The participants of each group. In one pass: ten thousand may be in as many groups."""
     found: dict[int, list[Participant]] = {}
-    for group, participant in members:
+    for group, participant in participants:
         if group is not None:
             found.setdefault(group, []).append(participant)
     return found

@@ -1,27 +1,30 @@
-"""Where a transaction stands with its decider, and how it is said that it cannot go on."""
+"""What the decider keeps of a transaction, and the errors that say why it cannot go on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hocket.core.partition.partition import Origin
-from hocket.core.transactions.participants import Member
+from hocket.core.origin import Origin
+from hocket.core.transactions.participants import LocatedParticipant
 from hocket.errors import Busy, TransactionAborted, TransactionConflict
 
 
 @dataclass(slots=True, eq=False)
 class Decided:
-    """The last commit of an id. It has members until it is, durably, applied everywhere."""
+    """The last decision on an id: a commit, or an abort that an older version has written.
+
+    It has participants until all of them have, durably, applied it.
+    """
 
     number: int
-    index: int
-    records: dict[str, int]  # by topic
-    members: tuple[Member, ...]
+    index: int  # of its entry in the metadata's log: the number of the decision
+    records: dict[str, int]  # topic -> how many records were committed
+    participants: tuple[LocatedParticipant, ...]
     touched_us: int = 0
     unapplied: dict[int, None] = field(default_factory=dict)  # groups that have not answered
-    told_us: int = 0
+    told_us: int = 0  # when the unapplied groups were last told to apply it
     askers: list[Origin] = field(default_factory=list)
-    aborted: bool = False  # by an older version, for which that used up the number
+    aborted: bool = False  # by an older version, in which an abort used up the number
 
     @property
     def fate(self) -> str:
@@ -29,27 +32,27 @@ class Decided:
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
-    """A commit that is not decided yet. From `deciding` on only its own log is waited for."""
+class PendingCommit:
+    """A commit that is asked for, and not decided yet."""
 
     number: int
-    members: tuple[Member, ...]
-    attempt: int
+    participants: tuple[LocatedParticipant, ...]
+    round: int  # of verifying: an answer from an earlier round counts for nothing
     askers: list[Origin]
     begun_us: int
-    told_us: int
-    unverified: dict[int, None]
-    deciding: bool = False
+    told_us: int  # when the unverified groups were last asked
+    unverified: dict[int, None]  # groups that have not said that their stage is durable
+    deciding: bool = False  # the decision is appended, and not yet durable
 
 
 @dataclass(slots=True, eq=False)
-class Abort:
-    """One that is appended, and not yet durable."""
+class PendingAbort:
+    """An abort that is appended to the log, and not yet durable."""
 
     transaction: str
     producers: frozenset[bytes]
     askers: list[Origin]
-    losers: list[Origin]  # had asked for the contrary
+    losers: list[Origin]  # those who asked for the commit that this abort prevents
 
 
 def busy(transaction: str, number: int) -> Busy:

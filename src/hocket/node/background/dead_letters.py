@@ -15,8 +15,8 @@ from hashlib import blake2b
 from itertools import count
 
 from hocket import frames
-from hocket.core.partition import partition as events
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
+from hocket.core.partition import events
 from hocket.core.session.session import DEAD_LETTERS
 from hocket.errors import CorruptData, HocketError, OutOfRange, TopicExists
 from hocket.frames import Frame

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from hocket.core.partition.partition import Batch
-from hocket.core.partition.stages import ApplyStaged, Name, Stage
+from hocket.core.partition.events import ApplyStaged, Batch, Name
+from hocket.core.partition.stages import Stage
 from hocket.core.transactions.events import Apply
 from hocket.errors import HocketError
 from hocket.node.running.partitions import Hosted

@@ -17,7 +17,7 @@ from hocket import frames
 from hocket.core.metadata.access import Access, Changed
 from hocket.core.metadata.metadata import GROUP
 from hocket.core.metadata.roster import EVERYTHING, Change
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
 from hocket.core.session.session import Demand, OpenedProducer, Session, failure
 from hocket.errors import HocketError, NotAllowed, UnknownUser
 from hocket.frames import Frame

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from hocket import frames
 from hocket.core.metadata.catalogue import Topic
-from hocket.core.partition import partition as events
+from hocket.core.origin import Origin
+from hocket.core.partition import events
 from hocket.core.partition.cursors import Cursor
-from hocket.core.partition.partition import Origin
 from hocket.core.session.permissions import OF_INDEXES
 from hocket.core.session.session import Demand, OpenedSubscription, Session, failure
 from hocket.errors import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hocket import frames
-from hocket.core.partition import partition as events
-from hocket.core.partition.partition import Origin
-from hocket.core.partition.stages import StageAcked
+from hocket.core.origin import Origin
+from hocket.core.partition import events
+from hocket.core.partition.events import StageAcked
 from hocket.core.session.session import Demand, OpenedProducer, Session
 from hocket.errors import (
     CorruptData,

@@ -6,7 +6,7 @@ from hocket import frames
 from hocket.core.metadata import catalogue as catalogue_core
 from hocket.core.metadata.catalogue import Topic
 from hocket.core.metadata.metadata import GROUP
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
 from hocket.core.session.session import Demand, OpenedProducer, OpenedSubscription, Session, failure
 from hocket.errors import UnknownTopic
 from hocket.frames import packed

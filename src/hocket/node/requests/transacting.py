@@ -12,21 +12,20 @@ from collections.abc import Iterable
 
 from hocket import frames
 from hocket.core.metadata.metadata import GROUP
-from hocket.core.partition.partition import Origin
-from hocket.core.partition.stages import (
+from hocket.core.origin import Origin
+from hocket.core.partition.events import (
     DropStages,
     ForgetApplied,
     Name,
-    Stage,
     StageBatch,
     StageKey,
     TransactionApplied,
-    by_name,
 )
+from hocket.core.partition.stages import Stage, by_name
 from hocket.core.session.session import Demand, OpenedProducer, Session, failure
 from hocket.core.transactions import events as decisions
 from hocket.core.transactions.decider import Decider
-from hocket.core.transactions.participants import Member
+from hocket.core.transactions.participants import LocatedParticipant
 from hocket.errors import (
     HocketError,
     LimitExceeded,
@@ -165,10 +164,14 @@ class Transacting:
     ) -> None:
         frame = demand.frame
         assert isinstance(frame, frames.CommitTransaction)
-        members = tuple(Member(self._group_of(each), each) for each in frame.participants)
+        participants = tuple(
+            LocatedParticipant(self._group_of(each), each) for each in frame.participants
+        )
         now_us = self._parts.clock.now_us()
         origin = Origin(connection, 0, frame.request)
-        self._ask(decisions.CommitAsked(origin, frame.transaction, frame.number, members, now_us))
+        self._ask(
+            decisions.CommitAsked(origin, frame.transaction, frame.number, participants, now_us)
+        )
 
     def _group_of(self, participant: Participant) -> int | None:
         topic = self._parts.catalogue.topics.get(participant.topic)
@@ -250,7 +253,7 @@ class Transacting:
             name: Name = (effect.transaction, effect.number)
             error = hosted.core.stages.verify(name, effect.participants)
         self._inbox.append(
-            decisions.Verified(effect.group, effect.transaction, effect.attempt, error)
+            decisions.Verified(effect.group, effect.transaction, effect.round, error)
         )
 
     def _drop(self, effect: decisions.Drop) -> None:

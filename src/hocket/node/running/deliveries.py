@@ -13,7 +13,7 @@ from hocket.core.partition.subscription import (
     Effect,
     Event,
     MoveHeard,
-    Place,
+    Progress,
     Read,
     ReadDone,
     Send,
@@ -66,12 +66,12 @@ class Deliveries:
         starts: dict[int, int],
         credit: int,
     ) -> None:
-        places = [
-            (number, Place(starts[number], each.core.high_watermark, each.core.start))
+        progress = [
+            (number, Progress(starts[number], each.core.high_watermark, each.core.start))
             for number, each in hosted.items()
         ]
         groups = {number: each.group for number, each in hosted.items()}
-        opened = Open(address, topic, index, groups, Subscription(places, credit))
+        opened = Open(address, topic, index, groups, Subscription(progress, credit))
         self._open[address] = opened
         for each in hosted.values():
             self._take_over(opened, each)
@@ -85,7 +85,7 @@ class Deliveries:
         """The topic has a new partition."""
         opened = self._open[address]
         opened.groups[number] = hosted.group
-        opened.core.add(number, Place(start, hosted.core.high_watermark, hosted.core.start))
+        opened.core.add(number, Progress(start, hosted.core.high_watermark, hosted.core.start))
         self._take_over(opened, hosted)
         self._carry_out(opened, opened.core.begin())
 
@@ -211,7 +211,7 @@ class Deliveries:
         connection, handle = opened.address
         for effect in effects:
             if isinstance(effect, Send):
-                end = opened.core.places[effect.partition].end
+                end = opened.core.partitions[effect.partition].end
                 deliver = Deliver(0, handle, effect.partition, effect.offset, end)
                 self._network.send(connection, deliver, found.slices)
             elif isinstance(effect, TellMoved):

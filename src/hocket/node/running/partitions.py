@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from crc32c import crc32c
 
-from hocket.core.partition.partition import (
+from hocket.core.partition.events import (
     Append,
     Batch,
     Effect,
@@ -20,12 +20,14 @@ from hocket.core.partition.partition import (
     Event,
     LogDurable,
     LogStartMoved,
-    Partition,
     Replayed,
+    Staged,
+    StageKey,
+    StagesMoved,
     TurnEnded,
 )
+from hocket.core.partition.partition import Partition
 from hocket.core.partition.retention import plan_log_start
-from hocket.core.partition.stages import Staged, StageKey, StagesMoved
 from hocket.log.model import NewEntry, RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore

@@ -1,7 +1,7 @@
 """Shared indexes of a node: reads what the dispatcher wants leased, sends it, and logs what becomes
 of it.
 
-The rules are in `core.sharing.dispatcher` (who gets what) and `core.sharing.share` (what has
+The rules are in `core.sharing.dispatcher` (who gets what) and `core.sharing.leases` (what has
 become of each message).
 Here are only the hands: reads of the log, frames, and the partitions' logs. A settlement is
 answered when every partition it concerns has it durably.
@@ -16,12 +16,12 @@ from functools import partial
 from typing import NamedTuple
 
 from hocket import frames
-from hocket.core.partition import partition as events
-from hocket.core.partition.partition import Origin
+from hocket.core.origin import Origin
+from hocket.core.partition import events
 from hocket.core.session.session import DEAD_LETTERS, Demand, OpenedSubscription, Session, triples
 from hocket.core.sharing import events as core
-from hocket.core.sharing.dispatcher import Sharing
-from hocket.core.sharing.share import Share
+from hocket.core.sharing.dispatcher import Dispatcher
+from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
 from hocket.errors import Busy, CorruptData, Fenced, HocketError, WrongKind
 from hocket.frames import packed
@@ -52,7 +52,7 @@ class Shared:
     topic: str
     index: str
     mode: Mode
-    core: Sharing
+    core: Dispatcher
     groups: dict[int, int]  # partition -> group
     settings: ShareSettings = ShareSettings()  # noqa: RUF009 - it cannot be changed
     consumers: dict[int, Consumer] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Shares:
         """Before it is logged that consumers are attached: who may have what is read off before."""
         shared = self._shared.get((topic, frame.index))
         if shared is None or shared.mode != frame.mode:
-            shared = Shared(topic, frame.index, frame.mode, Sharing(frame.mode), {})
+            shared = Shared(topic, frame.index, frame.mode, Dispatcher(frame.mode), {})
             self._shared[topic, frame.index] = shared
         shared.used_us = self._clock.now_us()
         for number, each in hosted.items():
@@ -146,13 +146,13 @@ class Shares:
         if partition.number in shared.groups:
             return
         shared.groups[partition.number] = hosted.group
-        share = Share(
+        leases = Leases(
             partition.shares.get(shared.index) or ShareState(start),
             end=partition.high_watermark,
             now_us=self._clock.now_us(),
             immortal=shared.topic.endswith(DEAD_LETTERS),
         )
-        self._step(shared, core.PartitionAdded(partition.number, share))
+        self._step(shared, core.PartitionAdded(partition.number, leases))
 
     def open(
         self,
@@ -258,7 +258,7 @@ class Shares:
         """The topic has a new partition, and this consumer wants all of them."""
         shared, number = self._numbers[address]
         self._add_partition(shared, hosted, 0)
-        self._step(shared, core.Widened(number, hosted.core.number, self._clock.now_us()))
+        self._step(shared, core.Widened(number, hosted.core.number))
 
     def advanced(self, hosted: Hosted) -> None:
         """There is more to read, or the oldest is gone."""
@@ -270,11 +270,8 @@ class Shares:
 
     def _advance(self, shared: Shared, hosted: Hosted) -> None:
         partition = hosted.core
-        now_us = self._clock.now_us()
-        self._step(
-            shared,
-            core.Advanced(partition.number, partition.start, partition.high_watermark, now_us),
-        )
+        advanced = core.Advanced(partition.number, partition.start, partition.high_watermark)
+        self._step(shared, advanced)
 
     def changed(self, effect: events.ShareChanged) -> None:
         """This is durable: those who asked for it may know."""
@@ -298,7 +295,7 @@ class Shares:
             consumer.last_batch.pop(number, None)
             self._network.send(connection, frames.Moved(0, handle, number, offset, 0))
         told = [consumer.address for consumer in shared.consumers.values()]
-        self._step(shared, core.Reset(number, offset, self._clock.now_us()))
+        self._step(shared, core.Reset(number, offset))
         return told
 
     def drop(self, topic: str, index: str | None, code: str, message: str) -> None:
@@ -348,13 +345,13 @@ class Shares:
                 self._partitions.admit(group)
         except HocketError:  # the disk is full: later
             return
-        self._step(shared, core.Closing(self._clock.now_us()))
+        self._step(shared, core.Closing())
         del self._shared[shared.topic, shared.index]
 
     def closing(self) -> None:
         """The broker goes down in good order: who has what is worth remembering."""
         for shared in self._shared.values():
-            self._step(shared, core.Closing(self._clock.now_us()))
+            self._step(shared, core.Closing())
 
     def dead_lettered(self, hosted: Hosted, index: str, start: int, end: int) -> None:
         """These are in the dead letters now, durably."""
@@ -501,8 +498,7 @@ class Shares:
             if first < 0:  # what lies between is lost
                 hashes += [0] * -first
             hashes += batch.key_hashes()[max(0, first) :]
-        now_us = self._clock.now_us()
-        return shared.core.step(core.Scanned(scan.partition, scan.start, hashes, now_us))
+        return shared.core.step(core.Scanned(scan.partition, scan.start, hashes))
 
     def _send(self, shared: Shared, send: core.Send) -> list[core.Effect]:
         """The batches that hold the messages, but not again the one that the client has still."""

@@ -1,13 +1,13 @@
-"""What has become of each message of a shared index in one partition: the leader's memory.
+"""Which consumer has which message of a shared index in one partition: the leader's memory.
 
 Rule 1: a message is with one consumer at most, and only that one may settle it or extend its lease.
-Rule 2: what is settled is never leased again. Lower offsets are leased first, so what comes back
-        comes before what is new.
-Rule 3: what a request does not concern (messages that somebody else has, or nobody, or that are no
-        longer there) it does not change; such ranges are returned as refused.
+Rule 2: a settled message is never leased again. Lower offsets are leased first, so that messages
+        that come back go before new ones.
+Rule 3: a request changes only messages that its consumer has. Ranges of others (somebody else has
+        them, or nobody, or they are no longer there) are returned as refused.
 
-It is made from the durable state as it was BEFORE it was logged that consumers are attached again:
-afterwards the state does not know any more what it knew when it was `clean`.
+Leases are made from the durable state as it was BEFORE the log says that consumers are attached
+again: that entry ends the state's being `clean`, and with it the knowledge of what was lent.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from hocket.core.sharing.ledger import CLOSED, REFUSED, RESTARTED, Ledger
 from hocket.core.sharing.maps import (
     AVAILABLE,
     DYING,
-    EACH_LENT,
-    EACH_OF,
     GAP_MAX,
     LEASED,
+    LENT_RUNS,
     RESERVED,
+    RUNS_OF,
     SETTLED,
     WITHHELD,
-    ShareMap,
+    Maps,
 )
 from hocket.core.sharing.ranges import Range, clipped, equal_runs, gaps, joined, merged
 from hocket.core.sharing.state import SPAN_MAX, Count, ShareChange, ShareState
 
 GRACE_US = 2_000_000  # how long a consumer whose link broke may take to come back
-IN_FLIGHT_MAX = 20_000  # messages that are leased, or being read to be
+IN_FLIGHT_MAX = 20_000  # messages that are leased, or are being read to be leased
 
 _ONE_MORE = bytes((*range(1, 256), 255))  # a count is a byte, and stays at its highest value
 _ONE_LESS = bytes((0, *range(255)))
 _AT_LEAST_ONE = bytes((1, *range(1, 256)))
 
 
-class Share(Ledger):
-    """`end` is the partition's; `immortal`: its messages are delivered without limit."""
+class Leases(Ledger):
+    """`end` is the partition's end. With `immortal`, messages are delivered without limit."""
 
     def __init__(
         self,
@@ -55,50 +55,50 @@ class Share(Ledger):
         in_flight_max: int = IN_FLIGHT_MAX,
         span_max: int = SPAN_MAX,
     ) -> None:
-        maps = ShareMap(state.start, *state.maps())
+        maps = Maps(state.start, *state.maps())
         super().__init__(maps, state.settings, end=end, immortal=immortal)
         self._grace_us = grace_us
         self._in_flight_max = in_flight_max
         self._span_max = span_max
-        self._members: list[int] = []  # who shares the keys
+        self._consumers: list[int] = []  # those that share the keys
         self._open(state, now_us)
 
     def _open(self, state: ShareState, now_us: int) -> None:
         """Take over what is dying, and leave alone what consumers may still have."""
         for unit in state.dying:
             self._cover(unit.end)
-            for run in self._maps.runs(EACH_OF[AVAILABLE], unit.start, unit.end):
+            for run in self._maps.runs(RUNS_OF[AVAILABLE], unit.start, unit.end):
                 self._turn(*run, AVAILABLE, DYING)
         limit = state.start + self._span_max
         if state.clean:
             withheld = state.lent
         else:
             withheld = [] if self.settings.failover == "fast" else [(state.start, self.end)]
-            limit = self._maps.covered  # all behind the maps is withheld, so they need not grow
+            limit = self._maps.covered  # all behind the maps is withheld: they need not grow now
         self._withheld_until = now_us + self._grace_us
         for start, end in withheld:
             self._cover(min(end, limit))
             self._withheld_end = end if end > limit else 0
-            for run in self._maps.runs(EACH_OF[AVAILABLE], start, end):
+            for run in self._maps.runs(RUNS_OF[AVAILABLE], start, end):
                 self._turn(*run, AVAILABLE, WITHHELD)
                 self._set_deadline(*run, self._withheld_until)
         self._bury_spent()
 
     def _bury_spent(self) -> None:
-        """What nobody can have any more and was delivered as often as may be."""
+        """Bury the available messages that were delivered as often as they may be."""
         if self._immortal:
             return
         spent = re.compile(b"[" + re.escape(bytes((self.settings.max_deliveries,))) + b"-\xff]+")
         base = self._maps.base
         for found in list(spent.finditer(self._maps.counts)):
             start, end = base + found.start(), base + found.end()
-            for run in self._maps.runs(EACH_OF[AVAILABLE], start, end):
+            for run in self._maps.runs(RUNS_OF[AVAILABLE], start, end):
                 self._end(*run, AVAILABLE, RESTARTED)
 
     # --- what can be asked -----------------------------------------------------------------------
 
     def available(self) -> int:
-        """How many could be reserved now."""
+        """How many messages could be reserved now."""
         if self.keys is not None:
             count = self.keys.leasable if self.keys.is_ready else 0
         else:
@@ -107,20 +107,20 @@ class Share(Ledger):
         return max(0, min(count, room))
 
     def lent(self) -> list[Range]:
-        """What is, or may be, with consumers."""
-        ranges = self._maps.runs(EACH_LENT, self.start, self._maps.covered)
+        """The messages that are, or may be, with consumers."""
+        ranges = self._maps.runs(LENT_RUNS, self.start, self._maps.covered)
         if self._withheld_end > self._maps.covered:
             joined(ranges, self._maps.covered, self._withheld_end)
         return ranges
 
     def scan_wanted(self) -> Range | None:
-        """The messages whose keys should be known next, if anybody is there to have them."""
-        if self.keys is None or not self._members:
+        """The messages whose keys should be scanned next, if there is a consumer to have them."""
+        if self.keys is None or not self._consumers:
             return None
         return self.keys.wanted(self.end, self._span_max)
 
     def _new_start(self) -> int:
-        """Messages from here on were never leased, and are not withheld."""
+        """Messages from this offset on were never leased, and are not withheld."""
         return max(self._maps.covered, self._withheld_end)
 
     def _new_end(self) -> int:
@@ -129,7 +129,10 @@ class Share(Ledger):
     # --- leasing ---------------------------------------------------------------------------------
 
     def reserve(self, consumer: int, count: int) -> list[Range]:
-        """The lowest that this one may have, up to so many and near to each other; to be read."""
+        """Reserve, to be read, up to `count` of the lowest messages that this consumer may have.
+
+        No two neighbours among them are `GAP_MAX` messages apart, or more.
+        """
         count = min(count, self.available())
         runs = self._lowest(count) if self.keys is None else self.keys.take(consumer, count)
         for start, end in runs:
@@ -153,7 +156,7 @@ class Share(Ledger):
             first = maps.base + found
             if runs and first - runs[-1][1] >= GAP_MAX:
                 break
-            run = EACH_OF[AVAILABLE].match(maps.states, found, found + count)
+            run = RUNS_OF[AVAILABLE].match(maps.states, found, found + count)
             assert run is not None
             at = maps.base + run.end()
             joined(runs, first, at)
@@ -162,7 +165,7 @@ class Share(Ledger):
         return runs
 
     def lease(self, runs: list[Range], now_us: int) -> list[Count]:
-        """They were read, and are with their consumer from now on; how often each was by now."""
+        """These were read, and are with their consumer from now on. Returns their deliveries."""
         counts: list[Count] = []
         deadline = now_us + self.settings.lease_us
         runs = clipped(runs, self.start, self._maps.covered)
@@ -175,12 +178,12 @@ class Share(Ledger):
         return counts
 
     def give_back(self, runs: list[Range]) -> None:
-        """They were reserved and are not to be leased after all."""
+        """These were reserved, and are not leased after all."""
         for start, end in reversed(clipped(runs, self.start, self._maps.covered)):
             self._turn(start, end, RESERVED, AVAILABLE)
 
     def lose(self, runs: list[Range]) -> None:
-        """They were reserved and cannot be read, ever."""
+        """These were reserved, and can never be read: they are lost."""
         for start, end in clipped(runs, self.start, self._maps.covered):
             self._settle(start, end, RESERVED)
         self._advance()
@@ -197,7 +200,7 @@ class Share(Ledger):
         duration_us: int = 0,
         reason: str = "",
     ) -> list[Range]:
-        """Do this with what the consumer holds of these, and return the others."""
+        """Do this with the messages of these ranges that the consumer holds; returns the others."""
         if action == "ack":
             refused = self._ack(consumer, ranges)
         else:
@@ -205,13 +208,13 @@ class Share(Ledger):
             refused = []
             for start, end in ranges:
                 mine = self._split(consumer, start, end, refused)
-                for run in reversed(mine):  # see KeyOrder: the newest first
+                for run in reversed(mine):  # the newest first: rule 3 of core.sharing.ledger
                     act(self, *run, now_us, duration_us, reason)
         self._advance()
         return refused
 
     def _ack(self, consumer: int, ranges: Iterable[Range]) -> list[Range]:
-        """The most frequent of all requests, often for one message here and one there."""
+        """Acks are the most frequent requests, often of single messages in no order."""
         maps, keys, settled = self._maps, self.keys, self._change.settled
         states, holders, base, size = maps.states, maps.holders, maps.base, len(maps.states)
         refused: list[Range] = []
@@ -239,10 +242,10 @@ class Share(Ledger):
         return refused
 
     def _split(self, consumer: int, start: int, end: int, refused: list[Range]) -> list[Range]:
-        """The runs that this one holds; the others are added to `refused`."""
+        """The runs that this consumer holds; the rest is added to `refused`."""
         mine: list[Range] = []
         at = start
-        for low, high in self._maps.runs(EACH_OF[LEASED], start, end):
+        for low, high in self._maps.runs(RUNS_OF[LEASED], start, end):
             for first, last, holder in self._maps.by_holder(low, high):
                 if holder == consumer:
                     if at < first:
@@ -266,11 +269,11 @@ class Share(Ledger):
             self._die(base + low, base + high, LEASED, count, reason)
 
     def _release(self, start: int, end: int, _now_us: int, _duration_us: int, _reason: str) -> None:
-        """It was not handed out, so it does not count as delivered."""
+        """These were not handed out, so that delivery does not count."""
         self._recount(start, end, _ONE_LESS)
         self._turn(start, end, LEASED, AVAILABLE)
 
-    _actions: ClassVar[dict[str, Callable[[Share, int, int, int, int, str], None]]] = {
+    _actions: ClassVar[dict[str, Callable[[Leases, int, int, int, int, str], None]]] = {
         "nack": _nack,
         "extend": _extend,
         "reject": _reject,
@@ -278,8 +281,8 @@ class Share(Ledger):
     }
 
     def dead_lettered(self, start: int, end: int) -> None:
-        """They are in the dead letters, durably."""
-        for run in self._maps.runs(EACH_OF[DYING], start, end):
+        """These messages are in the dead letters, durably."""
+        for run in self._maps.runs(RUNS_OF[DYING], start, end):
             self._settle(*run, DYING)
         self._advance()
 
@@ -288,9 +291,9 @@ class Share(Ledger):
     def welcome(
         self, consumer: int, former: int | None, held: Iterable[Range], now_us: int
     ) -> None:
-        """A consumer has come that had a former number, or is new, and says that it holds these.
+        """A consumer has come, and says that it holds these. It is new, or had a `former` number.
 
-        What it had and does not hold was lost on the way to it, and so was not handed out.
+        What was leased to it and it does not hold was lost on the way, and so not handed out.
         """
         held = merged(held)
         if former is not None:
@@ -314,10 +317,10 @@ class Share(Ledger):
             self._release(low, high, 0, 0, "")
 
     def _claim(self, consumer: int, start: int, end: int, now_us: int) -> None:
-        """From before a restart: nobody else has been given it since."""
+        """The consumer has these from before a restart, and nobody else was given them since."""
         room = self._in_flight_max - self._numbers[LEASED] - self._numbers[RESERVED]
         self._cover(min(end, self._withheld_end, self.start + self._span_max))
-        for low, high in self._maps.runs(EACH_OF[WITHHELD], start, end):
+        for low, high in self._maps.runs(RUNS_OF[WITHHELD], start, end):
             high = min(high, low + room)
             if low == high:
                 return
@@ -325,11 +328,11 @@ class Share(Ledger):
             self._maps.set_holder(low, high, consumer)
             self._turn(low, high, WITHHELD, LEASED)
             self._set_deadline(low, high, now_us + self.settings.lease_us)
-            # That it was delivered may not have become durable.
+            # The log may not say that they were delivered: the broker crashed before that.
             self._recount(low, high, _AT_LEAST_ONE)
 
     def vanish(self, consumer: int, now_us: int) -> None:
-        """Its link broke; it may come back."""
+        """The consumer's link broke; it may come back."""
         until = now_us + self._grace_us
         for start, end in self._leased_by(consumer):
             for low, high, deadline in self._maps.by_deadline(start, end):
@@ -337,7 +340,7 @@ class Share(Ledger):
                     self._set_deadline(low, high, until)
 
     def leave(self, consumer: int) -> None:
-        """It closed, in good order: what it has not released was handed out."""
+        """The consumer closed in good order: what it has not released was handed out."""
         for start, end in reversed(self._leased_by(consumer)):
             self._end(start, end, LEASED, CLOSED)
 
@@ -346,7 +349,7 @@ class Share(Ledger):
             return []
         return [
             (first, last)
-            for low, high in self._maps.runs(EACH_OF[LEASED], self.start, self._maps.covered)
+            for low, high in self._maps.runs(RUNS_OF[LEASED], self.start, self._maps.covered)
             for first, last, holder in self._maps.by_holder(low, high)
             if holder == consumer
         ]
@@ -354,17 +357,17 @@ class Share(Ledger):
     # --- keys ------------------------------------------------------------------------------------
 
     def order_keys(self) -> None:
-        """From now on it is the share of a key-shared index."""
+        """Keep the order of keys from now on: the index is key-shared."""
         self.keys = KeyOrder(self._maps)
 
-    def spread(self, members: list[int]) -> None:
+    def spread(self, consumers: list[int]) -> None:
         """These consumers share the keys now."""
         assert self.keys is not None
-        self._members = members
-        self.keys.spread(members)
+        self._consumers = consumers
+        self.keys.spread(consumers)
 
     def scan(self, start: int, hashes: Sequence[int]) -> bool:
-        """The hashes of the keys from `start` on. False: they are of no use."""
+        """The hashes of the keys from `start` on. Returns False if none of them is new and next."""
         assert self.keys is not None
         end = min(start + len(hashes), self._new_end())
         self._cover(end)
@@ -373,15 +376,15 @@ class Share(Ledger):
     # --- the partition, and time -----------------------------------------------------------------
 
     def advanced(self, start: int, end: int) -> None:
-        """The partition's log begins and ends there now."""
+        """The partition's log begins at `start` and ends at `end` now."""
         self.end = max(self.end, end)
         if start > self.start:
             self._forget_below(start)
 
     def reset(self, offset: int) -> None:
-        """The index was put there: all that was is forgotten."""
-        self._begin(ShareMap(offset))
+        """The index was put to this offset: everything else is forgotten."""
+        self._begin(Maps(offset))
         self._change = ShareChange(reset=offset)
         if self.keys is not None:
             self.order_keys()
-            self.spread(self._members)
+            self.spread(self._consumers)

@@ -1,8 +1,8 @@
-"""A cluster in a bottle: the decider and some partitions, each with a log of its own, and a bus.
+"""The world of transactions: the decider and some partitions, each with its own log, and a bus.
 
 Messages between them wait on the bus until they are delivered; in any order, twice, or never. Every
 log is durable as far as it is said to be, and a crash loses what is not. Nothing happens by itself,
-so that whoever holds the bottle decides; `heal` lets everything come to rest, and `check` looks.
+so that the test decides; `heal` lets everything come to rest, and `check` looks.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ from random import Random
 from typing import Any
 
 from hocket.core.metadata.metadata import Indexes
-from hocket.core.partition.partition import BATCH, Effect, Origin, Refused
-from hocket.core.partition.stages import (
+from hocket.core.origin import Origin
+from hocket.core.partition.events import (
+    BATCH,
     ApplyStaged,
     DropStages,
+    Effect,
     ForgetApplied,
+    Refused,
     StageAcked,
     StageBatch,
     StageKey,
     TransactionApplied,
-    by_name,
-    crc_of,
 )
+from hocket.core.partition.stages import by_name, crc_of
 from hocket.core.transactions import events as decisions
 from hocket.core.transactions.decider import REPEAT_US, VERIFY_US, Decider
-from hocket.core.transactions.participants import Member
+from hocket.core.transactions.participants import LocatedParticipant
 from hocket.errors import HocketError, TransactionAborted
 from hocket.model import Participant
 from tests.support.core.logged import Logged, Snapshot, batch
@@ -39,8 +41,8 @@ SIZE = 10
 
 
 @dataclass(eq=False)
-class Attempt:
-    """One client's try at one transaction."""
+class Client:
+    """A client that tries one transaction, with a producer of its own."""
 
     serial: int
     id: str
@@ -64,9 +66,9 @@ class Attempt:
         """Records by group, each of which is a topic of its own."""
         return {group: batches * self.records for group, batches in self.plan.items()}
 
-    def members(self) -> tuple[decisions.Member, ...]:
+    def participants(self) -> tuple[decisions.LocatedParticipant, ...]:
         return tuple(
-            Member(
+            LocatedParticipant(
                 group,
                 Participant(
                     f"topic-{group}", 0, self.producer_id, batches, batches * self.records,
@@ -83,7 +85,7 @@ class Attempt:
         return (what, None) in self.answers
 
 
-class Bottle:
+class World:
     def __init__(self) -> None:
         self.now_us = 1_000_000
         self.decider = Decider()
@@ -93,51 +95,51 @@ class Bottle:
         self.partitions = {group: Logged() for group in GROUPS}
         self.snapshots: dict[int, Snapshot | None] = dict.fromkeys(GROUPS)
         self.bus: list[Any] = []
-        self.attempts: list[Attempt] = []
-        self._requests: dict[int, tuple[Attempt, str]] = {}
+        self.clients: list[Client] = []
+        self._requests: dict[int, tuple[Client, str]] = {}
         self._numbers = count(1)
         self.decider.step(decisions.Started(self.now_us))
 
     # --- clients ---------------------------------------------------------------------------------
 
-    def attempt(self, name: str, number: int, plan: dict[int, int], records: int = 1) -> Attempt:
-        made = Attempt(len(self.attempts) + 1, name, number, plan, records)
-        self.attempts.append(made)
+    def new_client(self, name: str, number: int, plan: dict[int, int], records: int = 1) -> Client:
+        made = Client(len(self.clients) + 1, name, number, plan, records)
+        self.clients.append(made)
         return made
 
-    def stage(self, attempt: Attempt, group: int) -> None:
+    def stage(self, client: Client, group: int) -> None:
         """The next batch there; a connection loses nothing, and is not what this is about."""
-        sequence = attempt.sent[group]
-        if sequence >= attempt.plan.get(group, 0):
+        sequence = client.sent[group]
+        if sequence >= client.plan.get(group, 0):
             return
-        crc = attempt.crc(sequence)
-        staged = batch(attempt.producer_id, sequence, count=attempt.records, body=(SIZE, crc))
-        origin = Origin(attempt.serial, group, 0)
+        crc = client.crc(sequence)
+        staged = batch(client.producer_id, sequence, count=client.records, body=(SIZE, crc))
+        origin = Origin(client.serial, group, 0)
         effects = self.partitions[group].step(
-            StageBatch(origin, attempt.key, staged, SIZE, crc, self.now_us)
+            StageBatch(origin, client.key, staged, SIZE, crc, self.now_us)
         )
         if not any(isinstance(effect, Refused) for effect in effects):
-            attempt.sent[group] += 1
+            client.sent[group] += 1
         self._heard(group, effects)
 
-    def commit(self, attempt: Attempt) -> None:
+    def commit(self, client: Client) -> None:
         asked = decisions.CommitAsked(
-            self._origin(attempt, "commit"), attempt.id, attempt.number, attempt.members(),
+            self._origin(client, "commit"), client.id, client.number, client.participants(),
             self.now_us,
         )  # fmt: skip
         self._said(self.decider.step(asked))
 
-    def abort(self, attempt: Attempt) -> None:
+    def abort(self, client: Client) -> None:
         asked = decisions.AbortAsked(
-            self._origin(attempt, "abort"), attempt.id, attempt.number, (attempt.producer_id,),
+            self._origin(client, "abort"), client.id, client.number, (client.producer_id,),
             self.now_us,
         )  # fmt: skip
         self._said(self.decider.step(asked))
 
-    def _origin(self, attempt: Attempt, what: str) -> Origin:
+    def _origin(self, client: Client, what: str) -> Origin:
         request = next(self._numbers)
-        self._requests[request] = (attempt, what)
-        return Origin(attempt.serial, 0, request)
+        self._requests[request] = (client, what)
+        return Origin(client.serial, 0, request)
 
     # --- the bus ---------------------------------------------------------------------------------
 
@@ -160,8 +162,8 @@ class Bottle:
                 assert effect.index == len(self.decisions) + 1
                 self.decisions.append((effect.index, effect.body))
             elif isinstance(effect, decisions.Answer):
-                attempt, what = self._requests.pop(effect.origin.request)
-                attempt.answers.append((what, effect.error))
+                client, what = self._requests.pop(effect.origin.request)
+                client.answers.append((what, effect.error))
             elif isinstance(effect, decisions.Drop) and effect.group is None:
                 self.bus += (replace(effect, group=group) for group in GROUPS)
             else:
@@ -176,7 +178,7 @@ class Bottle:
         if isinstance(message, decisions.Verify):
             name = (message.transaction, message.number)
             error = logged.partition.stages.verify(name, message.participants)
-            answer = decisions.Verified(group, message.transaction, message.attempt, error)
+            answer = decisions.Verified(group, message.transaction, message.round, error)
             self.bus.append(answer)
         elif isinstance(message, decisions.Apply):
             self._apply(group, message)
@@ -201,7 +203,7 @@ class Bottle:
     def _heard(self, group: int, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, StageAcked):
-                acked = self.attempts[effect.origin.connection - 1].acked
+                acked = self.clients[effect.origin.connection - 1].acked
                 acked[group] = max(acked[group], effect.sequence + 1)
             elif isinstance(effect, TransactionApplied):
                 self.bus.append(decisions.Applied(group, *effect.name))
@@ -236,15 +238,15 @@ class Bottle:
         for index, body in self.decisions[start:]:
             self.decider.replayed(index, body)
         self._requests.clear()  # whoever had asked must ask again
-        self.now_us += 1000  # attempts are told from those before by the time
+        self.now_us += 1000  # rounds are told from those before by the time
         self._said(self.decider.step(decisions.Started(self.now_us)))
 
     def crash_partition(self, group: int, survived: int) -> None:
         logged = self.partitions[group]
         logged.crash(min(logged.durable_index + survived, len(logged.log)), self.snapshots[group])
-        for attempt in self.attempts:
-            stage = logged.partition.stages.next_sequence(attempt.key)
-            attempt.sent[group] = max(stage, attempt.acked[group])
+        for client in self.clients:
+            stage = logged.partition.stages.next_sequence(client.key)
+            client.sent[group] = max(stage, client.acked[group])
         self.ask(group, idle=False)
 
     def ask(self, group: int, *, idle: bool) -> None:
@@ -265,7 +267,7 @@ class Bottle:
         return (
             not self.bus
             and not self.decider._unfinished
-            and not self.decider._attempts
+            and not self.decider._commits
             and not self.decider._aborts
             and not any(each.partition.stages or each.partition.stages.applied
                         for each in self.partitions.values())
@@ -295,16 +297,16 @@ class Bottle:
             if entry.kind == BATCH and entry.batch
         ]
 
-    def is_published(self, attempt: Attempt) -> bool:
+    def is_published(self, client: Client) -> bool:
         """All or nothing, each batch once and in order."""
         wholes = []
         for group in GROUPS:
-            planned = list(range(attempt.plan.get(group, 0)))
-            found = [n for producer, n in self.published(group) if producer == attempt.producer_id]
-            assert found in ([], planned), f"{attempt} in {group}: {found}"
+            planned = list(range(client.plan.get(group, 0)))
+            found = [n for producer, n in self.published(group) if producer == client.producer_id]
+            assert found in ([], planned), f"{client} in {group}: {found}"
             if planned:
                 wholes.append(bool(found))
-        assert len(set(wholes)) <= 1, f"{attempt} is published in some partitions only"
+        assert len(set(wholes)) <= 1, f"{client} is published in some partitions only"
         return any(wholes)
 
     def aborted(self) -> set[bytes]:
@@ -313,32 +315,32 @@ class Bottle:
         return {bytes.fromhex(each) for made in changes for each in made.get("producers", ())}
 
     def committed_after_an_abort(self) -> int:
-        """Transactions that were published though attempts at them had been aborted."""
+        """Transactions that were published though clients that tried them had been aborted."""
         aborted = self.aborted()
-        names = {(each.id, each.number) for each in self.attempts if each.producer_id in aborted}
-        return sum((a.id, a.number) in names and self.is_published(a) for a in self.attempts)
+        names = {(each.id, each.number) for each in self.clients if each.producer_id in aborted}
+        return sum((a.id, a.number) in names and self.is_published(a) for a in self.clients)
 
     def check(self) -> int:
         """After `heal`. Returns how many transactions were published."""
-        by_producer = {attempt.producer_id: attempt for attempt in self.attempts}
-        committed: dict[tuple[str, int], Attempt] = {}
-        for attempt in self.attempts:
-            if self.is_published(attempt):
-                name = (attempt.id, attempt.number)
+        by_producer = {client.producer_id: client for client in self.clients}
+        committed: dict[tuple[str, int], Client] = {}
+        for client in self.clients:
+            if self.is_published(client):
+                name = (client.id, client.number)
                 assert name not in committed, f"{name} is published twice"
-                committed[name] = attempt
-        for attempt in self.attempts:
-            done = committed.get((attempt.id, attempt.number))
-            if attempt.was_told("commit") and attempt.plan:
-                assert done is not None, f"{attempt} was told that it is committed"
-                same = done.content == attempt.content
-                assert same, f"{attempt} was told so, and {done} is what is published"
-            gave_up = any(isinstance(error, TransactionAborted) for _, error in attempt.answers)
-            if attempt.was_told("abort") or gave_up:
-                assert done is not attempt, f"{attempt} was told that it is aborted"
-                assert attempt.producer_id in self.aborted(), f"{attempt}: nobody has aborted it"
+                committed[name] = client
+        for client in self.clients:
+            done = committed.get((client.id, client.number))
+            if client.was_told("commit") and client.plan:
+                assert done is not None, f"{client} was told that it is committed"
+                same = done.content == client.content
+                assert same, f"{client} was told so, and {done} is what is published"
+            gave_up = any(isinstance(error, TransactionAborted) for _, error in client.answers)
+            if client.was_told("abort") or gave_up:
+                assert done is not client, f"{client} was told that it is aborted"
+                assert client.producer_id in self.aborted(), f"{client}: nobody has aborted it"
         for group in GROUPS:
-            for name in {attempt.id for attempt in self.attempts}:
+            for name in {client.id for client in self.clients}:
                 numbers = [
                     by_producer[producer].number
                     for producer, _ in self.published(group)
@@ -348,44 +350,44 @@ class Bottle:
         return len(committed)
 
 
-def walk(random: Random, steps: int = 120) -> Bottle:
+def walk(random: Random, steps: int = 120) -> World:
     """A life by chance, and whatever was open at its end healed and checked."""
-    bottle = Bottle()
+    world = World()
     for _ in range(steps):
-        one_step(bottle, random)
-    bottle.heal()
-    bottle.check()
-    return bottle
+        one_step(world, random)
+    world.heal()
+    world.check()
+    return world
 
 
-def one_step(bottle: Bottle, random: Random) -> None:
+def one_step(world: World, random: Random) -> None:
     group = random.choice(GROUPS)
     choice = random.random()
-    if choice < 0.25 and bottle.bus:
-        bottle.deliver(random.randrange(len(bottle.bus)), keep=random.random() < 0.2)
-    elif choice < 0.28 and bottle.bus:
-        bottle.lose(random.randrange(len(bottle.bus)))
-    elif choice < 0.47 and bottle.attempts:
-        bottle.stage(random.choice(bottle.attempts[-2:]), group)
+    if choice < 0.25 and world.bus:
+        world.deliver(random.randrange(len(world.bus)), keep=random.random() < 0.2)
+    elif choice < 0.28 and world.bus:
+        world.lose(random.randrange(len(world.bus)))
+    elif choice < 0.47 and world.clients:
+        world.stage(random.choice(world.clients[-2:]), group)
     elif choice < 0.50:
         plan = {g: random.randrange(1, 3) for g in GROUPS if random.random() < 0.8}
         number = random.randrange(3)
-        bottle.attempt(random.choice("ab"), number, plan, random.randrange(1, 3))
-    elif choice < 0.62 and bottle.attempts:
-        bottle.commit(random.choice(bottle.attempts[-2:]))
-    elif choice < 0.64 and bottle.attempts:
-        bottle.abort(random.choice(bottle.attempts[-3:]))
+        world.new_client(random.choice("ab"), number, plan, random.randrange(1, 3))
+    elif choice < 0.62 and world.clients:
+        world.commit(random.choice(world.clients[-2:]))
+    elif choice < 0.64 and world.clients:
+        world.abort(random.choice(world.clients[-3:]))
     elif choice < 0.75:
-        bottle.durable(group)
+        world.durable(group)
     elif choice < 0.85:
-        bottle.decider_durable()
+        world.decider_durable()
     elif choice < 0.88:
-        bottle.crash_decider(random.randrange(3))
+        world.crash_decider(random.randrange(3))
     elif choice < 0.91:
-        bottle.crash_partition(group, random.randrange(3))
+        world.crash_partition(group, random.randrange(3))
     elif choice < 0.93:
-        bottle.take_snapshots()
+        world.take_snapshots()
     elif choice < 0.95:
-        bottle.ask(group, idle=random.random() < 0.3)
+        world.ask(group, idle=random.random() < 0.3)
     else:
-        bottle.tick(random.choice([REPEAT_US, VERIFY_US]))
+        world.tick(random.choice([REPEAT_US, VERIFY_US]))
