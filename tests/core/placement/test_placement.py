@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from hocket.core.placement.placement import Placeable, key_of, place, window_of
 from hocket.core.relay.messages import Place
-from hocket.core.ring.circle import SIZE
+from hocket.core.ring.circle import SIZE, candidates, choose
 from hocket.core.ring.contact import Contact
-from hocket.core.ring.positions import candidates, choose
 
 
 def node(

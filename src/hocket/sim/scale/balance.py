@@ -12,9 +12,8 @@ from random import Random
 
 from hocket.core.placement.homes import home_of
 from hocket.core.placement.placement import WINDOW, Placeable, place
-from hocket.core.ring.circle import position_of
+from hocket.core.ring.circle import candidates, choose, position_of
 from hocket.core.ring.contact import Contact
-from hocket.core.ring.positions import candidates, choose
 from hocket.sim.scale.figures import Cell, Options, Part, Table
 from hocket.sim.scale.statistics import max_to_mean, mean, percentile
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hocket.core.ring import events, messages
-from hocket.core.ring.ring import FRESH_PERIODS, Ring, Standing
+from hocket.core.ring.deaths import FRESH_PERIODS
+from hocket.core.ring.ring import Ring
 from hocket.core.ring.settings import RingSettings
 from tests.support.core.ring_script import contact, contacts
 
@@ -24,7 +25,7 @@ def sent(effects: list[events.Effect]) -> list[tuple[str, messages.Message]]:
 
 def test_for_a_while_a_lookup_leaves_out_whom_we_have_given_up():
     ring = member("60")
-    ring.convict(contact("40"), 0)
+    ring.pointers.convict(contact("40"), 0)
     fresh_us = FRESH_PERIODS * ring.settings.stabilize_us
 
     def owners(now_us: int) -> list[str]:
@@ -39,13 +40,3 @@ def test_for_a_while_a_lookup_leaves_out_whom_we_have_given_up():
 
     assert owners(fresh_us - 1) == [contact("50").node, contact("60").node]
     assert owners(fresh_us) == [contact(each).node for each in ("40", "50", "60")]
-
-
-def test_news_of_others_does_not_register_one_that_waits():
-    root = Ring(contact("10"), RingSettings(successors=3), is_root=True)
-    root.step(events.RegistryChanged(0, ()), 0)
-    root.step(events.Join((contact("20"),), 5_000_000), 0)
-    root.step(events.RegistryChanged(1, contacts("20,30"), contact("30"), 1), 1)
-    assert root.standing is Standing.JOINING
-    assert root.joining is not None
-    assert not root.joining.is_registered
