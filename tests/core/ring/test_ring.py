@@ -7,12 +7,12 @@ import pytest
 from hocket.core.ring import events, messages
 from hocket.core.ring.circle import SIZE
 from hocket.core.ring.contact import seed
-from hocket.core.ring.deaths import CONVICTED_MAX, OVER_MAX
 from hocket.core.ring.lookups import NAMED_MAX
 from hocket.core.ring.messages import Beacon
 from hocket.core.ring.pointers import Standing
 from hocket.core.ring.ring import Ring
 from hocket.core.ring.settings import RingSettings
+from hocket.core.ring.suspicion import CONVICTED_MAX, OVER_MAX
 from tests.support.core.ring_script import contact, contacts
 from tests.support.core.ring_stage import SECOND, Stage, tight
 from tests.support.core.ring_talk import hear, member, sent

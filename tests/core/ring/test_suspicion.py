@@ -5,12 +5,12 @@ from __future__ import annotations
 from hocket.core.ring import events, messages
 from hocket.core.ring.contact import Contact, seed
 from hocket.core.ring.messages import Beacon, Pong, RequestNumbers
+from hocket.core.ring.other_rings import LATELY_US
 from hocket.core.ring.pings import INDIRECT_MAX, Pings
 from hocket.core.ring.ring import Ring
 from hocket.core.ring.routes import Routes
-from hocket.core.ring.second_look import LATELY_US
 from hocket.core.ring.settings import RingSettings
-from hocket.core.ring.suspicion import CASES_MAX, Suspicions
+from hocket.core.ring.suspicion import CASES_MAX, FRESH_PERIODS, Suspicions
 from tests.support.core.ring_script import contact, contacts
 from tests.support.core.ring_stage import SECOND, Stage, tight
 from tests.support.core.ring_talk import hear, member, sent
@@ -290,3 +290,22 @@ def test_on_a_small_ring_one_that_speaks_again_is_just_there():
     given_up(ring, "30")
     assert sent(hear(ring, "30", Pong(77, True, Beacon()))) == []
     assert contact("30") not in ring.pointers.deaths.convicted
+
+
+def test_for_a_while_a_lookup_leaves_out_whom_we_have_given_up():
+    ring = member("10,20,40,50,60", me="60")
+    ring.pointers.convict(contact("40"), 0)
+    fresh_us = FRESH_PERIODS * ring.settings.stabilize_us
+
+    def owners(now_us: int) -> list[str]:
+        key = contact("40").position
+        out = sent(ring.step(events.Find(1, key), now_us))
+        to, asked = out[0]
+        answer = messages.CloserAre(asked.request, (), contacts("40,50,60"))
+        sender = next(each for each in contacts("10,20,50") if each == to)
+        effects = ring.step(events.Heard(sender, 1, answer), now_us)
+        (located,) = [each for each in effects if isinstance(each, events.Located)]
+        return [each.node for each in located.owners]
+
+    assert owners(fresh_us - 1) == [contact("50").node, contact("60").node]
+    assert owners(fresh_us) == [contact(each).node for each in ("40", "50", "60")]

@@ -5,7 +5,7 @@ is taken. All were pinged at the same moment, so it is the nearest one (proximit
 selection, Dabek et al. 2004). No node becomes a finger without having answered.
 
 Other nodes may have given us up by mistake, and never told us. So our own position is looked up,
-too, by way of some nodes that we know (`second_look`).
+too, by way of some nodes that we know (`other_rings.SecondLook`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hocket.core.ring.events import Effect
 from hocket.core.ring.key_owners import KeyOwners
 from hocket.core.ring.lookups import NAMED_MAX, Outcome
 from hocket.core.ring.messages import Pong
+from hocket.core.ring.other_rings import SecondLook
 from hocket.core.ring.own_node import OwnNode
 from hocket.core.ring.pointers import Pointers
-from hocket.core.ring.second_look import SecondLook
 
 GUIDES = 2  # nodes by way of which we look ourselves up
 

@@ -25,11 +25,10 @@ from functools import partial
 from hocket.core.ring import events, messages, small_ring
 from hocket.core.ring.circle import SIZE, between
 from hocket.core.ring.contact import Contact, seed
-from hocket.core.ring.deaths import Deaths
 from hocket.core.ring.events import Arm, Disarm, Effect, Send
 from hocket.core.ring.messages import Beacon
 from hocket.core.ring.own_node import OwnNode
-from hocket.core.ring.suspicion import Suspicions
+from hocket.core.ring.suspicion import Deaths, Suspicions
 
 STABILIZE = ("stabilize", 0)  # the timers that run while a node is on the ring
 FINGER = ("finger", 0)

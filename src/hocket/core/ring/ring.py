@@ -31,13 +31,12 @@ from hocket.core.ring.key_owners import KeyOwners
 from hocket.core.ring.leaving import LEAVE, Departure
 from hocket.core.ring.lookups import LOOKUP, NAMED_MAX, PROBE
 from hocket.core.ring.messages import Beacon, Message
-from hocket.core.ring.other_rings import BEGIN_AGAIN, OtherRings
+from hocket.core.ring.other_rings import BEGIN_AGAIN, OtherRings, SecondLook
 from hocket.core.ring.own_node import OwnNode
 from hocket.core.ring.pings import PING, PingAnswers
 from hocket.core.ring.pointers import BEACON, FINGER, QUERY, STABILIZE, Pointers, Standing
 from hocket.core.ring.registry_care import RegistryCare
 from hocket.core.ring.root import Root
-from hocket.core.ring.second_look import SecondLook
 from hocket.core.ring.settings import RingSettings
 
 _REQUESTS = (

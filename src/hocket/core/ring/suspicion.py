@@ -1,4 +1,4 @@
-"""Cases against nodes that did not answer.
+"""Which nodes are taken for dead: cases against silent nodes, and the memory of dead lives.
 
 Silence is no proof of death. A node is given up only when several pings of ours and several pings
 by other nodes failed, one after another, and a minimum time has passed. One word of the suspect, or
@@ -8,6 +8,10 @@ queries breaks the ring's invariants sooner or later, so patience is worth more 
 indirect probes are those of SWIM (Das, Gupta and Motivala 2002, section 4.1).
 
 If there is no other node that could be asked to ping, our own pings decide.
+
+A life that was *convicted* has been given up, and has not spoken since; the conviction may be
+wrong. A life that is *over* will never be back: its node said so, or a newer life of that node
+spoke.
 """
 
 from __future__ import annotations
@@ -24,6 +28,9 @@ from hocket.core.ring.routes import Routes
 from hocket.core.ring.settings import RingSettings
 
 CASES_MAX = 64  # at a time; a node that is suspected beyond that will be suspected again
+CONVICTED_MAX = 64
+OVER_MAX = 256
+FRESH_PERIODS = 2  # of stabilization: for so long a conviction of ours may be news to others
 
 
 @dataclass(slots=True)
@@ -105,3 +112,51 @@ class Suspicions:
             del self.cases[case.contact]
             return []
         return self._go_on(case, now_us)
+
+
+class Deaths:
+    """The lives that this node takes for dead.
+
+    Other nodes go on naming the dead for a while, so both kinds are remembered. Both memories are
+    bounded, and forget the oldest entry first.
+    """
+
+    __slots__ = ("_fresh_us", "_over", "convicted")
+
+    def __init__(self, settings: RingSettings) -> None:
+        self.convicted: dict[Contact, int] = {}  # when each life was given up; oldest first
+        self._over: dict[str, int] = {}  # by node, the newest life that is over; oldest first
+        self._fresh_us = FRESH_PERIODS * settings.stabilize_us
+
+    def is_over(self, contact: Contact) -> bool:
+        """Certainly: a message of this life comes late."""
+        over = self._over
+        return bool(over) and over.get(contact.node, 0) >= contact.incarnation
+
+    def end(self, contact: Contact) -> None:
+        """This life is over, and so is every older one of that node."""
+        incarnation = max(self._over.pop(contact.node, 0), contact.incarnation)
+        self._over[contact.node] = incarnation
+        if len(self._over) > OVER_MAX:
+            del self._over[next(iter(self._over))]
+
+    def convict(self, contact: Contact, now_us: int) -> None:
+        self.convicted[contact] = now_us
+        if len(self.convicted) > CONVICTED_MAX:
+            del self.convicted[next(iter(self.convicted))]
+
+    def spoke(self, contact: Contact) -> None:
+        """This life lives, whatever we thought of it."""
+        if self.convicted:
+            self.convicted.pop(contact, None)
+
+    def left_out(self, contacts: tuple[Contact, ...], now_us: int) -> tuple[Contact, ...]:
+        """The contacts without those that were convicted lately.
+
+        For a while we may know better than others who is dead. Later the neighbours of the dead
+        node know it; if they still name that node, we were wrong.
+        """
+        if not self.convicted:
+            return contacts
+        since_us = now_us - self._fresh_us
+        return tuple(each for each in contacts if self.convicted.get(each, since_us) <= since_us)

@@ -12,10 +12,9 @@ from hocket.core.ring.events import Disarm, Effect, Heard, Send
 from hocket.core.ring.joining import Joining
 from hocket.core.ring.key_owners import KeyOwners
 from hocket.core.ring.messages import CloserAre, Notify
-from hocket.core.ring.other_rings import OtherRings
+from hocket.core.ring.other_rings import OtherRings, SecondLook
 from hocket.core.ring.pointers import QUERY, Pointers
 from hocket.core.ring.ring import Ring
-from hocket.core.ring.second_look import SecondLook
 from hocket.sim.mutants.mutant import Replacements, mutant
 
 
