@@ -3,7 +3,7 @@
 The parts of the ring core share one `OwnNode` and one `Pointers`, and know nothing of each other
 but what their constructors show.
 
-Rule: every table here changes by its own methods only. `Ring.step` sets `now_us`, nobody else.
+Rule: every table here changes by its own methods only, and only `Ring.step` sets `now_us`.
 """
 
 from __future__ import annotations

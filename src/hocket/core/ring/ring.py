@@ -8,8 +8,8 @@ Rule 3: a node joins, registers, notifies and leaves in its own name only. What 
         node's name is dropped: else one node could talk another one out of the ring.
 Rule 4: the ring is soft state. It routes, and proposes places; nothing that must not be lost rests
         on it. So a node that was cut off drops all it has, and joins again as a new incarnation.
-Rule 5: anybody may read the attributes of `Ring` and of its parts. Each object changes by its own
-        methods only, and only this core calls them; `OwnNode.now_us` is set by `step`.
+Rule 5: the attributes of `Ring` and of its parts may be read from anywhere. They change in the file
+        of their own class only; `OwnNode.now_us`, which `step` sets, is the one exception.
 
 `Ring` dispatches: every event, message and timer goes to the part that it concerns. The parts share
 one `OwnNode` (what this node knows of others) and one `Pointers` (its standing, its successors and
