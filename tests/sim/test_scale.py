@@ -248,7 +248,7 @@ def test_replicas_are_neither_lost_nor_doubled_when_nodes_leave() -> None:
     town = balance.Town("moves", 50, chosen=True)
     balance._after_moves(town, 50, "moves")
     assert sum(town.loads()) == 50 * balance.PARTITIONS_EACH * balance.REPLICAS
-    assert not any(node.is_member for node in town.nodes)
+    assert not any(node.has_replica for node in town.nodes)
 
 
 def test_churn_counts_what_came_and_went(monkeypatch) -> None:

@@ -20,7 +20,7 @@ from hocket.sim.trace import Trace
 from hocket.sim.workload import Consumer, Lookup, Workload
 
 if TYPE_CHECKING:
-    from hocket.core.ring.ring import Ring
+    from hocket.sim.ring_view import CoreLike
     from hocket.sim.swarm import Options
 
 SEEDS_MAX = 3  # addresses that a joining node is told
@@ -117,7 +117,7 @@ class Cluster:
     def lookups(self) -> list[Lookup]:
         return self.workload.lookups
 
-    def rings(self) -> list[Ring]:
+    def rings(self) -> list[CoreLike]:
         """The cores of all machines that are up."""
         return [machine.node.ring.core for machine in self.machines if machine.node is not None]
 

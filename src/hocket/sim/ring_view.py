@@ -52,6 +52,22 @@ class RingLike(Protocol):
     def settings(self) -> RingSettings: ...
 
 
+class RegistryLike(Protocol):
+    """What a node of a small ring knows of the registry."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def members(self) -> tuple[Contact, ...]: ...
+
+
+class CoreLike(RingLike, Protocol):
+    """All of the production core that the simulator looks at."""
+
+    @property
+    def small(self) -> RegistryLike: ...
+
+
 def spot(contact: Contact) -> int:
     """A contact's place in the order of identifiers."""
     return contact.position << _LIVES | contact.incarnation

@@ -6,9 +6,8 @@ from bisect import insort
 
 from hocket.core.placement.homes import FULL, home_of
 from hocket.core.placement.placement import Placeable
-from hocket.core.ring.circle import position_of
+from hocket.core.ring.circle import candidates, choose, position_of
 from hocket.core.ring.contact import Contact
-from hocket.core.ring.positions import candidates, choose
 
 FIRST, SECOND = position_of("c"), position_of("c\0002")
 

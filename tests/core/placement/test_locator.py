@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.core.placement import locator as locator_module
-from hocket.core.placement.locator import KEPT_US, LocatorStore
-from hocket.core.placement.locator_messages import LeaderIs, PublishLeader, WhereIs
+from hocket.core.placement.locator import KEPT_US, LeaderIs, LocatorStore, PublishLeader, WhereIs
 from hocket.core.relay.messages import Place
 from hocket.core.ring.contact import Contact
 

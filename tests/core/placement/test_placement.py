@@ -1,4 +1,4 @@
-"""Placement: the window, domains, members, load; and how even it comes out."""
+"""Placement: the neighbourhood, domains, members, load; and how even it comes out."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from bisect import insort
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.core.placement.placement import Placeable, key_of, place, window_of
+from hocket.core.placement.placement import Placeable, key_of, neighbourhood_of, place
 from hocket.core.relay.messages import Place
-from hocket.core.ring.circle import SIZE
+from hocket.core.ring.circle import SIZE, candidates, choose
 from hocket.core.ring.contact import Contact
-from hocket.core.ring.positions import candidates, choose
 
 
 def node(
@@ -21,21 +20,23 @@ def node(
     domain: str = "",
     load: float = 0.0,
     capacity: float = 1.0,
-    is_member: bool = False,
+    has_replica: bool = False,
 ) -> Placeable:
     contact = Contact(position, f"n{position}", 1, "a", domain)
-    return Placeable(contact, load, capacity, is_member)
+    return Placeable(contact, load, capacity, has_replica)
 
 
 def positions(nodes: list[Placeable]) -> list[int]:
     return [each.contact.position for each in nodes]
 
 
-def placed(key: int, nodes: list[Placeable], replicas: int = 3, window: int = 8) -> list[int]:
-    return [contact.position for contact in place(key, nodes, replicas, window)]
+def placed(
+    key: int, nodes: list[Placeable], replicas: int = 3, neighbourhood: int = 8
+) -> list[int]:
+    return [contact.position for contact in place(key, nodes, replicas, neighbourhood)]
 
 
-# --- keys and windows ----------------------------------------------------------------------------
+# --- keys and neighbourhoods ---------------------------------------------------------------------
 
 
 def test_keys_are_part_of_the_protocol():
@@ -44,19 +45,19 @@ def test_keys_are_part_of_the_protocol():
     assert key_of(Place("orders1", 1)) != key_of(Place("orders", 11))
 
 
-def test_the_window_begins_at_the_key_and_goes_round():
+def test_the_neighbourhood_begins_at_the_key_and_goes_round():
     nodes = [node(position) for position in (10, 20, 30)]
-    assert positions(window_of(20, nodes, 2)) == [20, 30]
-    assert positions(window_of(21, nodes, 2)) == [30, 10]
-    assert positions(window_of(31, nodes, 9)) == [10, 20, 30]
-    assert window_of(5, [], 3) == []
+    assert positions(neighbourhood_of(20, nodes, 2)) == [20, 30]
+    assert positions(neighbourhood_of(21, nodes, 2)) == [30, 10]
+    assert positions(neighbourhood_of(31, nodes, 9)) == [10, 20, 30]
+    assert neighbourhood_of(5, [], 3) == []
 
 
 @given(st.sets(st.integers(0, SIZE - 1)), st.integers(0, SIZE - 1), st.integers(0, 9))
-def test_the_window_against_a_sort(taken, key, count):
+def test_the_neighbourhood_against_a_sort(taken, key, count):
     nodes = [node(position) for position in sorted(taken)]
     expected = sorted(taken, key=lambda position: (position - key) % SIZE)
-    assert positions(window_of(key, nodes, count)) == expected[:count]
+    assert positions(neighbourhood_of(key, nodes, count)) == expected[:count]
 
 
 # --- the choice ----------------------------------------------------------------------------------
@@ -71,15 +72,15 @@ def test_all_else_equal_the_next_on_the_ring_are_taken():
 def test_fewer_nodes_give_fewer_replicas():
     assert placed(0, []) == []
     assert placed(0, [node(10), node(20)]) == [10, 20]
-    assert placed(0, [node(10), node(20), node(30)], window=2) == [10, 20]
+    assert placed(0, [node(10), node(20), node(30)], neighbourhood=2) == [10, 20]
 
 
-def test_the_least_full_of_the_window_are_taken():
+def test_the_least_full_of_the_neighbourhood_are_taken():
     nodes = [
         node(10, load=5), node(20, load=6, capacity=3), node(30, load=1), node(40, load=3),
         node(50),
     ]  # fmt: skip
-    assert placed(0, nodes, window=4) == [30, 20, 40]
+    assert placed(0, nodes, neighbourhood=4) == [30, 20, 40]
 
 
 def test_a_node_without_capacity_is_the_last_resort():
@@ -89,13 +90,13 @@ def test_a_node_without_capacity_is_the_last_resort():
 
 
 def test_who_has_it_already_keeps_it_though_it_is_fuller():
-    nodes = [node(10), node(20, load=9, is_member=True), node(30)]
+    nodes = [node(10), node(20, load=9, has_replica=True), node(30)]
     assert placed(0, nodes, replicas=2) == [20, 10]
 
 
 def test_domains_come_before_members_and_load():
     nodes = [
-        node(10, domain="x", is_member=True), node(20, domain="x", is_member=True),
+        node(10, domain="x", has_replica=True), node(20, domain="x", has_replica=True),
         node(30, domain="y", load=9), node(40, domain="x"), node(50, domain="z", load=8),
     ]  # fmt: skip
     assert placed(0, nodes) == [10, 50, 30]
@@ -116,13 +117,13 @@ def test_a_node_without_a_label_is_a_domain_of_its_own():
 )
 def test_as_many_domains_as_there_can_be_and_no_node_twice(specs, replicas):
     nodes = [
-        node(place, domain=domain, load=load, is_member=is_member)
-        for place, (domain, load, is_member) in enumerate(specs)
+        node(place, domain=domain, load=load, has_replica=has_replica)
+        for place, (domain, load, has_replica) in enumerate(specs)
     ]
     chosen = placed(0, nodes, replicas)
-    window = nodes[:8]
-    domains = {each.domain for each in window}
-    assert len(chosen) == len(set(chosen)) == min(replicas, len(window))
+    neighbourhood = nodes[:8]
+    domains = {each.domain for each in neighbourhood}
+    assert len(chosen) == len(set(chosen)) == min(replicas, len(neighbourhood))
     assert len({nodes[place].domain for place in chosen}) == min(replicas, len(domains))
 
 
@@ -137,21 +138,21 @@ def settled(count: int, choices: int) -> list[int]:
     return taken
 
 
-def fullest(taken: list[int], *, window: int, partitions: int = 6_000) -> float:
+def fullest(taken: list[int], *, neighbourhood: int, partitions: int = 6_000) -> float:
     """Of three replicas each, against the mean."""
     nodes = [node(position) for position in taken]
     by_name = {each.contact.node: each for each in nodes}
     for partition in range(partitions):
-        for contact in place(key_of(Place("topic", partition)), nodes, 3, window):
+        for contact in place(key_of(Place("topic", partition)), nodes, 3, neighbourhood):
             by_name[contact.node].load += 1
     return max(each.load for each in nodes) * len(nodes) / (3 * partitions)
 
 
-def test_candidates_and_the_window_together_make_it_even():
+def test_candidates_and_the_neighbourhood_together_make_it_even():
     by_chance, chosen = settled(200, 1), settled(200, 16)
-    assert fullest(by_chance, window=3) > 2.5
-    assert 1.4 < fullest(chosen, window=3) < 2.2
-    assert fullest(chosen, window=8) < 1.15
+    assert fullest(by_chance, neighbourhood=3) > 2.5
+    assert 1.4 < fullest(chosen, neighbourhood=3) < 2.2
+    assert fullest(chosen, neighbourhood=8) < 1.15
 
 
 def test_it_stays_even_when_nodes_come_and_go():
@@ -160,4 +161,4 @@ def test_it_stays_even_when_nodes_come_and_go():
     for number in range(200, 600):
         taken.pop(chance.randrange(len(taken)))
         insort(taken, choose(candidates(b"%d" % number), taken))
-    assert fullest(taken, window=8) < 1.2
+    assert fullest(taken, neighbourhood=8) < 1.2

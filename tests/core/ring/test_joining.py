@@ -6,17 +6,27 @@ import pytest
 
 from hocket.core.ring import events, messages
 from hocket.core.ring.contact import seed
-from hocket.core.ring.joining import FAILURES_MAX, NEARER_MAX, PATIENCE, REFUSALS_MAX
+from hocket.core.ring.joining import (
+    FAILURES_MAX,
+    NEARER_MAX,
+    PATIENCE,
+    RECENT_US,
+    REFUSALS_MAX,
+    WAIT_US_MAX,
+    wait_us,
+)
 from hocket.core.ring.messages import Beacon
-from hocket.core.ring.ring import Ring, Standing
+from hocket.core.ring.pointers import Standing
+from hocket.core.ring.ring import Ring
 from hocket.core.ring.settings import RingSettings
-from tests.core.ring.test_ring import hear, sent
 from tests.support.core.ring_script import contact, contacts
 from tests.support.core.ring_stage import SECOND, Stage, tight
+from tests.support.core.ring_talk import hear, sent
 
 JOIN = events.Due(("join", 0))
 SIX = "10,20,25,30,40,50"
 BEACON = Beacon(1, 1, 6, "at 10")
+NOW = 10_000 * SECOND
 
 
 def joining(*, is_root: bool = False) -> Ring:
@@ -362,3 +372,50 @@ def test_who_keeps_coming_back_waits_though_it_stood_still():
     assert events.Arm(("join", 0), ring.settings.query_us) in ring.step(
         events.Stalled(), 60 * SECOND
     )
+
+
+def test_news_of_others_does_not_register_one_that_waits():
+    root = Ring(contact("10"), RingSettings(successors=3), is_root=True)
+    root.step(events.RegistryChanged(0, ()), 0)
+    root.step(events.Join((contact("20"),), 5_000_000), 0)
+    root.step(events.RegistryChanged(1, contacts("20,30"), contact("30"), 1), 1)
+    assert root.standing is Standing.JOINING
+    assert root.joining is not None
+    assert not root.joining.is_registered
+
+
+def test_who_is_let_in_among_the_dead_alone_begins_again():
+    """All whom the welcome names have told us meanwhile that they leave."""
+    ring, request = registered()
+    for word in ("30", "40", "50"):
+        hear(ring, word, messages.Leaving(contact(word), None, ()))
+    effects = hear(ring, "20", messages.Welcome(request, contacts("30,40,50"), BEACON))
+    assert ring.standing is Standing.OUTSIDE
+    assert any(isinstance(effect, events.BeginAgain) for effect in effects)
+    assert sent(effects) == []
+
+
+# --- a node that keeps coming back --------------------------------------------
+
+
+def test_the_first_join_waits_not_at_all():
+    assert wait_us([], NOW) == 0
+
+
+def test_each_further_one_waits_twice_as_long_up_to_a_bound():
+    joins: list[int] = []
+    waits = []
+    for _ in range(12):
+        joins.append(NOW)
+        waits.append(wait_us(joins, NOW) // SECOND)
+    assert waits == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300, 300]
+    assert wait_us([NOW] * 10_000, NOW) == WAIT_US_MAX
+
+
+def test_what_is_long_ago_does_not_count():
+    assert wait_us([NOW - RECENT_US, NOW - RECENT_US + 1], NOW) == 2 * SECOND
+
+
+def test_a_clock_that_was_set_back_does_not_hold_a_node_off_for_ever():
+    assert wait_us([NOW + RECENT_US] * 9, NOW) == 0
+    assert wait_us([NOW + 1], NOW) == 2 * SECOND

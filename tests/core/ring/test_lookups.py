@@ -12,8 +12,7 @@ from hocket.core.ring.circle import BITS
 from hocket.core.ring.contact import Contact, seed
 from hocket.core.ring.events import Arm, Disarm, Effect, Joined, Send
 from hocket.core.ring.lookups import LOOKUP, NAMED_MAX, PROBE, Lookups, Outcome
-from hocket.core.ring.messages import Beacon, CloserAre, GetCloser, Gone
-from hocket.core.ring.requests import Requests
+from hocket.core.ring.messages import Beacon, CloserAre, GetCloser, Gone, RequestNumbers
 from hocket.core.ring.routes import Routes
 from hocket.core.ring.settings import SECOND, RingSettings
 from tests.support.core.ring_table import Table, members_at, members_by_chance
@@ -32,7 +31,7 @@ class Asking:
         self.routes = Routes(ME, self.settings)
         for contact in known:
             self.routes.heard(contact)
-        self.requests = Requests()
+        self.requests = RequestNumbers()
         self.lookups = Lookups(ME, self.settings, self.routes, self.requests)
         self.asked: dict[str, int] = {}  # request by node, or by a seed's address
         self.timers: dict[tuple[str, int], int] = {}  # those that run, and for how long
@@ -379,7 +378,7 @@ def look_up(
 ) -> tuple[Outcome, list[Contact]]:
     """The outcome, and everybody that was asked, in order. The silent time out at once."""
     seat = table.seats[me]
-    lookups = Lookups(me, settings, seat.routes, Requests())
+    lookups = Lookups(me, settings, seat.routes, RequestNumbers())
     found: list[Outcome] = []
     asked: list[Contact] = []
 

@@ -6,28 +6,16 @@ import pytest
 
 from hocket.core.ring import events, messages
 from hocket.core.ring.circle import SIZE
-from hocket.core.ring.contact import Contact, seed
+from hocket.core.ring.contact import seed
 from hocket.core.ring.lookups import NAMED_MAX
 from hocket.core.ring.messages import Beacon
-from hocket.core.ring.pointers import CONVICTED_MAX, OVER_MAX
-from hocket.core.ring.ring import Ring, Standing
+from hocket.core.ring.pointers import Standing
+from hocket.core.ring.ring import Ring
 from hocket.core.ring.settings import RingSettings
+from hocket.core.ring.suspicion import CONVICTED_MAX, OVER_MAX
 from tests.support.core.ring_script import contact, contacts
 from tests.support.core.ring_stage import SECOND, Stage, tight
-
-
-def member(members: str = "10,20,30,40,50,60", me: str = "20") -> Ring:
-    ring = Ring(contact(me), RingSettings(successors=3))
-    ring.step(events.Begin(contacts(members), "at 10"), 0)
-    return ring
-
-
-def hear(ring: Ring, word: str, message: messages.Message, now_us: int = 0) -> list[events.Effect]:
-    return ring.step(events.Heard(contact(word), 1, message), now_us)
-
-
-def sent(effects: list[events.Effect]) -> list[tuple[Contact, messages.Message]]:
-    return [(effect.to, effect.message) for effect in effects if isinstance(effect, events.Send)]
+from tests.support.core.ring_talk import hear, member, sent
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -218,13 +206,13 @@ def test_owners_who_are_given_up_come_not_first():
     located = ring.step(events.Find(1, 25), 0)
     assert located == [events.Located(1, 25, contacts("30,50"), ())]
     hear(ring, "50", messages.Leaving(contact("50"), None, ()))
-    closer = ring.closer(1, 25, 4)
+    closer = ring.key_owners.closer(1, 25, 4)
     assert closer.owners == contacts("30")
 
 
 def test_our_own_position_is_ours():
     ring = member()
-    assert ring.closer(1, 20, 4).owners == contacts("20,30,40,50")
+    assert ring.key_owners.closer(1, 20, 4).owners == contacts("20,30,40,50")
 
 
 def test_a_node_that_joins_leads_nowhere():
@@ -296,10 +284,10 @@ def test_a_node_alone_takes_the_first_that_comes():
     ring = Ring(contact("20"), RingSettings(successors=3), is_root=True)
     ring.step(events.RegistryChanged(3, contacts("10,20,30,40,50")), 0)
     ring.step(events.Join((seed("at 30"),)), 0)
-    ring.found(0)
+    ring.pointers.found(0)
     assert ring.standing is Standing.MEMBER
     ring.step(events.Due(("beacon", 0)), 0)
-    assert ring.closer(1, 99, 4).owners == contacts("20")
+    assert ring.key_owners.closer(1, 99, 4).owners == contacts("20")
     assert ring.step(events.Due(("stabilize", 0)), 0)[1:] == []
     said = sent(hear(ring, "30", messages.JoinAt(7, contact("30"))))
     assert said[0][1] == messages.Welcome(7, (), ring.beacon)
@@ -315,14 +303,14 @@ def test_a_node_alone_takes_the_first_that_comes():
 
 def test_a_node_alone_has_no_fingers_and_nobody_to_ask_about_itself():
     ring = Ring(contact("20"), RingSettings(successors=3), is_root=True)
-    ring.found(0)
+    ring.pointers.found(0)
     assert sent(ring.step(events.Due(("finger", 0)), 0)) == []
 
 
 def test_an_older_life_is_not_listened_to():
     """Nobody said that it is over, but somebody has named a newer one."""
     ring = member()
-    ring.routes.told(contact("45.3"))
+    ring.node.routes.told(contact("45.3"))
     assert hear(ring, "45.2", messages.Ping(1)) == []
     assert sent(hear(ring, "45.3", messages.Ping(1)))
 
@@ -348,9 +336,9 @@ def test_what_is_remembered_of_the_dead_is_bounded():
     ring = member()
     for number in range(1_000, 1_000 + OVER_MAX + 10):
         hear(ring, str(number), messages.Leaving(contact(str(number)), None, ()))
-    assert len(ring.convicted) == CONVICTED_MAX
-    assert not ring.is_over(contact("1000"))
-    assert ring.is_over(contact(str(1_000 + OVER_MAX)))
+    assert len(ring.pointers.deaths.convicted) == CONVICTED_MAX
+    assert not ring.pointers.deaths.is_over(contact("1000"))
+    assert ring.pointers.deaths.is_over(contact(str(1_000 + OVER_MAX)))
 
 
 def test_two_leave_when_told_twice():
@@ -406,7 +394,7 @@ def test_a_member_that_stood_still_goes_on_with_the_next_head():
 
 def test_a_stranger_is_met_only_by_members():
     ring = member("10,20,30")
-    assert ring.meet(contact("25"), 0) == []
+    assert ring.pointers.meet(contact("25"), 0) == []
 
 
 def test_an_answer_about_a_place_that_is_taken_meanwhile():
@@ -414,9 +402,9 @@ def test_an_answer_about_a_place_that_is_taken_meanwhile():
     ring = member()
     ring.step(events.Due(("stabilize", 0)), 0)
     hear(ring, "30", messages.StateIs(1, contact("25"), contacts("40,50,60"), Beacon()))
-    ring.successors = list(contacts("22,30,40"))
+    ring.pointers.successors = list(contacts("22,30,40"))
     for each in ring.successors:
-        ring.routes.pin(each)
+        ring.node.routes.pin(each)
     said = sent(hear(ring, "25", messages.StateIs(2, None, contacts("30,40,50"), Beacon())))
     assert said == [(contact("22"), messages.Notify(contact("20")))]
     assert ring.successors[0] == contact("22")
@@ -425,14 +413,14 @@ def test_an_answer_about_a_place_that_is_taken_meanwhile():
 def test_a_lookup_heard_by_a_small_ring_with_nobody_else():
     ring = member("20")
     assert ring.step(events.Due(("stabilize", 0)), 0)[1:] == []
-    assert ring.closer(1, 77, 4).owners == contacts("20")
+    assert ring.key_owners.closer(1, 77, 4).owners == contacts("20")
 
 
 def test_a_large_ring_begins_without_knowing_all():
     members = tuple(contact(str(number * 10)) for number in range(1, 100))
     ring = Ring(contact("20"), RingSettings(successors=3))
     ring.step(events.Begin(members, "at 10"), 0)
-    assert len(ring.routes) < 20
+    assert len(ring.node.routes) < 20
 
 
 @pytest.mark.parametrize(
@@ -451,7 +439,7 @@ def test_nobody_speaks_in_the_name_of_another(message):
     assert hear(ring, "40", message) == []
     assert ring.successors == list(contacts("30,40,50"))
     assert ring.predecessor == contact("10")
-    assert not ring.is_over(contact("30"))
+    assert not ring.pointers.deaths.is_over(contact("30"))
 
 
 def test_an_answer_names_few_however_many_are_asked_for():

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from hocket.core.ring import events, messages
 from hocket.core.ring.contact import Contact, seed
-from hocket.core.ring.errands import ERRANDS_MAX
-from hocket.core.ring.messages import Beacon, Pong
-from hocket.core.ring.pings import Pings
-from hocket.core.ring.requests import Requests
+from hocket.core.ring.messages import Beacon, Pong, RequestNumbers
+from hocket.core.ring.other_rings import LATELY_US
+from hocket.core.ring.pings import INDIRECT_MAX, Pings
 from hocket.core.ring.ring import Ring
 from hocket.core.ring.routes import Routes
-from hocket.core.ring.second_look import LATELY_US
 from hocket.core.ring.settings import RingSettings
-from hocket.core.ring.suspicion import CASES_MAX, Suspicions
-from tests.core.ring.test_ring import hear, member, sent
+from hocket.core.ring.suspicion import CASES_MAX, FRESH_PERIODS, Suspicions
 from tests.support.core.ring_script import contact, contacts
 from tests.support.core.ring_stage import SECOND, Stage, tight
+from tests.support.core.ring_talk import hear, member, sent
 
 ME = contact("20")
 
@@ -26,7 +24,7 @@ class Court:
     def __init__(self, helpers: str = "", **settings: int) -> None:
         self.settings = RingSettings(**settings)
         self.routes = Routes(ME, self.settings)
-        self.pings = Pings(self.routes, Requests())
+        self.pings = Pings(self.routes, RequestNumbers())
         self.convicted: list[tuple[Contact, int]] = []
         known = list(contacts(helpers))
         self.cases = Suspicions(
@@ -131,9 +129,9 @@ def test_whoever_lives_at_an_address_may_answer():
     assert answers[0][0] == contact("30.4")
 
 
-def test_errands_are_bounded():
+def test_pings_for_others_are_bounded():
     ring = member()
-    for request in range(ERRANDS_MAX):
+    for request in range(INDIRECT_MAX):
         assert sent(hear(ring, "60", messages.Ping(request, contact("30"))))
     assert hear(ring, "60", messages.Ping(99, contact("30"))) == []
     hear(ring, "30", Pong(1, True, Beacon()))
@@ -181,7 +179,7 @@ def test_a_predecessor_given_up_while_the_ring_was_small_is_replaced():
 def test_one_given_up_by_mistake_is_asked_when_others_name_it():
     ring = member()
     suspect = contact("25")
-    effects = ring.suspect(suspect, 0)
+    effects = ring.pointers.suspect(suspect, 0)
     while not any(isinstance(effect, events.Died) for effect in effects):
         arm = next(effect for effect in effects if isinstance(effect, events.Arm))
         effects = ring.step(events.Due(arm.timer), 9 * SECOND)
@@ -236,7 +234,7 @@ def test_a_node_that_stood_still_blames_nobody():
 
 
 def given_up(ring: Ring, who: str) -> None:
-    ring.convict(contact(who), 0)
+    ring.pointers.convict(contact(who), 0)
 
 
 def test_one_that_was_given_up_and_speaks_shows_the_way_to_our_place():
@@ -280,7 +278,7 @@ def test_one_that_was_given_up_becomes_the_successor_again():
     ring = member()
     given_up(ring, "30")
     assert contact("30") not in ring.successors
-    hear(ring, "40", messages.Busy(ring.requests.last))  # to what we asked of the next one
+    hear(ring, "40", messages.Busy(ring.node.requests.last))  # to what we asked of the next one
     to, asked = sent(hear(ring, "30", Pong(77, True, Beacon())))[0]
     assert (to, type(asked)) == (contact("30"), messages.GetState)
     hear(ring, "30", messages.StateIs(asked.request, None, contacts("40,50,60"), Beacon()))
@@ -291,4 +289,23 @@ def test_on_a_small_ring_one_that_speaks_again_is_just_there():
     ring = member("10,20,30,40")
     given_up(ring, "30")
     assert sent(hear(ring, "30", Pong(77, True, Beacon()))) == []
-    assert contact("30") not in ring.convicted
+    assert contact("30") not in ring.pointers.deaths.convicted
+
+
+def test_for_a_while_a_lookup_leaves_out_whom_we_have_given_up():
+    ring = member("10,20,40,50,60", me="60")
+    ring.pointers.convict(contact("40"), 0)
+    fresh_us = FRESH_PERIODS * ring.settings.stabilize_us
+
+    def owners(now_us: int) -> list[str]:
+        key = contact("40").position
+        out = sent(ring.step(events.Find(1, key), now_us))
+        to, asked = out[0]
+        answer = messages.CloserAre(asked.request, (), contacts("40,50,60"))
+        sender = next(each for each in contacts("10,20,50") if each == to)
+        effects = ring.step(events.Heard(sender, 1, answer), now_us)
+        (located,) = [each for each in effects if isinstance(each, events.Located)]
+        return [each.node for each in located.owners]
+
+    assert owners(fresh_us - 1) == [contact("50").node, contact("60").node]
+    assert owners(fresh_us) == [contact(each).node for each in ("40", "50", "60")]

@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 import pytest
 
-from hocket.core.placement.locator_messages import LeaderIs, PublishLeader, WhereIs
+from hocket.core.placement.locator import LeaderIs, PublishLeader, WhereIs
 from hocket.core.placement.placement import key_of
 from hocket.core.relay import messages
 from hocket.core.relay.messages import Attach, Detach, Fetch, NotAttached, NotRelaying, Piece, Place

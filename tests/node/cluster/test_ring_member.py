@@ -9,8 +9,8 @@ from hocket.core.ring.circle import position_of
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Located, NotLocated
 from hocket.core.ring.messages import Gone, Ping, Pong
+from hocket.core.ring.pointers import Standing
 from hocket.core.ring.settings import RingSettings
-from hocket.core.ring.standing import Standing
 from hocket.node.cluster.ring_member import STALL_US, MemberSettings, RingMember
 from hocket.node.cluster.ring_memory import VolatileMemory
 from hocket.sim.clock import SimClock
@@ -246,7 +246,7 @@ def test_a_clock_that_is_set_back_does_not_keep_the_dead_on_the_ring():
     after_a = world.order()[1]
     world.members.pop(after_a).close()
     assert world.scheduler.run_until_true(
-        lambda: member.core.suspicions.cases, within_us=5 * SECOND
+        lambda: member.core.pointers.suspicions.cases, within_us=5 * SECOND
     )
     world.clock.skew_us -= 3_600 * SECOND
     world.run(5)

@@ -14,7 +14,8 @@ from random import Random
 from hocket.core.ring import events
 from hocket.core.ring.circle import SIZE
 from hocket.core.ring.contact import Contact, seed
-from hocket.core.ring.ring import Ring, Standing
+from hocket.core.ring.pointers import Standing
+from hocket.core.ring.ring import Ring
 from hocket.core.ring.settings import RingSettings
 
 SECOND = 1_000_000

@@ -1,1 +1,1 @@
-"""Which nodes hold a partition, which node serves a consumer, and who leads."""
+"""Which nodes hold a partition, which node serves a consumer, and which node leads a partition."""

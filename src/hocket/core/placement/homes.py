@@ -1,27 +1,28 @@
-"""At which node a consumer is at home.
+"""Which node serves a consumer: the consumer's home.
 
-A consumer's name lies somewhere on the ring, and the next node is its home: anybody can work that
-out. Arcs differ, so some nodes would have more than their part. If the first is well above the
-mean, a second name of the same consumer gives a second node, and the less full one is its home: the
-power of two choices (Azar et al. 1994), tried only where it is needed so that most stay put.
+A consumer's name has a position on the ring, and the next node is the consumer's home: any node can
+work that out. Arcs differ in length, so some nodes would have more than their share. If the first
+node is well above the mean, a second name of the same consumer gives a second node, and the less
+full of the two is the home. This is the power of two choices (Azar et al. 1994). The second choice
+is tried only where it is needed, so that most consumers stay where anybody would look first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hocket.core.placement.placement import Placeable, window_of
+from hocket.core.placement.placement import Placeable, neighbourhood_of
 from hocket.core.ring.circle import position_of
 from hocket.core.ring.contact import Contact
 
-FULL = 1.25  # times the mean: then a node passes newcomers on
+FULL = 1.25  # times the mean: a node that is fuller passes new consumers on
 
 
 def home_of(consumer: str, nodes: Sequence[Placeable], mean: float) -> Contact | None:
-    """`nodes` are all that live, sorted by position; `mean` is the mean fullness of those that
-    have any capacity.
+    """The home of a consumer; None if there is no node.
 
-    None if there is no node.
+    `nodes` are all live nodes, sorted by position. `mean` is the mean fullness of those that have
+    any capacity.
     """
     first = _successor(position_of(consumer), nodes)
     if first is None:
@@ -34,4 +35,4 @@ def home_of(consumer: str, nodes: Sequence[Placeable], mean: float) -> Contact |
 
 
 def _successor(key: int, nodes: Sequence[Placeable]) -> Placeable | None:
-    return next(iter(window_of(key, nodes, 1)), None)
+    return next(iter(neighbourhood_of(key, nodes, 1)), None)

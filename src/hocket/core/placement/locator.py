@@ -1,39 +1,71 @@
-"""Who leads which partition, as the leaders have said: hints for those who look for them.
+"""Which node leads a partition: hints that leaders publish on the ring, and how nodes ask for them.
 
 Rule 1: the newest term wins, then the newest life of a node; the order of arrival means nothing.
-Rule 2: what has not been said again for a while is forgotten.
+Rule 2: a hint that is not published again for a while is forgotten.
 
-A partition's hint is kept at the owner of its key and at the two nodes behind it, so it survives
-two of them. A wrong hint costs a detour and nothing else: a node that does not lead says so.
+The owner of a partition's key and the two nodes behind it keep the hint, so two of the three may be
+lost. A wrong hint costs a detour and nothing else: a node that does not lead says so.
+
+The messages go in the envelope of `core.ring.messages`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from hocket.core.placement.locator_messages import LeaderIs, PublishLeader, WhereIs
 from hocket.core.relay.messages import Place
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.settings import SECOND
 
-KEEPERS = 3  # of one hint: the key's owner, and those behind it
-PUBLISH_US = 30 * SECOND  # a leader says it so often, and at once when it becomes one
-KEPT_US = 3 * PUBLISH_US  # two of these may be lost
+KEEPERS = 3  # nodes that keep a hint: the key's owner, and those behind it
+PUBLISH_US = 30 * SECOND  # a leader publishes with this period, and at once when it becomes leader
+KEPT_US = 3 * PUBLISH_US  # so two messages in a row may be lost
 HINTS_MAX = 100_000
+
+
+@dataclass(slots=True)
+class PublishLeader:
+    """A leader tells the nodes that keep the hint."""
+
+    place: Place
+    leader: Contact
+    term: int
+
+
+@dataclass(slots=True)
+class WhereIs:
+    """Which node leads this partition?"""
+
+    request: int
+    place: Place
+
+
+@dataclass(slots=True)
+class LeaderIs:
+    """The answer to `WhereIs`."""
+
+    request: int
+    place: Place
+    leader: Contact | None  # None: no leader has published itself lately
+    term: int = 0  # a node that asks several keepers believes the newest term
+
+
+LocatorMessage = PublishLeader | WhereIs | LeaderIs
 
 
 class _Hint(NamedTuple):
     term: int
     leader: Contact
-    said_us: int
+    published_us: int
 
 
 class LocatorStore:
     """The hints that this node keeps for others."""
 
     def __init__(self) -> None:
-        self._hints: OrderedDict[Place, _Hint] = OrderedDict()  # said longest ago first
+        self._hints: OrderedDict[Place, _Hint] = OrderedDict()  # published longest ago first
 
     def __len__(self) -> int:
         return len(self._hints)
@@ -42,8 +74,8 @@ class LocatorStore:
         self._expire(now_us)
         known = self._hints.get(place)
         if known is not None:
-            said, before = (term, leader.incarnation), (known.term, known.leader.incarnation)
-            if said < before or (said == before and leader != known.leader):
+            new, old = (term, leader.incarnation), (known.term, known.leader.incarnation)
+            if new < old or (new == old and leader != known.leader):
                 return
         self._hints[place] = _Hint(term, leader, now_us)
         self._hints.move_to_end(place)
@@ -56,7 +88,7 @@ class LocatorStore:
         return None if hint is None else hint.leader
 
     def heard(self, message: PublishLeader | WhereIs, now_us: int) -> LeaderIs | None:
-        """What another node says or asks; the answer, if it is a question."""
+        """A message of another node; returns the answer, if the message is a question."""
         if isinstance(message, PublishLeader):
             self.publish(message.place, message.leader, message.term, now_us)
             return None
@@ -67,7 +99,7 @@ class LocatorStore:
     def _expire(self, now_us: int) -> None:
         while self._hints:
             place, hint = next(iter(self._hints.items()))
-            # Clocks are set back, too: what lies far ahead is as old as anything.
-            if abs(now_us - hint.said_us) < KEPT_US:
+            # Clocks are set back, too: a hint from far ahead is as old as one from far back.
+            if abs(now_us - hint.published_us) < KEPT_US:
                 return
             del self._hints[place]

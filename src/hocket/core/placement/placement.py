@@ -1,12 +1,12 @@
-"""On which nodes the replicas of a partition are best kept.
+"""Which nodes are best to keep the replicas of a partition.
 
-Rule: pure arithmetic on what it is given. What comes out is a wish; who holds a partition is said
-by its own log.
+Rule: this is pure arithmetic on its arguments. The result is a wish; the partition's own log says
+which nodes really hold the partition.
 
-The partition's key names a place on the ring. The nodes that come next, a window of them, are those
-to choose from, so that a node shares partitions with its neighbours only. Within the window failure
-domains come first, then who has the partition already, then who has least to do. The choice in the
-window evens out what the arcs of the ring leave uneven.
+The partition's key is a position on the ring. The next few nodes, the key's *neighbourhood*, are
+those to choose from, so that a node shares partitions with its neighbours only. Within the
+neighbourhood failure domains come first, then nodes that have the partition already, then nodes
+with little load. This choice evens out what the arcs of the ring leave uneven.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hocket.core.relay.messages import Place
 from hocket.core.ring.circle import position_of
 from hocket.core.ring.contact import Contact
 
-WINDOW = 8
+NEIGHBOURHOOD = 8  # nodes
 
 
 @dataclass(slots=True, eq=False)
@@ -29,8 +29,8 @@ class Placeable:
 
     contact: Contact
     load: float = 0.0
-    capacity: float = 1.0  # in the same unit; 0: takes nothing unless nobody else can
-    is_member: bool = False  # holds a replica of this partition already
+    capacity: float = 1.0  # in the unit of the load; 0: takes nothing unless no other node can
+    has_replica: bool = False  # it holds a replica of this partition already
 
     @property
     def fullness(self) -> float:
@@ -38,37 +38,46 @@ class Placeable:
 
     @property
     def domain(self) -> str:
-        """What fails together with it. A node without a label is a domain of its own."""
+        """The failure domain. A node without a label is a domain of its own."""
         return self.contact.domain or f"node {self.contact.node}"
 
 
 def key_of(place: Place) -> int:
-    """Part of the protocol. No topic's name holds a NUL, so no two places share one text."""
+    """The partition's position on the ring. Part of the protocol.
+
+    No topic's name holds a NUL, so no two partitions share a text.
+    """
     return position_of(f"{place.topic}\0{place.partition}")
 
 
-def window_of(key: int, nodes: Sequence[Placeable], count: int = WINDOW) -> list[Placeable]:
-    """The next `count` nodes clockwise, one at the key included. `nodes` are sorted by position."""
+def neighbourhood_of(
+    key: int, nodes: Sequence[Placeable], count: int = NEIGHBOURHOOD
+) -> list[Placeable]:
+    """The next `count` nodes clockwise, a node at the key included.
+
+    `nodes` are sorted by position.
+    """
     start = bisect_left(nodes, key, key=_position)
-    window = list(nodes[start : start + count])
-    return window + list(nodes[: min(start, count - len(window))])
+    nearest = list(nodes[start : start + count])
+    return nearest + list(nodes[: min(start, count - len(nearest))])
 
 
 def place(
-    key: int, nodes: Sequence[Placeable], replicas: int, window: int = WINDOW
+    key: int, nodes: Sequence[Placeable], replicas: int, neighbourhood: int = NEIGHBOURHOOD
 ) -> list[Contact]:
     """The nodes for a partition's replicas, fewer if there are fewer nodes.
 
-    `nodes` are all that live, sorted by position. Each further replica goes to a domain that has
-    none yet, as long as the window has one; among those, members first, then the least full, then
+    `nodes` are all live nodes, sorted by position; `neighbourhood` is how many of them to choose
+    from. Each further replica goes to a domain that has none yet, as long as the neighbourhood has
+    such a domain. Among those nodes the ones with a replica come first, then the least full, then
     the next on the ring.
     """
-    free = window_of(key, nodes, window)
+    free = neighbourhood_of(key, nodes, neighbourhood)
     chosen: list[Contact] = []
     domains: list[str] = []
 
     def rank(node: Placeable) -> tuple[bool, bool, float]:
-        return node.domain in domains, not node.is_member, node.fullness
+        return node.domain in domains, not node.has_replica, node.fullness
 
     while free and len(chosen) < replicas:
         best = min(free, key=rank)  # the first of equals: ring order

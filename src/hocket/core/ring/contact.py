@@ -1,4 +1,4 @@
-"""Who a node is, as others know it."""
+"""Who a node is, as other nodes know it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from typing import NamedTuple
 
 
 class Contact(NamedTuple):
-    """One life of one node at its place on the ring.
+    """One life of one node, with its position on the ring.
 
-    A node that starts again, or joins again after a cut, is a new incarnation: what is said to or
-    by an older one is not about it. A tuple: contacts are compared and hashed at every turn.
+    A node that starts again, or joins again after a cut, is a new incarnation. A message to or from
+    an older incarnation is not about the new one. A contact is a tuple because contacts are
+    compared and hashed all the time.
     """
 
     position: int
     node: str  # the node's name, the same in every life
-    incarnation: int  # 0: not known, whoever is there (a seed, of which we have only the address)
+    incarnation: int  # 0: unknown; a seed, of which only the address is known
     address: str
     domain: str = ""  # what fails together: a rack, a zone
 
 
 def seed(address: str) -> Contact:
-    """Somebody of whom only the address is known."""
+    """The contact of whichever node is at this address; nothing else is known about it."""
     return Contact(0, "", 0, address)

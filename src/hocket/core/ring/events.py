@@ -1,4 +1,4 @@
-"""What the ring core is told, and what it wants done."""
+"""Events, which the ring core is told, and effects, which it wants done."""
 
 from __future__ import annotations
 
@@ -7,74 +7,79 @@ from dataclasses import dataclass
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.messages import Message
 
-Timer = tuple[str, int]  # what it is for, and which (a request's number, or 0)
+Timer = tuple[str, int]  # its purpose, and the number of the request that it is for, or 0
 
 # --- events --------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Begin:
-    """Be a member of exactly this ring, which all its members begin with. Alone: found a ring."""
+    """Be a member of exactly this ring; all its members begin with the same event.
 
-    members: tuple[Contact, ...]  # by position, with ourselves among them
-    root: str  # the address of the root, which may be ours
+    A node that is the only member founds a ring.
+    """
+
+    members: tuple[Contact, ...]  # sorted by position; this node is among them
+    root: str  # the address of the root, which may be this node
 
 
 @dataclass(slots=True)
 class Join:
-    """Enter the ring that one of these belongs to, when the time has come."""
+    """Enter the ring that one of the seeds belongs to, after `wait_us`."""
 
     seeds: tuple[Contact, ...]
-    wait_us: int = 0  # a node that keeps coming back waits before it does
+    wait_us: int = 0  # longer for a node that keeps coming back (`joining.wait_us`)
 
 
 @dataclass(slots=True)
 class Leave:
-    pass
+    """Leave the ring on purpose, and for good."""
 
 
 @dataclass(slots=True)
 class Heard:
+    """A message has arrived."""
+
     sender: Contact
-    to_incarnation: int
+    to_incarnation: int  # the life of this node that the message is meant for; 0: any
     message: Message
 
 
 @dataclass(slots=True)
 class Due:
-    """A timer that was armed has run out."""
+    """A timer that the core armed has run out."""
 
     timer: Timer
 
 
 @dataclass(slots=True)
 class LinkLost:
-    """The connection to this node broke. A reason to look, not a proof."""
+    """The connection to another node broke. A reason to ping that node, not a proof of death."""
 
     contact: Contact
 
 
 @dataclass(slots=True)
 class Stalled:
-    """We ourselves stood still: that others did not answer in time means nothing."""
+    """This node itself stood still, so the silence of other nodes means nothing."""
 
 
 @dataclass(slots=True)
 class Find:
-    """Who owns this key?"""
+    """Look up the owners of this key. The answer is `Located` or `NotLocated`."""
 
-    token: int
+    token: int  # repeated in the answer
     key: int
 
 
 @dataclass(slots=True)
 class RegistryChanged:
-    """At the root only: this stands in the registry, durably."""
+    """At the root only: the registry has these members now, durably."""
 
     version: int
-    members: tuple[Contact, ...]  # all, by position
-    sender: Contact | None = None  # whose request it was,
-    request: int = 0  # and which
+    members: tuple[Contact, ...]  # all of them, sorted by position
+    sender: Contact | None = None  # the node that asked for the change; None: the root itself
+    request: int = 0  # the number of that node's request
 
 
 Event = Begin | Join | Leave | Heard | Due | LinkLost | Stalled | Find | RegistryChanged
@@ -84,15 +89,17 @@ Event = Begin | Join | Leave | Heard | Due | LinkLost | Stalled | Find | Registr
 
 @dataclass(slots=True)
 class Send:
+    """Send this message. It may be lost."""
+
     to: Contact
     message: Message
 
 
 @dataclass(slots=True)
 class Arm:
-    """Say `Due(timer)` after this time and up to `jitter_us` more; chance is the driver's.
+    """Give `Due(timer)` after `after_us` and up to `jitter_us` more, which the driver draws.
 
-    A timer that runs already begins anew.
+    A timer that runs already starts again.
     """
 
     timer: Timer
@@ -102,26 +109,35 @@ class Arm:
 
 @dataclass(slots=True)
 class Disarm:
+    """Stop this timer, if it runs."""
+
     timer: Timer
 
 
 @dataclass(slots=True)
 class Located:
+    """The answer to `Find`."""
+
     token: int
     key: int
     owners: tuple[Contact, ...]  # the key's successor first
-    route: tuple[Contact, ...]  # the nodes asked, nearest to the key last; its length: the hops
+    route: tuple[Contact, ...]  # the nodes asked, the nearest to the key last; one per hop
 
 
 @dataclass(slots=True)
 class NotLocated:
+    """The answer to `Find` when nobody could name the owners in time."""
+
     token: int
     key: int
 
 
 @dataclass(slots=True)
 class Enrol:
-    """At the root only: enter this node, durably; then `RegistryChanged` with the same request."""
+    """At the root only: enter this node in the registry, durably.
+
+    Afterwards the driver gives `RegistryChanged` with the same sender and request.
+    """
 
     who: Contact
     sender: Contact | None
@@ -130,7 +146,7 @@ class Enrol:
 
 @dataclass(slots=True)
 class Strike:
-    """At the root only: take this node out of the registry, as above."""
+    """At the root only: strike this node from the registry; otherwise like `Enrol`."""
 
     who: Contact
     sender: Contact | None
@@ -139,29 +155,29 @@ class Strike:
 
 @dataclass(slots=True)
 class Joined:
-    """We are on the ring."""
+    """This node is on the ring now."""
 
 
 @dataclass(slots=True)
 class Left:
-    """Nobody counts on us any more; this life is over."""
+    """This node has left the ring, and this life is over."""
 
 
 @dataclass(slots=True)
 class BeginAgain:
-    """We were cut off: forget this life, and join as a new incarnation by way of these."""
+    """This node was cut off: drop this core, and join by these seeds as a new incarnation."""
 
     seeds: tuple[Contact, ...]
 
 
 @dataclass(slots=True)
 class NeighboursChanged:
-    """The predecessor or the successors are others now."""
+    """The predecessor, the successors or the standing changed."""
 
 
 @dataclass(slots=True)
 class Died:
-    """We have given this life up: it said that it is over, or it was silent for too long."""
+    """This node gave another one up: that life said it is over, or was silent for too long."""
 
     contact: Contact
 

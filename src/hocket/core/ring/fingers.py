@@ -1,13 +1,14 @@
-"""Long steps round the ring: one node for each power of two, at most.
+"""The fingers: nodes far away on the ring, at most one for each power of two.
 
-Finger i is any node in [me + 2^i, me + 2^(i+1)). Chord takes the first one there; any other keeps
-lookups at O(log N) steps as well, so the one that answers fastest is taken (Gummadi et al. 2003).
-Fingers have no part in the ring's correctness: they only shorten the way. Where the successor list
-covers an interval wholly, no finger is needed.
+Finger i is a node in [me + 2^i, me + 2^(i+1)). Chord takes the first node there. Any other node
+there keeps lookups at O(log N) steps as well, so the one that answers fastest is taken (Gummadi et
+al. 2003). The ring's correctness does not rest on fingers: they only shorten the way. No finger is
+needed for an interval that the successor list covers wholly.
 
-A broadcast goes along the same edges (El-Ansary et al. 2003): each node hands it to all whom it
-knows within its arc, and gives each of them the arc up to the next. The arcs do not overlap, so
-nobody gets it twice; each node knows at least its successor, so nobody is left out.
+A broadcast goes along the same edges (El-Ansary et al. 2003). Each node hands it to all fingers and
+successors within its arc, and gives each of them the arc up to the next one. The arcs do not
+overlap, so no node gets the broadcast twice; each node knows at least its successor, so none is
+left out.
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ from hocket.core.ring.settings import RingSettings
 
 
 class Fingers:
-    """Pins in the routes whom it holds."""
+    """The table of fingers. Every node in it is pinned in the routes."""
 
     def __init__(self, me: Contact, settings: RingSettings, routes: Routes) -> None:
         self.me = me
         self.settings = settings
         self.entries: dict[int, Contact] = {}  # by exponent
         self._routes = routes
-        self._next = BITS - 1
-        self._sorted: list[tuple[int, Contact]] | None = None  # by distance; None: made when needed
+        self._next = BITS - 1  # the exponent to renew next
+        # The entries by distance; None until they are needed.
+        self._sorted: list[tuple[int, Contact]] | None = None
 
     def fill(self, members: tuple[Contact, ...]) -> None:
-        """All of them at once, from a whole ring, sorted by position."""
+        """Set all fingers at once. `members` are a whole ring, sorted by position."""
         position = self.me.position
         count = len(members)
         here = bisect_left(members, _before(position))
-        # The list of successors reaches to this one; a shorter ring is covered by it wholly.
+        # The successor list reaches to `last`; it covers a shorter ring wholly.
         last = members[(here + self.settings.successors) % count]
         covered = distance(position, last.position) if count > self.settings.successors + 1 else -1
         for exponent in range(BITS - 1, _lowest(covered) - 1, -1):
@@ -46,7 +48,10 @@ class Fingers:
                 self.put(exponent, first)
 
     def next_exponent(self, successors: Sequence[Contact]) -> int | None:
-        """Whose turn it is to be looked after; from the longest step down, then again."""
+        """The finger to renew next: from the longest step down to the shortest, then again.
+
+        None if the successors cover the ring, so that no finger is needed.
+        """
         if not successors:
             return None
         lowest = _lowest(distance(self.me.position, successors[-1].position))
@@ -57,10 +62,11 @@ class Fingers:
         return exponent
 
     def target(self, exponent: int) -> int:
+        """The first position at which this finger could lie."""
         return (self.me.position + (1 << exponent)) % SIZE
 
     def candidates(self, exponent: int, owners: tuple[Contact, ...]) -> tuple[Contact, ...]:
-        """Those of them that could be this finger."""
+        """Those of the owners of `target(exponent)` that could be this finger."""
         position = self.me.position
         fitting = [owner for owner in owners if _exponent(position, owner) == exponent]
         return tuple(fitting[: self.settings.finger_candidates])
@@ -82,20 +88,20 @@ class Fingers:
             self._routes.unpin(old)
 
     def forget(self, contact: Contact) -> None:
-        """This life is over, and so is every older one of that node."""
+        """Drop this life, and every older life of that node."""
         for exponent, entry in list(self.entries.items()):
             if entry.node == contact.node and entry.incarnation <= contact.incarnation:
                 self.drop(exponent)
 
     def spread(self, limit: int, successors: Sequence[Contact]) -> list[tuple[Contact, int]]:
-        """To whom a broadcast goes from here, each with its new limit.
+        """The nodes to hand a broadcast to, each with its own limit.
 
-        All nodes strictly between us and `limit` are reached; a limit at our own position is the
-        whole ring.
+        The broadcast then reaches all nodes strictly between us and `limit`. A limit at our own
+        position is the whole ring.
         """
         position = self.me.position
         reach = (limit - position) % SIZE or SIZE
-        # Most calls end here: half of all nodes are leaves, and more.
+        # Most calls end here: more than half of all nodes are leaves of the broadcast.
         if not successors or (successors[0].position - position) % SIZE >= reach:
             return []
         if self._sorted is None:
@@ -113,15 +119,15 @@ class Fingers:
 
 
 def _exponent(position: int, contact: Contact) -> int:
-    """Which finger of the node at `position` it could be; -1 if it is that node."""
+    """Which finger of the node at `position` this contact could be; -1 if it is that node."""
     return distance(position, contact.position).bit_length() - 1
 
 
 def _lowest(covered: int) -> int:
-    """The lowest exponent of which not the whole interval is within that distance."""
+    """The lowest exponent whose interval is not wholly within that distance."""
     return (covered + 1).bit_length() - 1 if covered >= 0 else BITS
 
 
 def _before(position: int) -> Contact:
-    """Sorts before every contact at this position: contacts are tuples, their position first."""
+    """A contact that sorts before all at this position: contacts are tuples, position first."""
     return Contact(position, "", -1, "")

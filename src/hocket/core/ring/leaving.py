@@ -1,63 +1,66 @@
 """How a node leaves on purpose.
 
-To the ring it is a failure that nobody has to find out by silence: all who hold us are told, and
-from then on we say of this life that it is over. The root is asked a few times to strike us out;
-if it does not answer we go all the same.
+To the ring a leave is a failure that nobody has to find out by silence: we tell all nodes that we
+hold, and from then on we answer that this life is over. We ask the root a few times to strike us
+from the registry; if it does not answer we go all the same.
 
-Where the registry is the ring, we are on it until we are struck out. The registry puts comings and
-goings in an order; a node that went before its turn could be missing from a ring that grows large
-at that moment, and has nobody to spare.
+Where the registry is the ring, we are on the ring until we are struck. The registry puts joins and
+leaves in an order. A node that went before its turn could be missing from a ring that grows large
+at that moment, and has no node to spare.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hocket.core.ring.contact import seed
 from hocket.core.ring.events import Arm, Disarm, Effect, Left, Send, Strike
 from hocket.core.ring.messages import Deregister, Leaving, RegistryIs
-from hocket.core.ring.standing import Standing
-
-if TYPE_CHECKING:
-    from hocket.core.ring.ring import Ring
+from hocket.core.ring.own_node import OwnNode
+from hocket.core.ring.pointers import Pointers, Standing
+from hocket.core.ring.root import Root
 
 LEAVE = ("leave", 0)  # the timer
-TRIES = 3
+TRIES = 3  # how often the root is asked
 
 
 class Departure:
-    def __init__(self, ring: Ring) -> None:
-        self._ring = ring
+    """See the head of the file. A life has one departure at most."""
+
+    def __init__(self, node: OwnNode, pointers: Pointers, root: Root | None) -> None:
+        self._node = node
+        self._pointers = pointers
+        self._root = root  # if this node is the root
         self._tries = TRIES
         self._request = 0
 
     def begin(self) -> list[Effect]:
-        stays = self._ring.lives_by_registry
+        stays = self._pointers.lives_by_registry
         return self.go_on() if stays else self._say_farewell() + self.go_on()
 
     def _say_farewell(self) -> list[Effect]:
-        ring = self._ring
-        farewell = Leaving(ring.me, ring.predecessor, tuple(ring.successors))
-        effects: list[Effect] = [Send(each, farewell) for each in ring.acquaintances()]
-        ring.stop(Standing.LEAVING)
+        pointers = self._pointers
+        farewell = Leaving(self._node.me, pointers.predecessor, tuple(pointers.successors))
+        effects: list[Effect] = [Send(each, farewell) for each in pointers.acquaintances()]
+        pointers.stop(Standing.LEAVING)
         return effects
 
     def go_on(self) -> list[Effect]:
-        ring = self._ring
-        if not self._tries or (ring.root is None and not ring.beacon.root):
+        """Ask the root once more, or end."""
+        node = self._node
+        if not self._tries or (self._root is None and not node.beacon.root):
             return self.end()
         self._tries -= 1
-        self._request = ring.requests.take()
-        again = Arm(LEAVE, ring.settings.query_us)
-        if ring.root is not None:
-            return [Strike(ring.me, None, self._request), again]
-        return [Send(seed(ring.beacon.root), Deregister(self._request, ring.me)), again]
+        self._request = node.requests.take()
+        again = Arm(LEAVE, node.settings.query_us)
+        if self._root is not None:
+            return [Strike(node.me, None, self._request), again]
+        return [Send(seed(node.beacon.root), Deregister(self._request, node.me)), again]
 
-    def is_struck_out(self, message: RegistryIs) -> bool:
+    def is_struck(self, message: RegistryIs) -> bool:
+        """Whether the message says that the registry does not have this node any more."""
         is_few = message.count == len(message.members)
-        return message.request == self._request or (is_few and self._ring.me not in message.members)
+        return message.request == self._request or (is_few and self._node.me not in message.members)
 
     def end(self) -> list[Effect]:
-        effects = self._say_farewell() if self._ring.is_on_the_ring else []
-        self._ring.stop(Standing.OUTSIDE)
+        effects = self._say_farewell() if self._pointers.is_on_the_ring else []
+        self._pointers.stop(Standing.OUTSIDE)
         return [*effects, Disarm(LEAVE), Left()]

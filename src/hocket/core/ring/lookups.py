@@ -1,18 +1,19 @@
-"""Who owns a key: the questions of this node that are on their way.
+"""The lookups of this node that are under way: which nodes own a key?
 
-Rule 1: we ask every node on the way ourselves (iterative). A node in between does no more than
-        answer once, so nobody waits for the patience of others.
-Rule 2: whoever is asked lies strictly nearer to the key than the one that named it. So a lookup
-        comes to an end even if tables are wrong.
-Rule 3: the nearest is asked first; if somebody waits for the answer (`is_urgent`), a few are asked
-        at once. One that is dead or slow is passed over, and asked once more when nobody else is
-        left; whether it is dead is not decided here.
-Rule 4: the first answer with owners ends the lookup. If all who lie nearer are silent, the nearest
-        one that has answered had the owners in its own list of successors, behind the dead.
+Rule 1: we ask every node on the way ourselves (the lookup is iterative). A node on the way answers
+        once and does nothing else, so its patience does not matter.
+Rule 2: a node that is asked lies strictly nearer to the key than the node that named it. So a
+        lookup ends even if tables are wrong.
+Rule 3: the nearest node is asked first. If somebody waits for the answer (`is_urgent`), a few nodes
+        are asked at once. A node that is dead or slow is passed over, and asked once more when no
+        other node is left. Whether it is dead is not decided here.
+Rule 4: the first answer with owners ends the lookup. If all nearer nodes are silent, the owners are
+        those that the nearest node which did answer named as `beyond`: its own successors behind
+        the dead.
 
 This is find_successor of the Chord paper (Stoica et al. 2003, figure 5), with parallel probes as in
 DHash++ (Dabek et al. 2004). Nearness counts backwards from the key: the key's predecessor is the
-nearest, and a node at the key itself, which is its owner, the farthest.
+nearest node. A node at the key itself, which is the key's owner, is the farthest.
 """
 
 from __future__ import annotations
@@ -25,14 +26,13 @@ from enum import Enum
 from hocket.core.ring.circle import SIZE
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Arm, Disarm, Effect, Send, Timer
-from hocket.core.ring.messages import CloserAre, GetCloser, Gone
-from hocket.core.ring.requests import Requests
+from hocket.core.ring.messages import CloserAre, GetCloser, Gone, RequestNumbers
 from hocket.core.ring.routes import Routes
 from hocket.core.ring.settings import RingSettings
 
-NAMED_MAX = 4  # nearer nodes that one answer is to name
-RESERVE_MAX = 16  # taken from the routes when all who were named are silent
-ASKED_MAX = 2  # times that one node is asked; a message may be lost
+NAMED_MAX = 4  # nearer nodes that one answer names
+RESERVE_MAX = 16  # nodes taken from the routes when all that were named are silent
+ASKED_MAX = 2  # how often one node is asked; a message may be lost
 
 PROBE = "probe"  # the timers' names
 LOOKUP = "lookup"
@@ -40,23 +40,27 @@ LOOKUP = "lookup"
 
 @dataclass(slots=True)
 class Outcome:
+    """What a lookup came to."""
+
     key: int
-    owners: tuple[Contact, ...]  # the key's successor first; none: not found
-    route: tuple[Contact, ...]  # the chain of those asked; the last one answered with the owners
+    owners: tuple[Contact, ...]  # the key's successor first; empty: not found
+    route: tuple[Contact, ...]  # each node named the next one; the last one named the owners
 
 
 class _State(Enum):
     WAITING = 0
     ASKED = 1
     SILENT = 2
-    DONE = 3  # has answered, or is dead
+    DONE = 3  # it has answered, or is dead
 
 
 @dataclass(slots=True)
 class _Step:
+    """A node on the way of a lookup."""
+
     contact: Contact
-    remaining: int  # from it to the key, less one
-    parent: _Step | None  # who named it
+    remaining: int  # the distance from this node to the key, less one
+    parent: _Step | None  # the node that named this one
     state: _State = _State.WAITING
     asked: int = 0
 
@@ -66,13 +70,13 @@ class _Lookup:
     number: int
     key: int
     done: Callable[[Outcome], list[Effect]]
-    is_own: bool  # on our own ring: the routes may help
-    width: int  # probes that may be out at a time
+    is_own: bool  # on our own ring, so that our routes may be used
+    width: int  # how many probes may be out at a time
     steps: list[_Step] = field(default_factory=list)  # nearest to the key first
     named: dict[str, _Step] = field(default_factory=dict)  # by node, or by the address of a seed
-    probes: dict[int, _Probe] = field(default_factory=dict)  # by request; late ones too
-    out: int = 0  # probes that are not late
-    nearest: int = SIZE  # that has answered
+    probes: dict[int, _Probe] = field(default_factory=dict)  # by request; late ones included
+    out: int = 0  # how many probes are out and not late
+    nearest: int = SIZE  # the `remaining` of the nearest node that has answered
     fallback: _Fallback | None = None
 
     def add(self, contact: Contact, parent: _Step | None) -> None:
@@ -82,7 +86,7 @@ class _Lookup:
             if known.contact.incarnation >= contact.incarnation:
                 return
             known.state = _State.DONE  # that life is over
-        # Nobody knows where a seed lies; it may name anybody, and everybody is nearer.
+        # The position of a seed is not known: it may name any node, and every node is nearer.
         remaining = (self.key - contact.position - 1) % SIZE if contact.incarnation else SIZE
         step = self.named[name] = _Step(contact, remaining, parent)
         insort(self.steps, step, key=_remaining)
@@ -90,7 +94,7 @@ class _Lookup:
 
 @dataclass(slots=True)
 class _Fallback:
-    """Who owns the key, should everybody be dead who is nearer than this step."""
+    """The owners of the key, in case all nodes that are nearer than `step` are dead."""
 
     step: _Step
     owners: tuple[Contact, ...]
@@ -105,12 +109,14 @@ class _Probe:
 
 
 class Lookups:
+    """See the head of the file."""
+
     def __init__(
-        self, me: Contact, settings: RingSettings, routes: Routes, requests: Requests
+        self, me: Contact, settings: RingSettings, routes: Routes, requests: RequestNumbers
     ) -> None:
         self.me = me
         self.settings = settings
-        self.silent: list[Contact] = []  # who let the time pass that the last `due` was about
+        self.silent: list[Contact] = []  # the nodes whose timeout the last call of `due` was about
         self._routes = routes
         self._requests = requests
         self._lookups: dict[int, _Lookup] = {}
@@ -130,10 +136,14 @@ class Lookups:
         own: CloserAre | None = None,
         is_urgent: bool = False,
     ) -> list[Effect]:
-        """`via`: where to begin, for one that is not on that ring. `own`: our own answer. If it
-        `is_urgent`, several are asked at once; else one, and a slow one costs its timeout.
+        """Begin a lookup.
 
-        `done` is called once, possibly at once, and its effects are among those returned by then.
+        `via` are the nodes to begin with; a node that is not on that ring needs them. `own` is our
+        own answer to the question, if we are on that ring. An urgent lookup asks several nodes at
+        once; another one asks one at a time, and a slow node costs its timeout.
+
+        `done` is called once, possibly before this returns. Its effects are part of what the call
+        that ended the lookup returns.
         """
         if own is not None and own.owners:
             return done(Outcome(key, own.owners, ()))
@@ -152,7 +162,7 @@ class Lookups:
         return [patience, *self._go_on(lookup, now_us)]
 
     def heard(self, sender: Contact, message: CloserAre | Gone, now_us: int) -> list[Effect] | None:
-        """None: this answers no question of ours, or one of a lookup that is over."""
+        """None: the message answers no question of ours, or the lookup is over."""
         probe = self._probes.get(message.request)
         if probe is None:
             return None
@@ -163,7 +173,7 @@ class Lookups:
         if isinstance(message, Gone):
             return effects + self._go_on(lookup, now_us)
         self._routes.answered(sender, now_us - probe.sent_us)
-        if step.contact != sender:  # a seed, or a newer life: now we know who it is
+        if step.contact != sender:  # it was a seed, or is a newer life: now we know its contact
             step.contact = sender
             lookup.named[sender.node] = step
         if message.owners:
@@ -182,7 +192,7 @@ class Lookups:
         probe = self._probes.get(number)
         if probe is None or probe.is_late:
             return []
-        # Its answer is still welcome, as long as the lookup lasts.
+        # A late answer is still welcome, as long as the lookup lasts.
         probe.is_late = True
         probe.lookup.out -= 1
         probe.step.state = _State.SILENT
@@ -191,7 +201,7 @@ class Lookups:
         return self._go_on(probe.lookup, now_us)
 
     def died(self, contact: Contact, now_us: int) -> list[Effect]:
-        """This life is over: wait for it no longer, ask it no more."""
+        """This life is over: no lookup waits for it any longer, or asks it again."""
         effects: list[Effect] = []
         for lookup in list(self._lookups.values()):
             step = lookup.named.get(contact.node)
@@ -202,7 +212,7 @@ class Lookups:
         return effects
 
     def stalled(self, now_us: int) -> list[Effect]:
-        """We stood still, and nobody is to blame: every question has its whole time again."""
+        """This node stood still, so no other is to blame: every question gets its time again."""
         effects: list[Effect] = []
         for lookup in self._lookups.values():
             effects.append(Arm((LOOKUP, lookup.number), self.settings.lookup_us_max))
@@ -239,21 +249,21 @@ class Lookups:
         return effects + self._end(lookup, fallback.owners, _chain(fallback.step))
 
     def _is_vain(self, lookup: _Lookup, step: _Step) -> bool:
-        """To ask it is of no use: it is farther than one who knows the owners, or was silent."""
+        """No use asking: the node was silent, or is farther than one that knows the owners."""
         fallback = lookup.fallback
         if fallback is None or lookup.out:
             return False
         return step.asked > 0 or step.remaining >= fallback.step.remaining
 
     def _best(self, lookup: _Lookup) -> _Step | None:
-        """The next to be asked. Who is farther than one that has answered is a reserve."""
+        """The node to ask next. A node farther than one that has answered is only a reserve."""
         for step in lookup.steps:
             if step.state is _State.WAITING:
                 return step if step.remaining < lookup.nearest or not lookup.out else None
         if lookup.out:
             return None
         if lookup.is_own:
-            lookup.is_own = False  # once is enough
+            lookup.is_own = False  # the routes are used once
             for contact in self._routes.preceding(lookup.key, RESERVE_MAX):
                 lookup.add(contact, None)
             return self._best(lookup)
@@ -274,7 +284,7 @@ class Lookups:
         ]
 
     def _settle(self, lookup: _Lookup, step: _Step) -> list[Effect]:
-        """It has answered, or is dead: it need not be waited for, though it be asked twice."""
+        """This node has answered, or is dead: wait for it no longer, even if it was asked twice."""
         step.state = _State.DONE
         effects: list[Effect] = []
         for request, probe in list(lookup.probes.items()):

@@ -1,8 +1,8 @@
-"""What nodes say to each other about the ring.
+"""The messages that nodes of the ring send each other.
 
-Each goes in an envelope with the sender's Contact and the incarnation it is meant for (0: whoever
-is there). Requests carry a number that the answer repeats; one that is 0 was not asked for.
-Any of them may be lost, repeated, late or out of order.
+A message goes in an envelope with the sender's `Contact` and the incarnation that the message is
+meant for (0: whichever is there). A request carries a number, which the answer repeats; an answer
+with the number 0 was not asked for. A message may be lost, repeated, late or out of order.
 """
 
 from __future__ import annotations
@@ -13,25 +13,43 @@ from typing import NamedTuple
 from hocket.core.ring.contact import Contact
 
 
-class Beacon(NamedTuple):
-    """A sign of life of the root, which numbers them. The newest one a ring has seen tells it from
-    a ring that was cut off. Compared as a tuple: epoch first, then number."""
+class RequestNumbers:
+    """Numbers the requests of one node, whichever part of the core makes them."""
 
-    epoch: int = 0
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last = 0  # 0 is the number of an answer that was not asked for
+
+    def take(self) -> int:
+        self.last += 1
+        return self.last
+
+
+class Beacon(NamedTuple):
+    """A numbered sign of life of the root.
+
+    By the newest beacon it has seen, a ring is told from one that was cut off. Beacons are compared
+    as tuples: epoch first, then number.
+    """
+
+    epoch: int = 0  # the root's incarnation
     number: int = 0
-    registry: int = 0  # the version of the registry at that time
+    registry: int = 0  # the version of the registry when the beacon was sent
     root: str = ""  # the root's address
 
 
 @dataclass(slots=True)
 class GetState:
-    """Asked by stabilization; refused (`Busy`) while the asked node has such a question out."""
+    """Tell me your pointers. Refused (`Busy`) by a node that has such a question out itself."""
 
     request: int
 
 
 @dataclass(slots=True)
 class StateIs:
+    """The answer to `GetState`: the pointers of the sender."""
+
     request: int
     predecessor: Contact | None
     successors: tuple[Contact, ...]
@@ -40,14 +58,14 @@ class StateIs:
 
 @dataclass(slots=True)
 class Busy:
-    """My pointers count as undefined just now: drop your step, and try again a little later."""
+    """My pointers count as undefined now: drop your step, and try again a little later."""
 
     request: int
 
 
 @dataclass(slots=True)
 class Gone:
-    """You speak to a life of mine that is over, or I am not on the ring (any more)."""
+    """You asked a life of mine that is over, or I am no longer on the ring."""
 
     request: int
     was: Contact  # the life that is over
@@ -56,7 +74,7 @@ class Gone:
 
 @dataclass(slots=True)
 class JoinAt:
-    """To the node that should become my predecessor."""
+    """Let me in between you and your successor: you should become my predecessor."""
 
     request: int
     who: Contact
@@ -64,14 +82,16 @@ class JoinAt:
 
 @dataclass(slots=True)
 class Welcome:
+    """The answer to `JoinAt`: you are let in."""
+
     request: int
-    successors: tuple[Contact, ...]  # those of the node that welcomes
+    successors: tuple[Contact, ...]  # those of the sender
     beacon: Beacon
 
 
 @dataclass(slots=True)
 class NotMine:
-    """You do not lie between me and my successor; this one is nearer."""
+    """You do not lie between me and my successor; `nearer` is nearer to you than I am."""
 
     request: int
     nearer: Contact
@@ -86,39 +106,46 @@ class Notify:
 
 @dataclass(slots=True)
 class Ping:
+    """Are you there? With `about`: ping that node for me, and report (an indirect probe)."""
+
     request: int
-    about: Contact | None = None  # somebody else: an indirect probe
+    about: Contact | None = None
 
 
 @dataclass(slots=True)
 class Pong:
+    """The answer to `Ping`."""
+
     request: int
-    alive: bool  # the one it was about, as far as we could find out
+    alive: bool  # whether the node that the ping was about answered
     beacon: Beacon
 
 
 @dataclass(slots=True)
 class GetCloser:
-    """A step of a lookup."""
+    """A step of a lookup: name the owners of the key, or nodes that are nearer to it."""
 
     request: int
     key: int
-    count: int
+    count: int  # how many nearer nodes to name at most
 
 
 @dataclass(slots=True)
 class CloserAre:
-    """With `owners` (the key's successor and those behind it) the lookup has arrived."""
+    """The answer to `GetCloser`. With `owners` the lookup is done.
+
+    The owners of a key are its successor and the nodes behind that one.
+    """
 
     request: int
     preceding: tuple[Contact, ...]  # strictly between the asked node and the key, nearest first
     owners: tuple[Contact, ...]
-    beyond: tuple[Contact, ...] = ()  # the owners, should all those preceding be dead
+    beyond: tuple[Contact, ...] = ()  # the owners, in case all of `preceding` are dead
 
 
 @dataclass(slots=True)
 class Leaving:
-    """I go, on purpose. Others need not find out by silence."""
+    """I leave on purpose, so nobody need find it out by my silence."""
 
     who: Contact
     predecessor: Contact | None
@@ -127,7 +154,7 @@ class Leaving:
 
 @dataclass(slots=True)
 class BeaconIs:
-    """Broadcast: whoever gets it hands it on to all nodes between itself and `limit`."""
+    """A broadcast: the receiver hands it on to all nodes between itself and `limit`."""
 
     beacon: Beacon
     limit: int
@@ -135,7 +162,7 @@ class BeaconIs:
 
 @dataclass(slots=True)
 class Register:
-    """Enter me in the registry of nodes."""
+    """To the root: enter me in the registry of nodes."""
 
     request: int
     who: Contact
@@ -143,7 +170,7 @@ class Register:
 
 @dataclass(slots=True)
 class Deregister:
-    """I leave for good."""
+    """To the root: strike me from the registry; I leave for good."""
 
     request: int
     who: Contact
@@ -151,27 +178,29 @@ class Deregister:
 
 @dataclass(slots=True)
 class AskRoot:
-    """I am not the root; the beacon says where it is. `small`: this ring lives by the registry."""
+    """I am not the root; the beacon says where the root is."""
 
     request: int
     beacon: Beacon
-    small: bool
+    small: bool  # the sender is no member of a large ring
 
 
 @dataclass(slots=True)
 class GetRegistry:
+    """To the root: tell me the registry."""
+
     request: int
 
 
 @dataclass(slots=True)
 class RegistryIs:
-    """The nodes that belong to the ring, by position: all if they are few, else some of them."""
+    """The registry, as the root tells it: all members if they are few, else some of them."""
 
     request: int
     beacon: Beacon
-    count: int  # how many there are
-    members: tuple[Contact, ...]
-    founders: tuple[Contact, ...] = ()  # the last small ring: what the large one began with
+    count: int  # how many members the registry has
+    members: tuple[Contact, ...]  # sorted by position
+    founders: tuple[Contact, ...] = ()  # the last small ring, from which the large one grew
 
 
 Message = (

@@ -1,23 +1,28 @@
-"""Pings that are out, for whatever reason they were sent.
+"""Pings: those that this node has sent, and those that it answers.
 
-A ping may always be answered, also by a node whose pointers count as undefined, so it says nothing
-about the ring but that somebody is there.
+A node always answers a ping, even while its pointers count as undefined. So an answer says that
+somebody is there, and nothing else about the ring.
+
+A node that suspects another one asks us to ping that one (`Ping.about`). Then we report what we
+found out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Arm, Disarm, Effect, Send
-from hocket.core.ring.messages import Ping, Pong
-from hocket.core.ring.requests import Requests
+from hocket.core.ring.messages import Ping, Pong, RequestNumbers
+from hocket.core.ring.root import Beacons
 from hocket.core.ring.routes import Routes
 
 PING = "ping"  # the timers' name
+INDIRECT_MAX = 16  # pings for others that are out at a time; who asks for more gets no answer
 
-# The answer and who gave it, or neither: nothing came in time. And the time it is now.
+# Told the node that answered and its answer, or None twice if none came in time; then the time.
 Done = Callable[[Contact | None, Pong | None, int], list[Effect]]
 
 
@@ -26,15 +31,17 @@ class _Out:
     to: Contact
     about: Contact | None
     done: Done
-    sent_us: int  # -1: not to be measured
+    sent_us: int  # -1: the round trip is not to be measured
     wait_us: int
 
 
 class Pings:
-    def __init__(self, routes: Routes, requests: Requests) -> None:
+    """The pings that this node has sent, and that are not answered yet."""
+
+    def __init__(self, routes: Routes, requests: RequestNumbers) -> None:
         self._routes = routes
         self._requests = requests
-        self._out: dict[int, _Out] = {}
+        self._out: dict[int, _Out] = {}  # by request
 
     def send(
         self,
@@ -45,7 +52,10 @@ class Pings:
         about: Contact | None = None,
         wait_us: int = 0,
     ) -> list[Effect]:
-        """Waits as long as this node may take, and at least `wait_us`; `done` is called once."""
+        """Waits for the usual timeout of that node, and at least `wait_us`.
+
+        `done` is called once.
+        """
         request = self._requests.take()
         wait_us = max(wait_us, self._routes.timeout_us(to))
         self._out[request] = _Out(to, about, done, now_us, wait_us)
@@ -60,7 +70,7 @@ class Pings:
         return self._end(message.request, out, sender, message, now_us)
 
     def gone(self, request: int, now_us: int) -> list[Effect]:
-        """Somebody answers, but not as one who is on the ring."""
+        """The node that was pinged says that the life we meant is not on the ring."""
         out = self._out.get(request)
         return [] if out is None else self._end(request, out, None, None, now_us)
 
@@ -69,7 +79,7 @@ class Pings:
         return [] if out is None else out.done(None, None, now_us)
 
     def stalled(self) -> list[Effect]:
-        """We stood still: every ping has its whole time again."""
+        """This node stood still: every ping gets its whole time again."""
         effects: list[Effect] = []
         for request, out in self._out.items():
             out.sent_us = -1
@@ -86,3 +96,35 @@ class Pings:
     ) -> list[Effect]:
         del self._out[request]
         return [Disarm((PING, request)), *out.done(sender, message, now_us)]
+
+
+class PingAnswers:
+    """Answers the pings of other nodes, and pings a suspect for them."""
+
+    def __init__(self, me: Contact, pings: Pings, beacons: Beacons) -> None:
+        self._me = me
+        self._pings = pings
+        self._beacons = beacons
+        self._out = 0  # pings for others that are out
+
+    def asked(self, sender: Contact, message: Ping, now_us: int) -> list[Effect]:
+        me = self._me
+        about = message.about
+        if about is None or about.node == me.node:
+            alive = about is None or about.incarnation == me.incarnation
+            return [Send(sender, Pong(message.request, alive, self._beacons.newest))]
+        if self._out >= INDIRECT_MAX:
+            return []
+        self._out += 1
+        return self._pings.send(about, partial(self._report, sender, message.request), now_us)
+
+    def _report(
+        self,
+        asker: Contact,
+        request: int,
+        sender: Contact | None,
+        _pong: Pong | None,
+        _now_us: int,
+    ) -> list[Effect]:
+        self._out -= 1
+        return [Send(asker, Pong(request, sender is not None, self._beacons.newest))]

@@ -1,119 +1,152 @@
-"""A node's successors and its predecessor, and the operations that keep them right.
+"""A node's standing, its successors and its predecessor, and the operations that keep them right.
 
-Rule 1: every change of a successor or predecessor happens in this file.
+Rule 1: the standing, a successor or the predecessor changes in this file only.
 Rule 2: while a question of ours is out whose answer may change our successors, our pointers count
-        as undefined (`asking`), and we refuse to tell them (`Busy`). Whoever is refused drops its
-        step and tries again after a while that chance decides. To let it wait instead can deadlock:
-        on a ring where all ask at once, each waits for its successor, all the way round.
-Rule 3: nobody is adopted without having answered us.
-Rule 4: of the successor list only the head is ever dropped, and only when it is dead.
+        as undefined (`asking`), and we refuse to tell them (`Busy`). A node that is refused drops
+        its step, and tries again after a while that chance decides. To let it wait instead can
+        deadlock: on a ring where all nodes ask at once, each waits for its successor, all the way
+        round.
+Rule 3: no node is adopted without having answered us.
+Rule 4: only the head of the successor list is ever dropped, and only when it is dead.
 
 The operations are those of Zave, "Reasoning about identifier spaces: how to make Chord correct"
-(IEEE TSE 2017): Join, StabilizeFromSuccessor, StabilizeFromPredecessor and Rectify. Her Fail is
-what `convict` learns of. An operation that asks is not atomic here, as it is in her model; rules 2
-and 3, and looking again when the answer comes, stand for that.
+(IEEE TSE 2017): Join, StabilizeFromSuccessor, StabilizeFromPredecessor and Rectify. `convict` is
+how we learn of her Fail. In her model an operation that asks is one atomic step; here it is not.
+Rules 2 and 3, and checking again when the answer comes, make up for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 
-from hocket.core.ring import events, messages
-from hocket.core.ring.beacons import Beacons
+from hocket.core.ring import events, messages, small_ring
 from hocket.core.ring.circle import SIZE, between
 from hocket.core.ring.contact import Contact, seed
 from hocket.core.ring.events import Arm, Disarm, Effect, Send
-from hocket.core.ring.fingers import Fingers
-from hocket.core.ring.lookups import Lookups
 from hocket.core.ring.messages import Beacon
-from hocket.core.ring.pings import Pings
-from hocket.core.ring.requests import Requests
-from hocket.core.ring.routes import Routes
-from hocket.core.ring.settings import RingSettings
-from hocket.core.ring.small_ring import SmallRing, neighbours
-from hocket.core.ring.standing import Standing
-from hocket.core.ring.suspicion import Suspicions
+from hocket.core.ring.own_node import OwnNode
+from hocket.core.ring.suspicion import Deaths, Suspicions
 
-STABILIZE = ("stabilize", 0)  # the timers
-QUERY = "query"
-CONVICTED_MAX = 64  # remembered: others go on naming them for a while
-OVER_MAX = 256  # likewise, of those who will never be back
-SEEDS_MAX = 16  # whom a new life of ours may ask
+STABILIZE = ("stabilize", 0)  # the timers that run while a node is on the ring
+FINGER = ("finger", 0)
+BEACON = ("beacon", 0)
+QUERY = "query"  # the name of the timers of our questions
+SEEDS_MAX = 16  # nodes that a new life of ours may ask, beside its seeds and the root
+
+
+class Standing(StrEnum):
+    """Where a node is with regard to the ring."""
+
+    OUTSIDE = "outside"  # it has not begun yet, or this life is over
+    JOINING = "joining"
+    SMALL = "small"  # on a ring that lives by the registry
+    MEMBER = "member"  # on a ring that stabilizes
+    LEAVING = "leaving"
 
 
 @dataclass(slots=True)
 class _Query:
-    """The one question that may change our successors."""
+    """The one question that is out and may change our successors."""
 
     request: int
     to: Contact
-    is_nearer: bool  # it lies before our successor: stabilize from predecessor
+    is_nearer: bool  # `to` lies before our successor: this is StabilizeFromPredecessor
     sent_us: int
 
 
 class Pointers:
-    def __init__(self, me: Contact, settings: RingSettings) -> None:
-        self.me = me
-        self.settings = settings
+    """See the head of the file."""
+
+    def __init__(self, node: OwnNode) -> None:
+        self.node = node
+        self.me = node.me
         self.standing = Standing.OUTSIDE
         self.successors: list[Contact] = []
         self.predecessor: Contact | None = None
         self.asking = False
         self.comes_round = False  # our successor's list reaches us: the ring is hardly larger
-        self.seeds: tuple[Contact, ...] = ()  # who let us in, or might have
-        self.now_us = 0  # of the event that is being dealt with
-        self.requests = Requests()
-        self.routes = Routes(me, settings)
-        self.fingers = Fingers(me, settings, self.routes)
-        self.lookups = Lookups(me, settings, self.routes, self.requests)
-        self.pings = Pings(self.routes, self.requests)
-        self.beacons = Beacons(settings.beacon_stale_us)
-        self.small = SmallRing()
+        self.seeds: tuple[Contact, ...] = ()  # that this life joined by
+        self.is_spent = False  # this life was on the ring, or on its way there, and is over
+        self.has_changed = False  # something that `NeighboursChanged` tells of
+        self.deaths = Deaths(node.settings)
         self.suspicions = Suspicions(
-            settings, self.routes, self.pings, self.acquaintances, self.convict
+            node.settings, node.routes, node.pings, self.acquaintances, self.convict
         )
-        self.convicted: dict[Contact, int] = {}  # when; and not heard since; oldest first
-        self.is_spent = False  # this life has been on the ring, or on its way there, and is over
-        self._over: dict[str, int] = {}  # by node, the newest life that is certainly over
         self._query: _Query | None = None
-        self._candidate: Contact | None = None  # predecessor, should the present one be dead
-        self._doubted: Contact | None = None  # the predecessor, while it is pinged for that
-        self._has_changed = False
+        self._candidate: Contact | None = None  # the predecessor, if the present one is dead
+        self._doubted: Contact | None = None  # the predecessor, while it is pinged to find that out
 
     @property
-    def beacon(self) -> Beacon:
-        return self.beacons.newest
+    def lives_by_registry(self) -> bool:
+        return self.standing is Standing.SMALL
+
+    @property
+    def is_on_the_ring(self) -> bool:
+        standing = self.standing
+        return standing is Standing.MEMBER or standing is Standing.SMALL
+
+    @property
+    def is_outside(self) -> bool:
+        standing = self.standing
+        return standing is Standing.OUTSIDE or standing is Standing.LEAVING
 
     def acquaintances(self) -> list[Contact]:
-        """Whom we hold, each once, the nearest first."""
+        """All successors, the predecessor and all fingers, each once."""
         known = dict.fromkeys(self.successors)
         if self.predecessor is not None:
             known[self.predecessor] = None
-        known.update(dict.fromkeys(self.fingers.entries.values()))
+        known.update(dict.fromkeys(self.node.fingers.entries.values()))
         return list(known)
 
-    # --- another standing ----------------------------------------------------
+    def take_change(self) -> bool:
+        """Whether anything has changed since the last call."""
+        has_changed, self.has_changed = self.has_changed, False
+        return has_changed
+
+    # --- the standing --------------------------------------------------------
+
+    def begin_joining(self, seeds: tuple[Contact, ...]) -> None:
+        self.standing = Standing.JOINING
+        self.seeds = seeds
+        self.has_changed = True
+
+    def start(self, beacon: Beacon, now_us: int) -> list[Effect]:
+        """Arm the timers of a node that comes onto the ring.
+
+        Chance spreads their first turns over the period, so that nodes which begin together do not
+        go on in step.
+        """
+        self.node.beacons.begin(beacon, now_us)
+        settings = self.node.settings
+        return [
+            Arm(STABILIZE, 0, settings.stabilize_us),
+            Arm(FINGER, 0, settings.finger_us),
+            Arm(BEACON, 0, settings.beacon_us),
+        ]
 
     def become_small(self, members: tuple[Contact, ...]) -> list[Effect]:
-        """From now on the registry is the ring, and these are in it."""
+        """From now on this node lives by the registry, which has these members."""
         effects: list[Effect] = [] if self._query is None else self._end_query(self._query)
         self.standing = Standing.SMALL
         self.asking = False
-        self.small.members = members
+        self.node.small.live_by(members)
         for member in members:
-            self.routes.told(member)
-        self._begin_with(*neighbours(self.me, members, self.settings.successors))
+            self.node.routes.told(member)
+        self._begin_with(*small_ring.neighbours(self.me, members, self.node.settings.successors))
         return effects
 
     def become_member(self, successors: list[Contact], predecessor: Contact | None) -> list[Effect]:
+        """From now on this node stabilizes, beginning with these pointers."""
         self.standing = Standing.MEMBER
         self.asking = False
         self._begin_with(successors, predecessor)
-        return self._drop_dead_heads(self.now_us)
+        return self._drop_dead_heads(self.node.now_us)
 
     def stop(self, standing: Standing) -> None:
+        """This life is over; `standing` is OUTSIDE or LEAVING."""
         self.standing = standing
         self.is_spent = True
         self.asking = False
@@ -121,41 +154,79 @@ class Pointers:
         self._begin_with([], None)
 
     def begin_again(self) -> list[Effect]:
-        """Of this life nothing is worth keeping but whom to ask."""
-        known = self.routes.passive(self.me.position, SEEDS_MAX)
-        addresses = [self.beacon.root, *(each.address for each in (*known, *self.seeds))]
+        """Nothing of this life is worth keeping but the nodes that the next one can ask."""
+        node = self.node
+        known = node.routes.passive(self.me.position, SEEDS_MAX)
+        addresses = [node.beacon.root, *(each.address for each in (*known, *self.seeds))]
         self.stop(Standing.OUTSIDE)
         others = [each for each in dict.fromkeys(addresses) if each not in ("", self.me.address)]
         return [events.BeginAgain(tuple(seed(each) for each in others))]
 
     def _begin_with(self, successors: list[Contact], predecessor: Contact | None) -> None:
-        self._has_changed = True
+        self.has_changed = True
         self._candidate = None
         self._set_successors(successors)
         self._set_predecessor(predecessor)
 
+    # --- Join: the side that comes in ----------------------------------------
+
+    def enter(
+        self,
+        predecessor: Contact | None,
+        successors: tuple[Contact, ...],
+        beacon: Beacon,
+        now_us: int,
+    ) -> list[Effect]:
+        """Zave's Join: the whole list and the predecessor from one node, then stabilize at once."""
+        effects = [*self.start(beacon, now_us), events.Joined()]
+        effects += self.become_member(self._behind_us(successors), predecessor)
+        if not self.is_on_the_ring:
+            return effects
+        period_us = self.node.settings.stabilize_us
+        effects.append(Arm(STABILIZE, period_us, period_us // 10))
+        return effects + self.stabilize_from_successor(now_us)
+
+    def enter_small(
+        self, members: tuple[Contact, ...], beacon: Beacon, now_us: int
+    ) -> list[Effect]:
+        """This node is one of the members of a small ring."""
+        return [*self.start(beacon, now_us), events.Joined(), *self.become_small(members)]
+
+    def found(self, now_us: int) -> list[Effect]:
+        """The root found nobody: it alone is what is left of the ring, and others will join it."""
+        beacon = self.node.beacon
+        return [*self.start(beacon, now_us), events.Joined(), *self.become_member([], None)]
+
+    def begin_asking(self) -> None:
+        """`JoinAt` is out, which lets this node in: its pointers are undefined until `enter`."""
+        self.asking = True
+
+    def end_asking(self) -> None:
+        """`JoinAt` was refused, or not answered."""
+        self.asking = False
+
     # --- Join: the side that lets others in ----------------------------------
 
-    def _join_at(self, sender: Contact, message: messages.JoinAt, _now_us: int) -> list[Effect]:
+    def asked_to_let_in(self, sender: Contact, message: messages.JoinAt) -> list[Effect]:
         request, who = message.request, message.who
         successors = self.successors
         if (
             self.asking
             or self.standing is not Standing.MEMBER
-            or any(each.node == who.node for each in successors)  # a former life of it
+            or any(each.node == who.node for each in successors)  # a former life of the joiner
         ):
             return [Send(sender, messages.Busy(request))]
         if self._lies_before_successor(who):
-            welcome = messages.Welcome(request, tuple(successors), self.beacon)
+            welcome = messages.Welcome(request, tuple(successors), self.node.beacon)
             return [Send(sender, welcome)]
-        nearer = self.routes.preceding(who.position, 1) or successors
+        nearer = self.node.routes.preceding(who.position, 1) or successors
         return [Send(sender, messages.NotMine(request, nearer[0]))]
 
-    def _get_state(self, sender: Contact, message: messages.GetState, _now_us: int) -> list[Effect]:
+    def asked_for_state(self, sender: Contact, message: messages.GetState) -> list[Effect]:
         if self.asking or self.standing is Standing.JOINING:
             return [Send(sender, messages.Busy(message.request))]
         successors = tuple(self.successors)
-        state = messages.StateIs(message.request, self.predecessor, successors, self.beacon)
+        state = messages.StateIs(message.request, self.predecessor, successors, self.node.beacon)
         return [Send(sender, state)]
 
     # --- StabilizeFromSuccessor, StabilizeFromPredecessor --------------------
@@ -165,12 +236,12 @@ class Pointers:
             return []
         if self.successors:
             return self._ask(self.successors[0], now_us, is_nearer=False)
-        if self.predecessor is not None:  # alone so far: we are our own successor
+        if self.predecessor is not None:  # this node was alone, and so its own successor
             return self.stabilize_from_predecessor(self.predecessor, now_us)
         return []
 
     def stabilize_from_predecessor(self, nearer: Contact, now_us: int) -> list[Effect]:
-        """The predecessor of our successor, or another that should be our successor."""
+        """`nearer` is our successor's predecessor, or another node that should be our successor."""
         if self.asking or not self._lies_before_successor(nearer):
             return []
         return self._ask(nearer, now_us, is_nearer=True)
@@ -182,12 +253,12 @@ class Pointers:
         return between(mine, contact.position, self.successors[0].position)
 
     def _ask(self, to: Contact, now_us: int, *, is_nearer: bool) -> list[Effect]:
-        request = self.requests.take()
+        request = self.node.requests.take()
         self._query = _Query(request, to, is_nearer, now_us)
         self.asking = True
         return [
             Send(to, messages.GetState(request)),
-            Arm((QUERY, request), self.routes.timeout_us(to)),
+            Arm((QUERY, request), self.node.routes.timeout_us(to)),
         ]
 
     def _end_query(self, query: _Query) -> list[Effect]:
@@ -195,42 +266,47 @@ class Pointers:
         self.asking = False
         return [Disarm((QUERY, query.request))]
 
-    def _answered(
+    def answered(
         self, sender: Contact, message: messages.StateIs, now_us: int
     ) -> list[Effect] | None:
-        """None: too late, the step was dropped."""
+        """None: the answer comes too late, the step was dropped."""
         query = self._query
         if query is None or query.request != message.request or query.to != sender:
             return None
-        self.routes.answered(sender, now_us - query.sent_us)
+        self.node.routes.answered(sender, now_us - query.sent_us)
         effects = self._end_query(query)
         if query.is_nearer:
-            if self._lies_before_successor(sender):  # still
+            if self._lies_before_successor(sender):  # it may no longer do so
                 self._set_successors(self._behind_us((sender, *message.successors)))
             return effects + self._notify_successor(now_us)
         self._set_successors(self._behind_us((sender, *message.successors)))
         self.comes_round = self.me in message.successors
         nearer = message.predecessor
-        # One whom we gave up is asked, too: it may have been a mistake.
-        if nearer is not None and not self.is_over(nearer):
+        # A node that we gave up is asked, too: giving it up may have been a mistake.
+        if nearer is not None and not self.deaths.is_over(nearer):
             effects += self.stabilize_from_predecessor(nearer, now_us)
         if self.asking:
             return effects
         return effects + self._notify_successor(now_us)
 
-    def _refused(self, request: int) -> list[Effect]:
+    def refused(self, request: int) -> list[Effect]:
         query = self._query
         if query is None or query.request != request:
             return []
         return self._drop_step(query)
 
     def _drop_step(self, query: _Query) -> list[Effect]:
-        """With no change at all; soon, and at a time that chance decides, we try again."""
+        """Drop the step with no change at all; we try again soon, at a time that chance decides."""
         effects = self._end_query(query)
-        effects.append(Arm(STABILIZE, self.settings.retry_us, self.settings.retry_us))
-        return effects + self._drop_dead_heads(self.now_us)
+        retry_us = self.node.settings.retry_us
+        effects.append(Arm(STABILIZE, retry_us, retry_us))
+        return effects + self._drop_dead_heads(self.node.now_us)
 
-    def _query_due(self, request: int, now_us: int) -> list[Effect]:
+    def stalled(self) -> list[Effect]:
+        """This node stood still: a question that is out is dropped."""
+        return [] if self._query is None else self._drop_step(self._query)
+
+    def query_due(self, request: int, now_us: int) -> list[Effect]:
         query = self._query
         if query is None or query.request != request:
             return []
@@ -241,21 +317,29 @@ class Pointers:
         return effects + self._drop_dead_heads(now_us)
 
     def _notify_successor(self, now_us: int) -> list[Effect]:
-        """The first one we have now, whoever it was when the step began."""
+        """Notify the first successor of now, which may not be the one when the step began."""
         effects = self._drop_dead_heads(now_us)
         if effects or not self.successors:
             return effects
         return [Send(self.successors[0], messages.Notify(self.me))]
 
+    def meet(self, other: Contact, now_us: int) -> list[Effect]:
+        """Others take `other` for the owner of our own position, so `other` does not know us."""
+        if self.standing is not Standing.MEMBER:
+            return []
+        notify = Send(other, messages.Notify(self.me))
+        return [notify, *self.stabilize_from_predecessor(other, now_us)]
+
     # --- Rectify -------------------------------------------------------------
 
-    def _rectify(self, _sender: Contact, message: messages.Notify, now_us: int) -> list[Effect]:
-        who, predecessor = message.who, self.predecessor
+    def rectify(self, who: Contact, now_us: int) -> list[Effect]:
+        """`who` thinks that it is our predecessor."""
+        predecessor = self.predecessor
         if self.standing is not Standing.MEMBER or who == predecessor:
             return []
         if (
             predecessor is None
-            or predecessor in self.convicted  # while we lived by the registry, say
+            or predecessor in self.deaths.convicted  # while we lived by the registry, say
             or between(predecessor.position, who.position, self.me.position)
         ):
             self._set_predecessor(who)
@@ -264,7 +348,7 @@ class Pointers:
         if self._doubted == predecessor:
             return []
         self._doubted = predecessor
-        return self.pings.send(predecessor, partial(self._rectified, predecessor), now_us)
+        return self.node.pings.send(predecessor, partial(self._rectified, predecessor), now_us)
 
     def _rectified(
         self, doubted: Contact, sender: Contact | None, _pong: messages.Pong | None, now_us: int
@@ -275,44 +359,34 @@ class Pointers:
     # --- Fail, as we learn of it ---------------------------------------------
 
     def suspect(self, contact: Contact, now_us: int) -> list[Effect]:
-        if self.standing in (Standing.MEMBER, Standing.SMALL) and contact not in self.convicted:
+        """This node did not answer in time, or the link to it broke."""
+        if self.is_on_the_ring and contact not in self.deaths.convicted:
             return self.suspicions.open(contact, now_us)
         return []
 
     def spoke(self, contact: Contact) -> None:
-        """It is there. Cases against it are closed, and nobody waits for its place."""
+        """This life is alive: close the case against it, and let nobody take its place."""
         if self.suspicions.cases:
             self.suspicions.close(contact)
-        if self.convicted:
-            self.convicted.pop(contact, None)
+        self.deaths.spoke(contact)
         if self._candidate is not None and contact == self.predecessor:
             self._candidate = None
 
-    def is_over(self, contact: Contact) -> bool:
-        """Certainly: what it says comes late."""
-        over = self._over
-        return bool(over) and over.get(contact.node, 0) >= contact.incarnation
-
     def end_life(self, contact: Contact, now_us: int) -> list[Effect]:
-        """This life is over: it said so, or a newer one speaks."""
-        incarnation = max(self._over.pop(contact.node, 0), contact.incarnation)
-        self._over[contact.node] = incarnation
-        if len(self._over) > OVER_MAX:
-            del self._over[next(iter(self._over))]
+        """This life is certainly over: its node said so, or a newer life of that node speaks."""
+        self.deaths.end(contact)
         return self.convict(contact, now_us)
 
     def convict(self, contact: Contact, now_us: int) -> list[Effect]:
-        """This life is over, for all we know."""
-        if contact.node == self.me.node or contact in self.convicted:
+        """Give this life up: as far as we know it is over."""
+        if contact.node == self.me.node or contact in self.deaths.convicted:
             return []
-        self.convicted[contact] = now_us
-        if len(self.convicted) > CONVICTED_MAX:
-            del self.convicted[next(iter(self.convicted))]
+        self.deaths.convict(contact, now_us)
         self.suspicions.close(contact)
-        self.routes.forget(contact)
-        self.fingers.forget(contact)
+        self.node.routes.forget(contact)
+        self.node.fingers.forget(contact)
         effects: list[Effect] = [events.Died(contact)]
-        effects += self.lookups.died(contact, now_us)
+        effects += self.node.lookups.died(contact, now_us)
         if self.standing is Standing.MEMBER:
             effects += self._do_without(contact, now_us)
         return effects
@@ -320,7 +394,7 @@ class Pointers:
     def _do_without(self, contact: Contact, now_us: int) -> list[Effect]:
         if self.predecessor == contact:
             candidate = self._candidate
-            self._set_predecessor(None if candidate in self.convicted else candidate)
+            self._set_predecessor(None if candidate in self.deaths.convicted else candidate)
         query = self._query
         if query is None or query.to != contact:
             return self._drop_dead_heads(now_us)
@@ -330,12 +404,12 @@ class Pointers:
         return effects + self._drop_dead_heads(now_us)
 
     def _drop_dead_heads(self, now_us: int) -> list[Effect]:
-        """Not while we ask: the list is then undefined, and the answer may put it right."""
-        successors = self.successors
-        if self.asking or not successors or successors[0] not in self.convicted:
+        """Not while we ask: the list is undefined then, and the answer may put it right."""
+        successors, convicted = self.successors, self.deaths.convicted
+        if self.asking or not successors or successors[0] not in convicted:
             return []
         alive = 1
-        while alive < len(successors) and successors[alive] in self.convicted:
+        while alive < len(successors) and successors[alive] in convicted:
             alive += 1
         if alive == len(successors):
             return self.begin_again()
@@ -345,11 +419,11 @@ class Pointers:
     # --- the lists -----------------------------------------------------------
 
     def _behind_us(self, contacts: Iterable[Contact]) -> list[Contact]:
-        """A list of ours made of what another tells: in order, and not past ourselves."""
+        """A successor list for us, made of what another node told: in order, and not past us."""
         mine = self.me.position
         reached = 0
         result: list[Contact] = []
-        length = self.settings.successors
+        length = self.node.settings.successors
         for contact in contacts:
             away = (contact.position - mine) % SIZE
             if away <= reached or len(result) == length:
@@ -364,20 +438,20 @@ class Pointers:
         if successors == old:
             return
         for contact in successors:
-            self.routes.pin(contact)
+            self.node.routes.pin(contact)
         for contact in old:
-            self.routes.unpin(contact)
+            self.node.routes.unpin(contact)
         self.successors = successors
-        self._has_changed = True
+        self.has_changed = True
 
     def _set_predecessor(self, predecessor: Contact | None) -> None:
         old = self.predecessor
         if predecessor == old:
             return
         if predecessor is not None:
-            self.routes.pin(predecessor)
+            self.node.routes.pin(predecessor)
         if old is not None:
-            self.routes.unpin(old)
+            self.node.routes.unpin(old)
         self.predecessor = predecessor
         self._candidate = None
-        self._has_changed = True
+        self.has_changed = True

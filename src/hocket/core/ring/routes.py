@@ -1,14 +1,14 @@
-"""Everybody this node has heard of: the route cache, and how quickly each of them answers.
+"""The route cache: all nodes that this node has heard of, and how quickly each one answers.
 
-Rule 1: of a node there is one life here, the newest; and at a position there is one node.
-Rule 2: who is pinned (successors, predecessor, fingers) stays. Of the others the one that has been
-        heard of longest ago goes first when there are too many.
+Rule 1: a node is here with one life, the newest; and at each position there is one node.
+Rule 2: a pinned node (a successor, the predecessor, a finger) stays. When there are too many nodes,
+        the one among the others that was heard of longest ago goes first.
 Rule 3: a life that was given up comes back only by its own word (`heard`), not by hearsay (`told`):
-        others go on naming the dead for a while.
+        other nodes go on naming the dead for a while.
 
 A cache of all nodes costs little and makes most lookups one or two hops long (Gupta, Liskov and
-Rodrigues 2003); the fingers are the path that is certain. Contacts lie sorted by their distance
-from us, so that those before a key are a slice, and no slice goes over the circle's seam.
+Rodrigues 2003); the fingers are the path that is certain. Contacts are sorted by their distance
+from us, so that the nodes before a key are a slice, and no slice goes over the circle's seam.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ from hocket.core.ring.circle import SIZE, distance
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.settings import RingSettings
 
-FORGOTTEN_MAX = 64  # given up, and kept to be probed: a cut makes the living look dead
-STRANGERS_MAX = 16  # not in the cache, and yet timed: candidates for a finger
+FORGOTTEN_MAX = 64  # nodes given up and kept to be probed: a cut makes the living look dead
+STRANGERS_MAX = 16  # nodes outside of the cache that are timed: candidates for a finger
 
 
 class Routes:
+    """See the head of the file."""
+
     def __init__(self, me: Contact, settings: RingSettings) -> None:
         self.me = me
         self.settings = settings
-        # Parallel lists; an array, since there may be thousands in each of thousands of nodes.
+        # Two parallel lists. The distances are an array: a simulation has thousands of nodes with
+        # thousands of entries each.
         self._distances = array("Q")
         self._contacts: list[Contact] = []
         self._by_node: dict[str, Contact] = {}
-        self._idle: OrderedDict[str, None] = OrderedDict()  # known, not pinned; oldest heard first
-        self._pins: dict[Contact, int] = {}
-        self._forgotten: dict[str, Contact] = {}  # by node; none of these lives is known
+        self._idle: OrderedDict[str, None] = OrderedDict()  # not pinned; heard of longest ago first
+        self._pins: dict[Contact, int] = {}  # how often each contact is pinned
+        self._forgotten: dict[str, Contact] = {}  # by node; none of these lives is in the cache
         self._trips: dict[str, tuple[int, int]] = {}  # by node: smoothed round trip, and deviation
         self._strangers: dict[str, tuple[int, int]] = {}
 
@@ -43,7 +46,7 @@ class Routes:
         return len(self._contacts)
 
     def heard(self, contact: Contact) -> None:
-        """This life has spoken itself: learn it, or remember that it was heard of just now."""
+        """This life has spoken itself: learn it, or note that it was heard of just now."""
         node = contact.node
         if self._by_node.get(node) == contact:
             if node in self._idle:
@@ -55,7 +58,7 @@ class Routes:
         self.told(contact)
 
     def told(self, contact: Contact) -> None:
-        """Somebody else has named it: learn it, unless we know better."""
+        """Another node has named this life: learn it, unless we know better."""
         me = self.me
         node = contact.node
         if not contact.incarnation or node == me.node or contact.position == me.position:
@@ -75,7 +78,7 @@ class Routes:
         self._add(contact)
 
     def pin(self, contact: Contact) -> None:
-        """Keep it until it is unpinned as often."""
+        """Keep this contact until it is unpinned as often as it was pinned."""
         pins = self._pins.get(contact, 0)
         self._pins[contact] = pins + 1
         if not pins:
@@ -84,6 +87,7 @@ class Routes:
                 self._idle.pop(contact.node, None)
 
     def unpin(self, contact: Contact) -> None:
+        """The counterpart of `pin`."""
         pins = self._pins[contact] - 1
         if pins:
             self._pins[contact] = pins
@@ -94,7 +98,7 @@ class Routes:
             self._evict()
 
     def forget(self, contact: Contact) -> None:
-        """It is dead, pinned or not. Pins still count: whoever holds one gives it back."""
+        """This life is dead: remove it, pinned or not. Pins still count until they are undone."""
         if not contact.incarnation:
             return
         known = self._by_node.get(contact.node)
@@ -109,22 +113,24 @@ class Routes:
                 del self._forgotten[next(iter(self._forgotten))]
 
     def is_known(self, contact: Contact) -> bool:
-        """This very life."""
+        """Whether this very life is in the cache."""
         known = self._by_node.get(contact.node)
         return known is not None and known.incarnation == contact.incarnation
 
     def newest(self, node: str) -> Contact | None:
+        """The life of this node that is in the cache."""
         return self._by_node.get(node)
 
     def preceding(self, key: int, count: int) -> tuple[Contact, ...]:
-        """Strictly between us and the key, nearest to the key first."""
+        """Up to `count` nodes strictly between us and the key, the nearest to the key first."""
         end = bisect_left(self._distances, (key - self.me.position) % SIZE or SIZE)
         return tuple(self._contacts[max(end - count, 0) : end][::-1])
 
     def passive(self, after: int, count: int) -> tuple[Contact, ...]:
-        """Some who could be asked whether there is another ring, going round from a position on.
+        """The next `count` nodes clockwise after a position, those given up lately included.
 
-        With those given up lately among them: when a network is cut, the other side is just those.
+        These can be asked whether there is another ring: when a network is cut, the nodes on the
+        other side are the ones that were given up.
         """
         start = bisect_left(self._distances, (after + 1 - self.me.position) % SIZE)
         known = self._contacts[start : start + count]
@@ -134,7 +140,7 @@ class Routes:
         return tuple(everybody[:count])
 
     def answered(self, contact: Contact, round_trip_us: int) -> None:
-        """One measured round trip. Smoothed as TCP does it (RFC 6298)."""
+        """Note one measured round trip. Round trips are smoothed as TCP does it (RFC 6298)."""
         node = contact.node
         trips = self._trips if node in self._by_node else self._strangers
         trip = trips.get(node)
@@ -148,6 +154,7 @@ class Routes:
             trips[node] = (smoothed + (round_trip_us - smoothed) // 8, deviation)
 
     def round_trip_us(self, contact: Contact) -> int | None:
+        """The smoothed round trip; None if none was measured."""
         trip = self._trip(contact)
         return None if trip is None else trip[0]
 
@@ -164,14 +171,14 @@ class Routes:
 
     def _add(self, contact: Contact) -> None:
         away = distance(self.me.position, contact.position)
-        place = bisect_left(self._distances, away)
-        if place < len(self._distances) and self._distances[place] == away:
-            if self._contacts[place].incarnation >= contact.incarnation:
+        index = bisect_left(self._distances, away)
+        if index < len(self._distances) and self._distances[index] == away:
+            if self._contacts[index].incarnation >= contact.incarnation:
                 return
-            self._remove(self._contacts[place])
+            self._remove(self._contacts[index])
         node = contact.node
-        self._distances.insert(place, away)
-        self._contacts.insert(place, contact)
+        self._distances.insert(index, away)
+        self._contacts.insert(index, contact)
         self._by_node[node] = contact
         trip = self._strangers.pop(node, None)
         if trip is not None:
@@ -186,9 +193,9 @@ class Routes:
             self._remove(self._by_node[node])
 
     def _remove(self, contact: Contact) -> None:
-        place = bisect_left(self._distances, distance(self.me.position, contact.position))
-        del self._distances[place]
-        del self._contacts[place]
+        index = bisect_left(self._distances, distance(self.me.position, contact.position))
+        del self._distances[index]
+        del self._contacts[index]
         del self._by_node[contact.node]
         self._idle.pop(contact.node, None)
         self._trips.pop(contact.node, None)

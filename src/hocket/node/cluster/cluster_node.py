@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from hocket.core.placement.locator_messages import LocatorMessage
+from hocket.core.placement.locator import LocatorMessage
 from hocket.core.relay.messages import Place, RelayMessage
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact

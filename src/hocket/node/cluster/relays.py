@@ -18,8 +18,15 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar, Protocol
 
-from hocket.core.placement.locator import KEEPERS, PUBLISH_US, LocatorStore
-from hocket.core.placement.locator_messages import LeaderIs, LocatorMessage, PublishLeader, WhereIs
+from hocket.core.placement.locator import (
+    KEEPERS,
+    PUBLISH_US,
+    LeaderIs,
+    LocatorMessage,
+    LocatorStore,
+    PublishLeader,
+    WhereIs,
+)
 from hocket.core.placement.placement import key_of
 from hocket.core.relay import events
 from hocket.core.relay.messages import (

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from hocket.core.ring import events
 from hocket.core.ring.contact import Contact, seed
 from hocket.core.ring.events import Located, NotLocated
-from hocket.core.ring.flapping import wait_us
+from hocket.core.ring.joining import wait_us
 from hocket.core.ring.messages import Message
 from hocket.core.ring.ring import Ring
 from hocket.core.ring.settings import RingSettings

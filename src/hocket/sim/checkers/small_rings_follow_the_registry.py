@@ -3,14 +3,14 @@ order, and nodes that know the same version of it know the same ring."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hocket.sim.checkers.ring_checker import RingChecker, RingWatch
-from hocket.sim.ring_view import RingView, name
+from hocket.sim.ring_view import CoreLike, RingView, name
 
 if TYPE_CHECKING:
     from hocket.core.ring.contact import Contact
-    from hocket.core.ring.ring import Ring
 
 
 class SmallRingsFollowTheRegistry(RingChecker):
@@ -30,7 +30,7 @@ class SmallRingsFollowTheRegistry(RingChecker):
     def look(self, view: RingView) -> None:
         """Members are not looked at."""
 
-    def _look_at(self, ring: Ring) -> None:
+    def _look_at(self, ring: CoreLike) -> None:
         version, members, me = ring.small.version, ring.small.members, ring.me
         others = sorted(
             (each for each in members if each != me),
@@ -51,5 +51,5 @@ class SmallRingsFollowTheRegistry(RingChecker):
             )
 
 
-def _names(contacts: tuple[Contact, ...] | list[Contact]) -> str:
+def _names(contacts: Sequence[Contact]) -> str:
     return " ".join(map(name, contacts)) or "nobody"

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.core.ring import messages, pointers, small_ring, suspicion
+from hocket.core.ring import messages, small_ring, suspicion
 from hocket.core.ring.circle import between
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Disarm, Effect, Heard, Send
 from hocket.core.ring.joining import Joining
+from hocket.core.ring.key_owners import KeyOwners
 from hocket.core.ring.messages import CloserAre, Notify
-from hocket.core.ring.other_rings import OtherRings
+from hocket.core.ring.other_rings import OtherRings, SecondLook
 from hocket.core.ring.pointers import QUERY, Pointers
 from hocket.core.ring.ring import Ring
-from hocket.core.ring.second_look import SecondLook
 from hocket.sim.mutants.mutant import Replacements, mutant
 
 
@@ -35,14 +35,12 @@ def adopt_a_pointer_that_has_not_answered() -> Replacements:
 def defer_when_busy() -> Replacements:
     """Who asks a busy node waits until it is not: on a small ring all wait for each other."""
     waiting: dict[Pointers, list[tuple[Contact, messages.GetState]]] = {}
-    get_state, end_query = Pointers._get_state, Pointers._end_query
+    tell, end_query = Pointers.asked_for_state, Pointers._end_query
 
-    def defer(
-        ring: Pointers, sender: Contact, message: messages.GetState, now_us: int
-    ) -> list[Effect]:
+    def defer(ring: Pointers, sender: Contact, message: messages.GetState) -> list[Effect]:
         if ring.asking:
             waiting.setdefault(ring, []).append((sender, message))
-        return get_state(ring, sender, message, now_us)  # Busy, which means here: wait
+        return tell(ring, sender, message)  # Busy, which means here: wait
 
     def go_on_waiting(ring: Pointers, request: int) -> list[Effect]:
         is_ours = ring._query is not None and ring._query.request == request
@@ -51,12 +49,12 @@ def defer_when_busy() -> Replacements:
     def end_and_answer(ring: Pointers, query: Any) -> list[Effect]:
         effects = end_query(ring, query)
         for sender, message in waiting.pop(ring, []):
-            effects += get_state(ring, sender, message, ring.now_us)
+            effects += tell(ring, sender, message)
         return effects
 
     return [
-        (Pointers, "_get_state", defer),
-        (Pointers, "_refused", go_on_waiting),
+        (Pointers, "asked_for_state", defer),
+        (Pointers, "refused", go_on_waiting),
         (Pointers, "_end_query", end_and_answer),
     ]
 
@@ -64,7 +62,7 @@ def defer_when_busy() -> Replacements:
 @mutant(seeds=20)
 def forget_to_recheck() -> Replacements:
     """The successor's predecessor is taken for a nearer successor, wherever it lies."""
-    lies_before, answered = Pointers._lies_before_successor, Pointers._answered
+    lies_before, answered = Pointers._lies_before_successor, Pointers.answered
     stabilizing: list[Pointers] = []
 
     def lies(ring: Pointers, contact: Contact) -> bool:
@@ -80,7 +78,7 @@ def forget_to_recheck() -> Replacements:
         finally:
             stabilizing.clear()
 
-    return [(Pointers, "_lies_before_successor", lies), (Pointers, "_answered", stabilize)]
+    return [(Pointers, "_lies_before_successor", lies), (Pointers, "answered", stabilize)]
 
 
 @mutant(seeds=20)
@@ -104,8 +102,9 @@ def go_on_with_the_last_when_the_head_dies() -> Replacements:
     drop = Pointers._drop_dead_heads
 
     def drop_all_but_one(ring: Pointers, now_us: int) -> list[Effect]:
-        if not ring.asking and ring.successors and ring.successors[0] in ring.convicted:
-            living = [each for each in ring.successors if each not in ring.convicted]
+        dead = ring.deaths.convicted
+        if not ring.asking and ring.successors and ring.successors[0] in dead:
+            living = [each for each in ring.successors if each not in dead]
             if living:
                 ring._set_successors(living[-1:])
                 return ring.stabilize_from_successor(now_us)
@@ -120,7 +119,7 @@ def trust_an_older_incarnation() -> Replacements:
     heard = Ring._heard
 
     def trust(ring: Ring, event: Heard, now_us: int) -> list[Effect]:
-        known = ring.routes.newest(event.sender.node)
+        known = ring.node.routes.newest(event.sender.node)
         return heard(ring, Heard(known or event.sender, 0, event.message), now_us)
 
     return [(Ring, "_heard", trust)]
@@ -159,28 +158,29 @@ def never_look_for_another_ring() -> Replacements:
 @mutant(seeds=5)
 def lookup_stops_short() -> Replacements:
     """A node answers with its successor for keys that lie behind it, too."""
-    closer = Ring.closer
+    closer = KeyOwners.closer
 
-    def stop(ring: Ring, request: int, key: int, count: int) -> CloserAre:
-        answer = closer(ring, request, key, count)
-        within = [each for each in ring.successors[1:] if each in answer.preceding]
+    def stop(owners: KeyOwners, request: int, key: int, count: int) -> CloserAre:
+        answer = closer(owners, request, key, count)
+        successors = owners._pointers.successors
+        within = [each for each in successors[1:] if each in answer.preceding]
         if within and not answer.owners:
-            return CloserAre(request, (), tuple(ring.successors))
+            return CloserAre(request, (), tuple(successors))
         return answer
 
-    return [(Ring, "closer", stop)]
+    return [(KeyOwners, "closer", stop)]
 
 
 @mutant(seeds=20)
 def keep_a_dead_predecessor() -> Replacements:
     """A predecessor is replaced only by one that is nearer, be it alive or dead."""
-    rectify, do_without = Pointers._rectify, Pointers._do_without
+    rectify, do_without = Pointers.rectify, Pointers._do_without
 
-    def keep(ring: Pointers, sender: Contact, notify: Notify, now_us: int) -> list[Effect]:
-        before, who = ring.predecessor, notify.who
+    def keep(ring: Pointers, who: Contact, now_us: int) -> list[Effect]:
+        before = ring.predecessor
         if before and not between(before.position, who.position, ring.me.position):
             return []
-        return rectify(ring, sender, notify, now_us)
+        return rectify(ring, who, now_us)
 
     def keep_it_dead(ring: Pointers, contact: Contact, now_us: int) -> list[Effect]:
         before, effects = ring.predecessor, do_without(ring, contact, now_us)
@@ -188,20 +188,20 @@ def keep_a_dead_predecessor() -> Replacements:
             ring._set_predecessor(before)
         return effects
 
-    return [(Pointers, "_rectify", keep), (Pointers, "_do_without", keep_it_dead)]
+    return [(Pointers, "rectify", keep), (Pointers, "_do_without", keep_it_dead)]
 
 
 @mutant(seeds=20)
 def rectify_with_anybody() -> Replacements:
     """Whoever notifies is taken for the predecessor, wherever it lies."""
-    rectify = Pointers._rectify
+    rectify = Pointers.rectify
 
-    def take(ring: Pointers, sender: Contact, notify: Notify, now_us: int) -> list[Effect]:
+    def take(ring: Pointers, who: Contact, now_us: int) -> list[Effect]:
         if ring.predecessor is not None and ring.standing == "member":
-            ring._set_predecessor(notify.who)
-        return rectify(ring, sender, notify, now_us)
+            ring._set_predecessor(who)
+        return rectify(ring, who, now_us)
 
-    return [(Pointers, "_rectify", take)]
+    return [(Pointers, "rectify", take)]
 
 
 @mutant(seeds=150)
@@ -234,7 +234,7 @@ def leave_one_out_of_a_small_ring() -> Replacements:
         successors, predecessor = neighbours(me, members, count)
         return successors[:-1] or successors, predecessor
 
-    return [(small_ring, "neighbours", too_few), (pointers, "neighbours", too_few)]
+    return [(small_ring, "neighbours", too_few)]
 
 
 OF_THE_RING = (

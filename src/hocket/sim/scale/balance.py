@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from random import Random
 
 from hocket.core.placement.homes import home_of
-from hocket.core.placement.placement import WINDOW, Placeable, place
-from hocket.core.ring.circle import position_of
+from hocket.core.placement.placement import NEIGHBOURHOOD, Placeable, place
+from hocket.core.ring.circle import candidates, choose, position_of
 from hocket.core.ring.contact import Contact
-from hocket.core.ring.positions import candidates, choose
 from hocket.sim.scale.figures import Cell, Options, Part, Table
 from hocket.sim.scale.statistics import max_to_mean, mean, percentile
 
@@ -75,7 +74,7 @@ def balance(options: Options) -> Part:
             rows.append(_keys(town, size, name))
         for name, town in (("hash of the name", plain), ("best of 16", chosen)):
             rows.append(_replicas(town, size, name, REPLICAS))
-        rows.append(_replicas(chosen, size, "best of 16", WINDOW))
+        rows.append(_replicas(chosen, size, "best of 16", NEIGHBOURHOOD))
         rows.append(_after_moves(chosen, size, options.seed))
         for name, town in (("hash of the name", plain), ("best of 16", chosen)):
             rows.append(_consumers(town, size, name, choice=False))
@@ -101,33 +100,35 @@ def _partition_keys(size: int) -> list[int]:
     return [position_of(f"partition-{number}") for number in range(size * PARTITIONS_EACH)]
 
 
-def _place(town: Town, key: int, window: int, members: Sequence[Contact] = ()) -> list[Contact]:
+def _place(
+    town: Town, key: int, neighbourhood: int, members: Sequence[Contact] = ()
+) -> list[Contact]:
     """Where the replicas should be; what is borne by those that had none is counted."""
     holders = [town.at(member.position) for member in members]
     for holder in holders:
-        holder.is_member = True
-    placed = place(key, town.nodes, REPLICAS, window)
+        holder.has_replica = True
+    placed = place(key, town.nodes, REPLICAS, neighbourhood)
     for contact in placed:
         node = town.at(contact.position)
-        node.load += not node.is_member
+        node.load += not node.has_replica
     for holder in holders:
-        holder.is_member = False
+        holder.has_replica = False
         holder.load -= holder.contact not in placed
     return placed
 
 
-def _replicas(town: Town, size: int, positions: str, window: int) -> list[Cell]:
+def _replicas(town: Town, size: int, positions: str, neighbourhood: int) -> list[Cell]:
     town.clear()
     for key in _partition_keys(size):
-        _place(town, key, window)
-    among = f"the next {window}"
+        _place(town, key, neighbourhood)
+    among = f"the next {neighbourhood}"
     return _row(town, size, f"{REPLICAS} replicas a partition", positions, among)
 
 
 def _after_moves(town: Town, size: int, seed: object) -> list[Cell]:
     """Every node replaced once, in the mean, one after the other: does the balance drift?"""
     town.clear()
-    placed = {key: _place(town, key, WINDOW) for key in _partition_keys(size)}
+    placed = {key: _place(town, key, NEIGHBOURHOOD) for key in _partition_keys(size)}
     held: dict[Contact, dict[int, None]] = {node.contact: {} for node in town.nodes}
     for key, contacts in placed.items():
         for contact in contacts:
@@ -138,14 +139,14 @@ def _after_moves(town: Town, size: int, seed: object) -> list[Cell]:
         town.leave(leaver)
         for key in held.pop(leaver.contact):
             rest = [contact for contact in placed[key] if contact != leaver.contact]
-            again = placed[key] = _place(town, key, WINDOW, rest)
+            again = placed[key] = _place(town, key, NEIGHBOURHOOD, rest)
             for contact in rest:
                 del held[contact][key]
             for contact in again:
                 held[contact][key] = None
         held[town.join().contact] = {}
     what = f"... after {size:,} leaves and joins"
-    return _row(town, size, what, "best of 16", f"the next {WINDOW}")
+    return _row(town, size, what, "best of 16", f"the next {NEIGHBOURHOOD}")
 
 
 def _consumers(town: Town, size: int, positions: str, *, choice: bool) -> list[Cell]:

@@ -12,18 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Self
 
-from hocket.core.ring.circle import position_of
+from hocket.core.ring.circle import candidates, choose, position_of
 from hocket.core.ring.contact import Contact
-from hocket.core.ring.positions import candidates, choose
 from hocket.core.ring.settings import SECOND, RingSettings
-from hocket.core.ring.standing import Standing
 from hocket.node.cluster.ring_member import MemberSettings, RingMember
 from hocket.node.cluster.ring_memory import VolatileMemory
 from hocket.sim.scale.enrolment import Enrolment
 from hocket.sim.scale.wires import Delays, Wires
 from hocket.sim.scheduler import Scheduler
 
-ON_RING = (Standing.MEMBER, Standing.SMALL)
 SEEDS = 3  # addresses that a node which joins is given
 
 
@@ -133,7 +130,7 @@ class World:
     def look(self) -> None:
         """Find out anew who is on the ring."""
         self._contacts = sorted(
-            member.core.me for member in self.members.values() if member.core.standing in ON_RING
+            member.core.me for member in self.members.values() if member.core.is_on_the_ring
         )
         self._positions = [contact.position for contact in self._contacts]
 
@@ -173,7 +170,7 @@ class World:
     def _enter(self, member: RingMember) -> None:
         """A node that joined has neighbours: from now on keys are its."""
         contact = member.core.me
-        if member.closed or member.core.standing not in ON_RING:
+        if member.closed or not member.core.is_on_the_ring:
             return
         place = bisect_left(self._positions, contact.position)
         if place == len(self._positions) or self._positions[place] != contact.position:

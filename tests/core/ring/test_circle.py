@@ -7,8 +7,7 @@ from bisect import insort
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.core.ring.circle import SIZE
-from hocket.core.ring.positions import CANDIDATES, candidates, choose, is_candidate
+from hocket.core.ring.circle import CANDIDATES, SIZE, candidates, choose, is_candidate
 
 
 def test_candidates_are_part_of_the_protocol():
