@@ -55,6 +55,17 @@ def with_bob(*grants: tuple[str, ...]) -> Access:
     return done(access, *(granted("role", *grant) for grant in grants))
 
 
+def test_a_snapshot_has_users_with_their_roles_and_roles_with_their_grants():
+    access = with_bob(("publish", "orders"))
+    second = Access()
+    second.restore(*access.snapshot())
+    assert second.snapshot() == access.snapshot()
+    assert second.decide("bob", "publish", "orders") == access.decide("bob", "publish", "orders")
+    assert second.decide("bob", "publish", "orders").allowed
+    assert second.decide("ann", "admin", "*").allowed
+    assert not second.decide("bob", "publish", "other").allowed
+
+
 # --- patterns ------------------------------------------------------------------------------------
 
 

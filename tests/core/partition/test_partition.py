@@ -461,3 +461,13 @@ def test_a_snapshot_taken_while_a_new_epoch_is_on_its_way_still_knows_the_old_on
     assert logged.produce(batch(sequence=0, count=3), PUSH) == [Acked(PUSH, 0, [0])]
     assert logged.produce(batch(sequence=1, count=2), PUSH) == [Acked(PUSH, 1, [3])]
     assert len(logged.log) == 2
+
+
+def test_a_partition_is_settled_when_nothing_waits_for_its_log():
+    logged = pushed(3, 1)
+    partition = logged.partition
+    assert (partition.is_settled, partition.waiting()) == (False, [PUSH, PUSH])
+    partition.step(LogDurable(partition.last_index))
+    assert (partition.is_settled, partition.waiting()) == (True, [])
+    partition.step(AttachIndex(origin(1), "billing", 0, False))
+    assert not partition.is_settled, "the change is not even appended"

@@ -6,6 +6,7 @@ from hocket.core.partition.subscription import (
     READ_BYTES_MAX,
     Advanced,
     CreditGiven,
+    MoveHeard,
     Progress,
     Read,
     ReadDone,
@@ -192,3 +193,10 @@ def test_records_that_are_given_up_with_nothing_behind_them_are_counted_too():
     subject = subscription(Progress(0, 9))
     subject.begin()
     assert subject.step(ReadDone(0, 0, 9, 0)) == [TellMoved(0, 9, 9)]
+
+
+def test_after_a_seek_nothing_is_read_before_the_consumer_has_heard_of_it():
+    subject = subscription(Progress(0, 9))
+    assert subject.step(Sought(0, 5, hold=True)) == [TellMoved(0, 5, 0)]
+    assert subject.step(CreditGiven(10)) == []
+    assert subject.step(MoveHeard(0)) == [Read(0, 5, 110, 9, 1)]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hocket import frames
 from hocket.core.metadata.catalogue import Catalogue
 from hocket.core.session.session import (
+    DELAY_US_MAX,
     Demand,
     Effect,
     Hangup,
@@ -601,3 +602,17 @@ def test_the_offset_that_a_start_stands_for(start, expected):
 def test_an_offset_beyond_the_end_is_out_of_range():
     with pytest.raises(OutOfRange, match="offset 21 lies beyond the partition's end at 20"):
         offset_of(Start("offset", 21), log_start=10, end=20)
+
+
+def test_a_producer_of_a_transaction_names_it_by_a_proper_name():
+    frame = frames.OpenProducer(7, "orders", transaction="job")
+    demand = answered(greeted(), frame)
+    assert isinstance(demand, Demand)
+    assert demand.frame == frame, "without users an id stays as it is"
+    assert refused(greeted(), replace(frame, transaction="a/b")).code == "badName"
+
+
+def test_a_delay_has_a_limit():
+    frame = frames.Settle(7, SHARED, "nack", packed([0, 5, 6]), DELAY_US_MAX)
+    assert isinstance(answered(greeted(), frame), Demand)
+    assert refused(greeted(), replace(frame, duration_us=DELAY_US_MAX + 1)).code == "outOfRange"

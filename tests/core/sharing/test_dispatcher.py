@@ -32,7 +32,7 @@ from hocket.core.sharing.events import (
     Tick,
     Widened,
 )
-from hocket.core.sharing.leases import Leases
+from hocket.core.sharing.leases import GRACE_US, Leases
 from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
 
 LEASE_US = 1_000_000
@@ -298,3 +298,16 @@ def test_nothing_is_leased_while_the_broker_closes():
     assert record.change.encode() == {"clean": True}
     index.join(1)
     assert index.received == {}
+
+
+def test_an_index_is_idle_when_nobody_consumes_it_or_may_come_back():
+    index = Index(records=3)
+    assert index.sharing.is_idle
+    index.join(1, messages=2)
+    assert not index.sharing.is_idle
+    index.do(Left(1, False, index.now_us))
+    assert not index.sharing.is_idle, "it may come back"
+    index.tick(GRACE_US)
+    assert index.sharing.is_idle
+    index.leases.reserve(2, 1)
+    assert not index.sharing.is_idle, "a message is being read for somebody"

@@ -1,5 +1,5 @@
-"""The ledger of one partition of a shared index, where the model test does not go: limits, spans,
-what others ask for by mistake or on purpose, and what is too large to draw at random."""
+"""The leases of one partition of a shared index, where the model test does not go: limits, spans,
+requests for messages of others, and what is too large to draw at random."""
 
 from __future__ import annotations
 
