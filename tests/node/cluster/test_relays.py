@@ -272,9 +272,9 @@ def test_one_that_stood_still_does_not_blame_others():
     reader = Reader(world, "node-1")
     world.run(2)
     core = world.relays["node-1"].cores[PLACE]
-    core._silent = 3
+    core._upstream._silent = 3
     world.relays["node-1"].stalled()
-    assert core._silent == 0
+    assert core._upstream._silent == 0
     world.publish()
     world.run(1)
     assert reader.got == [0]

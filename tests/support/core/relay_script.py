@@ -105,7 +105,7 @@ class Script:
         return [
             f"parent {name_of(relay.parent) if relay.parent else 'none'}, children "
             f"{' '.join(name_of(each) for each in relay.children.contacts) or 'none'}, window "
-            f"{relay.window.start}..{relay.window.end}, end {relay.end}"
+            f"{relay.recent.start}..{relay.recent.end}, end {relay.committed.end}"
         ]
 
     # --- what others say -------------------------------------------------------------------------

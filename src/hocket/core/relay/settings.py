@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 SECOND = 1_000_000
 DEPTH_MAX = 64  # of a tree; more ancestors than this are a circle
+ASK_AGAIN = 2  # ticks without an answer: the question or the answer may be lost
 
 
 @dataclass(slots=True)
@@ -28,6 +29,16 @@ class RelaySettings:
     child_us: int = 10 * SECOND  # a child that said nothing for so long is dropped
     idle_us: int = 5 * SECOND  # with nobody to serve, before we leave the tree
     collapse_us: int = 60 * SECOND  # a relay has to be superfluous for so long
+
+    @property
+    def silent_ticks(self) -> int:
+        """Ticks of silence after which a node that owes an answer counts as dead."""
+        return self.ticks(self.wait_us + self.silent_us)
+
+    def capped(self, credit_bytes: int) -> int:
+        """How many bytes an answer may have, whatever credit was given: what others call their
+        credit does not fill the memory of this node."""
+        return min(credit_bytes, self.fetch_bytes)
 
     def ticks(self, time_us: int) -> int:
         return max(1, -(-time_us // self.tick_us))

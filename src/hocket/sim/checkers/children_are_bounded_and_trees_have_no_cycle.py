@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hocket.sim.checkers.checker import Checker
-from hocket.sim.tree_view import TreeView
+from hocket.sim.tree_view import RelayWithChildren, TreeView
 
 if TYPE_CHECKING:
     from hocket.core.relay.messages import Place
-    from hocket.core.relay.relay import Relay
     from hocket.sim.cluster import Cluster
 
 REPAIR_US_MAX = 6_000_000  # the wait for a silent parent, and a step further up
@@ -30,7 +29,7 @@ class ChildrenAreBoundedAndTreesHaveNoCycle(Checker):
         self._cycles: dict[tuple[Place, tuple[str, ...]], int] = {}  # and since when
 
     def after_event(self) -> None:
-        trees: dict[Place, list[Relay]] = {}
+        trees: dict[Place, list[RelayWithChildren]] = {}
         for machine in self._cluster.machines:
             if machine.node is not None:
                 for place, relay in machine.node.relays.cores.items():
@@ -46,7 +45,7 @@ class ChildrenAreBoundedAndTreesHaveNoCycle(Checker):
                     raise self.broken(f"{' -> '.join(cycle)} for {now_us - since_us} us")
         self._cycles = cycles
 
-    def _count_children(self, relays: list[Relay]) -> None:
+    def _count_children(self, relays: list[RelayWithChildren]) -> None:
         for relay in relays:
             if len(relay.children) > relay.settings.children_max:
                 children = " ".join(contact.node for contact in relay.children.contacts)

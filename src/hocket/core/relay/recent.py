@@ -16,7 +16,7 @@ _START = attrgetter("start")
 _COMPACT_AT = 256  # pieces that have fallen out before the list is made shorter
 
 
-class Window:
+class RecentBatches:
     """Invariant: pieces follow on each other without a gap, from `start` to `end`.
 
     Empty, `start` equals `end`, which is the offset that has to come next.
