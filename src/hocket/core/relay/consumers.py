@@ -86,7 +86,8 @@ class Consumers:
 
     def serve_one(self, consumer: Consumer) -> None:
         recent = self._recent
-        while consumer.is_eager and recent.start <= consumer.next_offset < recent.end:
+        # Offsets are compared first: most consumers have all that there is.
+        while recent.start <= consumer.next_offset < recent.end and consumer.is_eager:
             self.give(consumer, recent.take(consumer.next_offset, consumer.credit_bytes))
 
     def give(self, consumer: Consumer, pieces: tuple[Piece, ...]) -> None:
