@@ -1,7 +1,8 @@
 """What nodes say to each other about the relay tree of one partition.
 
 The envelope is that of `core.ring.messages`. Any message may be lost, repeated, late or out of
-order: what a child takes in depends on offsets alone.
+order, so what a child takes in depends on offsets alone. An answer repeats the `request` of its
+question.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ class Piece(NamedTuple):
     """One stored batch, whole, as it lies in the log."""
 
     start: int  # the offset of its first record
-    end: int
+    end: int  # the offset behind its last record
     data: bytes
 
 
 @dataclass(slots=True)
 class Attach:
-    """Let me be your child; I go on at this offset."""
+    """Let me be your child; I go on at `next_offset`."""
 
     request: int
     place: Place
     next_offset: int
-    consumers: int  # below and at the child
-    redirects: int = 0  # how often it was sent on; one that was is not sent to the owner again
+    consumers: int  # at the child and below
+    redirects: int = 0  # how often the child was redirected; if at all, not to the owner again
     avoid: tuple[Contact, ...] = ()  # do not name these: they do not answer, or lead nowhere
 
 
@@ -48,7 +49,7 @@ class Attached:
 
 @dataclass(slots=True)
 class Redirect:
-    """Ask this one: I have as many children as I may have, or you are above me."""
+    """Ask `to` instead: I have as many children as I may have, or you are above me."""
 
     request: int
     place: Place
@@ -57,7 +58,7 @@ class Redirect:
 
 @dataclass(slots=True)
 class NotRelaying:
-    """I have nothing to do with this partition."""
+    """I do not take part in the tree of this partition, or I am not its owner."""
 
     request: int
     place: Place
@@ -70,10 +71,10 @@ class Detach:
 
 @dataclass(slots=True)
 class Fetch:
-    """Send me what comes from this offset on, at most so many bytes, and wait so long for it.
+    """Send me what comes from `offset` on, within the credit; wait for it if it is not there yet.
 
-    One batch may be larger than the credit; then it comes alone. With `catching_up` it is asked of
-    the owner, by one that need not be its child, and answered from the log.
+    A batch that is larger than the credit comes alone. With `catching_up` the question is for the
+    owner, which answers from its log; the sender need not be its child.
     """
 
     request: int
@@ -81,7 +82,7 @@ class Fetch:
     offset: int
     credit_bytes: int
     wait_us: int
-    consumers: int  # below and at the child
+    consumers: int  # at the child and below
     catching_up: bool = False
 
 
@@ -89,17 +90,17 @@ class Fetch:
 class Fetched:
     request: int
     place: Place
-    pieces: tuple[Piece, ...]  # the first one holds the offset that was asked for; may be none
+    pieces: tuple[Piece, ...]  # the first one holds the offset asked for; there may be none
     end: int  # committed, as far as the sender knows
     ancestors: tuple[Contact, ...]  # as in Attached
-    room: int  # more children that the sender could take
+    room: int  # how many more children the sender could take
     total: int = 0  # consumers of the whole tree, as the owner has told
     is_rooted: bool = True  # False: one of the ancestors looks for a parent itself
 
 
 @dataclass(slots=True)
 class Behind:
-    """I have only what begins here: take what is before it from the owner."""
+    """I have only what begins at `first`: take what is before it from the owner."""
 
     request: int
     place: Place
@@ -116,7 +117,7 @@ class NotAttached:
 
 @dataclass(slots=True)
 class MoveUp:
-    """I am not worth a step of the way: attach there instead."""
+    """I save my parent too little: attach to `to` instead."""
 
     place: Place
     to: Contact

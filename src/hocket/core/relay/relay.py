@@ -1,4 +1,4 @@
-"""One node's part in the relay tree of one partition.
+"""What one node does in the relay tree of one partition.
 
 Rule 1: what is taken in depends on offsets alone (`intake`).
 Rule 2: only what is committed is handed on (`intake`).
