@@ -177,7 +177,7 @@ def test_the_newest_leader_is_believed():
     world.relays[first].disown(PLACE)
     world.own(second, term=2)
     for keeper in world.keepers()[1:]:  # these have missed it
-        world.relays[keeper].locator.publish(PLACE, world.contacts[first], 1, 0)
+        world.relays[keeper].leaders.hints.publish(PLACE, world.contacts[first], 1, 0)
     world.publish()
     world.run(8)
     assert reader.got == [0, 2]
@@ -219,17 +219,17 @@ def test_a_node_that_is_not_on_the_ring_tries_again_soon():
     world.own("node-0")
     relays = world.relays["node-0"]
     world.run(100)  # by now it is said twice a minute
-    find, asked = relays._ring_find, []
+    find, asked = relays.leaders._ring_find, []
 
     def not_on_the_ring(key, done):
         asked.append(world.scheduler.now_us())
         done(NotLocated(0, key))
 
-    relays._ring_find = not_on_the_ring
+    relays.leaders._ring_find = not_on_the_ring
     relays.renewed()
     world.run(10)
     assert 6 <= len(asked) <= 22
-    relays._ring_find = find
+    relays.leaders._ring_find = find
 
 
 def test_a_node_in_a_new_life_says_so():
@@ -245,7 +245,7 @@ def test_a_node_in_a_new_life_says_so():
     assert reader.got == [0, 2]
     assert world.relays["node-1"].cores[PLACE].ancestors[-1].incarnation == 2
     keeper = world.relays[world.keepers()[1]]
-    assert keeper.locator.where(PLACE, world.scheduler.now_us()).incarnation == 2
+    assert keeper.leaders.hints.where(PLACE, world.scheduler.now_us()).incarnation == 2
 
 
 def test_a_relay_dies_and_the_ring_says_so():
@@ -383,12 +383,12 @@ def test_an_answer_about_another_place_is_no_answer():
     Reader(world, "node-1")
     world.run(0.0015)
     relays = world.relays["node-1"]
-    (number,) = relays._asking
-    open_before = relays._asking[number].open
+    (number,) = relays.leaders._questions
+    open_before = relays.leaders._questions[number].open
     relays.heard(
         world.contacts["node-2"], LeaderIs(number, Place("x", 1), world.contacts["node-2"])
     )
-    assert relays._asking[number].open == open_before
+    assert relays.leaders._questions[number].open == open_before
 
 
 def test_a_core_that_went_while_its_route_was_sought():
@@ -400,7 +400,7 @@ def test_a_core_that_went_while_its_route_was_sought():
     relays._ring_find = lambda key, done: waiting.append(done)
     world.run(3)
     assert relays.cores == {}
-    relays._found(PLACE, 1, NotLocated(0, 0))
+    relays._located(PLACE, 1, NotLocated(0, 0))
 
 
 @pytest.mark.parametrize("seconds", [0, 0.0015, 2])
