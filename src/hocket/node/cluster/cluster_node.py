@@ -1,7 +1,7 @@
-"""One node of a cluster: the node with its store and sessions, its place on the ring, its relays.
+"""One node of a cluster: the node with its store and sessions, its ring member, and its relays.
 
-The shell hands over what came from other nodes (`heard`), and ends the turn as with a node alone:
-what the turn appended is committed, and what waits for that is sent then.
+The shell hands over what came from other nodes (`heard`). The end of a turn is that of a node
+alone: what the turn appended is committed, and what waits for that is sent then.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ClusterNode:
     # --- what the shell calls -----------------------------------------------
 
     def start(self, seeds: Sequence[str] = ()) -> None:
-        """Enter the ring by way of these addresses; without any, and as the root: found it."""
+        """Enter the ring by way of these addresses. A root that knows no address founds a ring."""
         member = self.ring.settings
         others = [address for address in seeds if address != member.address]
         if member.is_root:
@@ -93,7 +93,7 @@ class ClusterNode:
         self.node.end_turn()
 
     def committed_end(self, place: Place) -> int:
-        """Of a partition held here, what consumers may get; 0 if it is not held."""
+        """Up to where consumers may read a partition of this node; 0: the node does not hold it."""
         return self._committed.end(place)
 
     def tick(self) -> None:
@@ -103,8 +103,8 @@ class ClusterNode:
         self.node.end_turn()
 
     def close(self) -> None:
-        """Make everything durable and let the data directory go. Others find out by silence, if
-        we did not leave before."""
+        """Make everything durable and let the data directory go. Other nodes find out by silence,
+        unless this node has left the ring before."""
         self.ring.close()
         self.relays.close()
         self.node.close()

@@ -181,7 +181,7 @@ class Relays:
             self._step(place, events.Advanced(start, end))
 
     def renewed(self) -> None:
-        """This node has begun a new life on the ring: others must hear of it."""
+        """This node has begun a new life on the ring: other nodes must hear of it."""
         for place in list(self._timed):
             self._step(place, events.Renewed(self._me()))
         self.leaders.renewed()
@@ -196,7 +196,7 @@ class Relays:
             self._step(place, events.Stalled())
 
     def close(self) -> None:
-        """Nothing more happens; others find out by our silence."""
+        """Nothing more happens; other nodes find out by the silence of this one."""
         self._closed = True
         for timed in self._timed.values():
             self._cancel(timed)
@@ -292,7 +292,7 @@ class Relays:
             consumer.lost(effect.first)
 
     def _read_log(self, timed: _TimedCore, effect: events.ReadLog) -> None:
-        assert self._log is not None, "one that owns partitions has a log"
+        assert self._log is not None, "a node that owns partitions has a log"
         place = timed.core.place
 
         def done(pieces: tuple[Piece, ...]) -> None:
