@@ -10,14 +10,15 @@ from hocket.core.relay import events, messages
 from hocket.core.relay.children import Child, Children
 from hocket.core.relay.consumers import Consumer
 from hocket.core.relay.intake import Intake
-from hocket.core.relay.messages import Fetch, Place
+from hocket.core.relay.messages import Fetch
 from hocket.core.relay.relay import Relay
 from hocket.core.relay.search import AVOIDED_MAX, Search
 from hocket.core.relay.settings import DEPTH_MAX, RelaySettings
 from hocket.core.ring.contact import Contact
+from hocket.model import PartitionId
 from tests.support.core.relay_script import Script, contact
 
-PLACE = Place("news", 0)
+PARTITION_ID = PartitionId("news", 0)
 
 
 def play(*lines):
@@ -157,7 +158,7 @@ def test_credit_for_somebody_who_has_gone_brings_nothing_about():
 
 
 def fetch(request):
-    return Fetch(request, PLACE, 0, 10, 0, 1, True)
+    return Fetch(request, PARTITION_ID, 0, 10, 0, 1, True)
 
 
 def test_the_newest_question_of_a_guest_counts():
@@ -445,7 +446,7 @@ def test_a_parent_that_lies_and_is_all_we_know():
 def test_ancestors_that_cannot_be(ancestors):
     script, _ = play(*ATTACHED)
     script.relay.lineage.owner = None
-    answer = messages.Fetched(script.requests["o"], PLACE, (), 0, ancestors, 0)
+    answer = messages.Fetched(script.requests["o"], PARTITION_ID, (), 0, ancestors, 0)
     said = script._step(events.Heard(contact("o"), answer))
     assert said == ["to o: detach", "disarm attach", "find the route"]
     assert script.relay.ancestors == ()
@@ -453,7 +454,7 @@ def test_ancestors_that_cannot_be(ancestors):
 
 def test_an_attachment_without_ancestors_is_none():
     script, _ = play("consume 1 0", "route b o")
-    answer = messages.Attached(script.requests["b"], PLACE, ())
+    answer = messages.Attached(script.requests["b"], PARTITION_ID, ())
     said = script._step(events.Heard(contact("b"), answer))
     assert said == ["arm attach", "to o: attach at 0 for 1"]
 

@@ -11,23 +11,24 @@ from hocket.core.relay.committed import Committed
 from hocket.core.relay.consumers import Consumer, Consumers
 from hocket.core.relay.downstream import Downstream
 from hocket.core.relay.lineage import Lineage
-from hocket.core.relay.messages import Fetch, Piece, Place
+from hocket.core.relay.messages import Fetch, Piece
 from hocket.core.relay.outbox import Outbox, Turn
 from hocket.core.relay.recent import RecentBatches, begin_behind, fitting, follow
 from hocket.core.relay.settings import ASK_AGAIN, RelaySettings
 from hocket.core.relay.upstream import Upstream
+from hocket.model import PartitionId
 
 
 class CatchUp:
     __slots__ = (
         "_committed", "_consumer", "_consumers", "_downstream", "_lineage", "_offset", "_outbox",
-        "_place", "_reading", "_recent", "_request", "_resting", "_settings", "_silent",
+        "_partition_id", "_reading", "_recent", "_request", "_resting", "_settings", "_silent",
         "_upstream",
     )  # fmt: skip
 
     def __init__(
         self,
-        place: Place,
+        partition_id: PartitionId,
         settings: RelaySettings,
         outbox: Outbox,
         lineage: Lineage,
@@ -37,7 +38,7 @@ class CatchUp:
         downstream: Downstream,
         upstream: Upstream,
     ) -> None:
-        self._place = place
+        self._partition_id = partition_id
         self._settings = settings
         self._outbox = outbox
         self._lineage = lineage
@@ -76,7 +77,7 @@ class CatchUp:
             self._asked(consumer, self._outbox.next_request())
             fetch = Fetch(
                 self._request,
-                self._place,
+                self._partition_id,
                 self._offset,
                 credit_bytes,
                 self._settings.wait_us,

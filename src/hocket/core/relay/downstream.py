@@ -20,13 +20,13 @@ from hocket.core.relay.messages import (
     NotAttached,
     NotRelaying,
     Piece,
-    Place,
     Redirect,
 )
 from hocket.core.relay.outbox import Outbox, Turn
 from hocket.core.relay.recent import RecentBatches
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
+from hocket.model import PartitionId
 
 SUSPECT = 2  # ticks: a child that is silent for so long, and that others cannot reach, is dropped
 
@@ -35,13 +35,13 @@ class Downstream:
     """Only this class changes the children."""
 
     __slots__ = (
-        "_committed", "_consumers", "_lineage", "_outbox", "_place", "_recent", "_settings",
+        "_committed", "_consumers", "_lineage", "_outbox", "_partition_id", "_recent", "_settings",
         "children",
     )  # fmt: skip
 
     def __init__(
         self,
-        place: Place,
+        partition_id: PartitionId,
         settings: RelaySettings,
         outbox: Outbox,
         lineage: Lineage,
@@ -49,7 +49,7 @@ class Downstream:
         committed: Committed,
         consumers: Consumers,
     ) -> None:
-        self._place = place
+        self._partition_id = partition_id
         self._settings = settings
         self._outbox = outbox
         self._lineage = lineage
@@ -73,7 +73,7 @@ class Downstream:
     def attach(self, sender: Contact, message: Attach) -> Turn:
         request, outbox = message.request, self._outbox
         if not self._lineage.has_way_to_owner:
-            outbox.send(sender, NotRelaying(request, self._place))
+            outbox.send(sender, NotRelaying(request, self._partition_id))
             return False
         child = self.children.get(sender)
         if child is not None and child.is_newer_than(sender, request):
@@ -85,10 +85,10 @@ class Downstream:
             self.children.drop_if_silent(message.avoid, SUSPECT)
             to = self._sent_on(sender, message)
             if to is not None:
-                outbox.send(sender, Redirect(request, self._place, to))
+                outbox.send(sender, Redirect(request, self._partition_id, to))
                 return False
         self.children.put(Child(sender, request, message.next_offset, message.consumers))
-        outbox.send(sender, Attached(request, self._place, self._lineage.of_a_child))
+        outbox.send(sender, Attached(request, self._partition_id, self._lineage.of_a_child))
         return True
 
     def _sent_on(self, sender: Contact, message: Attach) -> Contact | None:
@@ -110,9 +110,9 @@ class Downstream:
     def _refuse_ancestor(self, sender: Contact, request: int) -> None:
         owner = self._lineage.ancestors[-1]
         if owner.node == sender.node:
-            self._outbox.send(sender, NotRelaying(request, self._place))
+            self._outbox.send(sender, NotRelaying(request, self._partition_id))
         else:
-            self._outbox.send(sender, Redirect(request, self._place, owner))
+            self._outbox.send(sender, Redirect(request, self._partition_id, owner))
 
     def detach(self, sender: Contact) -> None:
         child = self.children.get(sender)
@@ -131,7 +131,7 @@ class Downstream:
     def send_up(self, parent: Contact) -> None:
         """All children shall attach to the parent of this node instead."""
         for child in self.children:
-            self._outbox.send(child.contact, MoveUp(self._place, parent))
+            self._outbox.send(child.contact, MoveUp(self._partition_id, parent))
         self.children.clear()
 
     # --- what children get ------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Downstream:
         """Returns the child that waits for an answer now; None: nobody does."""
         child = self.children.get(sender)
         if child is None:
-            self._outbox.send(sender, NotAttached(message.request, self._place))
+            self._outbox.send(sender, NotAttached(message.request, self._partition_id))
             return None
         child.silent = 0
         if child.is_newer_than(sender, message.request):
@@ -162,7 +162,7 @@ class Downstream:
                 continue
             if fetch.offset < recent.start:
                 child.waiting = None
-                behind = Behind(fetch.request, self._place, recent.start)
+                behind = Behind(fetch.request, self._partition_id, recent.start)
                 self._outbox.send(child.contact, behind)
             else:
                 credit_bytes = self._settings.capped(fetch.credit_bytes)
@@ -178,7 +178,7 @@ class Downstream:
         lineage = self._lineage
         return Fetched(
             request,
-            self._place,
+            self._partition_id,
             pieces,
             self._committed.end,
             lineage.of_a_child,

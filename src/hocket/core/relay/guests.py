@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from hocket.core.relay.committed import Committed
 from hocket.core.relay.downstream import Downstream
 from hocket.core.relay.lineage import Lineage
-from hocket.core.relay.messages import Behind, Fetch, NotRelaying, Piece, Place
+from hocket.core.relay.messages import Behind, Fetch, NotRelaying, Piece
 from hocket.core.relay.outbox import Outbox, Turn
 from hocket.core.relay.recent import begin_behind, fitting, follow
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
+from hocket.model import PartitionId
 
 
 @dataclass(slots=True)
@@ -30,19 +31,20 @@ class Guests:
     """The guests by the node's name; only this class changes a guest."""
 
     __slots__ = (
-        "_by_node", "_committed", "_downstream", "_lineage", "_outbox", "_place", "_settings",
+        "_by_node", "_committed", "_downstream", "_lineage", "_outbox", "_partition_id",
+        "_settings",
     )  # fmt: skip
 
     def __init__(
         self,
-        place: Place,
+        partition_id: PartitionId,
         settings: RelaySettings,
         outbox: Outbox,
         lineage: Lineage,
         committed: Committed,
         downstream: Downstream,
     ) -> None:
-        self._place = place
+        self._partition_id = partition_id
         self._settings = settings
         self._outbox = outbox
         self._lineage = lineage
@@ -61,7 +63,7 @@ class Guests:
 
     def ask(self, sender: Contact, fetch: Fetch) -> Turn:
         if not self._lineage.is_owner:
-            self._outbox.send(sender, NotRelaying(fetch.request, self._place))
+            self._outbox.send(sender, NotRelaying(fetch.request, self._partition_id))
             return False
         self._welcome(sender, fetch)
         return True
@@ -124,4 +126,4 @@ class Guests:
 
     def _tell_first(self, guest: Guest, first: int) -> None:
         del self._by_node[guest.contact.node]
-        self._outbox.send(guest.contact, Behind(guest.fetch.request, self._place, first))
+        self._outbox.send(guest.contact, Behind(guest.fetch.request, self._partition_id, first))

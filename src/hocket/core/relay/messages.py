@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hocket.core.ring.contact import Contact
-
-
-class Place(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
+from hocket.model import PartitionId
 
 
 class Piece(NamedTuple):
@@ -33,7 +27,7 @@ class Attach:
     """Let me be your child; I go on at `next_offset`."""
 
     request: int
-    place: Place
+    partition_id: PartitionId
     next_offset: int
     consumers: int  # at the child and below
     redirects: int = 0  # how often the child was redirected; if at all, not to the owner again
@@ -43,7 +37,7 @@ class Attach:
 @dataclass(slots=True)
 class Attached:
     request: int
-    place: Place
+    partition_id: PartitionId
     ancestors: tuple[Contact, ...]  # the parent first, the owner last
 
 
@@ -52,7 +46,7 @@ class Redirect:
     """Ask `to` instead: I have as many children as I may have, or you are above me."""
 
     request: int
-    place: Place
+    partition_id: PartitionId
     to: Contact
 
 
@@ -61,12 +55,12 @@ class NotRelaying:
     """I do not take part in the tree of this partition, or I am not its owner."""
 
     request: int
-    place: Place
+    partition_id: PartitionId
 
 
 @dataclass(slots=True)
 class Detach:
-    place: Place
+    partition_id: PartitionId
 
 
 @dataclass(slots=True)
@@ -78,7 +72,7 @@ class Fetch:
     """
 
     request: int
-    place: Place
+    partition_id: PartitionId
     offset: int
     credit_bytes: int
     wait_us: int
@@ -89,7 +83,7 @@ class Fetch:
 @dataclass(slots=True)
 class Fetched:
     request: int
-    place: Place
+    partition_id: PartitionId
     pieces: tuple[Piece, ...]  # the first one holds the offset asked for; there may be none
     end: int  # committed, as far as the sender knows
     ancestors: tuple[Contact, ...]  # as in Attached
@@ -103,7 +97,7 @@ class Behind:
     """I have only what begins at `first`: take what is before it from the owner."""
 
     request: int
-    place: Place
+    partition_id: PartitionId
     first: int
 
 
@@ -112,14 +106,14 @@ class NotAttached:
     """You are not my child (any more): attach again."""
 
     request: int
-    place: Place
+    partition_id: PartitionId
 
 
 @dataclass(slots=True)
 class MoveUp:
     """I save my parent too little: attach to `to` instead."""
 
-    place: Place
+    partition_id: PartitionId
     to: Contact
 
 

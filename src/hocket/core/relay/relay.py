@@ -45,7 +45,6 @@ from hocket.core.relay.events import Effect, Event, Timer
 from hocket.core.relay.guests import Guests
 from hocket.core.relay.intake import Intake
 from hocket.core.relay.lineage import Lineage
-from hocket.core.relay.messages import Place
 from hocket.core.relay.outbox import Outbox, Turn
 from hocket.core.relay.recent import RecentBatches, within
 from hocket.core.relay.settings import RelaySettings
@@ -53,6 +52,7 @@ from hocket.core.relay.shrinking import Shrinking
 from hocket.core.relay.upstream import RETRY, Upstream
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Arm
+from hocket.model import PartitionId
 
 TICK: Timer = ("tick", 0)
 
@@ -62,13 +62,19 @@ class Relay:
 
     __slots__ = (
         "_catch_up", "_downstream", "_guests", "_intake", "_outbox", "_shrinking", "_ticking",
-        "_upstream", "committed", "consumers", "is_over", "lineage", "place", "recent", "settings",
+        "_upstream", "committed", "consumers", "is_over", "lineage", "partition_id", "recent",
+        "settings",
     )  # fmt: skip
 
     def __init__(
-        self, me: Contact, place: Place, settings: RelaySettings, *, last_request: int = 0
+        self,
+        me: Contact,
+        partition_id: PartitionId,
+        settings: RelaySettings,
+        *,
+        last_request: int = 0,
     ) -> None:
-        self.place = place
+        self.partition_id = partition_id
         self.settings = settings
         self.is_over = False  # it has said Idle
         self._ticking = False  # the timer TICK runs
@@ -78,15 +84,25 @@ class Relay:
         self.committed = committed = Committed()
         self.consumers = consumers = Consumers(outbox, recent, committed)
         self._downstream = downstream = Downstream(
-            place, settings, outbox, lineage, recent, committed, consumers
+            partition_id, settings, outbox, lineage, recent, committed, consumers
         )
-        self._guests = Guests(place, settings, outbox, lineage, committed, downstream)
-        self._upstream = upstream = Upstream(place, settings, outbox, lineage, recent, downstream)
+        self._guests = Guests(partition_id, settings, outbox, lineage, committed, downstream)
+        self._upstream = upstream = Upstream(
+            partition_id, settings, outbox, lineage, recent, downstream
+        )
         self._intake = Intake(
             settings, outbox, lineage, recent, committed, consumers, downstream, upstream
         )
         self._catch_up = CatchUp(
-            place, settings, outbox, lineage, recent, committed, consumers, downstream, upstream
+            partition_id,
+            settings,
+            outbox,
+            lineage,
+            recent,
+            committed,
+            consumers,
+            downstream,
+            upstream,
         )
         self._shrinking = Shrinking(settings, lineage, consumers, downstream, upstream)
 

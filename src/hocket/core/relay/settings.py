@@ -28,9 +28,7 @@ class RelaySettings:
     retry_us: int = SECOND  # after a search without success; up to as much again is added
     child_us: int = 10 * SECOND  # a child that is silent for this time is dropped
     idle_us: int = 5 * SECOND  # a node with nobody to serve leaves the tree after this time
-    collapse_us: int = (
-        60 * SECOND
-    )  # a superfluous relay sends its children up after this time
+    collapse_us: int = 60 * SECOND  # a superfluous relay sends its children up after this time
 
     @property
     def silent_ticks(self) -> int:

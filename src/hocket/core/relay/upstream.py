@@ -20,7 +20,6 @@ from hocket.core.relay.messages import (
     Fetched,
     MoveUp,
     NotAttached,
-    Place,
     Redirect,
 )
 from hocket.core.relay.outbox import Outbox, Turn
@@ -29,6 +28,7 @@ from hocket.core.relay.search import Search
 from hocket.core.relay.settings import ASK_AGAIN, DEPTH_MAX, RelaySettings
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Arm, Disarm
+from hocket.model import PartitionId
 
 ATTACH: Timer = ("attach", 0)
 RETRY: Timer = ("retry", 0)
@@ -38,20 +38,20 @@ class Upstream:
     """Only this class changes the lineage."""
 
     __slots__ = (
-        "_downstream", "_fetch", "_finding", "_lineage", "_outbox", "_place", "_recent",
+        "_downstream", "_fetch", "_finding", "_lineage", "_outbox", "_partition_id", "_recent",
         "_retrying", "_search", "_settings", "_silent", "parent_room",
     )  # fmt: skip
 
     def __init__(
         self,
-        place: Place,
+        partition_id: PartitionId,
         settings: RelaySettings,
         outbox: Outbox,
         lineage: Lineage,
         recent: RecentBatches,
         downstream: Downstream,
     ) -> None:
-        self._place = place
+        self._partition_id = partition_id
         self._settings = settings
         self._outbox = outbox
         self._lineage = lineage
@@ -121,7 +121,7 @@ class Upstream:
         outbox.add(Arm(ATTACH, self._settings.attach_us))
         attach = Attach(
             search.request,
-            self._place,
+            self._partition_id,
             self._recent.end,
             self._downstream.load,
             search.redirects,
@@ -146,7 +146,7 @@ class Upstream:
         lineage = self._lineage
         if not self.is_asking(sender, message.request):
             if lineage.parent is None or sender.node != lineage.parent.node:
-                self._outbox.send(sender, Detach(self._place))  # this node asks it no more
+                self._outbox.send(sender, Detach(self._partition_id))  # this node asks it no more
             return False
         if not message.ancestors or names(message.ancestors, lineage.me):
             return self.ask_next()
@@ -184,7 +184,7 @@ class Upstream:
         assert parent is not None
         self._fetch = Fetch(
             self._outbox.next_request(),
-            self._place,
+            self._partition_id,
             self._recent.end,
             credit_bytes,
             self._settings.wait_us,
@@ -300,7 +300,7 @@ class Upstream:
     def _detach(self) -> None:
         parent = self._lineage.parent
         if parent is not None:
-            self._outbox.send(parent, Detach(self._place))
+            self._outbox.send(parent, Detach(self._partition_id))
             self._lineage.parent = None
 
     def end(self) -> None:

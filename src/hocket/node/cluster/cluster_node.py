@@ -12,9 +12,10 @@ from random import Random
 from typing import Any
 
 from hocket.core.placement.locator import LocatorMessage
-from hocket.core.relay.messages import Place, RelayMessage
+from hocket.core.relay.messages import RelayMessage
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
+from hocket.model import PartitionId
 from hocket.node.cluster.relays import Relays
 from hocket.node.cluster.ring_member import MemberSettings, RingMember
 from hocket.node.cluster.ring_memory import DiskMemory
@@ -92,9 +93,9 @@ class ClusterNode:
             self.ring.heard(sender, to_incarnation, message)
         self.node.end_turn()
 
-    def committed_end(self, place: Place) -> int:
+    def committed_end(self, partition_id: PartitionId) -> int:
         """Up to where consumers may read a partition of this node; 0: the node does not hold it."""
-        return self._committed.end(place)
+        return self._committed.end(partition_id)
 
     def tick(self) -> None:
         self.node.tick()
@@ -112,18 +113,18 @@ class ClusterNode:
     # --- what the node's partitions tell ------------------------------------
 
     def hosted(self, hosted: Hosted) -> None:
-        place = _place(hosted)
-        self._committed.add(place, hosted)
+        partition_id = _partition_id(hosted)
+        self._committed.add(partition_id, hosted)
         core = hosted.core
-        self.relays.own(place, core.start, core.high_watermark, hosted.term)
+        self.relays.own(partition_id, core.start, core.high_watermark, hosted.term)
 
     def advanced(self, hosted: Hosted) -> None:
-        self.relays.advanced(_place(hosted), hosted.core.start, hosted.core.high_watermark)
+        self.relays.advanced(_partition_id(hosted), hosted.core.start, hosted.core.high_watermark)
 
     def dropped(self, hosted: Hosted) -> None:
-        self._committed.remove(_place(hosted))
-        self.relays.disown(_place(hosted))
+        self._committed.remove(_partition_id(hosted))
+        self.relays.disown(_partition_id(hosted))
 
 
-def _place(hosted: Hosted) -> Place:
-    return Place(hosted.core.topic, hosted.core.number)
+def _partition_id(hosted: Hosted) -> PartitionId:
+    return PartitionId(hosted.core.topic, hosted.core.number)

@@ -22,9 +22,9 @@ from hocket.core.placement.locator import (
     WhereIs,
 )
 from hocket.core.placement.placement import key_of
-from hocket.core.relay.messages import Place
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Located, NotLocated
+from hocket.model import PartitionId
 from hocket.ports import Cancellable, Clock, Links, Timers
 
 ASK_US = 500_000  # keepers that have not answered by then are not waited for
@@ -48,7 +48,7 @@ class _Led:
 class _Question:
     """Where the leader of a partition is; several keepers are asked."""
 
-    place: Place
+    partition_id: PartitionId
     answered: Answered
     open: int  # how many answers are still to come
     best: tuple[int, int] = (-1, 0)  # the newest answer's term, and the leader's incarnation
@@ -81,7 +81,7 @@ class Leaders:
         self._chance = chance
         self._ring_find = find
         self._next_request = next_request
-        self._led: dict[Place, _Led] = {}
+        self._led: dict[PartitionId, _Led] = {}
         self._questions: dict[int, _Question] = {}  # by request
         self._closed = False
 
@@ -105,23 +105,25 @@ class Leaders:
 
     # --- asking ----------------------------------------------------------------------------------
 
-    def ask(self, place: Place, keepers: tuple[Contact, ...], answered: Answered) -> None:
+    def ask(
+        self, partition_id: PartitionId, keepers: tuple[Contact, ...], answered: Answered
+    ) -> None:
         """Ask the keepers who leads; `answered` is called once, with None if none of them knows."""
         request = self._next_request()
-        question = self._questions[request] = _Question(place, answered, len(keepers))
+        question = self._questions[request] = _Question(partition_id, answered, len(keepers))
         question.timer = self._timers.after(ASK_US, partial(self._asked_long_enough, request))
         me = self._me()
         for keeper in keepers:
             if keeper.node == me.node:
-                own = self.hints.heard(WhereIs(request, place), self._clock.now_us())
+                own = self.hints.heard(WhereIs(request, partition_id), self._clock.now_us())
                 assert own is not None, "a question has an answer"
                 self._leader_is(own)
             else:
-                self._links.send(me, keeper, WhereIs(request, place))
+                self._links.send(me, keeper, WhereIs(request, partition_id))
 
     def _leader_is(self, message: LeaderIs) -> None:
         question = self._questions.get(message.request)
-        if question is None or question.place != message.place:
+        if question is None or question.partition_id != message.partition_id:
             return
         question.hear(message.leader, message.term)
         if question.open == 0:
@@ -139,61 +141,61 @@ class Leaders:
 
     # --- telling ---------------------------------------------------------------------------------
 
-    def is_led(self, place: Place) -> bool:
+    def is_led(self, partition_id: PartitionId) -> bool:
         """Whether this node leads the partition."""
-        return place in self._led
+        return partition_id in self._led
 
-    def lead(self, place: Place, term: int) -> None:
+    def lead(self, partition_id: PartitionId, term: int) -> None:
         """This node leads the partition. Nobody hears of it before `publish`."""
-        self._led[place] = _Led(term)
+        self._led[partition_id] = _Led(term)
 
-    def resign(self, place: Place) -> bool:
+    def resign(self, partition_id: PartitionId) -> bool:
         """This node does not lead the partition any more; False: it has not led it."""
-        led = self._led.pop(place, None)
+        led = self._led.pop(partition_id, None)
         if led is not None and led.timer is not None:
             led.timer.cancel()
         return led is not None
 
-    def publish(self, place: Place) -> None:
+    def publish(self, partition_id: PartitionId) -> None:
         """Tell the keepers now, and then again and again."""
-        self._publish_later(place, self._led[place])
-        self._ring_find(key_of(place), partial(self._tell_keepers, place))
+        self._publish_later(partition_id, self._led[partition_id])
+        self._ring_find(key_of(partition_id), partial(self._tell_keepers, partition_id))
 
     def renewed(self) -> None:
         """This node has begun a new life."""
-        for place in list(self._led):
-            self._publish_anew(place)
+        for partition_id in list(self._led):
+            self._publish_anew(partition_id)
 
     def died(self, contact: Contact) -> None:
-        for place, led in list(self._led.items()):
+        for partition_id, led in list(self._led.items()):
             if contact in led.keepers:
-                self._publish_anew(place)
+                self._publish_anew(partition_id)
 
-    def _publish_anew(self, place: Place) -> None:
+    def _publish_anew(self, partition_id: PartitionId) -> None:
         """The keepers may be others now, and any message may be lost: more often at first."""
-        self._led[place].next_us = PUBLISH_US_MIN
-        self.publish(place)
+        self._led[partition_id].next_us = PUBLISH_US_MIN
+        self.publish(partition_id)
 
-    def _publish_later(self, place: Place, led: _Led) -> None:
+    def _publish_later(self, partition_id: PartitionId, led: _Led) -> None:
         if led.timer is not None:
             led.timer.cancel()
         delay_us = led.next_us + self._chance.randrange(led.next_us)
-        led.timer = self._timers.after(delay_us // 2 + 1, partial(self.publish, place))
+        led.timer = self._timers.after(delay_us // 2 + 1, partial(self.publish, partition_id))
         led.next_us = min(PUBLISH_US, 2 * led.next_us)
 
-    def _tell_keepers(self, place: Place, found: Located | NotLocated) -> None:
-        led = self._led.get(place)
+    def _tell_keepers(self, partition_id: PartitionId, found: Located | NotLocated) -> None:
+        led = self._led.get(partition_id)
         if self._closed or led is None:
             return
         if isinstance(found, NotLocated):  # perhaps this node is not on the ring yet
             led.next_us = PUBLISH_US_MIN
-            self._publish_later(place, led)
+            self._publish_later(partition_id, led)
             return
         led.keepers = found.owners[:KEEPERS]
         me = self._me()
-        message = PublishLeader(place, me, led.term)
+        message = PublishLeader(partition_id, me, led.term)
         for keeper in led.keepers:
             if keeper.node == me.node:
-                self.hints.publish(place, me, led.term, self._clock.now_us())
+                self.hints.publish(partition_id, me, led.term, self._clock.now_us())
             else:
                 self._links.send(me, keeper, message)

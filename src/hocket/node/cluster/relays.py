@@ -26,13 +26,13 @@ from hocket.core.relay.messages import (
     NotAttached,
     NotRelaying,
     Piece,
-    Place,
     RelayMessage,
 )
 from hocket.core.relay.relay import Relay
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Arm, Disarm, Located, NotLocated
+from hocket.model import PartitionId
 from hocket.node.cluster.leaders import Found, Leaders
 from hocket.ports import Cancellable, Clock, Links, Timers
 
@@ -45,7 +45,7 @@ class LogSource(Protocol):
 
     def read(
         self,
-        place: Place,
+        partition_id: PartitionId,
         offset: int,
         end: int,
         bytes_max: int,
@@ -60,7 +60,7 @@ class LogSource(Protocol):
 
 @dataclass(slots=True)
 class _Consumer:
-    place: Place
+    partition_id: PartitionId
     deliver: Delivered
     lost: LostTo | None
 
@@ -88,7 +88,7 @@ class Relays:
         settings: RelaySettings,
         log: LogSource | None,
     ) -> None:
-        self.cores: dict[Place, Relay] = {}
+        self.cores: dict[PartitionId, Relay] = {}
         self._me = me
         self._timers = timers
         self._links = links
@@ -96,7 +96,7 @@ class Relays:
         self._ring_find = find
         self._settings = settings
         self._log = log
-        self._timed: dict[Place, _TimedCore] = {}
+        self._timed: dict[PartitionId, _TimedCore] = {}
         self._consumers: dict[int, _Consumer] = {}
         self._last_consumer = 0
         # A new core, also after a restart, must not take answers to the core before it.
@@ -110,7 +110,7 @@ class Relays:
             find=find,
             next_request=self._next_request,
         )
-        self._events: deque[tuple[Place, events.Event]] = deque()
+        self._events: deque[tuple[PartitionId, events.Event]] = deque()
         self._busy = False
         self._soon: Cancellable | None = None  # a timer: events are worked off then at the latest
         self._closed = False
@@ -122,17 +122,17 @@ class Relays:
             return
         if isinstance(message, LocatorMessage):
             self.leaders.heard(sender, message)
-        elif message.place in self._timed:
-            self._step(message.place, events.Heard(sender, message))
+        elif message.partition_id in self._timed:
+            self._step(message.partition_id, events.Heard(sender, message))
         elif isinstance(message, Attach):
-            self._answer(sender, NotRelaying(message.request, message.place))
+            self._answer(sender, NotRelaying(message.request, message.partition_id))
         elif isinstance(message, Fetch):
             kind = NotRelaying if message.catching_up else NotAttached
-            self._answer(sender, kind(message.request, message.place))
+            self._answer(sender, kind(message.request, message.partition_id))
 
     def consume(
         self,
-        place: Place,
+        partition_id: PartitionId,
         offset: int,
         credit_bytes: int,
         deliver: Delivered,
@@ -146,9 +146,9 @@ class Relays:
         """
         self._last_consumer += 1
         number = self._last_consumer
-        self._consumers[number] = _Consumer(place, deliver, lost)
+        self._consumers[number] = _Consumer(partition_id, deliver, lost)
         # Later, so that nothing is delivered to a consumer that does not know its number yet.
-        self._events.append((place, events.Consume(number, offset, credit_bytes)))
+        self._events.append((partition_id, events.Consume(number, offset, credit_bytes)))
         if self._soon is None:
             self._soon = self._timers.after(0, self._work_off_soon)
         return number
@@ -156,44 +156,44 @@ class Relays:
     def credit(self, consumer: int, bytes: int) -> None:  # noqa: A002  as in the core's event
         known = self._consumers.get(consumer)
         if known is not None:
-            self._step(known.place, events.Credit(consumer, bytes))
+            self._step(known.partition_id, events.Credit(consumer, bytes))
 
     def stop(self, consumer: int) -> None:
         known = self._consumers.pop(consumer, None)
         if known is not None:
-            self._step(known.place, events.StopConsuming(consumer))
+            self._step(known.partition_id, events.StopConsuming(consumer))
 
-    def own(self, place: Place, start: int, end: int, term: int = 0) -> None:
+    def own(self, partition_id: PartitionId, start: int, end: int, term: int = 0) -> None:
         """This node holds the partition, from now on."""
         if self._closed:
             return
-        self.disown(place)
-        self.leaders.lead(place, term)
-        self._step(place, events.Owning(start, end))
-        self.leaders.publish(place)
+        self.disown(partition_id)
+        self.leaders.lead(partition_id, term)
+        self._step(partition_id, events.Owning(start, end))
+        self.leaders.publish(partition_id)
 
-    def disown(self, place: Place) -> None:
-        if self.leaders.resign(place):
-            self._step(place, events.Disowned())
+    def disown(self, partition_id: PartitionId) -> None:
+        if self.leaders.resign(partition_id):
+            self._step(partition_id, events.Disowned())
 
-    def advanced(self, place: Place, start: int, end: int) -> None:
-        if self.leaders.is_led(place):
-            self._step(place, events.Advanced(start, end))
+    def advanced(self, partition_id: PartitionId, start: int, end: int) -> None:
+        if self.leaders.is_led(partition_id):
+            self._step(partition_id, events.Advanced(start, end))
 
     def renewed(self) -> None:
         """This node has begun a new life on the ring: other nodes must hear of it."""
-        for place in list(self._timed):
-            self._step(place, events.Renewed(self._me()))
+        for partition_id in list(self._timed):
+            self._step(partition_id, events.Renewed(self._me()))
         self.leaders.renewed()
 
     def died(self, contact: Contact) -> None:
-        for place in list(self._timed):
-            self._step(place, events.Died(contact))
+        for partition_id in list(self._timed):
+            self._step(partition_id, events.Died(contact))
         self.leaders.died(contact)
 
     def stalled(self) -> None:
-        for place in list(self._timed):
-            self._step(place, events.Stalled())
+        for partition_id in list(self._timed):
+            self._step(partition_id, events.Stalled())
 
     def close(self) -> None:
         """Nothing more happens; other nodes find out by the silence of this one."""
@@ -207,8 +207,8 @@ class Relays:
 
     # --- the turn --------------------------------------------------------------------------------
 
-    def _step(self, place: Place, event: events.Event) -> None:
-        self._events.append((place, event))
+    def _step(self, partition_id: PartitionId, event: events.Event) -> None:
+        self._events.append((partition_id, event))
         self._work_off()
 
     def _work_off_soon(self) -> None:
@@ -225,30 +225,30 @@ class Relays:
         finally:
             self._busy = False
 
-    def _carry_out_one(self, place: Place, event: events.Event) -> None:
-        timed = self._timed.get(place)
+    def _carry_out_one(self, partition_id: PartitionId, event: events.Event) -> None:
+        timed = self._timed.get(partition_id)
         if timed is None:
             if not isinstance(event, events.Consume | events.Owning):
                 return  # the core that the event is for is gone
-            timed = self._begin(place)
+            timed = self._begin(partition_id)
         carry_out = self._effects
         for effect in timed.core.step(event):
             carry_out[type(effect)](self, timed, effect)
             if self._closed:
                 return
 
-    def _begin(self, place: Place) -> _TimedCore:
-        core = Relay(self._me(), place, self._settings, last_request=self._last_request)
-        self.cores[place] = core
-        timed = self._timed[place] = _TimedCore(core)
+    def _begin(self, partition_id: PartitionId) -> _TimedCore:
+        core = Relay(self._me(), partition_id, self._settings, last_request=self._last_request)
+        self.cores[partition_id] = core
+        timed = self._timed[partition_id] = _TimedCore(core)
         return timed
 
     def _idle(self, timed: _TimedCore, _effect: events.Idle) -> None:
         self._cancel(timed)
-        place = timed.core.place
+        partition_id = timed.core.partition_id
         # Other cores may have counted further meanwhile: new cores go on from the highest number.
         self._last_request = max(self._last_request, timed.core.last_request)
-        del self._timed[place], self.cores[place]
+        del self._timed[partition_id], self.cores[partition_id]
 
     def _cancel(self, timed: _TimedCore) -> None:
         for timer in timed.armed.values():
@@ -279,7 +279,7 @@ class Relays:
 
     def _due(self, timed: _TimedCore, timer: events.Timer) -> None:
         del timed.armed[timer]
-        self._step(timed.core.place, events.Due(timer))
+        self._step(timed.core.partition_id, events.Due(timer))
 
     def _deliver(self, _timed: _TimedCore, effect: events.Deliver) -> None:
         consumer = self._consumers.get(effect.consumer)
@@ -293,12 +293,12 @@ class Relays:
 
     def _read_log(self, timed: _TimedCore, effect: events.ReadLog) -> None:
         assert self._log is not None, "a node that owns partitions has a log"
-        place = timed.core.place
+        partition_id = timed.core.partition_id
 
         def done(pieces: tuple[Piece, ...]) -> None:
-            self._step(place, events.LogRead(effect.token, pieces))
+            self._step(partition_id, events.LogRead(effect.token, pieces))
 
-        self._log.read(place, effect.offset, effect.end, effect.bytes_max, done)
+        self._log.read(partition_id, effect.offset, effect.end, effect.bytes_max, done)
 
     # --- the route to the owner ------------------------------------------------------------------
 
@@ -307,26 +307,30 @@ class Relays:
         return self._last_request
 
     def _find_route(self, timed: _TimedCore, effect: events.FindRoute) -> None:
-        place = timed.core.place
-        self._ring_find(key_of(place), partial(self._located, place, effect.token))
+        partition_id = timed.core.partition_id
+        self._ring_find(key_of(partition_id), partial(self._located, partition_id, effect.token))
 
-    def _located(self, place: Place, token: int, found: Located | NotLocated) -> None:
-        if self._closed or place not in self._timed:
+    def _located(self, partition_id: PartitionId, token: int, found: Located | NotLocated) -> None:
+        if self._closed or partition_id not in self._timed:
             return
         if isinstance(found, NotLocated):
-            self._step(place, events.NoRoute(token))
+            self._step(partition_id, events.NoRoute(token))
             return
-        answered = partial(self._route_is, place, token, found.route)
-        self.leaders.ask(place, found.owners[:KEEPERS], answered)
+        answered = partial(self._route_is, partition_id, token, found.route)
+        self.leaders.ask(partition_id, found.owners[:KEEPERS], answered)
 
     def _route_is(
-        self, place: Place, token: int, to_key: tuple[Contact, ...], leader: Contact | None
+        self,
+        partition_id: PartitionId,
+        token: int,
+        to_key: tuple[Contact, ...],
+        leader: Contact | None,
     ) -> None:
         if leader is None:
-            self._step(place, events.NoRoute(token))
+            self._step(partition_id, events.NoRoute(token))
         else:
             route = [contact for contact in to_key if contact.node != leader.node]
-            self._step(place, events.RouteIs((*route, leader), token))
+            self._step(partition_id, events.RouteIs((*route, leader), token))
 
     _effects: ClassVar[dict[type, Callable[[Relays, _TimedCore, Any], None]]] = {
         events.Send: _send,

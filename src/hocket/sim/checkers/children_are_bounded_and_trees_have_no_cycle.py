@@ -12,7 +12,7 @@ from hocket.sim.checkers.checker import Checker
 from hocket.sim.tree_view import RelayWithChildren, TreeView
 
 if TYPE_CHECKING:
-    from hocket.core.relay.messages import Place
+    from hocket.model import PartitionId
     from hocket.sim.cluster import Cluster
 
 REPAIR_US_MAX = 6_000_000  # the wait for a silent parent, and a step further up
@@ -26,21 +26,21 @@ class ChildrenAreBoundedAndTreesHaveNoCycle(Checker):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
         self._cluster = cluster
-        self._cycles: dict[tuple[Place, tuple[str, ...]], int] = {}  # and since when
+        self._cycles: dict[tuple[PartitionId, tuple[str, ...]], int] = {}  # and since when
 
     def after_event(self) -> None:
-        trees: dict[Place, list[RelayWithChildren]] = {}
+        trees: dict[PartitionId, list[RelayWithChildren]] = {}
         for machine in self._cluster.machines:
             if machine.node is not None:
-                for place, relay in machine.node.relays.cores.items():
-                    trees.setdefault(place, []).append(relay)
+                for partition_id, relay in machine.node.relays.cores.items():
+                    trees.setdefault(partition_id, []).append(relay)
         cycles, now_us = {}, self._cluster.now_us
-        for place, relays in trees.items():
+        for partition_id, relays in trees.items():
             self.seen += 1
             self._count_children(relays)
             for cycle in TreeView(relays).cycles():
-                since_us = self._cycles.get((place, cycle), now_us)
-                cycles[place, cycle] = since_us
+                since_us = self._cycles.get((partition_id, cycle), now_us)
+                cycles[partition_id, cycle] = since_us
                 if now_us - since_us > REPAIR_US_MAX:
                     raise self.broken(f"{' -> '.join(cycle)} for {now_us - since_us} us")
         self._cycles = cycles

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from hocket.core.relay import downstream, upstream
 from hocket.core.relay.children import Children
 from hocket.core.relay.consumers import Consumer, Consumers
-from hocket.core.relay.messages import NotAttached, Piece, Place
+from hocket.core.relay.messages import NotAttached, Piece
 from hocket.core.relay.outbox import Turn
 from hocket.core.relay.upstream import Upstream
 from hocket.core.ring.contact import Contact
+from hocket.model import PartitionId
 from hocket.node.cluster.cluster_node import ClusterNode
 from hocket.node.running.committed_log import CommittedLog, Done, pieces_of
 from hocket.node.running.partitions import Hosted
@@ -22,13 +23,18 @@ def serve_past_the_committed_end() -> Replacements:
     """What is appended is handed on, whether it is committed or not."""
 
     def advanced(node: ClusterNode, hosted: Hosted) -> None:
-        place = Place(hosted.core.topic, hosted.core.number)
-        node.relays.advanced(place, hosted.core.start, hosted.core.end)
+        partition_id = PartitionId(hosted.core.topic, hosted.core.number)
+        node.relays.advanced(partition_id, hosted.core.start, hosted.core.end)
 
     def read(
-        log: CommittedLog, place: Place, offset: int, end: int, bytes_max: int, done: Done
+        log: CommittedLog,
+        partition_id: PartitionId,
+        offset: int,
+        end: int,
+        bytes_max: int,
+        done: Done,
     ) -> None:
-        hosted = log._hosted.get(place)
+        hosted = log._hosted.get(partition_id)
         found = None
         if hosted is not None and hosted.core.start <= offset < hosted.core.end:
             found = log._log.read(
