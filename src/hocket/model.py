@@ -34,6 +34,13 @@ Settlement = Literal["ack", "nack", "extend", "reject", "release"]
 Action = Literal["publish", "subscribe", "create", "alter", "delete", "admin"]
 
 
+class PartitionId(NamedTuple):
+    """Which partition of which topic."""
+
+    topic: str
+    partition: int
+
+
 class Position(NamedTuple):
     """Where a record stands: what `publish` returns."""
 

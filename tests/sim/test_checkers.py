@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from hocket.core.relay.messages import Place
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
+from hocket.model import PartitionId
 from hocket.sim import checkers
 from hocket.sim.checkers import CHECKERS, OF_THE_RING, Violation, all_checkers
 from hocket.sim.checkers.checker import Checker
@@ -22,13 +22,13 @@ from hocket.sim.tree_view import TreeView
 from tests.support.sim.rings import Ring, at, ideal, member, rings
 
 RING = (10, 20, 30, 40, 50, 60)
-PLACE = Place("t", 0)
+PARTITION_ID = PartitionId("t", 0)
 
 
 @dataclass
 class Consumer:
     number: int = 1
-    place: Place = PLACE
+    partition_id: PartitionId = PARTITION_ID
     diary: list = field(default_factory=list)
     deliveries: int = 0
     next_offset: int = 0
@@ -78,7 +78,7 @@ class Cluster:
         self.links = SimpleNamespace(faults={}, clogged=[], is_cut_off=lambda _address: False)
         on_the_ring = SimpleNamespace(core=SimpleNamespace(is_on_the_ring=True))
         self.owner = SimpleNamespace(node=SimpleNamespace(ring=on_the_ring))
-        self.workload = SimpleNamespace(owners={PLACE: self.owner})
+        self.workload = SimpleNamespace(owners={PARTITION_ID: self.owner})
         self.records: dict[int, bytes] = {}
         self.end = 0
         self.checkers = all_checkers(self)
@@ -86,10 +86,10 @@ class Cluster:
     def rings(self) -> list[Ring]:
         return self.cores
 
-    def committed(self, _place: Place) -> dict[int, bytes]:
+    def committed(self, _partition_id: PartitionId) -> dict[int, bytes]:
         return self.records
 
-    def committed_end(self, _place: Place) -> int:
+    def committed_end(self, _partition_id: PartitionId) -> int:
         return self.end
 
     def checker(self, name: str) -> Checker:
@@ -115,7 +115,7 @@ class Cluster:
             consumers={},
             settings=SimpleNamespace(children_max=2),
         )
-        relays = SimpleNamespace(cores={PLACE: relay})
+        relays = SimpleNamespace(cores={PARTITION_ID: relay})
         node_ = SimpleNamespace(relays=relays)
         self.machines.append(
             SimpleNamespace(name=node, node=node_, stalled=False, address=f"{node}:1")
@@ -531,7 +531,7 @@ class TestWhoIsNotNeededIsForgotten:
         cluster = Cluster()
         cluster.add_relay("d", "a")
         cluster.look(self.name)
-        relay = cluster.machines[0].node.relays.cores[PLACE]
+        relay = cluster.machines[0].node.relays.cores[PARTITION_ID]
         relay.consumers = {1: None}
         cluster.look(self.name, after_us=9_000_000)
         relay.consumers = {}
@@ -541,7 +541,7 @@ class TestWhoIsNotNeededIsForgotten:
     def test_a_consumer_that_stopped_is_not_known_any_more(self):
         cluster = Cluster()
         cluster.add_relay("b", "a")
-        cluster.machines[0].node.relays.cores[PLACE].consumers = {1: None, 2: None}
+        cluster.machines[0].node.relays.cores[PARTITION_ID].consumers = {1: None, 2: None}
         cluster.consumers += [Consumer(each, machine=cluster.machines[0]) for each in (1, 2)]
         cluster.checker(self.name).at_end()
         cluster.consumers.pop()
@@ -599,7 +599,7 @@ class TestDeliveryResumesAfterACrash:
         """A relay has died, and a record is committed that the consumer has not got yet."""
         cluster = Cluster()
         relay = SimpleNamespace(ancestors=(at(20), at(10)))
-        relays = SimpleNamespace(cores={PLACE: relay})
+        relays = SimpleNamespace(cores={PARTITION_ID: relay})
         node = SimpleNamespace(relays=relays)
         machine = SimpleNamespace(stalled=False, address="m:1", node=node)
         cluster.machines.append(machine)
@@ -636,7 +636,7 @@ class TestDeliveryResumesAfterACrash:
         consumer.get(1)
         cluster.look(self.name)
         assert cluster.checker(self.name).seen == 0, "it was on its way before the crash"
-        consumer.machine.node.relays.cores[PLACE].ancestors = (at(30), at(10))
+        consumer.machine.node.relays.cores[PARTITION_ID].ancestors = (at(30), at(10))
         consumer.get(2)
         cluster.look(self.name)
         assert cluster.checker(self.name).seen == 1
@@ -646,7 +646,7 @@ class TestDeliveryResumesAfterACrash:
 
     def test_only_those_below_it_have_something_to_resume(self):
         cluster, consumer = self.crashed()
-        consumer.machine.node.relays.cores[PLACE].ancestors = (at(30), at(20))  # the owner
+        consumer.machine.node.relays.cores[PARTITION_ID].ancestors = (at(30), at(20))  # the owner
         consumer.get(1)
         cluster.look(self.name)
         assert cluster.checker(self.name).seen == 1, "that was the crash of its relay"

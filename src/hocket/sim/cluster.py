@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hocket.core.relay.messages import Place
 from hocket.core.ring.circle import SIZE, distance, position_of
 from hocket.core.ring.contact import Contact
+from hocket.model import PartitionId
 from hocket.sim.faults import Faults
 from hocket.sim.links import SimLinks, Weather
 from hocket.sim.machine import Machine
@@ -43,7 +43,7 @@ class Cluster:
         self.deceptions = 0
         self.fails: list[tuple[int, Contact]] = []  # crashes and leaves: when, and whose life
         self.relay_crashes: list[tuple[int, Contact]] = []  # of nodes that had relays
-        self._ends: dict[Place, int] = {}  # committed, as it was when the owner went down
+        self._ends: dict[PartitionId, int] = {}  # committed, as it was when the owner went down
         self._chance = self.scheduler.random("cluster")
         for number in range(options.nodes):
             self.add_machine(is_root=number == 0)
@@ -138,16 +138,18 @@ class Cluster:
     def successor_machine(self, key: int) -> Machine:
         return min(self.machines, key=lambda machine: distance(key, machine.position))
 
-    def committed(self, place: Place) -> dict[int, bytes]:
+    def committed(self, partition_id: PartitionId) -> dict[int, bytes]:
         """What producers were told is stored, by offset."""
-        return self.workload.logs[place]
+        return self.workload.logs[partition_id]
 
-    def committed_end(self, place: Place) -> int:
+    def committed_end(self, partition_id: PartitionId) -> int:
         """The end of what the owner's partition has committed; while it is down, as it was."""
-        machine = self.workload.owners[place]
-        end = self._ends.get(place, 0)
+        machine = self.workload.owners[partition_id]
+        end = self._ends.get(partition_id, 0)
         if machine.node is not None:
-            end = max(end, machine.node.committed_end(place))  # the log's word, not the relay's
+            end = max(
+                end, machine.node.committed_end(partition_id)
+            )  # the log's word, not the relay's
         return end
 
     # --- what happens ------------------------------------------------------------------------
@@ -160,9 +162,9 @@ class Cluster:
     def ending(self, machine: Machine) -> None:
         """A life of this machine ends now."""
         assert machine.node is not None
-        for place, owner in self.workload.owners.items():
+        for partition_id, owner in self.workload.owners.items():
             if owner is machine:
-                self._ends[place] = self.committed_end(place)
+                self._ends[partition_id] = self.committed_end(partition_id)
         if machine.node.relays.cores and machine.me is not None:
             self.relay_crashes.append((self.now_us, machine.me))
         machine.seen_me = None

@@ -1,7 +1,7 @@
 """What the relay tree of one partition looks like from above, at one moment.
 
-Each node knows its parent and its children, and they may disagree for a while: a tree is what the
-parents make it. All here is plain reading of the production cores.
+Each node knows its parent and its children, and parents and children may disagree for a while: here
+the parents count. This module only reads the production cores, by protocols: it knows no core.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
 
 
 class RelayLike(Protocol):
-    """The part of the production core that is looked at."""
+    """What is read of a production core to see the tree."""
 
     @property
     def me(self) -> Contact: ...
@@ -23,9 +24,24 @@ class RelayLike(Protocol):
     def is_owner(self) -> bool: ...
 
 
+class ChildrenLike(Protocol):
+    def __len__(self) -> int: ...
+    @property
+    def contacts(self) -> tuple[Contact, ...]: ...
+
+
+class RelayWithChildren(RelayLike, Protocol):
+    """What is read of a production core to count its children as well."""
+
+    @property
+    def children(self) -> ChildrenLike: ...
+    @property
+    def settings(self) -> RelaySettings: ...
+
+
 class TreeView:
     def __init__(self, relays: Iterable[RelayLike]) -> None:
-        self.parents: dict[str, str] = {}  # by node; the owner has none, nor has who looks for one
+        self.parents: dict[str, str] = {}  # by node, without those that have none just now
         self.owners: list[str] = []
         for relay in relays:
             if relay.is_owner:
@@ -34,7 +50,7 @@ class TreeView:
                 self.parents[relay.me.node] = relay.parent.node
 
     def cycles(self) -> list[tuple[str, ...]]:
-        """Every closed way along parents, each from its first name on."""
+        """Every closed way along parents; each begins with the first of its names in order."""
         parents, walked, cycles = self.parents, dict[str, int](), []
         for number, node in enumerate(parents):
             at: str | None = node
@@ -51,7 +67,7 @@ class TreeView:
         return cycles
 
     def depth(self, node: str) -> int | None:
-        """Steps up to an owner; None: it does not hang on one just now."""
+        """Steps up to an owner; None: the node does not hang on an owner just now."""
         steps = 0
         while node not in self.owners:
             if node not in self.parents or steps > len(self.parents):

@@ -15,12 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hocket import frames
-from hocket.core.relay.messages import Piece, Place
+from hocket.core.relay.messages import Piece
 from hocket.core.ring.circle import SIZE, position_of
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Located, NotLocated
 from hocket.frames import unpacked
-from hocket.model import TopicConfig
+from hocket.model import PartitionId, TopicConfig
 from hocket.wire import batch as batches
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class Producer(Client):
         partition = frame.partition
         offsets = unpacked(frame.offsets)
         first = frame.sequence + 1 - len(offsets)
-        log = self.cluster.workload.logs[Place(self.topic, partition)]
+        log = self.cluster.workload.logs[PartitionId(self.topic, partition)]
         for sequence, offset in enumerate(offsets, first):
             for each, value in enumerate(self.sent[partition][sequence], offset):
                 if log.setdefault(each, value) != value:
@@ -203,9 +203,11 @@ class Producer(Client):
 class Consumer:
     """Follows one partition through the relays of whatever machine it is on."""
 
-    def __init__(self, cluster: Cluster, number: int, place: Place, *, slow: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, number: int, partition_id: PartitionId, *, slow: bool
+    ) -> None:
         self.number = number
-        self.place = place
+        self.partition_id = partition_id
         self.slow = slow
         self.machine: Machine | None = None  # it is on none just now
         self.diary: list[tuple[int, bytes]] = []  # offset and value, as they came
@@ -241,7 +243,7 @@ class Consumer:
 
         def start() -> None:
             self._handle = node.relays.consume(
-                self.place, self.next_offset, self.credit_bytes, partial(self._deliver, life)
+                self.partition_id, self.next_offset, self.credit_bytes, partial(self._deliver, life)
             )
 
         machine.turn(start)
@@ -312,8 +314,8 @@ class Workload:
         self.lookups: list[Lookup] = []
         self.lookups_open = 0
         self.deliveries = 0
-        self.owners: dict[Place, Machine] = {}
-        self.logs: dict[Place, dict[int, bytes]] = {}  # what was acknowledged, by offset
+        self.owners: dict[PartitionId, Machine] = {}
+        self.logs: dict[PartitionId, dict[int, bytes]] = {}  # what was acknowledged, by offset
         self.producers: list[Producer] = []
         self._founders: list[Founder] = []
         self._cluster = cluster
@@ -324,13 +326,17 @@ class Workload:
         cluster, options = self._cluster, self._cluster.options
         for number in range(options.topics):
             self._found(f"topic-{number}")
-        places = list(self.owners)
+        partition_ids = list(self.owners)
         for number in range(options.consumers):
             # Mostly the first partition: fan-out needs a crowd.
-            place = places[0] if self._chance.random() < 0.7 else self._chance.choice(places)
+            partition_id = (
+                partition_ids[0]
+                if self._chance.random() < 0.7
+                else self._chance.choice(partition_ids)
+            )
             slow = self._chance.random() < options.slow_consumers
             delay_us = self._chance.randrange(options.safety_us // 2)
-            cluster.scheduler.after(delay_us, partial(self._consume, number, place, slow))
+            cluster.scheduler.after(delay_us, partial(self._consume, number, partition_id, slow))
         self._look_up_later()
 
     def _found(self, topic: str) -> None:
@@ -338,16 +344,16 @@ class Workload:
         machine = cluster.successor_machine(position_of(topic))
         machine.keeps = True
         for partition in range(options.partitions):
-            place = Place(topic, partition)
-            self.owners[place] = machine
-            self.logs[place] = {}
+            partition_id = PartitionId(topic, partition)
+            self.owners[partition_id] = machine
+            self.logs[partition_id] = {}
         self._founders.append(Founder(cluster, machine, topic))
         self.producers += [
             Producer(cluster, machine, topic, number) for number in range(options.producers)
         ]
 
-    def _consume(self, number: int, place: Place, slow: bool) -> None:
-        self.consumers.append(Consumer(self._cluster, number, place, slow=slow))
+    def _consume(self, number: int, partition_id: PartitionId, slow: bool) -> None:
+        self.consumers.append(Consumer(self._cluster, number, partition_id, slow=slow))
 
     def stop(self) -> None:
         """Nothing new is published; what was begun is finished."""
@@ -363,12 +369,12 @@ class Workload:
             if not producer.finished:
                 return f"{producer.name} waits for acknowledgements"
         for consumer in self.consumers:
-            end = len(self.logs[consumer.place])
+            end = len(self.logs[consumer.partition_id])
             if consumer.next_offset < end:
                 where = consumer.machine.name if consumer.machine else "no machine"
                 return (
-                    f"consumer {consumer.number} on {where} has {consumer.place.topic}/"
-                    f"{consumer.place.partition} up to {consumer.next_offset}, not {end}"
+                    f"consumer {consumer.number} on {where} has {consumer.partition_id.topic}/"
+                    f"{consumer.partition_id.partition} up to {consumer.next_offset}, not {end}"
                 )
         return ""
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.core.placement.placement import Placeable, key_of, neighbourhood_of, place
-from hocket.core.relay.messages import Place
 from hocket.core.ring.circle import SIZE, candidates, choose
 from hocket.core.ring.contact import Contact
+from hocket.model import PartitionId
 
 
 def node(
@@ -41,8 +41,8 @@ def placed(
 
 def test_keys_are_part_of_the_protocol():
     """Others would put every partition of a running cluster elsewhere."""
-    assert key_of(Place("orders", 3)) == 0x91CFA1CC3F3DB06C  # b2sum -l 64
-    assert key_of(Place("orders1", 1)) != key_of(Place("orders", 11))
+    assert key_of(PartitionId("orders", 3)) == 0x91CFA1CC3F3DB06C  # b2sum -l 64
+    assert key_of(PartitionId("orders1", 1)) != key_of(PartitionId("orders", 11))
 
 
 def test_the_neighbourhood_begins_at_the_key_and_goes_round():
@@ -143,7 +143,7 @@ def fullest(taken: list[int], *, neighbourhood: int, partitions: int = 6_000) ->
     nodes = [node(position) for position in taken]
     by_name = {each.contact.node: each for each in nodes}
     for partition in range(partitions):
-        for contact in place(key_of(Place("topic", partition)), nodes, 3, neighbourhood):
+        for contact in place(key_of(PartitionId("topic", partition)), nodes, 3, neighbourhood):
             by_name[contact.node].load += 1
     return max(each.load for each in nodes) * len(nodes) / (3 * partitions)
 

@@ -8,16 +8,17 @@ import pytest
 
 from hocket.core.relay import events, messages
 from hocket.core.relay.children import Child, Children
-from hocket.core.relay.consumers import Consumer, Lane
-from hocket.core.relay.log_reads import LogReads
-from hocket.core.relay.messages import Fetch, Place
+from hocket.core.relay.consumers import Consumer
+from hocket.core.relay.intake import Intake
+from hocket.core.relay.messages import Fetch
 from hocket.core.relay.relay import Relay
 from hocket.core.relay.search import AVOIDED_MAX, Search
 from hocket.core.relay.settings import DEPTH_MAX, RelaySettings
 from hocket.core.ring.contact import Contact
+from hocket.model import PartitionId
 from tests.support.core.relay_script import Script, contact
 
-PLACE = Place("news", 0)
+PARTITION_ID = PartitionId("news", 0)
 
 
 def play(*lines):
@@ -32,8 +33,7 @@ ATTACHED = ("consume 1 0", "route o", "hear o attached ancestors=o")
 def test_every_event_and_message_is_handled():
     assert set(Relay._handlers) == set(get_args(events.Event))
     assert set(Relay._listeners) == set(get_args(messages.RelayMessage))
-    for name in (*Relay._handlers.values(), *Relay._listeners.values()):
-        assert callable(getattr(Relay, name))
+    assert all(map(callable, (*Relay._handlers.values(), *Relay._listeners.values())))
 
 
 # --- settings ------------------------------------------------------------------------------------
@@ -129,16 +129,18 @@ def test_without_candidates_there_is_nowhere_to_begin_again():
 # --- consumers -----------------------------------------------------------------------------------
 
 
-def test_consumers_take_turns_in_the_lane():
-    consumers = [Consumer(number, 0, 100) for number in (1, 2, 3)]
-    consumers[1].credit_bytes = 0
-    lane, served = Lane(), []
+def test_consumers_take_turns_to_catch_up():
+    relay, served = Script().relay, []
+    for number in (1, 2, 3):
+        relay.consumers.put(Consumer(number, 0, 0 if number == 2 else 100))
+    relay.recent.reset(10)
     for _ in range(4):
-        chosen = lane.choose(consumers, 10)
-        lane.asked(chosen, 1)
+        chosen = relay._catch_up._choose()
+        relay._catch_up._asked(chosen, 1)
         served.append(chosen.number)
     assert served == [1, 3, 1, 3]
-    assert lane.choose(consumers, 0) is None
+    relay.recent.reset(0)
+    assert relay._catch_up._choose() is None
 
 
 def test_credit_for_more_than_was_taken_is_no_debt():
@@ -152,23 +154,24 @@ def test_credit_for_somebody_who_has_gone_brings_nothing_about():
     assert answer == []
 
 
-# --- reads ---------------------------------------------------------------------------------------
+# --- guests --------------------------------------------------------------------------------------
 
 
 def fetch(request):
-    return Fetch(request, PLACE, 0, 10, 0, 1, True)
+    return Fetch(request, PARTITION_ID, 0, 10, 0, 1, True)
 
 
 def test_the_newest_question_of_a_guest_counts():
-    reads = LogReads()
-    reads.welcome(contact("b"), fetch(5))
-    reads.welcome(contact("b"), fetch(4))
-    assert reads.guests["b"].fetch.request == 5
-    reads.welcome(contact("b"), fetch(6))
-    assert reads.guests["b"].fetch.request == 6
-    reads.welcome(contact("b2"), fetch(1))
-    assert reads.guests["b"].fetch.request == 1
-    assert reads.read_by(7) is None
+    script, _ = play("own 0 9")
+    guests = script.relay._guests
+    guests.ask(contact("b"), fetch(5))
+    guests.ask(contact("b"), fetch(4))
+    assert guests.get(contact("b")).fetch.request == 5
+    guests.ask(contact("b"), fetch(6))
+    assert guests.get(contact("b")).fetch.request == 6
+    guests.ask(contact("b2"), fetch(1))
+    assert guests.get(contact("b")).fetch.request == 1
+    assert guests._reader(7) is None
 
 
 # --- the core ------------------------------------------------------------------------------------
@@ -181,12 +184,12 @@ def test_the_log_cannot_be_read_just_now():
     assert script.carry_out("read 0..5") == ["deliver 1 0..5, end 5"]
 
 
-def test_the_window_was_moved_while_the_log_was_read():
+def test_the_recent_batches_were_moved_while_the_log_was_read():
     script, _ = play("own 0 9", "hear b attach 1 offset=5", "hear b fetch 2 9", "advanced 0 12")
-    script.relay.window.reset(2)
+    script.relay.recent.reset(2)
     script.relay.children.clear()
     assert script.carry_out("read 9..12") == []
-    assert script.relay.window.end == 2
+    assert script.relay.recent.end == 2
 
 
 def test_an_old_read_that_failed_is_tried_again():
@@ -249,15 +252,15 @@ def test_an_owner_that_nobody_wants_does_not_tick():
     assert script.relay.step(events.Due(("tick", 0))) == []
 
 
-def test_the_owner_of_a_lane_is_silent():
+def test_an_owner_that_is_asked_for_old_batches_is_silent():
     script, answer = play(*ATTACHED, "hear o behind 5")
     assert answer == ["to o: fetch old from 0, 1000 bytes"]
     assert "to o: fetch old from 0, 1000 bytes" in script.carry_out("tick 2")
     script.carry_out("stalled")
     script._tick("1")
-    script.relay._silent = 0
+    script.relay._upstream._silent = 0
     script._tick("2")
-    script.relay._silent = 0
+    script.relay._upstream._silent = 0
     assert "find the route" in script.carry_out("tick")
     assert script.carry_out("route o2") == ["to o2: fetch old from 0, 1000 bytes"]
     assert script.carry_out("hear o2 not-relaying") == ["find the route"]
@@ -284,7 +287,7 @@ def test_retention_passes_those_who_were_not_reading():
 
 def test_the_owner_begins_again_where_its_log_does():
     script, _ = play(*ATTACHED, "hear o fetched 0..4 end=4", "own 7 9")
-    assert script.relay.window.end == 7
+    assert script.relay.recent.end == 7
 
 
 def test_a_loss_that_was_accepted_is_passed_over():
@@ -315,9 +318,9 @@ def test_a_log_that_gives_something_else_is_not_asked_again_at_once(reader):
     assert answer in ([], ["to b: 1 fetched nothing, end 30, below me, room 16"])
 
 
-def test_what_was_read_for_a_window_that_has_moved_is_left():
+def test_what_was_read_for_batches_that_were_passed_over_is_left():
     script, _ = play("own 0 9", "consume 1 9", "advanced 0 30", "stop 1", "consume 2 20")
-    assert script.relay.window.end == 20
+    assert script.relay.recent.end == 20
     assert script.carry_out("read 9..12") == ["read 20..30, at most 1048576 bytes"]
 
 
@@ -353,14 +356,14 @@ def test_credit_does_not_make_us_look_at_all_consumers(reader, monkeypatch):
     came = "read 0..4" if script.relay.is_owner else "hear o fetched 0..4 end=4"
     assert sum(line.startswith("deliver") for line in script.carry_out(came)) == 11
     looks = []
-    wanted = Relay._wanted
-    monkeypatch.setattr(Relay, "_wanted", lambda relay: looks.append(1) or wanted(relay))
+    wanted = Intake._wanted
+    monkeypatch.setattr(Intake, "_wanted", lambda intake: looks.append(1) or wanted(intake))
     for number in range(1, 12):
         assert script.carry_out(f"credit {number} 10") == []
     assert not looks
 
 
-def test_a_lane_for_a_consumer_that_stopped():
+def test_old_batches_for_a_consumer_that_stopped():
     script, _ = play(*ATTACHED, "hear o behind 5", "stop 1")
     assert script.carry_out("hear o fetched 0..3 end=5") == []
     script, _ = play(*ATTACHED, "hear o behind 5", "stop 1")
@@ -385,7 +388,7 @@ def test_behind_that_is_not_ahead_of_us_is_not_believed():
     assert script.carry_out("hear o behind 0") == []
     assert script.carry_out("tick") == ["to o: fetch from 0, 1048576 bytes"]
     assert script.carry_out("late o behind 50") == []
-    assert script.relay.window.end == 0
+    assert script.relay.recent.end == 0
 
 
 @pytest.mark.parametrize(
@@ -421,20 +424,20 @@ def test_ownership_ends_a_search():
     assert answer == ["disarm attach"]
 
 
-def test_a_window_past_the_end_of_a_new_owner_is_forgotten():
+def test_batches_past_the_end_of_a_new_owner_are_forgotten():
     script, _ = play(*ATTACHED, "hear o fetched 0..9 end=9", "own 0 4")
-    assert (script.relay.window.start, script.relay.window.end) == (4, 4)
+    assert (script.relay.recent.start, script.relay.recent.end) == (4, 4)
 
 
 def test_advanced_is_only_for_owners():
     script, answer = play(*ATTACHED, "advanced 0 50")
     assert answer == []
-    assert script.relay.end == 0
+    assert script.relay.committed.end == 0
 
 
 def test_a_parent_that_lies_and_is_all_we_know():
     script, _ = play(*ATTACHED)
-    script.relay.owner = None
+    script.relay.lineage.owner = None
     assert script.carry_out("hear o fetched 3..5 end=9") == []
     assert script.relay.parent == contact("o")
 
@@ -442,8 +445,8 @@ def test_a_parent_that_lies_and_is_all_we_know():
 @pytest.mark.parametrize("ancestors", [(), tuple(contact("b") for _ in range(DEPTH_MAX))])
 def test_ancestors_that_cannot_be(ancestors):
     script, _ = play(*ATTACHED)
-    script.relay.owner = None
-    answer = messages.Fetched(script.requests["o"], PLACE, (), 0, ancestors, 0)
+    script.relay.lineage.owner = None
+    answer = messages.Fetched(script.requests["o"], PARTITION_ID, (), 0, ancestors, 0)
     said = script._step(events.Heard(contact("o"), answer))
     assert said == ["to o: detach", "disarm attach", "find the route"]
     assert script.relay.ancestors == ()
@@ -451,19 +454,19 @@ def test_ancestors_that_cannot_be(ancestors):
 
 def test_an_attachment_without_ancestors_is_none():
     script, _ = play("consume 1 0", "route b o")
-    answer = messages.Attached(script.requests["b"], PLACE, ())
+    answer = messages.Attached(script.requests["b"], PARTITION_ID, ())
     said = script._step(events.Heard(contact("b"), answer))
     assert said == ["arm attach", "to o: attach at 0 for 1"]
 
 
 def test_the_lineage_does_not_grow_for_ever():
     script, _ = play(*ATTACHED)
-    script.relay.ancestors = tuple(contact("b") for _ in range(DEPTH_MAX + 5))
-    assert len(script.relay._lineage()) == DEPTH_MAX
+    script.relay.lineage.ancestors = tuple(contact("b") for _ in range(DEPTH_MAX + 5))
+    assert len(script.relay.lineage.of_a_child) == DEPTH_MAX
 
 
 def test_the_route_is_asked_for_while_there_is_a_parent():
-    """For the lane, when the owner has gone; the parent is kept."""
+    """To catch up, when the owner has gone; the parent is kept."""
     script, _ = play("consume 1 0", "route c o", "hear c attached ancestors=c,o", "hear c behind 5")
     assert script.carry_out("died o") == ["find the route"]
     assert script.carry_out("route b o2") == ["to o2: fetch old from 0, 1000 bytes"]
@@ -473,7 +476,7 @@ def test_the_route_is_asked_for_while_there_is_a_parent():
 def test_we_die_for_others_as_owner():
     script, answer = play("own 0 0", "died me", "renewed 2")
     assert answer == []
-    assert script.relay.owner.incarnation == 2
+    assert script.relay.lineage.owner.incarnation == 2
 
 
 def test_somebody_asked_has_died():
@@ -506,4 +509,4 @@ def test_a_late_answer_with_what_comes_next_is_taken():
     """It was asked for, and asked for again since."""
     script, _ = play(*ATTACHED, "tick 2")
     assert script.carry_out("late o fetched 0..4 end=4")[0] == "deliver 1 0..4, end 4"
-    assert script.relay.window.end == 4
+    assert script.relay.recent.end == 4

@@ -183,8 +183,8 @@ def test_a_cycle_is_noticed():
     high = stage.cores[low.parent.node]
     # As if `high` had attached at its own child, which had not heard yet of its ancestors.
     low.children.put(type(next(iter(high.children)))(high.me, 0, 0, 1))
-    high.parent = low.me
-    high.ancestors = (low.me, stage.contacts["node-0"])
+    high.lineage.parent = low.me
+    high.lineage.ancestors = (low.me, stage.contacts["node-0"])
     assert len(stage.depths()) < 10
     stage.run(4 * SECOND)
     assert len(stage.depths()) == 10

@@ -6,10 +6,11 @@ import logging
 
 import pytest
 
-from hocket.core.relay.messages import Piece, Place
+from hocket.core.relay.messages import Piece
 from hocket.core.ring.contact import Contact
 from hocket.errors import StorageFull
 from hocket.log.settings import LogSettings
+from hocket.model import PartitionId
 from hocket.node.running.committed_log import CommittedLog
 from hocket.node.running.partitions import Hosted
 from hocket.wire import batch as batches
@@ -25,7 +26,7 @@ class Watching:
     def __init__(self, world: World) -> None:
         assert world.node is not None
         self.log: CommittedLog = world.node.committed_log()
-        self.events: list[tuple[str, Place, int]] = []
+        self.events: list[tuple[str, PartitionId, int]] = []
         world.node.watch(self)
 
     def hosted(self, hosted: Hosted) -> None:
@@ -37,14 +38,21 @@ class Watching:
     def dropped(self, hosted: Hosted) -> None:
         self.log.remove(self._tell("dropped", hosted))
 
-    def _tell(self, what: str, hosted: Hosted) -> Place:
-        place = Place(hosted.core.topic, hosted.core.number)
-        self.events.append((what, place, hosted.core.high_watermark))
-        return place
+    def _tell(self, what: str, hosted: Hosted) -> PartitionId:
+        partition_id = PartitionId(hosted.core.topic, hosted.core.number)
+        self.events.append((what, partition_id, hosted.core.high_watermark))
+        return partition_id
 
-    def read(self, world: World, place: Place, offset: int, end: int, bytes_max: int = 1 << 20):
+    def read(
+        self,
+        world: World,
+        partition_id: PartitionId,
+        offset: int,
+        end: int,
+        bytes_max: int = 1 << 20,
+    ):
         got: list[tuple[Piece, ...]] = []
-        self.log.read(place, offset, end, bytes_max, got.append)
+        self.log.read(partition_id, offset, end, bytes_max, got.append)
         world.until(lambda: bool(got), 5, "a read")
         return got[0]
 
@@ -68,10 +76,12 @@ def values_of(pieces: tuple[Piece, ...]) -> list[bytes]:
 
 def test_a_watcher_hears_of_partitions_and_of_every_advance(world):
     watching, producer = filled(world)
-    kinds = [what for what, _place, _end in watching.events]
+    kinds = [what for what, _partition_id, _end in watching.events]
     assert kinds[:PARTITIONS] == ["hosted"] * PARTITIONS
     for number in range(PARTITIONS):
-        ends = [end for _what, place, end in watching.events if place == (TOPIC, number)]
+        ends = [
+            end for _what, partition_id, end in watching.events if partition_id == (TOPIC, number)
+        ]
         assert ends == sorted(ends)
         assert ends[-1] == sum(map(len, producer.sent[number]))
 
@@ -79,7 +89,7 @@ def test_a_watcher_hears_of_partitions_and_of_every_advance(world):
 def test_one_that_begins_to_watch_is_told_of_what_is_there(world):
     filled(world)
     late = Watching(world)
-    assert sorted(place for _what, place, _end in late.events) == [
+    assert sorted(partition_id for _what, partition_id, _end in late.events) == [
         (TOPIC, number) for number in range(PARTITIONS)
     ]
 
@@ -87,26 +97,26 @@ def test_one_that_begins_to_watch_is_told_of_what_is_there(world):
 def test_batches_come_whole_and_in_order(world):
     watching, producer = filled(world)
     for number in range(PARTITIONS):
-        place = Place(TOPIC, number)
-        pieces = watching.read(world, place, 0, 1 << 40)
+        partition_id = PartitionId(TOPIC, number)
+        pieces = watching.read(world, partition_id, 0, 1 << 40)
         assert values_of(pieces) == [value for made in producer.sent[number] for value in made]
         assert [piece.start for piece in pieces[1:]] == [piece.end for piece in pieces[:-1]]
-        first = watching.read(world, place, 0, 1 << 40, bytes_max=1)
+        first = watching.read(world, partition_id, 0, 1 << 40, bytes_max=1)
         assert first == pieces[:1]  # one at least
-        assert watching.read(world, place, pieces[2].start, pieces[3].end) == pieces[2:4]
+        assert watching.read(world, partition_id, pieces[2].start, pieces[3].end) == pieces[2:4]
 
 
 def test_what_is_not_there_is_not_read(world):
     watching, _producer = filled(world)
     end = watching.events[-1][2]
-    place = watching.events[-1][1]
-    assert watching.read(world, place, end, end + 5) == ()
-    assert watching.read(world, place, 0, 0) == ()
-    assert watching.read(world, Place("nobody's", 0), 0, 1) == ()
-    assert watching.log.end(place) == end
-    watching.log.remove(place)
-    assert watching.read(world, place, 0, 1) == ()
-    assert watching.log.end(place) == 0
+    partition_id = watching.events[-1][1]
+    assert watching.read(world, partition_id, end, end + 5) == ()
+    assert watching.read(world, partition_id, 0, 0) == ()
+    assert watching.read(world, PartitionId("nobody's", 0), 0, 1) == ()
+    assert watching.log.end(partition_id) == end
+    watching.log.remove(partition_id)
+    assert watching.read(world, partition_id, 0, 1) == ()
+    assert watching.log.end(partition_id) == 0
 
 
 def enrolled(world: World, who: Contact):

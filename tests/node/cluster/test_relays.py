@@ -9,15 +9,16 @@ import pytest
 from hocket.core.placement.locator import LeaderIs, PublishLeader, WhereIs
 from hocket.core.placement.placement import key_of
 from hocket.core.relay import messages
-from hocket.core.relay.messages import Attach, Detach, Fetch, NotAttached, NotRelaying, Piece, Place
+from hocket.core.relay.messages import Attach, Detach, Fetch, NotAttached, NotRelaying, Piece
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.circle import position_of
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Located, NotLocated
+from hocket.model import PartitionId
 from hocket.node.cluster.relays import Relays
 from hocket.sim.scheduler import Scheduler
 
-PLACE = Place("news", 0)
+PARTITION_ID = PartitionId("news", 0)
 SECOND = 1_000_000
 
 
@@ -29,7 +30,7 @@ class Log:
         self.scheduler = scheduler
         self.at_once = True
 
-    def read(self, place, offset, end, bytes_max, done):
+    def read(self, partition_id, offset, end, bytes_max, done):
         pieces = [each for each in self.pieces if offset < each.end <= end]
         size = 0
         for count, each in enumerate(pieces):
@@ -92,17 +93,17 @@ class World:
 
     def own(self, name, term=0):
         end = self.log.pieces[-1].end if self.log.pieces else 0
-        self.relays[name].own(PLACE, 0, end, term)
+        self.relays[name].own(PARTITION_ID, 0, end, term)
         self.owner = name
 
     def publish(self, size=100):
         end = self.log.pieces[-1].end if self.log.pieces else 0
         self.log.pieces.append(Piece(end, end + 2, bytes([end % 256]) * size))
-        self.relays[self.owner].advanced(PLACE, 0, end + 2)
+        self.relays[self.owner].advanced(PARTITION_ID, 0, end + 2)
 
     def keepers(self):
         ring = sorted(self.contacts.values())
-        at = bisect_left(ring, (key_of(PLACE),))
+        at = bisect_left(ring, (key_of(PARTITION_ID),))
         return [each.node for each in (ring + ring)[at : at + 3]]
 
     def others(self):
@@ -118,7 +119,9 @@ class Reader:
         self.got = []
         self.lost_to = []
         self.stop_after = None
-        self.number = self.relays.consume(PLACE, offset, credit, self.deliver, self.lost_to.append)
+        self.number = self.relays.consume(
+            PARTITION_ID, offset, credit, self.deliver, self.lost_to.append
+        )
 
     def deliver(self, pieces, end):
         self.got += [each.start for each in pieces]
@@ -174,16 +177,16 @@ def test_the_newest_leader_is_believed():
     reader = Reader(world, world.keepers()[0])
     world.publish()
     world.run(2)
-    world.relays[first].disown(PLACE)
+    world.relays[first].disown(PARTITION_ID)
     world.own(second, term=2)
     for keeper in world.keepers()[1:]:  # these have missed it
-        world.relays[keeper].locator.publish(PLACE, world.contacts[first], 1, 0)
+        world.relays[keeper].leaders.hints.publish(PARTITION_ID, world.contacts[first], 1, 0)
     world.publish()
     world.run(8)
     assert reader.got == [0, 2]
-    core = world.relays[world.keepers()[0]].cores[PLACE]
+    core = world.relays[world.keepers()[0]].cores[PARTITION_ID]
     assert core.ancestors[-1].node == second
-    world.relays[first].disown(PLACE)  # a second time means nothing
+    world.relays[first].disown(PARTITION_ID)  # a second time means nothing
 
 
 def test_keepers_that_do_not_answer_are_not_waited_for():
@@ -219,17 +222,17 @@ def test_a_node_that_is_not_on_the_ring_tries_again_soon():
     world.own("node-0")
     relays = world.relays["node-0"]
     world.run(100)  # by now it is said twice a minute
-    find, asked = relays._ring_find, []
+    find, asked = relays.leaders._ring_find, []
 
     def not_on_the_ring(key, done):
         asked.append(world.scheduler.now_us())
         done(NotLocated(0, key))
 
-    relays._ring_find = not_on_the_ring
+    relays.leaders._ring_find = not_on_the_ring
     relays.renewed()
     world.run(10)
     assert 6 <= len(asked) <= 22
-    relays._ring_find = find
+    relays.leaders._ring_find = find
 
 
 def test_a_node_in_a_new_life_says_so():
@@ -243,9 +246,9 @@ def test_a_node_in_a_new_life_says_so():
     world.publish()
     world.run(3)
     assert reader.got == [0, 2]
-    assert world.relays["node-1"].cores[PLACE].ancestors[-1].incarnation == 2
+    assert world.relays["node-1"].cores[PARTITION_ID].ancestors[-1].incarnation == 2
     keeper = world.relays[world.keepers()[1]]
-    assert keeper.locator.where(PLACE, world.scheduler.now_us()).incarnation == 2
+    assert keeper.leaders.hints.where(PARTITION_ID, world.scheduler.now_us()).incarnation == 2
 
 
 def test_a_relay_dies_and_the_ring_says_so():
@@ -254,7 +257,7 @@ def test_a_relay_dies_and_the_ring_says_so():
     readers = {name: Reader(world, name) for name in list(world.relays)[1:]}
     world.publish()
     world.run(3)
-    victim = next(iter(world.relays["node-0"].cores[PLACE].children)).contact
+    victim = next(iter(world.relays["node-0"].cores[PARTITION_ID].children)).contact
     world.dead.add(victim.node)
     world.relays[victim.node].close()
     for name in readers:
@@ -271,10 +274,10 @@ def test_one_that_stood_still_does_not_blame_others():
     world.own("node-0")
     reader = Reader(world, "node-1")
     world.run(2)
-    core = world.relays["node-1"].cores[PLACE]
-    core._silent = 3
+    core = world.relays["node-1"].cores[PARTITION_ID]
+    core._upstream._silent = 3
     world.relays["node-1"].stalled()
-    assert core._silent == 0
+    assert core._upstream._silent == 0
     world.publish()
     world.run(1)
     assert reader.got == [0]
@@ -313,7 +316,7 @@ def test_a_gap_in_the_log_is_told_and_does_not_hold_up_the_node(name):
         world.publish()
     world.run(3)
     world.log.pieces.append(Piece(20, 22, bytes(100)))  # 6 to 20: a loss that was accepted
-    world.relays["node-0"].advanced(PLACE, 0, 22)
+    world.relays["node-0"].advanced(PARTITION_ID, 0, 22)
     new = Reader(world, name, offset=8)
     world.run(5)
     assert (old.got, old.lost_to) == ([0, 2, 4, 20], [20])
@@ -324,11 +327,11 @@ def test_what_retention_has_taken_is_told():
     world = World()
     for _ in range(10):
         world.log.pieces.append(Piece(len(world.log.pieces), len(world.log.pieces) + 1, b"x"))
-    world.relays["node-0"].own(PLACE, 6, 10)
+    world.relays["node-0"].own(PARTITION_ID, 6, 10)
     world.run(1)
     reader = Reader(world, "node-1")
     got = []
-    world.relays["node-2"].consume(PLACE, 0, 100, lambda pieces, end: got.extend(pieces))
+    world.relays["node-2"].consume(PARTITION_ID, 0, 100, lambda pieces, end: got.extend(pieces))
     world.run(2)
     assert reader.lost_to == [6]
     assert reader.got == [6, 7, 8, 9]
@@ -342,8 +345,8 @@ def test_what_nobody_wants_is_forgotten_and_may_come_again():
     reader = Reader(world, "node-1")
     world.run(2)
     relays = world.relays["node-1"]
-    assert PLACE in relays.cores
-    first = relays.cores[PLACE].last_request
+    assert PARTITION_ID in relays.cores
+    first = relays.cores[PARTITION_ID].last_request
     relays.stop(reader.number)
     world.run(8)
     assert relays.cores == {}
@@ -351,44 +354,46 @@ def test_what_nobody_wants_is_forgotten_and_may_come_again():
     world.publish()
     world.run(2)
     assert again.got == [2]
-    assert relays.cores[PLACE].last_request > first, "answers to the one before are not taken"
+    assert relays.cores[PARTITION_ID].last_request > first, (
+        "answers to the one before are not taken"
+    )
 
 
 def test_messages_about_what_is_not_here():
     world = World()
     relays, sender = world.relays["node-1"], world.contacts["node-2"]
-    relays.heard(sender, Attach(1, PLACE, 0, 1))
-    relays.heard(sender, Fetch(2, PLACE, 0, 1, 1, 1))
-    relays.heard(sender, Fetch(3, PLACE, 0, 1, 1, 1, True))
-    relays.heard(sender, Detach(PLACE))
-    relays.heard(sender, LeaderIs(77, PLACE, sender))
-    relays.advanced(PLACE, 0, 5)
+    relays.heard(sender, Attach(1, PARTITION_ID, 0, 1))
+    relays.heard(sender, Fetch(2, PARTITION_ID, 0, 1, 1, 1))
+    relays.heard(sender, Fetch(3, PARTITION_ID, 0, 1, 1, 1, True))
+    relays.heard(sender, Detach(PARTITION_ID))
+    relays.heard(sender, LeaderIs(77, PARTITION_ID, sender))
+    relays.advanced(PARTITION_ID, 0, 5)
     assert [message for _, _, message in world.sent] == [
-        NotRelaying(1, PLACE),
-        NotAttached(2, PLACE),
-        NotRelaying(3, PLACE),
+        NotRelaying(1, PARTITION_ID),
+        NotAttached(2, PARTITION_ID),
+        NotRelaying(3, PARTITION_ID),
     ]
 
 
 def test_hints_are_kept_for_others():
     world = World()
     relays, leader = world.relays["node-1"], world.contacts["node-2"]
-    relays.heard(leader, PublishLeader(PLACE, leader, 4))
-    relays.heard(leader, WhereIs(9, PLACE))
-    assert world.sent == [("node-1", "node-2", LeaderIs(9, PLACE, leader, 4))]
+    relays.heard(leader, PublishLeader(PARTITION_ID, leader, 4))
+    relays.heard(leader, WhereIs(9, PARTITION_ID))
+    assert world.sent == [("node-1", "node-2", LeaderIs(9, PARTITION_ID, leader, 4))]
 
 
-def test_an_answer_about_another_place_is_no_answer():
+def test_an_answer_about_another_partition_is_no_answer():
     world = World()
     Reader(world, "node-1")
     world.run(0.0015)
     relays = world.relays["node-1"]
-    (number,) = relays._asking
-    open_before = relays._asking[number].open
+    (number,) = relays.leaders._questions
+    open_before = relays.leaders._questions[number].open
     relays.heard(
-        world.contacts["node-2"], LeaderIs(number, Place("x", 1), world.contacts["node-2"])
+        world.contacts["node-2"], LeaderIs(number, PartitionId("x", 1), world.contacts["node-2"])
     )
-    assert relays._asking[number].open == open_before
+    assert relays.leaders._questions[number].open == open_before
 
 
 def test_a_core_that_went_while_its_route_was_sought():
@@ -400,7 +405,7 @@ def test_a_core_that_went_while_its_route_was_sought():
     relays._ring_find = lambda key, done: waiting.append(done)
     world.run(3)
     assert relays.cores == {}
-    relays._found(PLACE, 1, NotLocated(0, 0))
+    relays._located(PARTITION_ID, 1, NotLocated(0, 0))
 
 
 @pytest.mark.parametrize("seconds", [0, 0.0015, 2])
@@ -417,8 +422,8 @@ def test_after_close_nothing_happens(seconds):
     assert world.sent == []
     assert all(reader.got == [] for reader in readers)
     relays = world.relays["node-0"]
-    relays.heard(world.contacts["node-1"], messages.Attach(1, PLACE, 0, 1))
-    relays.own(PLACE, 0, 0)
+    relays.heard(world.contacts["node-1"], messages.Attach(1, PARTITION_ID, 0, 1))
+    relays.own(PARTITION_ID, 0, 0)
     assert world.sent == []
     assert not any(timer.action for _, _, timer in world.scheduler._heap)
 
@@ -433,7 +438,7 @@ def test_a_consumer_that_closes_the_node_is_the_last_to_be_served():
         world.relays["node-0"].close()
 
     for _ in range(2):
-        world.relays["node-0"].consume(PLACE, 0, 1_000, close)
+        world.relays["node-0"].consume(PARTITION_ID, 0, 1_000, close)
     world.publish()
     world.run(1)
     assert len(got) == 1

@@ -9,13 +9,14 @@ unless `size` says otherwise.
 from __future__ import annotations
 
 from hocket.core.relay import events, messages
-from hocket.core.relay.messages import Piece, Place
+from hocket.core.relay.messages import Piece
 from hocket.core.relay.relay import Relay
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Arm, Disarm
+from hocket.model import PartitionId
 
-PLACE = Place("news", 0)
+PARTITION_ID = PartitionId("news", 0)
 
 
 def contact(name):
@@ -56,7 +57,7 @@ class Script:
         self.requests = {}  # the newest to each
         self.older = {}  # the one before
         self.token = self.reading = 0
-        self.relay = Relay(contact("me"), PLACE, RelaySettings(**settings))
+        self.relay = Relay(contact("me"), PARTITION_ID, RelaySettings(**settings))
 
     def _consume(self, number, offset, credit=1_000):
         return self._step(events.Consume(int(number), int(offset), credit))
@@ -105,7 +106,7 @@ class Script:
         return [
             f"parent {name_of(relay.parent) if relay.parent else 'none'}, children "
             f"{' '.join(name_of(each) for each in relay.children.contacts) or 'none'}, window "
-            f"{relay.window.start}..{relay.window.end}, end {relay.end}"
+            f"{relay.recent.start}..{relay.recent.end}, end {relay.committed.end}"
         ]
 
     # --- what others say -------------------------------------------------------------------------
@@ -120,24 +121,24 @@ class Script:
         return self._step(events.Heard(who, message))
 
     def _say_attached(self, request, ancestors=""):
-        return messages.Attached(request, PLACE, self._ancestors(ancestors))
+        return messages.Attached(request, PARTITION_ID, self._ancestors(ancestors))
 
     def _say_redirect(self, request, to):
-        return messages.Redirect(request, PLACE, contact(to))
+        return messages.Redirect(request, PARTITION_ID, contact(to))
 
     def _say_not_relaying(self, request):
-        return messages.NotRelaying(request, PLACE)
+        return messages.NotRelaying(request, PARTITION_ID)
 
     def _say_not_attached(self, request):
-        return messages.NotAttached(request, PLACE)
+        return messages.NotAttached(request, PARTITION_ID)
 
     def _say_behind(self, request, first):
-        return messages.Behind(request, PLACE, int(first))
+        return messages.Behind(request, PARTITION_ID, int(first))
 
     def _say_fetched(self, request, *pieces, end, ancestors="", room=0, total=0, size=10, rooted=1):
         return messages.Fetched(
             request,
-            PLACE,
+            PARTITION_ID,
             tuple(piece(word, size) for word in pieces),
             end,
             self._ancestors(ancestors),
@@ -147,17 +148,19 @@ class Script:
         )
 
     def _say_move_up(self, request, to):
-        return messages.MoveUp(PLACE, contact(to))
+        return messages.MoveUp(PARTITION_ID, contact(to))
 
     def _say_detach(self, request):
-        return messages.Detach(PLACE)
+        return messages.Detach(PARTITION_ID)
 
     def _say_attach(self, _, request, offset=0, consumers=1, redirects=0, avoid=""):
         avoided = tuple(contact(name) for name in str(avoid).split(",") if name)
-        return messages.Attach(int(request), PLACE, offset, consumers, redirects, avoided)
+        return messages.Attach(int(request), PARTITION_ID, offset, consumers, redirects, avoided)
 
     def _say_fetch(self, _, request, offset, credit=100, wait=1_000_000, consumers=1, old=0):
-        return messages.Fetch(int(request), PLACE, int(offset), credit, wait, consumers, bool(old))
+        return messages.Fetch(
+            int(request), PARTITION_ID, int(offset), credit, wait, consumers, bool(old)
+        )
 
     def _ancestors(self, text):
         if not text:

@@ -15,14 +15,15 @@ from heapq import heappop, heappush
 from operator import attrgetter
 
 from hocket.core.relay import events
-from hocket.core.relay.messages import Attach, Fetch, NotAttached, NotRelaying, Piece, Place
+from hocket.core.relay.messages import Attach, Fetch, NotAttached, NotRelaying, Piece
 from hocket.core.relay.relay import Relay
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.circle import SIZE, between, position_of
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Arm, Disarm
+from hocket.model import PartitionId
 
-PLACE = Place("news", 0)
+PARTITION_ID = PartitionId("news", 0)
 SECOND = 1_000_000
 _START = attrgetter("start")
 
@@ -144,7 +145,10 @@ class Stage:
             if not isinstance(event, events.Consume | events.Owning):
                 return
             core = self.cores[name] = Relay(
-                self.contacts[name], PLACE, self.settings, last_request=self.last_request[name]
+                self.contacts[name],
+                PARTITION_ID,
+                self.settings,
+                last_request=self.last_request[name],
             )
         for effect in core.step(event):
             self._carry_out(name, core, effect)
@@ -209,10 +213,10 @@ class Stage:
         if to.node in self.cores:
             self._step(to.node, events.Heard(sender, message))
         elif isinstance(message, Attach):
-            self._send(to, sender, NotRelaying(message.request, PLACE))
+            self._send(to, sender, NotRelaying(message.request, PARTITION_ID))
         elif isinstance(message, Fetch):
             kind = NotRelaying if message.catching_up else NotAttached
-            self._send(to, sender, kind(message.request, PLACE))
+            self._send(to, sender, kind(message.request, PARTITION_ID))
 
     def _found(self, name, token):
         if not self.is_known:

@@ -15,9 +15,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hocket.core.relay.messages import Place
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.settings import SECOND
+from hocket.model import PartitionId
 
 KEEPERS = 3  # nodes that keep a hint: the key's owner, and those behind it
 PUBLISH_US = 30 * SECOND  # a leader publishes with this period, and at once when it becomes leader
@@ -29,7 +29,7 @@ HINTS_MAX = 100_000
 class PublishLeader:
     """A leader tells the nodes that keep the hint."""
 
-    place: Place
+    partition_id: PartitionId
     leader: Contact
     term: int
 
@@ -39,7 +39,7 @@ class WhereIs:
     """Which node leads this partition?"""
 
     request: int
-    place: Place
+    partition_id: PartitionId
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class LeaderIs:
     """The answer to `WhereIs`."""
 
     request: int
-    place: Place
+    partition_id: PartitionId
     leader: Contact | None  # None: no leader has published itself lately
     term: int = 0  # a node that asks several keepers believes the newest term
 
@@ -65,41 +65,41 @@ class LocatorStore:
     """The hints that this node keeps for others."""
 
     def __init__(self) -> None:
-        self._hints: OrderedDict[Place, _Hint] = OrderedDict()  # published longest ago first
+        self._hints: OrderedDict[PartitionId, _Hint] = OrderedDict()  # published longest ago first
 
     def __len__(self) -> int:
         return len(self._hints)
 
-    def publish(self, place: Place, leader: Contact, term: int, now_us: int) -> None:
+    def publish(self, partition_id: PartitionId, leader: Contact, term: int, now_us: int) -> None:
         self._expire(now_us)
-        known = self._hints.get(place)
+        known = self._hints.get(partition_id)
         if known is not None:
             new, old = (term, leader.incarnation), (known.term, known.leader.incarnation)
             if new < old or (new == old and leader != known.leader):
                 return
-        self._hints[place] = _Hint(term, leader, now_us)
-        self._hints.move_to_end(place)
+        self._hints[partition_id] = _Hint(term, leader, now_us)
+        self._hints.move_to_end(partition_id)
         if len(self._hints) > HINTS_MAX:
             self._hints.popitem(last=False)
 
-    def where(self, place: Place, now_us: int) -> Contact | None:
+    def where(self, partition_id: PartitionId, now_us: int) -> Contact | None:
         self._expire(now_us)
-        hint = self._hints.get(place)
+        hint = self._hints.get(partition_id)
         return None if hint is None else hint.leader
 
     def heard(self, message: PublishLeader | WhereIs, now_us: int) -> LeaderIs | None:
         """A message of another node; returns the answer, if the message is a question."""
         if isinstance(message, PublishLeader):
-            self.publish(message.place, message.leader, message.term, now_us)
+            self.publish(message.partition_id, message.leader, message.term, now_us)
             return None
-        leader = self.where(message.place, now_us)
-        term = 0 if leader is None else self._hints[message.place].term
-        return LeaderIs(message.request, message.place, leader, term)
+        leader = self.where(message.partition_id, now_us)
+        term = 0 if leader is None else self._hints[message.partition_id].term
+        return LeaderIs(message.request, message.partition_id, leader, term)
 
     def _expire(self, now_us: int) -> None:
         while self._hints:
-            place, hint = next(iter(self._hints.items()))
+            partition_id, hint = next(iter(self._hints.items()))
             # Clocks are set back, too: a hint from far ahead is as old as one from far back.
             if abs(now_us - hint.published_us) < KEPT_US:
                 return
-            del self._hints[place]
+            del self._hints[partition_id]

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from hocket.core.relay.messages import Place
 from hocket.core.ring.circle import position_of
 from hocket.core.ring.contact import Contact
+from hocket.model import PartitionId
 
 NEIGHBOURHOOD = 8  # nodes
 
@@ -42,12 +42,12 @@ class Placeable:
         return self.contact.domain or f"node {self.contact.node}"
 
 
-def key_of(place: Place) -> int:
+def key_of(partition_id: PartitionId) -> int:
     """The partition's position on the ring. Part of the protocol.
 
     No topic's name holds a NUL, so no two partitions share a text.
     """
-    return position_of(f"{place.topic}\0{place.partition}")
+    return position_of(f"{partition_id.topic}\0{partition_id.partition}")
 
 
 def neighbourhood_of(

@@ -1,1 +1,1 @@
-"""One node's part in the tree in which the records of a popular partition fan out."""
+"""What one node does in the tree in which the records of a popular partition fan out."""

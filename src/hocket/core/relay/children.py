@@ -1,12 +1,13 @@
-"""The nodes that a relay feeds, and which of them a newcomer is sent to when there is no room.
+"""The nodes that a relay feeds, and the choice where a newcomer goes when there is no room.
 
-Theory. Each child has the arc of the ring from its own position clockwise to the next child's. A
-newcomer goes to the child whose arc it lies in: the one that comes closest before it. That takes
-nothing but the positions of the children, sends the same newcomer the same way each time, also
-after a repair, and narrows at every level, as the children of that child lie in its arc. Positions
-are hashes, so arcs are unequal, the longest of k about ln k times the mean. Left alone the tree
-would be deep there. So a child that carries much more than the mean does not get the newcomer; the
-least loaded does. (Scribe, JSAC 2002, section IV pushes down likewise, by distance in the network.)
+Theory. Each child has the arc of the ring from its own position clockwise to the position of the
+next child. A newcomer goes to the child in whose arc the newcomer lies: the child that comes
+closest before it. That takes nothing but the positions of the children, sends the same newcomer the
+same way each time, also after a repair, and narrows at every level, as the children of that child
+lie in its arc. Positions are hashes, so arcs are unequal: the longest of k arcs is about ln k times
+the mean. With arcs alone the tree would be deep there. So a child that carries much more than the
+mean does not get the newcomer; the least loaded child does. (Scribe, JSAC 2002, section IV pushes
+down likewise, by distance in the network.)
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hocket.core.relay.messages import Fetch
 from hocket.core.ring.circle import distance
 from hocket.core.ring.contact import Contact
 
-OVERLOADED = 1.25  # times the mean, and one more
+OVERLOADED = 1.25  # a child with more than so many times the mean load, and one, gets no newcomer
 
 
 class Child:
@@ -25,25 +26,25 @@ class Child:
 
     def __init__(self, contact: Contact, request: int, next_offset: int, load: int) -> None:
         self.contact = contact
-        self.request = request  # the newest that was heard; what is older comes too late
-        self.next_offset = next_offset  # where it goes on when it has got what was sent
-        self.load = load  # consumers at it and below, as it said; and those we sent there since
-        self.credit_bytes = 0  # of its newest fetch
-        self.silent = 0  # ticks since it was heard
-        self.waiting: Fetch | None = None  # a fetch not answered yet
+        self.request = request  # the newest that was heard; a request that is older is late
+        self.next_offset = next_offset  # where the child goes on after what was sent to it
+        self.load = load  # consumers at the child and below, as it said, and those sent to it since
+        self.credit_bytes = 0  # of the newest fetch
+        self.silent = 0  # ticks since the child was heard
+        self.waiting: Fetch | None = None  # the fetch that is not answered yet
 
     @property
     def is_eager(self) -> bool:
-        """It wants what comes next, and will ask for it in a moment if it does not ask now."""
+        """The child wants what comes next, and asks for it now or in a moment."""
         return self.credit_bytes > 0 and self.silent == 0
 
     def is_newer_than(self, sender: Contact, request: int) -> bool:
-        """A new life counts its requests from anywhere."""
+        """Whether the child has said something newer. A new life counts requests from anywhere."""
         return (self.contact.incarnation, self.request) >= (sender.incarnation, request)
 
 
 class Children:
-    """By the node's name: a new life of a node takes the place of the old one."""
+    """The children by the node's name: a new life of a node replaces the old one."""
 
     __slots__ = ("_by_node", "_max")
 
@@ -82,14 +83,14 @@ class Children:
         self._by_node.clear()
 
     def drop_if_silent(self, suspects: Sequence[Contact], ticks: int) -> None:
-        """Others could not reach them, and they are silent here too: that is enough."""
+        """Drop each suspect, which others could not reach, if it is silent here too."""
         for suspect in suspects:
             child = self.get(suspect)
             if child is not None and child.silent >= ticks:
                 self.drop(suspect)
 
     def choose(self, newcomer: Contact, load: int, avoid: Sequence[Contact]) -> Contact:
-        """Where a newcomer with so many consumers is sent, if possible to none of `avoid`."""
+        """Where a newcomer with `load` consumers is sent to; if possible to none of `avoid`."""
         avoided = [contact.node for contact in avoid]
         able = [child for child in self if child.contact.node not in avoided] or list(self)
         chosen = min(able, key=lambda child: distance(child.contact.position, newcomer.position))

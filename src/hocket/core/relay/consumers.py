@@ -1,13 +1,19 @@
-"""The consumers at this node, and the lane by which those far behind get what they want."""
+"""The consumers at this node, their credit, and what they are given.
+
+Rule: a consumer gets batches in order, without a gap, and within its credit. A batch that is larger
+than the credit comes alone, when the consumer has taken all that it was given before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hocket.core.relay.events import Deliver
+from hocket.core.relay.committed import Committed
+from hocket.core.relay.events import Deliver, Lost
 from hocket.core.relay.messages import Piece
-from hocket.core.relay.window import size_of
+from hocket.core.relay.outbox import Outbox
+from hocket.core.relay.recent import RecentBatches, size_of
 
 
 @dataclass(slots=True)
@@ -16,9 +22,9 @@ class Consumer:
 
     number: int
     next_offset: int
-    credit_bytes: int  # below 0: one batch was larger than all of it, which has to be made good
-    taking_bytes: int = 0  # delivered, and no credit given for it yet
-    needed_bytes: int = 0  # the size of the next batch, if that is known not to fit just now
+    credit_bytes: int  # below 0: a batch was larger than the credit, and the rest is owed
+    taking_bytes: int = 0  # bytes that were delivered, and for which no credit came back yet
+    needed_bytes: int = 0  # the size of the next batch, if that batch is known not to fit yet
 
     @property
     def is_eager(self) -> bool:
@@ -31,7 +37,7 @@ class Consumer:
         self.taking_bytes = max(0, self.taking_bytes - count_bytes)
 
     def fits(self, pieces: tuple[Piece, ...]) -> bool:
-        """A batch larger than the credit comes alone, when the consumer has nothing else to do."""
+        """A batch larger than the credit fits only if the consumer has nothing else to take."""
         size = size_of(pieces)
         if size <= self.credit_bytes or self.taking_bytes == 0:
             return True
@@ -47,32 +53,49 @@ class Consumer:
         return Deliver(self.number, pieces, max(end, self.next_offset))
 
 
-class Lane:
-    """One question to the owner at a time, for one consumer that wants what is older than the
-    window; the consumers take turns. Two fetches at most are out: this one, and the parent's."""
+class Consumers:
+    """The consumers by their number; only this class gives them something."""
 
-    __slots__ = ("consumer", "offset", "request", "resting", "silent")
+    __slots__ = ("_by_number", "_committed", "_outbox", "_recent")
 
-    def __init__(self) -> None:
-        self.consumer = 0  # whom the last question was for
-        self.offset = 0
-        self.request = 0  # 0: none is out
-        self.silent = 0  # ticks since the owner should have answered, however often it was asked
-        self.resting = False  # there was nothing: not before the next tick
+    def __init__(self, outbox: Outbox, recent: RecentBatches, committed: Committed) -> None:
+        self._outbox = outbox
+        self._recent = recent
+        self._committed = committed
+        self._by_number: dict[int, Consumer] = {}
 
-    def choose(self, consumers: Iterable[Consumer], before: int) -> Consumer | None:
-        """The next one in turn of those that have credit, and go on before this offset."""
-        behind = [each for each in consumers if each.is_eager and each.next_offset < before]
-        if not behind:
-            return None
-        return min(behind, key=lambda each: (each.number <= self.consumer, each.number))
+    def __len__(self) -> int:
+        return len(self._by_number)
 
-    def asked(self, consumer: Consumer, request: int) -> None:
-        self.consumer = consumer.number
-        self.offset = consumer.next_offset
-        self.request = request
+    def __iter__(self) -> Iterator[Consumer]:
+        return iter(self._by_number.values())
 
-    def ended(self, *, resting: bool = False) -> None:
-        self.request = 0
-        self.silent = 0
-        self.resting = resting
+    def get(self, number: int) -> Consumer | None:
+        return self._by_number.get(number)
+
+    def put(self, consumer: Consumer) -> None:
+        self._by_number[consumer.number] = consumer
+
+    def drop(self, number: int) -> None:
+        self._by_number.pop(number, None)
+
+    def serve(self) -> None:
+        """Give every consumer what it wants of the recent batches."""
+        for consumer in self._by_number.values():
+            self.serve_one(consumer)
+
+    def serve_one(self, consumer: Consumer) -> None:
+        recent = self._recent
+        # Offsets are compared first: most consumers have all that there is.
+        while recent.start <= consumer.next_offset < recent.end and consumer.is_eager:
+            self.give(consumer, recent.take(consumer.next_offset, consumer.credit_bytes))
+
+    def give(self, consumer: Consumer, pieces: tuple[Piece, ...]) -> None:
+        """Deliver the pieces, if they fit."""
+        if consumer.fits(pieces):
+            self._outbox.effects.append(consumer.take(pieces, self._committed.end))
+
+    def lose(self, consumer: Consumer, first: int) -> None:
+        """What the consumer wants next is gone: it goes on at offset `first`."""
+        self._outbox.effects.append(Lost(consumer.number, first))
+        consumer.next_offset = first

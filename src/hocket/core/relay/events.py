@@ -15,7 +15,7 @@ Timer = tuple[str, int]
 
 @dataclass(slots=True)
 class Consume:
-    """A consumer at this node wants everything from this offset on."""
+    """A consumer at this node wants everything from `offset` on."""
 
     consumer: int
     offset: int
@@ -24,7 +24,7 @@ class Consume:
 
 @dataclass(slots=True)
 class Credit:
-    """The consumer has taken what it got, and may get so many bytes more."""
+    """The consumer has taken `bytes` of what it got, and may get as many more."""
 
     consumer: int
     bytes: int
@@ -48,14 +48,16 @@ class Due:
 
 @dataclass(slots=True)
 class RouteIs:
-    """The ring's answer to FindRoute: our way to the owner, nearest to us first."""
+    """The answer to FindRoute: the way to the owner, the node nearest to this one first."""
 
-    route: tuple[Contact, ...]  # without ourselves; the owner is last
+    route: tuple[Contact, ...]  # without this node; the owner is last
     token: int
 
 
 @dataclass(slots=True)
 class NoRoute:
+    """The answer to FindRoute: nobody knows the way just now."""
+
     token: int
 
 
@@ -69,7 +71,7 @@ class Owning:
 
 @dataclass(slots=True)
 class Advanced:
-    """At the owner: what is committed and readable is now this."""
+    """At the owner: batches from `start` up to `end` are now committed and readable."""
 
     start: int
     end: int
@@ -82,14 +84,14 @@ class Disowned:
 
 @dataclass(slots=True)
 class Renewed:
-    """This node has begun a new life on the ring, and is the same otherwise."""
+    """This node has begun a new life on the ring; its consumers and children stay."""
 
     me: Contact
 
 
 @dataclass(slots=True)
 class LogRead:
-    """At the owner: what ReadLog asked for. No pieces: it cannot be read just now."""
+    """At the owner: the answer to ReadLog. Without pieces: the log cannot be read just now."""
 
     token: int
     pieces: tuple[Piece, ...]
@@ -97,14 +99,14 @@ class LogRead:
 
 @dataclass(slots=True)
 class Died:
-    """The ring has given this node up, or it has said goodbye."""
+    """The ring has given another node up as dead, or that node has said goodbye."""
 
     contact: Contact
 
 
 @dataclass(slots=True)
 class Stalled:
-    """We ourselves stood still: that the parent was silent means nothing."""
+    """This node itself stood still: that others were silent means nothing."""
 
 
 Event = (
@@ -112,7 +114,7 @@ Event = (
     | Disowned | Renewed | Died | Stalled
 )  # fmt: skip
 
-# --- effects: also Arm and Disarm, which are the ring's -------------------------------------------
+# --- effects; Arm and Disarm are those of the ring ----------------------------------------------
 
 
 @dataclass(slots=True)
@@ -123,11 +125,11 @@ class Send:
 
 @dataclass(slots=True)
 class Deliver:
-    """To a consumer at this node; in order, without a gap, within its credit."""
+    """Give these to a consumer at this node; in order, without a gap, within its credit."""
 
     consumer: int
-    pieces: tuple[Piece, ...]  # the first one may begin before the offset it wants
-    end: int  # committed, as far as we know
+    pieces: tuple[Piece, ...]  # the first one may begin before the offset that is wanted
+    end: int  # committed, as far as this node knows
 
 
 @dataclass(slots=True)
@@ -135,17 +137,19 @@ class Lost:
     """What this consumer wants next is gone for good: retention has passed it."""
 
     consumer: int
-    first: int  # what there still is begins here
+    first: int  # the oldest offset that there still is
 
 
 @dataclass(slots=True)
 class FindRoute:
+    """Ask the ring for the way to the owner; RouteIs or NoRoute will carry the token."""
+
     token: int
 
 
 @dataclass(slots=True)
 class ReadLog:
-    """At the owner: batches from `offset` on, up to `end`, one at least, then by `bytes_max`."""
+    """At the owner: read batches from `offset` up to `end`: one, and more within `bytes_max`."""
 
     token: int
     offset: int

@@ -1,276 +1,356 @@
-"""One node's part in the relay tree of one partition.
+"""What one node does in the relay tree of one partition.
 
-Rule 1: what is taken in depends on offsets alone. Pieces count if the first one holds the offset
-        that comes next and none is missing among them, whatever else an answer says.
-Rule 2: only what is committed is handed on. The owner stops at the committed end; all others have
-        only what came from the owner.
-Rule 3: nothing is sent without credit, and no more than it; a batch that is larger comes alone.
-Rule 4: the window moves on whoever has read it. Who has fallen behind takes it from the owner.
+Rule 1: what is taken in depends on offsets alone (`intake`).
+Rule 2: only what is committed is handed on (`intake`).
+Rule 3: nothing is sent without credit, and no more than the credit; a batch that is larger comes
+        alone (`consumers`, `downstream`).
+Rule 4: the recent batches move on, whoever has read them. A consumer that has fallen behind takes
+        the older batches from the owner (`recent`, `catch_up`).
 Rule 5: silence is counted in ticks, and a tick is all that is known of time.
 
 The tree is pulled: a child asks for what comes from an offset on, and the answer waits for it. The
 root is the owner, which reads its log. A node takes part while it has consumers or children. It
-looks for its parent on its own route to the owner (Scribe, JSAC 2002, section III). One that stands
-deeper than so many consumers need sends a newcomer to the owner instead, so the tree is filled from
-the root, and a quiet partition has no relays at all; one without room sends it down. If the parent
-is silent, a child goes to the grandparent and further up, and goes on at the same offset: nothing
-is lost and nothing comes twice.
+looks for its parent on its own route to the owner (Scribe, JSAC 2002, section III). A node that
+stands deeper than the number of consumers demands sends a newcomer to the owner instead, so the
+tree is filled from the root, and a quiet partition has no relays at all; a node without room sends
+the newcomer down. If the parent is silent, a child goes to the grandparent and further up, and goes
+on at the same offset: nothing is lost and nothing comes twice.
+
+The core consists of components, each of which owns its state, and whose modules import each other
+in this order only:
+
+    outbox, lineage, committed, recent   what all components share
+    consumers                            the consumers at this node
+    downstream, guests                   the children; at the owner, those that read its log
+    upstream                             the parent, and the search for it
+    intake, catch_up                     what comes next; what is older
+    shrinking                            when this node is not needed
+
+Nothing below `Relay` knows `Relay`. A component that has changed something that others may act on
+says so by what it returns (`Turn`), and `Relay` takes a turn.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from hocket.core.relay import events, messages
-from hocket.core.relay.consumers import Consumer
-from hocket.core.relay.events import Effect, Event
-from hocket.core.relay.log_reads import LogReads
-from hocket.core.relay.messages import Detach, MoveUp
-from hocket.core.relay.part import ATTACH, RETRY, TICK
-from hocket.core.relay.taker import Taker
-from hocket.core.ring.events import Arm, Disarm
+from hocket.core.relay.catch_up import CatchUp
+from hocket.core.relay.children import Children
+from hocket.core.relay.committed import Committed
+from hocket.core.relay.consumers import Consumer, Consumers
+from hocket.core.relay.downstream import Downstream
+from hocket.core.relay.events import Effect, Event, Timer
+from hocket.core.relay.guests import Guests
+from hocket.core.relay.intake import Intake
+from hocket.core.relay.lineage import Lineage
+from hocket.core.relay.outbox import Outbox, Turn
+from hocket.core.relay.recent import RecentBatches, within
+from hocket.core.relay.settings import RelaySettings
+from hocket.core.relay.shrinking import Shrinking
+from hocket.core.relay.upstream import RETRY, Upstream
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.events import Arm
+from hocket.model import PartitionId
+
+TICK: Timer = ("tick", 0)
 
 
-class Relay(Taker):
-    """See the head of the file, and `core.relay.part` for its attributes."""
+class Relay:
+    """Wires the components, and dispatches events to them. Others only read its attributes."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_catch_up", "_downstream", "_guests", "_intake", "_outbox", "_shrinking", "_ticking",
+        "_upstream", "committed", "consumers", "is_over", "lineage", "partition_id", "recent",
+        "settings",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        me: Contact,
+        partition_id: PartitionId,
+        settings: RelaySettings,
+        *,
+        last_request: int = 0,
+    ) -> None:
+        self.partition_id = partition_id
+        self.settings = settings
+        self.is_over = False  # it has said Idle
+        self._ticking = False  # the timer TICK runs
+        self._outbox = outbox = Outbox(last_request)
+        self.lineage = lineage = Lineage(me)
+        self.recent = recent = RecentBatches(settings.window_bytes)
+        self.committed = committed = Committed()
+        self.consumers = consumers = Consumers(outbox, recent, committed)
+        self._downstream = downstream = Downstream(
+            partition_id, settings, outbox, lineage, recent, committed, consumers
+        )
+        self._guests = Guests(partition_id, settings, outbox, lineage, committed, downstream)
+        self._upstream = upstream = Upstream(
+            partition_id, settings, outbox, lineage, recent, downstream
+        )
+        self._intake = Intake(
+            settings, outbox, lineage, recent, committed, consumers, downstream, upstream
+        )
+        self._catch_up = CatchUp(
+            partition_id,
+            settings,
+            outbox,
+            lineage,
+            recent,
+            committed,
+            consumers,
+            downstream,
+            upstream,
+        )
+        self._shrinking = Shrinking(settings, lineage, consumers, downstream, upstream)
+
+    @property
+    def me(self) -> Contact:
+        return self.lineage.me
+
+    @property
+    def is_owner(self) -> bool:
+        return self.lineage.is_owner
+
+    @property
+    def parent(self) -> Contact | None:
+        return self.lineage.parent
+
+    @property
+    def ancestors(self) -> tuple[Contact, ...]:
+        """The parent first, the owner last."""
+        return self.lineage.ancestors
+
+    @property
+    def children(self) -> Children:
+        return self._downstream.children
+
+    @property
+    def last_request(self) -> int:
+        return self._outbox.last_request
 
     def step(self, event: Event) -> list[Effect]:
         if self.is_over:
             return []
-        effects: list[Effect] = []
-        self._effects = effects
-        getattr(self, self._handlers[type(event)])(event)
+        effects = self._outbox.begin()
+        if self._handlers[type(event)](self, event):
+            self._take_turn()
         return effects
-
-    def _heard(self, event: events.Heard) -> None:
-        getattr(self, self._listeners[type(event.message)])(event.sender, event.message)
 
     # --- the turn ---------------------------------------------------------------------------------
 
-    def _go_on(self) -> None:
+    def _take_turn(self) -> None:
         """Whatever has happened: hand on what can be handed on, and ask for what is wanted."""
-        self._serve_consumers()
-        self._serve_children()
-        if self.is_owner:
-            self._serve_guests()
-        self._catch_up()
-        self._fetch()
-        self._seek()
+        self.consumers.serve()
+        self._downstream.serve()
+        if self.lineage.is_owner:
+            self._guests.serve()
+        if self._catch_up.ask():
+            self._take_turn()
+        self._intake.ask()
+        self._upstream.seek()
         if not self._ticking and self._is_needed():
             self._ticking = True
-            self._arm_tick()
+            tick_us = self.settings.tick_us
+            self._outbox.add(Arm(TICK, tick_us, tick_us // 16))
 
     def _is_needed(self) -> bool:
-        """An owner may stay for ever; all others count the time until they may go."""
-        if not self.is_owner:
-            return True
-        return bool(self.consumers or len(self.children) or self._reads.guests)
-
-    def _serve_consumers(self) -> None:
-        for consumer in self.consumers.values():
-            self._serve(consumer)
-
-    def _serve(self, consumer: Consumer) -> None:
-        window = self.window
-        while consumer.is_eager and window.start <= consumer.next_offset < window.end:
-            pieces = window.take(consumer.next_offset, consumer.credit_bytes)
-            if consumer.fits(pieces):
-                self._effects.append(consumer.take(pieces, self.end))
+        """An owner may stay for ever; all other nodes count the time until they may go."""
+        return not self.lineage.is_owner or not self._downstream.is_empty or bool(self._guests)
 
     # --- consumers --------------------------------------------------------------------------------
 
-    def _consume(self, event: events.Consume) -> None:
-        alone = not self.consumers and not len(self.children)
-        consumer = Consumer(event.consumer, event.offset, event.credit_bytes)
-        self.consumers[event.consumer] = consumer
-        if alone and not self.is_owner and self.window.is_empty:
-            self.window.reset(event.offset)
-        self._go_on()
+    def _consume(self, event: events.Consume) -> Turn:
+        if self._downstream.is_empty and not self.lineage.is_owner:
+            self._intake.begin_at(event.offset)
+        self.consumers.put(Consumer(event.consumer, event.offset, event.credit_bytes))
+        return True
 
-    def _credit(self, event: events.Credit) -> None:
-        """Only this one may go on. Not the whole turn: there may be thousands of others here, and
-        each of them gives credit for each batch."""
+    def _credit(self, event: events.Credit) -> Turn:
+        """Only this consumer may go on. That is not a whole turn: there may be thousands of other
+        consumers here, and each of them gives credit for each batch."""
         consumer = self.consumers.get(event.consumer)
         if consumer is None:
-            return
+            return False
         consumer.credit(event.bytes)
-        self._serve(consumer)
-        if consumer.next_offset < self.window.start:
-            self._catch_up()
-        elif not self._is_fetching():
-            self._fetch()
+        self.consumers.serve_one(consumer)
+        if consumer.next_offset < self.recent.start:
+            return self._catch_up.ask()
+        if not self._intake.is_asking():
+            self._intake.ask()
+        return False
 
-    def _stop_consuming(self, event: events.StopConsuming) -> None:
-        self.consumers.pop(event.consumer, None)
+    def _stop_consuming(self, event: events.StopConsuming) -> Turn:
+        self.consumers.drop(event.consumer)
+        return False
 
     # --- ownership --------------------------------------------------------------------------------
 
-    def _owning(self, event: events.Owning) -> None:
-        self._end_search()
-        if self.parent is not None:
-            self._send(self.parent, Detach(self.place))
-            self.parent = None
-        self.is_owner = True
-        self._is_rooted = False
-        self.owner = self.me
-        self.ancestors = ()
-        self.start, self.end = event.start, event.end
-        self._poll = self._finding = 0
-        self._lane.ended()
-        if self.window.is_empty or self.window.end > event.end:
-            self.window.reset(event.end)
-        self._pass_over_what_is_gone()
-        self._wake_children()
-        self._go_on()
+    def _owning(self, event: events.Owning) -> Turn:
+        self._intake.own(event.start, event.end)
+        self._catch_up.end()
+        self._upstream.own()
+        return True
 
-    def _disowned(self, _event: events.Disowned) -> None:
-        """Those who hang on us stay; we become one of the others."""
-        self.is_owner = False
-        self.owner = None
-        self._reads = LogReads()
-        self._lane.ended()
-        self._wake_children()
-        self._go_on()
+    def _disowned(self, _event: events.Disowned) -> Turn:
+        self._intake.disown()
+        self._catch_up.disown()
+        self._guests.clear()
+        self._upstream.disown()
+        return True
 
-    def _advanced(self, event: events.Advanced) -> None:
-        if self.is_owner:
-            self.start, self.end = event.start, event.end
-            self._pass_over_what_is_gone()
-            self._go_on()
+    def _advanced(self, event: events.Advanced) -> Turn:
+        if not self.lineage.is_owner:
+            return False
+        self._intake.advance(event.start, event.end)
+        return True
 
-    def _pass_over_what_is_gone(self) -> None:
-        """Retention has passed what nobody has asked for yet. It cannot be read any more: who wants
-        it has to be told, and that is for those who are older than the window."""
-        if self.window.end < self.start:
-            self.window.reset(self.start)
+    def _log_read(self, event: events.LogRead) -> Turn:
+        pieces = within(event.pieces, self.committed.end)
+        if self._intake.is_reading(event.token):
+            return self._intake.log_read(pieces)
+        if self._catch_up.is_reading(event.token):
+            return self._catch_up.log_read(pieces)
+        return self._guests.log_read(event.token, pieces)
 
     # --- time -------------------------------------------------------------------------------------
 
-    def _due(self, event: events.Due) -> None:
+    def _due(self, event: events.Due) -> Turn:
         if event.timer == TICK:
             self._tick()
-        elif event.timer == RETRY:
-            self._retrying = False
-            self._go_on()
-        elif self._search.asked is not None:
-            self._ask(self._search.failed(silent=True))
+            return False
+        if event.timer == RETRY:
+            self._upstream.retry_is_due()
+            return True
+        return self._upstream.attach_is_due()
 
     def _tick(self) -> None:
-        self._resting = self._lane.resting = False
-        self._tick_children()
-        self._tick_lane()
-        if self.parent is not None:
-            self._tick_parent()
-        self._release_children()
-        self._collapse()
-        if self._is_idle():
-            self._end()
+        self._intake.begin_tick()
+        self._downstream.tick()
+        self._guests.tick()
+        if self._catch_up.tick():
+            self._take_turn()
+        if self.lineage.parent is not None and self._intake.tick_parent():
+            self._take_turn()
+        if self._shrinking.tick():
+            self._upstream.end()
+            self._outbox.add(events.Idle())
+            self.is_over = True
             return
         self._ticking = False
-        self._go_on()
-        if self.is_owner and not self._ticking:
-            self.window.reset(self.end)  # nobody is there who would read it
-
-    def _arm_tick(self) -> None:
-        tick_us = self.settings.tick_us
-        self._effects.append(Arm(TICK, tick_us, tick_us // 16))
-
-    def _release_children(self) -> None:
-        """Perhaps only we cannot reach the owner: after a while each child may try for itself."""
-        self._orphaned = self._orphaned + 1 if self._is_orphan() else 0
-        if self._orphaned >= self.settings.ticks(self.settings.child_us):
-            self.children.clear()
-
-    def _is_orphan(self) -> bool:
-        return self.parent is None and not self.is_owner
-
-    def _collapse(self) -> None:
-        """A relay that saves its parent little is not worth a step of the way."""
-        children = len(self.children)
-        if (
-            not children
-            or self.parent is None
-            or 2 * (children + len(self.consumers)) >= self.settings.children_max
-            or self._parent_room < children
-        ):
-            self._collapsing = 0
-            return
-        self._collapsing += 1
-        if self._collapsing >= self.settings.ticks(self.settings.collapse_us):
-            for child in self.children:
-                self._send(child.contact, MoveUp(self.place, self.parent))
-            self.children.clear()
-            self._idle = self.settings.ticks(self.settings.idle_us)
-
-    def _is_idle(self) -> bool:
-        if self.is_owner or self.consumers or len(self.children):
-            self._idle = 0
-            return False
-        self._idle += 1
-        return self._idle >= self.settings.ticks(self.settings.idle_us)
-
-    def _end(self) -> None:
-        if self.parent is not None:
-            self._send(self.parent, Detach(self.place))
-            self.parent = None
-        self.is_over = True
-        self._effects += [Disarm(ATTACH), Disarm(RETRY), events.Idle()]
+        self._take_turn()
+        if self.lineage.is_owner and not self._ticking:
+            self._intake.forget()
 
     # --- what the ring says -----------------------------------------------------------------------
 
-    def _died(self, event: events.Died) -> None:
-        contact = event.contact
-        child = self.children.get(contact)
-        if child is not None and child.contact == contact:
-            self.children.drop(contact)
-        if contact == self.parent:
-            self._parent_died()
-        elif contact == self._search.asked:
-            self._ask(self._search.failed(silent=True))
-        if contact == self.owner and not self.is_owner:
-            self._lose_owner()
+    def _route_is(self, event: events.RouteIs) -> Turn:
+        return self._upstream.route_is(event)
 
-    def _stalled(self, _event: events.Stalled) -> None:
-        self._silent = self._lane.silent = 0
-        for child in self.children:
-            child.silent = 0
-        if self._search.asked is not None:
-            self._effects.append(Arm(ATTACH, self.settings.attach_us))
+    def _no_route(self, event: events.NoRoute) -> Turn:
+        self._upstream.no_route(event)
+        return False
 
-    def _renewed(self, event: events.Renewed) -> None:
-        self.me = event.me
-        if self.is_owner:
-            self.owner = event.me
-        self._wake_children()
+    def _died(self, event: events.Died) -> Turn:
+        self._downstream.died(event.contact)
+        if self._upstream.died(event.contact):
+            self._take_turn()
+        if event.contact == self.lineage.owner and not self.lineage.is_owner:
+            return self._catch_up.lose_owner()
+        return False
 
-    # Names, since most of them stand in the files below this one.
-    _handlers: ClassVar[dict[type, str]] = {
-        events.Consume: "_consume",
-        events.Credit: "_credit",
-        events.StopConsuming: "_stop_consuming",
-        events.Heard: "_heard",
-        events.Due: "_due",
-        events.RouteIs: "_route_is",
-        events.NoRoute: "_no_route",
-        events.Owning: "_owning",
-        events.Advanced: "_advanced",
-        events.Disowned: "_disowned",
-        events.Renewed: "_renewed",
-        events.LogRead: "_log_read",
-        events.Died: "_died",
-        events.Stalled: "_stalled",
+    def _stalled(self, _event: events.Stalled) -> Turn:
+        self._upstream.stalled()
+        self._catch_up.stalled()
+        self._downstream.stalled()
+        return False
+
+    def _renewed(self, event: events.Renewed) -> Turn:
+        self._upstream.renew(event.me)
+        return False
+
+    # --- what other nodes say ---------------------------------------------------------------------
+
+    def _heard(self, event: events.Heard) -> Turn:
+        return self._listeners[type(event.message)](self, event.sender, event.message)
+
+    def _heard_attach(self, sender: Contact, message: messages.Attach) -> Turn:
+        return self._downstream.attach(sender, message)
+
+    def _heard_detach(self, sender: Contact, _message: messages.Detach) -> Turn:
+        self._downstream.detach(sender)
+        return False
+
+    def _heard_fetch(self, sender: Contact, message: messages.Fetch) -> Turn:
+        if message.catching_up:
+            return self._guests.ask(sender, message)
+        child = self._downstream.fetch(sender, message)
+        if child is not None:
+            self._take_turn()
+            if child.waiting is not None and message.wait_us <= 0:
+                self._downstream.answer(child, message)
+        return False
+
+    def _heard_attached(self, sender: Contact, message: messages.Attached) -> Turn:
+        return self._upstream.attached(sender, message)
+
+    def _heard_redirect(self, sender: Contact, message: messages.Redirect) -> Turn:
+        return self._upstream.redirect(sender, message)
+
+    def _heard_not_attached(self, sender: Contact, message: messages.NotAttached) -> Turn:
+        return self._upstream.not_attached(sender, message)
+
+    def _heard_move_up(self, sender: Contact, message: messages.MoveUp) -> Turn:
+        return self._upstream.move_up(sender, message)
+
+    def _heard_not_relaying(self, sender: Contact, message: messages.NotRelaying) -> Turn:
+        if self._upstream.is_asking(sender, message.request):
+            return self._upstream.ask_next()
+        if self._catch_up.is_asking(message.request):
+            # The ring may go on naming this node as the owner for a while: rest.
+            self._catch_up.lose_owner(resting=True)
+            self._take_turn()
+            self._upstream.find()
+        return False
+
+    def _heard_fetched(self, sender: Contact, message: messages.Fetched) -> Turn:
+        if self._catch_up.is_asking(message.request):
+            self._intake.hear_of(message.end)
+            return self._catch_up.got(message.pieces)
+        return self._intake.fetched(sender, message)
+
+    def _heard_behind(self, sender: Contact, message: messages.Behind) -> Turn:
+        if self._catch_up.is_asking(message.request):
+            return self._catch_up.lost(message.first)
+        return self._intake.behind(sender, message)
+
+    _handlers: ClassVar[dict[type, Callable[[Relay, Any], Turn]]] = {
+        events.Consume: _consume,
+        events.Credit: _credit,
+        events.StopConsuming: _stop_consuming,
+        events.Heard: _heard,
+        events.Due: _due,
+        events.RouteIs: _route_is,
+        events.NoRoute: _no_route,
+        events.Owning: _owning,
+        events.Advanced: _advanced,
+        events.Disowned: _disowned,
+        events.Renewed: _renewed,
+        events.LogRead: _log_read,
+        events.Died: _died,
+        events.Stalled: _stalled,
     }
-    _listeners: ClassVar[dict[type, str]] = {
-        messages.Attach: "_heard_attach",
-        messages.Attached: "_heard_attached",
-        messages.Redirect: "_heard_redirect",
-        messages.NotRelaying: "_heard_not_relaying",
-        messages.Detach: "_heard_detach",
-        messages.Fetch: "_heard_fetch",
-        messages.Fetched: "_heard_fetched",
-        messages.Behind: "_heard_behind",
-        messages.NotAttached: "_heard_not_attached",
-        messages.MoveUp: "_heard_move_up",
+    _listeners: ClassVar[dict[type, Callable[[Relay, Contact, Any], Turn]]] = {
+        messages.Attach: _heard_attach,
+        messages.Attached: _heard_attached,
+        messages.Redirect: _heard_redirect,
+        messages.NotRelaying: _heard_not_relaying,
+        messages.Detach: _heard_detach,
+        messages.Fetch: _heard_fetch,
+        messages.Fetched: _heard_fetched,
+        messages.Behind: _heard_behind,
+        messages.NotAttached: _heard_not_attached,
+        messages.MoveUp: _heard_move_up,
     }

@@ -1,9 +1,10 @@
-"""The search for a parent: whom to ask, and whom to ask next.
+"""The search for a parent: which node to ask, and which node to ask next.
 
-First come the candidates, in their order: the nodes on our route to the owner, or our ancestors.
-One that takes part may send us on to another, and so on down the tree. If that leads nowhere we
-go back to the one that sent us, and say whom it should not name again. A chain of redirects that
-is too long begins once more at the last candidate, the owner.
+First come the candidates, in their order: the nodes on the route to the owner, or the ancestors. A
+candidate that takes part in the tree may redirect this node to another one, and so on down the
+tree. If a redirect leads nowhere, this node goes back to the node that gave it, and says which node
+should not be named again. A chain of redirects that is too long begins once more at the last
+candidate, the owner.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 
 from hocket.core.ring.contact import Contact
 
-AVOIDED_MAX = 8
+AVOIDED_MAX = 8  # nodes; the oldest is forgotten first
 
 
 class Search:
@@ -25,17 +26,17 @@ class Search:
         self._me = me.node
         self._redirects_max = redirects_max
         self._candidates: list[Contact] = []
-        self._last: Contact | None = None
-        self._sent_by: Contact | None = None
+        self._last: Contact | None = None  # the last candidate that the search began with
+        self._sent_by: Contact | None = None  # the node that named the one that is asked
         self._began_again = False
         self.asked: Contact | None = None  # None: no search is under way
-        self.request = 0
-        self.redirects = 0  # since the last candidate
-        self.by_route = False  # the candidates are the ring's, and as new as can be
-        self.avoid: tuple[Contact, ...] = ()  # these do not answer, or lead nowhere
+        self.request = 0  # of the question to `asked`
+        self.redirects = 0  # since the last candidate was asked
+        self.by_route = False  # the candidates came from the ring, and are as new as can be
+        self.avoid: tuple[Contact, ...] = ()  # nodes that do not answer, or lead nowhere
 
     def begin(self, candidates: Iterable[Contact], *, by_route: bool) -> Contact | None:
-        """Whom to ask first; None: nobody is left, here and below."""
+        """Returns the node to ask; None: no candidate is left. So do the methods below."""
         self._candidates = [each for each in candidates if each.node != self._me]
         self._last = self._candidates[-1] if self._candidates else None
         self._began_again = False
@@ -56,7 +57,7 @@ class Search:
         return to
 
     def failed(self, *, silent: bool = False) -> Contact | None:
-        """The one that was asked did not answer, or has nothing to do with it."""
+        """The node that was asked did not answer, or does not take part in the tree."""
         assert self.asked is not None
         if silent or self._sent_by is not None:
             self.shun(self.asked)
@@ -80,7 +81,7 @@ class Search:
         self.avoid = (*others, contact)[-AVOIDED_MAX:]
 
     def _begin_again(self) -> Contact | None:
-        """We were sent in a circle. At the owner it cannot be one, unless the tree is changing."""
+        """Redirects ran in a circle. From the owner they cannot, unless the tree is changing."""
         if self._began_again or self._last is None:
             self._candidates = []
         else:

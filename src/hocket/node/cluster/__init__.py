@@ -1,1 +1,1 @@
-"""A node among others: its place on the ring, its relays, and what it remembers of them."""
+"""A node among others: its membership of the ring, its relays, and what it remembers."""

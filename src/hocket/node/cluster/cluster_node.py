@@ -1,7 +1,7 @@
-"""One node of a cluster: the node with its store and sessions, its place on the ring, its relays.
+"""One node of a cluster: the node with its store and sessions, its ring member, and its relays.
 
-The shell hands over what came from other nodes (`heard`), and ends the turn as with a node alone:
-what the turn appended is committed, and what waits for that is sent then.
+The shell hands over what came from other nodes (`heard`). The end of a turn is that of a node
+alone: what the turn appended is committed, and what waits for that is sent then.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from random import Random
 from typing import Any
 
 from hocket.core.placement.locator import LocatorMessage
-from hocket.core.relay.messages import Place, RelayMessage
+from hocket.core.relay.messages import RelayMessage
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
+from hocket.model import PartitionId
 from hocket.node.cluster.relays import Relays
 from hocket.node.cluster.ring_member import MemberSettings, RingMember
 from hocket.node.cluster.ring_memory import DiskMemory
@@ -73,7 +74,7 @@ class ClusterNode:
     # --- what the shell calls -----------------------------------------------
 
     def start(self, seeds: Sequence[str] = ()) -> None:
-        """Enter the ring by way of these addresses; without any, and as the root: found it."""
+        """Enter the ring by way of these addresses. A root that knows no address founds a ring."""
         member = self.ring.settings
         others = [address for address in seeds if address != member.address]
         if member.is_root:
@@ -92,9 +93,9 @@ class ClusterNode:
             self.ring.heard(sender, to_incarnation, message)
         self.node.end_turn()
 
-    def committed_end(self, place: Place) -> int:
-        """Of a partition held here, what consumers may get; 0 if it is not held."""
-        return self._committed.end(place)
+    def committed_end(self, partition_id: PartitionId) -> int:
+        """Up to where consumers may read a partition of this node; 0: the node does not hold it."""
+        return self._committed.end(partition_id)
 
     def tick(self) -> None:
         self.node.tick()
@@ -103,8 +104,8 @@ class ClusterNode:
         self.node.end_turn()
 
     def close(self) -> None:
-        """Make everything durable and let the data directory go. Others find out by silence, if
-        we did not leave before."""
+        """Make everything durable and let the data directory go. Other nodes find out by silence,
+        unless this node has left the ring before."""
         self.ring.close()
         self.relays.close()
         self.node.close()
@@ -112,18 +113,18 @@ class ClusterNode:
     # --- what the node's partitions tell ------------------------------------
 
     def hosted(self, hosted: Hosted) -> None:
-        place = _place(hosted)
-        self._committed.add(place, hosted)
+        partition_id = _partition_id(hosted)
+        self._committed.add(partition_id, hosted)
         core = hosted.core
-        self.relays.own(place, core.start, core.high_watermark, hosted.term)
+        self.relays.own(partition_id, core.start, core.high_watermark, hosted.term)
 
     def advanced(self, hosted: Hosted) -> None:
-        self.relays.advanced(_place(hosted), hosted.core.start, hosted.core.high_watermark)
+        self.relays.advanced(_partition_id(hosted), hosted.core.start, hosted.core.high_watermark)
 
     def dropped(self, hosted: Hosted) -> None:
-        self._committed.remove(_place(hosted))
-        self.relays.disown(_place(hosted))
+        self._committed.remove(_partition_id(hosted))
+        self.relays.disown(_partition_id(hosted))
 
 
-def _place(hosted: Hosted) -> Place:
-    return Place(hosted.core.topic, hosted.core.number)
+def _partition_id(hosted: Hosted) -> PartitionId:
+    return PartitionId(hosted.core.topic, hosted.core.number)

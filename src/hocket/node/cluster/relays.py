@@ -1,12 +1,11 @@
-"""Drives the relay cores of a node, one for each partition it takes part in, and finds owners.
+"""Drives the relay cores of a node: one core for each partition that the node takes timed in.
 
-A core knows neither time nor the ring. Its timers are run here, its questions for a route are
-answered by a lookup of the partition's key, and then by those who keep the hint who leads it
-(`core.placement.locator`). What this node leads is published to them again and again, soon at
-first.
+A core knows neither time nor the ring. Its timers run here, and its questions for a route are
+answered by a lookup of the partition's key, and then by those who know who leads the partition
+(`node.cluster.leaders`).
 
-Events are worked off one after another. One that comes up while another is carried out, as a log
-read that is answered from memory does, waits its turn.
+Events are worked off one after another. An event that comes up while effects are carried out, for
+example the answer to a log read that came from memory at once, waits its turn.
 """
 
 from __future__ import annotations
@@ -18,15 +17,7 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar, Protocol
 
-from hocket.core.placement.locator import (
-    KEEPERS,
-    PUBLISH_US,
-    LeaderIs,
-    LocatorMessage,
-    LocatorStore,
-    PublishLeader,
-    WhereIs,
-)
+from hocket.core.placement.locator import KEEPERS, LocatorMessage
 from hocket.core.placement.placement import key_of
 from hocket.core.relay import events
 from hocket.core.relay.messages import (
@@ -35,21 +26,16 @@ from hocket.core.relay.messages import (
     NotAttached,
     NotRelaying,
     Piece,
-    Place,
     RelayMessage,
 )
 from hocket.core.relay.relay import Relay
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Arm, Disarm, Located, NotLocated
+from hocket.model import PartitionId
+from hocket.node.cluster.leaders import Found, Leaders
 from hocket.ports import Cancellable, Clock, Links, Timers
 
-ASK_US = 500_000  # those who keep the hint have so long to answer
-PUBLISH_US_MIN = (
-    1_000_000  # after the first time, and then twice as long each time: any may be lost
-)
-
-Found = Callable[[Located | NotLocated], None]
 Delivered = Callable[[tuple[Piece, ...], int], None]
 LostTo = Callable[[int], None]
 
@@ -59,59 +45,36 @@ class LogSource(Protocol):
 
     def read(
         self,
-        place: Place,
+        partition_id: PartitionId,
         offset: int,
         end: int,
         bytes_max: int,
         done: Callable[[tuple[Piece, ...]], None],
     ) -> None:
-        """Batches from the one that holds `offset` on, all before `end`; one at least, then within
-        `bytes_max`. None if it cannot be read. `done` may be called at once."""
+        """Call `done`, perhaps at once, with the batches from the one that holds `offset` on.
+
+        All of them lie before `end`. One batch comes in any case, and more within `bytes_max`. If
+        the log cannot be read just now, there is none.
+        """
 
 
 @dataclass(slots=True)
 class _Consumer:
-    place: Place
+    partition_id: PartitionId
     deliver: Delivered
     lost: LostTo | None
 
 
 @dataclass(slots=True)
-class _Owned:
-    term: int
-    next_us: int = PUBLISH_US_MIN  # until it is published again
-    timer: Cancellable | None = None
-    keepers: tuple[Contact, ...] = ()  # who were told last
-
-
-@dataclass(slots=True)
-class _Asking:
-    """Where a partition's leader is, of those who may know."""
-
-    place: Place
-    token: int  # of the core's FindRoute
-    route: tuple[Contact, ...]
-    open: int  # answers that are still to come
-    best: tuple[int, int] = (-1, 0)  # the newest answer's term, and the leader's incarnation
-    leader: Contact | None = None
-    timer: Cancellable | None = None
-
-    def hear(self, leader: Contact | None, term: int) -> None:
-        self.open -= 1
-        if leader is not None and (term, leader.incarnation) > self.best:
-            self.leader, self.best = leader, (term, leader.incarnation)
-
-
-@dataclass(slots=True)
-class _Part:
-    """One core, and its timers that run."""
+class _TimedCore:
+    """A core, and its timers that run."""
 
     core: Relay
     armed: dict[events.Timer, Cancellable] = field(default_factory=dict)
 
 
 class Relays:
-    """All of a node's part in relay trees."""
+    """All relay cores of a node, its consumers, and what it leads."""
 
     def __init__(
         self,
@@ -125,26 +88,31 @@ class Relays:
         settings: RelaySettings,
         log: LogSource | None,
     ) -> None:
-        self.cores: dict[Place, Relay] = {}
-        self.locator = LocatorStore()
+        self.cores: dict[PartitionId, Relay] = {}
         self._me = me
-        self._clock = clock
         self._timers = timers
         self._links = links
         self._chance = chance
         self._ring_find = find
         self._settings = settings
         self._log = log
-        self._parts: dict[Place, _Part] = {}
+        self._timed: dict[PartitionId, _TimedCore] = {}
         self._consumers: dict[int, _Consumer] = {}
         self._last_consumer = 0
-        # A core that is made anew, also after a restart, is not to take answers to its forerunner.
+        # A new core, also after a restart, must not take answers to the core before it.
         self._last_request = chance.getrandbits(40)
-        self._owned: dict[Place, _Owned] = {}
-        self._asking: dict[int, _Asking] = {}
-        self._events: deque[tuple[Place, events.Event]] = deque()
+        self.leaders = Leaders(
+            me=me,
+            clock=clock,
+            timers=timers,
+            links=links,
+            chance=chance,
+            find=find,
+            next_request=self._next_request,
+        )
+        self._events: deque[tuple[PartitionId, events.Event]] = deque()
         self._busy = False
-        self._soon: Cancellable | None = None  # then they are worked off at the latest
+        self._soon: Cancellable | None = None  # a timer: events are worked off then at the latest
         self._closed = False
 
     # --- what the node calls ---------------------------------------------------------------------
@@ -152,39 +120,35 @@ class Relays:
     def heard(self, sender: Contact, message: RelayMessage | LocatorMessage) -> None:
         if self._closed:
             return
-        if isinstance(message, LeaderIs):
-            self._leader_is(message)
-        elif isinstance(message, PublishLeader | WhereIs):
-            answer = self.locator.heard(message, self._clock.now_us())
-            if answer is not None:
-                self._links.send(self._me(), sender, answer)
-        elif message.place in self._parts:
-            self._step(message.place, events.Heard(sender, message))
+        if isinstance(message, LocatorMessage):
+            self.leaders.heard(sender, message)
+        elif message.partition_id in self._timed:
+            self._step(message.partition_id, events.Heard(sender, message))
         elif isinstance(message, Attach):
-            self._answer(sender, NotRelaying(message.request, message.place))
+            self._answer(sender, NotRelaying(message.request, message.partition_id))
         elif isinstance(message, Fetch):
             kind = NotRelaying if message.catching_up else NotAttached
-            self._answer(sender, kind(message.request, message.place))
+            self._answer(sender, kind(message.request, message.partition_id))
 
     def consume(
         self,
-        place: Place,
+        partition_id: PartitionId,
         offset: int,
         credit_bytes: int,
         deliver: Delivered,
         lost: LostTo | None = None,
     ) -> int:
-        """Have `deliver` called with all from `offset` on, in order; returns the consumer's number.
-        It is not called before that.
+        """Have `deliver` called with all from `offset` on, in order. Returns the consumer's number;
+        `deliver` is not called before that.
 
-        Credit is bytes of batches. `lost` is called with the first offset there still is when
-        retention has passed what was wanted next; then it goes on there.
+        Credit is bytes of batches. `lost` is called when retention has passed what the consumer
+        wants next, with the oldest offset that there still is; the consumer goes on there.
         """
         self._last_consumer += 1
         number = self._last_consumer
-        self._consumers[number] = _Consumer(place, deliver, lost)
-        # Later, so that nothing is delivered to somebody who does not know its number yet.
-        self._events.append((place, events.Consume(number, offset, credit_bytes)))
+        self._consumers[number] = _Consumer(partition_id, deliver, lost)
+        # Later, so that nothing is delivered to a consumer that does not know its number yet.
+        self._events.append((partition_id, events.Consume(number, offset, credit_bytes)))
         if self._soon is None:
             self._soon = self._timers.after(0, self._work_off_soon)
         return number
@@ -192,72 +156,59 @@ class Relays:
     def credit(self, consumer: int, bytes: int) -> None:  # noqa: A002  as in the core's event
         known = self._consumers.get(consumer)
         if known is not None:
-            self._step(known.place, events.Credit(consumer, bytes))
+            self._step(known.partition_id, events.Credit(consumer, bytes))
 
     def stop(self, consumer: int) -> None:
         known = self._consumers.pop(consumer, None)
         if known is not None:
-            self._step(known.place, events.StopConsuming(consumer))
+            self._step(known.partition_id, events.StopConsuming(consumer))
 
-    def own(self, place: Place, start: int, end: int, term: int = 0) -> None:
+    def own(self, partition_id: PartitionId, start: int, end: int, term: int = 0) -> None:
         """This node holds the partition, from now on."""
         if self._closed:
             return
-        self.disown(place)
-        self._owned[place] = _Owned(term)
-        self._step(place, events.Owning(start, end))
-        self._publish(place)
+        self.disown(partition_id)
+        self.leaders.lead(partition_id, term)
+        self._step(partition_id, events.Owning(start, end))
+        self.leaders.publish(partition_id)
 
-    def disown(self, place: Place) -> None:
-        owned = self._owned.pop(place, None)
-        if owned is None:
-            return
-        if owned.timer is not None:
-            owned.timer.cancel()
-        self._step(place, events.Disowned())
+    def disown(self, partition_id: PartitionId) -> None:
+        if self.leaders.resign(partition_id):
+            self._step(partition_id, events.Disowned())
 
-    def advanced(self, place: Place, start: int, end: int) -> None:
-        if place in self._owned:
-            self._step(place, events.Advanced(start, end))
+    def advanced(self, partition_id: PartitionId, start: int, end: int) -> None:
+        if self.leaders.is_led(partition_id):
+            self._step(partition_id, events.Advanced(start, end))
 
     def renewed(self) -> None:
-        """This node has begun a new life on the ring: others must hear of it."""
-        for place in list(self._parts):
-            self._step(place, events.Renewed(self._me()))
-        for place in list(self._owned):
-            self._publish_anew(place)
+        """This node has begun a new life on the ring: other nodes must hear of it."""
+        for partition_id in list(self._timed):
+            self._step(partition_id, events.Renewed(self._me()))
+        self.leaders.renewed()
 
     def died(self, contact: Contact) -> None:
-        for place in list(self._parts):
-            self._step(place, events.Died(contact))
-        for place, owned in list(self._owned.items()):
-            if contact in owned.keepers:
-                self._publish_anew(place)
+        for partition_id in list(self._timed):
+            self._step(partition_id, events.Died(contact))
+        self.leaders.died(contact)
 
     def stalled(self) -> None:
-        for place in list(self._parts):
-            self._step(place, events.Stalled())
+        for partition_id in list(self._timed):
+            self._step(partition_id, events.Stalled())
 
     def close(self) -> None:
-        """Nothing more happens; others find out by our silence."""
+        """Nothing more happens; other nodes find out by the silence of this one."""
         self._closed = True
-        for part in self._parts.values():
-            self._cancel(part)
-        for owned in self._owned.values():
-            if owned.timer is not None:
-                owned.timer.cancel()
-        for asking in self._asking.values():
-            if asking.timer is not None:
-                asking.timer.cancel()
-        self._asking.clear()
+        for timed in self._timed.values():
+            self._cancel(timed)
+        self.leaders.close()
         self._events.clear()
         if self._soon is not None:
             self._soon.cancel()
 
     # --- the turn --------------------------------------------------------------------------------
 
-    def _step(self, place: Place, event: events.Event) -> None:
-        self._events.append((place, event))
+    def _step(self, partition_id: PartitionId, event: events.Event) -> None:
+        self._events.append((partition_id, event))
         self._work_off()
 
     def _work_off_soon(self) -> None:
@@ -274,167 +225,114 @@ class Relays:
         finally:
             self._busy = False
 
-    def _carry_out_one(self, place: Place, event: events.Event) -> None:
-        part = self._parts.get(place)
-        if part is None:
+    def _carry_out_one(self, partition_id: PartitionId, event: events.Event) -> None:
+        timed = self._timed.get(partition_id)
+        if timed is None:
             if not isinstance(event, events.Consume | events.Owning):
-                return  # it is about a core that is gone
-            part = self._begin(place)
+                return  # the core that the event is for is gone
+            timed = self._begin(partition_id)
         carry_out = self._effects
-        for effect in part.core.step(event):
-            carry_out[type(effect)](self, part, effect)
+        for effect in timed.core.step(event):
+            carry_out[type(effect)](self, timed, effect)
             if self._closed:
                 return
 
-    def _begin(self, place: Place) -> _Part:
-        core = Relay(self._me(), place, self._settings, last_request=self._last_request)
-        self.cores[place] = core
-        part = self._parts[place] = _Part(core)
-        return part
+    def _begin(self, partition_id: PartitionId) -> _TimedCore:
+        core = Relay(self._me(), partition_id, self._settings, last_request=self._last_request)
+        self.cores[partition_id] = core
+        timed = self._timed[partition_id] = _TimedCore(core)
+        return timed
 
-    def _idle(self, part: _Part, _effect: events.Idle) -> None:
-        self._cancel(part)
-        place = part.core.place
-        # Others may have counted on in the meantime: the highest number is the one to go on from.
-        self._last_request = max(self._last_request, part.core.last_request)
-        del self._parts[place], self.cores[place]
+    def _idle(self, timed: _TimedCore, _effect: events.Idle) -> None:
+        self._cancel(timed)
+        partition_id = timed.core.partition_id
+        # Other cores may have counted further meanwhile: new cores go on from the highest number.
+        self._last_request = max(self._last_request, timed.core.last_request)
+        del self._timed[partition_id], self.cores[partition_id]
 
-    def _cancel(self, part: _Part) -> None:
-        for timer in part.armed.values():
+    def _cancel(self, timed: _TimedCore) -> None:
+        for timer in timed.armed.values():
             timer.cancel()
-        part.armed.clear()
+        timed.armed.clear()
 
     # --- effects ---------------------------------------------------------------------------------
 
     def _answer(self, to: Contact, message: RelayMessage) -> None:
         self._links.send(self._me(), to, message)
 
-    def _send(self, _part: _Part, effect: events.Send) -> None:
+    def _send(self, _timed: _TimedCore, effect: events.Send) -> None:
         self._links.send(self._me(), effect.to, effect.message)
 
-    def _arm(self, part: _Part, effect: Arm) -> None:
-        self._disarm(part, effect)
+    def _arm(self, timed: _TimedCore, effect: Arm) -> None:
+        self._disarm(timed, effect)
         delay_us = effect.after_us
         if effect.jitter_us:
             delay_us += self._chance.randrange(effect.jitter_us)
-        part.armed[effect.timer] = self._timers.after(
-            delay_us, partial(self._due, part, effect.timer)
+        timed.armed[effect.timer] = self._timers.after(
+            delay_us, partial(self._due, timed, effect.timer)
         )
 
-    def _disarm(self, part: _Part, effect: Arm | Disarm) -> None:
-        running = part.armed.pop(effect.timer, None)
+    def _disarm(self, timed: _TimedCore, effect: Arm | Disarm) -> None:
+        running = timed.armed.pop(effect.timer, None)
         if running is not None:
             running.cancel()
 
-    def _due(self, part: _Part, timer: events.Timer) -> None:
-        del part.armed[timer]
-        self._step(part.core.place, events.Due(timer))
+    def _due(self, timed: _TimedCore, timer: events.Timer) -> None:
+        del timed.armed[timer]
+        self._step(timed.core.partition_id, events.Due(timer))
 
-    def _deliver(self, _part: _Part, effect: events.Deliver) -> None:
+    def _deliver(self, _timed: _TimedCore, effect: events.Deliver) -> None:
         consumer = self._consumers.get(effect.consumer)
-        if consumer is not None:  # it may have stopped while something before this was delivered
+        if consumer is not None:  # it may have stopped while an effect before this was carried out
             consumer.deliver(effect.pieces, effect.end)
 
-    def _lost(self, _part: _Part, effect: events.Lost) -> None:
+    def _lost(self, _timed: _TimedCore, effect: events.Lost) -> None:
         consumer = self._consumers.get(effect.consumer)
         if consumer is not None and consumer.lost is not None:
             consumer.lost(effect.first)
 
-    def _read_log(self, part: _Part, effect: events.ReadLog) -> None:
-        assert self._log is not None, "one that owns partitions has a log"
-        place = part.core.place
+    def _read_log(self, timed: _TimedCore, effect: events.ReadLog) -> None:
+        assert self._log is not None, "a node that owns partitions has a log"
+        partition_id = timed.core.partition_id
 
         def done(pieces: tuple[Piece, ...]) -> None:
-            self._step(place, events.LogRead(effect.token, pieces))
+            self._step(partition_id, events.LogRead(effect.token, pieces))
 
-        self._log.read(place, effect.offset, effect.end, effect.bytes_max, done)
+        self._log.read(partition_id, effect.offset, effect.end, effect.bytes_max, done)
 
-    # --- who leads a partition -------------------------------------------------------------------
+    # --- the route to the owner ------------------------------------------------------------------
 
-    def _find_route(self, part: _Part, effect: events.FindRoute) -> None:
-        place = part.core.place
-        self._ring_find(key_of(place), partial(self._found, place, effect.token))
+    def _next_request(self) -> int:
+        self._last_request += 1
+        return self._last_request
 
-    def _found(self, place: Place, token: int, found: Located | NotLocated) -> None:
-        if self._closed or place not in self._parts:
+    def _find_route(self, timed: _TimedCore, effect: events.FindRoute) -> None:
+        partition_id = timed.core.partition_id
+        self._ring_find(key_of(partition_id), partial(self._located, partition_id, effect.token))
+
+    def _located(self, partition_id: PartitionId, token: int, found: Located | NotLocated) -> None:
+        if self._closed or partition_id not in self._timed:
             return
         if isinstance(found, NotLocated):
-            self._step(place, events.NoRoute(token))
+            self._step(partition_id, events.NoRoute(token))
             return
-        keepers = found.owners[:KEEPERS]
-        asking = _Asking(place, token, found.route, len(keepers))
-        self._last_request += 1
-        number = self._last_request
-        self._asking[number] = asking
-        asking.timer = self._timers.after(ASK_US, partial(self._asked_long_enough, number))
-        me = self._me()
-        for keeper in keepers:
-            if keeper.node == me.node:
-                now_us = self._clock.now_us()
-                own = self.locator.heard(WhereIs(number, place), now_us)
-                assert own is not None, "a question has an answer"
-                self._leader_is(own)
-            else:
-                self._links.send(me, keeper, WhereIs(number, place))
+        answered = partial(self._route_is, partition_id, token, found.route)
+        self.leaders.ask(partition_id, found.owners[:KEEPERS], answered)
 
-    def _leader_is(self, message: LeaderIs) -> None:
-        asking = self._asking.get(message.request)
-        if asking is None or asking.place != message.place:
-            return
-        asking.hear(message.leader, message.term)
-        if asking.open == 0:
-            self._end_asking(message.request)
-
-    def _asked_long_enough(self, number: int) -> None:
-        self._asking[number].timer = None
-        self._end_asking(number)
-
-    def _end_asking(self, number: int) -> None:
-        asking = self._asking.pop(number)
-        if asking.timer is not None:
-            asking.timer.cancel()
-        if asking.leader is None:
-            self._step(asking.place, events.NoRoute(asking.token))
+    def _route_is(
+        self,
+        partition_id: PartitionId,
+        token: int,
+        to_key: tuple[Contact, ...],
+        leader: Contact | None,
+    ) -> None:
+        if leader is None:
+            self._step(partition_id, events.NoRoute(token))
         else:
-            leader = asking.leader
-            route = [contact for contact in asking.route if contact.node != leader.node]
-            self._step(asking.place, events.RouteIs((*route, leader), asking.token))
+            route = [contact for contact in to_key if contact.node != leader.node]
+            self._step(partition_id, events.RouteIs((*route, leader), token))
 
-    def _publish_anew(self, place: Place) -> None:
-        """Those who keep it may be others now, and any message may be lost: more often at first."""
-        self._owned[place].next_us = PUBLISH_US_MIN
-        self._publish(place)
-
-    def _publish(self, place: Place) -> None:
-        """Now, and again and again."""
-        self._publish_later(place, self._owned[place])
-        self._ring_find(key_of(place), partial(self._tell_keepers, place))
-
-    def _publish_later(self, place: Place, owned: _Owned) -> None:
-        if owned.timer is not None:
-            owned.timer.cancel()
-        delay_us = owned.next_us + self._chance.randrange(owned.next_us)
-        owned.timer = self._timers.after(delay_us // 2 + 1, partial(self._publish, place))
-        owned.next_us = min(PUBLISH_US, 2 * owned.next_us)
-
-    def _tell_keepers(self, place: Place, found: Located | NotLocated) -> None:
-        owned = self._owned.get(place)
-        if self._closed or owned is None:
-            return
-        if isinstance(found, NotLocated):  # we are not on the ring, say, and soon will be
-            owned.next_us = PUBLISH_US_MIN
-            self._publish_later(place, owned)
-            return
-        owned.keepers = found.owners[:KEEPERS]
-        me = self._me()
-        message = PublishLeader(place, me, owned.term)
-        for keeper in owned.keepers:
-            if keeper.node == me.node:
-                self.locator.publish(place, me, owned.term, self._clock.now_us())
-            else:
-                self._links.send(me, keeper, message)
-
-    _effects: ClassVar[dict[type, Callable[[Relays, _Part, Any], None]]] = {
+    _effects: ClassVar[dict[type, Callable[[Relays, _TimedCore, Any], None]]] = {
         events.Send: _send,
         Arm: _arm,
         Disarm: _disarm,

@@ -1,7 +1,8 @@
 """Drives a node's ring core: carries out its effects, and gives it what it must not have itself.
 
-That is time, chance, a number for every life, and the news that we ourselves stood still. A timer
-that comes much too late says so: then the silence of others is no evidence (`Stalled`).
+That is time, chance, a number for every life, and the news that this node itself stood still. A
+timer that comes much too late shows that, and then the silence of others is no evidence
+(`Stalled`).
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from hocket.core.ring.settings import RingSettings
 from hocket.node.cluster.ring_memory import Memory
 from hocket.ports import Cancellable, Clock, Links, Timers
 
-STALL_US = 200_000  # a timer that is later than this: the loop stood still
+STALL_US = 200_000  # if a timer is later than this, the loop stood still
 STALLED = events.Stalled()
 
 Enrolled = Callable[[int, tuple[Contact, ...]], None]  # the registry's version, and its members
 
 
 class Registrar(Protocol):
-    """The registry of nodes, where this node is the root. `done` comes when it is durable."""
+    """The registry of nodes, which the root keeps. `done` is called when a change is durable."""
 
     def enrol(self, who: Contact, done: Enrolled) -> None: ...
     def strike(self, who: Contact, done: Enrolled) -> None: ...
     def members(self) -> tuple[int, tuple[Contact, ...]]:
-        """The version, and all members by position."""
+        """The registry's version, and all members, ordered by position."""
 
 
 @dataclass(slots=True)
 class MemberSettings:
-    node: str  # the id of its store: a node that has lost its disk, and so its lives, is another
+    node: str  # the id of its store: a node that lost its disk, and so its lives, is another node
     address: str  # where other nodes reach it
     position: int
     domain: str = ""
@@ -61,9 +62,9 @@ class RingMember:
     ) -> None:
         assert not settings.is_root or registrar is not None, "the root keeps the registry"
         self.settings = settings
-        self.changes = 0  # turns in which the standing or the neighbours changed
+        self.changes = 0  # how often the standing or the neighbours changed
         self.stalls = 0
-        self.on_died: list[Callable[[Contact], None]] = []  # the ring has given somebody up
+        self.on_died: list[Callable[[Contact], None]] = []  # the ring has given a node up as dead
         self.on_stalled: list[Callable[[], None]] = []
         self.on_neighbours: list[Callable[[], None]] = []
         self.on_renewed: list[Callable[[], None]] = []  # this node has begun a new life
@@ -78,7 +79,7 @@ class RingMember:
         self._finds: dict[int, Callable[[Located | NotLocated], None]] = {}
         self._last_find = 0
         self._told_us = 0  # the time that the core was told last
-        self._set_back_us = 0  # by how much in all the clock was set back meanwhile
+        self._set_back_us = 0  # by how much the clock was set back so far, in all
         self._carry_out: dict[type, Callable[[Any], None]] = {
             events.Send: self._send,
             events.Arm: self._arm,
@@ -98,7 +99,7 @@ class RingMember:
     # --- what the node calls ------------------------------------------------
 
     def begin(self, members: tuple[Contact, ...], root: str) -> None:
-        """As a member of exactly this ring; ourselves alone: found one."""
+        """Begin as a member of exactly this ring; if this node is the only member, found a ring."""
         if self._registrar is not None:
             version, enrolled = self._registrar.members()
             self.step(events.RegistryChanged(version, enrolled))
@@ -122,7 +123,7 @@ class RingMember:
         self.step(events.Find(self._last_find, key))
 
     def close(self) -> None:
-        """Nothing more happens; others find out by our silence."""
+        """Nothing more happens; other nodes find out by the silence of this one."""
         self.closed = True
         for timer in self._armed.values():
             timer.cancel()
@@ -138,7 +139,7 @@ class RingMember:
         carry_out = self._carry_out
         for effect in core.step(event, self._now_us()):
             carry_out[type(effect)](effect)
-            if self.core is not core:  # it asked for a new life, and what it wanted else is over
+            if self.core is not core:  # it asked for a new life: its other effects are void
                 return
 
     def _due(self, timer: events.Timer, due_us: int) -> None:
@@ -150,8 +151,9 @@ class RingMember:
         self.step(events.Due(timer))
 
     def _now_us(self) -> int:
-        """Never less than before. Else a clock that is set back by an hour would have the core
-        wait that long for whatever it waits for: the dead would stay on the ring."""
+        """A time that is never less than before. If a clock that is set back by an hour were
+        believed, every timeout of the core would last an hour longer: the dead would stay on the
+        ring."""
         now_us = self._clock.now_us() + self._set_back_us
         if now_us < self._told_us:
             self._set_back_us += self._told_us - now_us
@@ -225,7 +227,7 @@ class RingMember:
         return Ring(me, own.ring, is_root=own.is_root)
 
     def _begin_again(self, effect: events.BeginAgain) -> None:
-        """We were cut off. Nothing of the old life is worth keeping but whom to ask."""
+        """This node was cut off. Of its old life it keeps only the nodes that it can ask."""
         for timer in self._armed.values():
             timer.cancel()
         self._armed.clear()

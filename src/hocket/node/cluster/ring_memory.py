@@ -1,7 +1,8 @@
 """What a node must remember from one life to the next to be a good neighbour on the ring.
 
-An incarnation that was used twice would let answers of the former life pass for ours, so the next
-number is durable before anybody hears it. The times of the last joins tell a flapping node.
+If an incarnation were used twice, answers to the former life would pass for answers to this one. So
+the next number is durable before any other node hears it. The times of the last joins show whether
+a node flaps.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from hocket.ports import Disk
 
 PATH = "ring.json"
 NEW = "ring.json.new"
-JOINS_KEPT = 16
+JOINS_KEPT = 16  # times of joins; the oldest is forgotten first
 
 
 class Memory(Protocol):
@@ -22,13 +23,14 @@ class Memory(Protocol):
         """A number that no life of this node has had; durable on return."""
 
     def joins_us(self) -> list[int]:
-        """When this node joined, lately; oldest first."""
+        """When this node joined lately, the oldest time first."""
 
-    def joining(self, now_us: int) -> None: ...
+    def joining(self, now_us: int) -> None:
+        """Remember that this node joins now."""
 
 
 class VolatileMemory:
-    """For a node whose every life is in this process, as in a simulation of thousands."""
+    """For a node whose lives are all in this process, as in a simulation of thousands."""
 
     __slots__ = ("_joins_us", "_life")
 
@@ -48,7 +50,7 @@ class VolatileMemory:
 
 
 class DiskMemory:
-    """Written whole and renamed into place: after a crash it is either of two states."""
+    """The file is written as a whole and then renamed: a crash leaves the old state or the new."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from hocket.core.relay.messages import Piece, Place
+from hocket.core.relay.messages import Piece
 from hocket.errors import HocketError
 from hocket.log.model import ReadResult
 from hocket.log.store import LogStore
+from hocket.model import PartitionId
 from hocket.node.running.partitions import Hosted
 from hocket.wire.batch import iterate_entries
 
@@ -20,22 +21,24 @@ class CommittedLog:
 
     def __init__(self, log: LogStore) -> None:
         self._log = log
-        self._hosted: dict[Place, Hosted] = {}
+        self._hosted: dict[PartitionId, Hosted] = {}
 
-    def add(self, place: Place, hosted: Hosted) -> None:
-        self._hosted[place] = hosted
+    def add(self, partition_id: PartitionId, hosted: Hosted) -> None:
+        self._hosted[partition_id] = hosted
 
-    def remove(self, place: Place) -> None:
-        self._hosted.pop(place, None)
+    def remove(self, partition_id: PartitionId) -> None:
+        self._hosted.pop(partition_id, None)
 
-    def end(self, place: Place) -> int:
-        hosted = self._hosted.get(place)
+    def end(self, partition_id: PartitionId) -> int:
+        hosted = self._hosted.get(partition_id)
         return 0 if hosted is None else hosted.core.high_watermark
 
-    def read(self, place: Place, offset: int, end: int, bytes_max: int, done: Done) -> None:
+    def read(
+        self, partition_id: PartitionId, offset: int, end: int, bytes_max: int, done: Done
+    ) -> None:
         """`done` with the batches, the one that holds `offset` first; with none if it cannot be
         read. At once if they are in memory, else when the disk has them."""
-        hosted = self._hosted.get(place)
+        hosted = self._hosted.get(partition_id)
         if hosted is None or offset < hosted.core.start:
             done(())
             return

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hocket.sim.checkers.checker import Checker
-from hocket.sim.tree_view import TreeView
+from hocket.sim.tree_view import RelayWithChildren, TreeView
 
 if TYPE_CHECKING:
-    from hocket.core.relay.messages import Place
-    from hocket.core.relay.relay import Relay
+    from hocket.model import PartitionId
     from hocket.sim.cluster import Cluster
 
 REPAIR_US_MAX = 6_000_000  # the wait for a silent parent, and a step further up
@@ -27,26 +26,26 @@ class ChildrenAreBoundedAndTreesHaveNoCycle(Checker):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
         self._cluster = cluster
-        self._cycles: dict[tuple[Place, tuple[str, ...]], int] = {}  # and since when
+        self._cycles: dict[tuple[PartitionId, tuple[str, ...]], int] = {}  # and since when
 
     def after_event(self) -> None:
-        trees: dict[Place, list[Relay]] = {}
+        trees: dict[PartitionId, list[RelayWithChildren]] = {}
         for machine in self._cluster.machines:
             if machine.node is not None:
-                for place, relay in machine.node.relays.cores.items():
-                    trees.setdefault(place, []).append(relay)
+                for partition_id, relay in machine.node.relays.cores.items():
+                    trees.setdefault(partition_id, []).append(relay)
         cycles, now_us = {}, self._cluster.now_us
-        for place, relays in trees.items():
+        for partition_id, relays in trees.items():
             self.seen += 1
             self._count_children(relays)
             for cycle in TreeView(relays).cycles():
-                since_us = self._cycles.get((place, cycle), now_us)
-                cycles[place, cycle] = since_us
+                since_us = self._cycles.get((partition_id, cycle), now_us)
+                cycles[partition_id, cycle] = since_us
                 if now_us - since_us > REPAIR_US_MAX:
                     raise self.broken(f"{' -> '.join(cycle)} for {now_us - since_us} us")
         self._cycles = cycles
 
-    def _count_children(self, relays: list[Relay]) -> None:
+    def _count_children(self, relays: list[RelayWithChildren]) -> None:
         for relay in relays:
             if len(relay.children) > relay.settings.children_max:
                 children = " ".join(contact.node for contact in relay.children.contacts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hocket.sim.checkers.checker import Checker
 
 if TYPE_CHECKING:
-    from hocket.core.relay.messages import Place
+    from hocket.model import PartitionId
     from hocket.sim.cluster import Cluster
     from hocket.sim.workload import Consumer
 
@@ -23,7 +23,9 @@ class ConsumersGetEveryOffsetOnce(Checker):
         self._cluster = cluster
         self._read: dict[int, int] = {}  # by consumer: entries of its diary
         self._deliveries: dict[int, int] = {}
-        self._values: dict[tuple[Place, int], bytes] = {}  # what the first who got it was given
+        self._values: dict[
+            tuple[PartitionId, int], bytes
+        ] = {}  # what the first who got it was given
 
     def after_event(self) -> None:
         for consumer in self._cluster.consumers:
@@ -35,9 +37,9 @@ class ConsumersGetEveryOffsetOnce(Checker):
     def at_end(self) -> None:
         self.after_event()
         for consumer in self._cluster.consumers:
-            published = self._cluster.committed(consumer.place)
+            published = self._cluster.committed(consumer.partition_id)
             for offset, value in published.items():
-                given = self._values.get((consumer.place, offset))
+                given = self._values.get((consumer.partition_id, offset))
                 if given is None or consumer.next_offset <= offset:
                     raise self.broken(f"consumer {consumer.number} has not got offset {offset}")
                 if given != value:
@@ -53,11 +55,13 @@ class ConsumersGetEveryOffsetOnce(Checker):
         for offset, value in new:
             if offset != read:
                 raise self.broken(
-                    f"consumer {consumer.number} of {consumer.place} was given offset {offset}"
-                    f" where {read} is next"
+                    f"consumer {consumer.number} of {consumer.partition_id} was given"
+                    f" offset {offset} where {read} is next"
                 )
-            if self._values.setdefault((consumer.place, offset), value) != value:
-                raise self.broken(f"offset {offset} of {consumer.place} is not the same for all")
+            if self._values.setdefault((consumer.partition_id, offset), value) != value:
+                raise self.broken(
+                    f"offset {offset} of {consumer.partition_id} is not the same for all"
+                )
             self.seen += 1
             read += 1
         self._read[consumer.number] = read

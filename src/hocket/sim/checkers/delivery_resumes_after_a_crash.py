@@ -43,7 +43,7 @@ class DeliveryResumesAfterACrash(Checker):
             self._orphans.clear()
             return
         for consumer in self._cluster.consumers:
-            owner = self._cluster.workload.owners[consumer.place]
+            owner = self._cluster.workload.owners[consumer.partition_id]
             is_there = owner.node is not None and owner.node.ring.core.is_on_the_ring
             if consumer.slow or consumer.machine is None or not is_there:
                 self._fed.pop(consumer.number, None)
@@ -62,7 +62,7 @@ class DeliveryResumesAfterACrash(Checker):
             return
         crashes = self._cluster.relay_crashes
         crashed_us = crashes[-1][0] if crashes else 0
-        has_all = consumer.next_offset >= self._cluster.committed_end(consumer.place)
+        has_all = consumer.next_offset >= self._cluster.committed_end(consumer.partition_id)
         is_orphan = bool(crashes) and self._hangs_on(consumer, crashes[-1][1])
         if is_orphan:
             self._orphans[number] = None
@@ -76,13 +76,13 @@ class DeliveryResumesAfterACrash(Checker):
             if now_us - waits_since_us > RESUMED_US_MAX:
                 raise self.broken(
                     f"consumer {number} has waited for offset {consumer.next_offset} of"
-                    f" {consumer.place} for {now_us - waits_since_us} us"
+                    f" {consumer.partition_id} for {now_us - waits_since_us} us"
                 )
 
     def _hangs_on(self, consumer: Consumer, crashed: Contact) -> bool:
         """Its way to the owner leads by the one that crashed, and it has not noticed."""
         node = consumer.machine.node if consumer.machine is not None else None
-        relay = None if node is None else node.relays.cores.get(consumer.place)
+        relay = None if node is None else node.relays.cores.get(consumer.partition_id)
         return relay is not None and crashed in relay.ancestors[:-1]
 
     def _is_harmed(self) -> bool:

@@ -28,9 +28,9 @@ class OnlyCommittedBatchesAreRelayed(Checker):
             if consumer.next_offset > self._next.get(consumer.number, 0):
                 self._next[consumer.number] = consumer.next_offset
                 self.seen += 1
-                end = self._cluster.committed_end(consumer.place)
+                end = self._cluster.committed_end(consumer.partition_id)
                 if consumer.next_offset > end:
                     raise self.broken(
-                        f"consumer {consumer.number} of {consumer.place} was given offset"
+                        f"consumer {consumer.number} of {consumer.partition_id} was given offset"
                         f" {consumer.next_offset - 1}; committed up to {end}"
                     )

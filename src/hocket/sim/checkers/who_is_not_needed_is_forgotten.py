@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hocket.sim.checkers.checker import Checker
 
 if TYPE_CHECKING:
-    from hocket.core.relay.messages import Place
+    from hocket.model import PartitionId
     from hocket.sim.cluster import Cluster
 
 TICKS_MORE = 4  # the last one that was counted, their jitter, and an event in which we look
@@ -24,16 +24,18 @@ class WhoIsNotNeededIsForgotten(Checker):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
         self._cluster = cluster
-        self._idle: dict[tuple[str, Place], int] = {}  # who serves nobody, and since when
+        self._idle: dict[tuple[str, PartitionId], int] = {}  # who serves nobody, and since when
 
     def after_event(self) -> None:
         idle, now_us = {}, self._cluster.now_us
         for machine in self._cluster.machines:
             if machine.node is None:
                 continue
-            for place, relay in machine.node.relays.cores.items():
+            for partition_id, relay in machine.node.relays.cores.items():
                 if not (relay.is_owner or relay.consumers or len(relay.children)):
-                    idle[machine.name, place] = self._idle.get((machine.name, place), now_us)
+                    idle[machine.name, partition_id] = self._idle.get(
+                        (machine.name, partition_id), now_us
+                    )
         self._idle = idle
 
     def at_end(self) -> None:
@@ -47,8 +49,8 @@ class WhoIsNotNeededIsForgotten(Checker):
             self.seen += len(cores)
             if known > here:
                 raise self.broken(f"{machine.name} has {known} consumers where there are {here}")
-        for (name, place), since_us in self._idle.items():
+        for (name, partition_id), since_us in self._idle.items():
             settings = self._cluster.options.relay()
             patience_us = settings.idle_us + TICKS_MORE * settings.tick_us
             if self._cluster.now_us - since_us > patience_us:
-                raise self.broken(f"{name} serves nobody of {place} since {since_us} us")
+                raise self.broken(f"{name} serves nobody of {partition_id} since {since_us} us")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hocket.core.relay import climber, feeder
+from hocket.core.relay import downstream, upstream
 from hocket.core.relay.children import Children
-from hocket.core.relay.climber import Climber
-from hocket.core.relay.consumers import Consumer
-from hocket.core.relay.messages import NotAttached, Piece, Place
-from hocket.core.relay.relay import Relay
+from hocket.core.relay.consumers import Consumer, Consumers
+from hocket.core.relay.messages import NotAttached, Piece
+from hocket.core.relay.outbox import Turn
+from hocket.core.relay.upstream import Upstream
 from hocket.core.ring.contact import Contact
+from hocket.model import PartitionId
 from hocket.node.cluster.cluster_node import ClusterNode
 from hocket.node.running.committed_log import CommittedLog, Done, pieces_of
 from hocket.node.running.partitions import Hosted
@@ -19,16 +20,21 @@ from hocket.sim.mutants.mutant import Replacements, mutant
 
 @mutant(seeds=60)
 def serve_past_the_committed_end() -> Replacements:
-    """What is appended is handed on, be it committed or not."""
+    """What is appended is handed on, whether it is committed or not."""
 
     def advanced(node: ClusterNode, hosted: Hosted) -> None:
-        place = Place(hosted.core.topic, hosted.core.number)
-        node.relays.advanced(place, hosted.core.start, hosted.core.end)
+        partition_id = PartitionId(hosted.core.topic, hosted.core.number)
+        node.relays.advanced(partition_id, hosted.core.start, hosted.core.end)
 
     def read(
-        log: CommittedLog, place: Place, offset: int, end: int, bytes_max: int, done: Done
+        log: CommittedLog,
+        partition_id: PartitionId,
+        offset: int,
+        end: int,
+        bytes_max: int,
+        done: Done,
     ) -> None:
-        hosted = log._hosted.get(place)
+        hosted = log._hosted.get(partition_id)
         found = None
         if hosted is not None and hosted.core.start <= offset < hosted.core.end:
             found = log._log.read(
@@ -47,7 +53,7 @@ def serve_past_the_committed_end() -> Replacements:
 
 @mutant(seeds=20)
 def more_children_than_allowed() -> Replacements:
-    """A relay takes everybody who comes."""
+    """A relay takes every newcomer as its child."""
 
     def room(_children: Children) -> int:
         return 1
@@ -57,43 +63,46 @@ def more_children_than_allowed() -> Replacements:
 
 @mutant(seeds=60)
 def resume_at_the_newest() -> Replacements:
-    """Who has lost its parent goes on at the newest record, not where it was."""
-    leave = Climber._leave_parent
+    """A node that has lost its parent goes on at the newest record, not where it was."""
+    leave = Upstream.leave
 
-    def forget(core: Climber, candidates: Iterable[Contact]) -> None:
-        core.window.reset(core.end)
-        for consumer in core.consumers.values():
-            consumer.next_offset = max(consumer.next_offset, core.end)
-        leave(core, candidates)
+    def forget(core: Upstream, candidates: Iterable[Contact]) -> Turn:
+        end = core._downstream._committed.end
+        core._recent.reset(end)
+        for consumer in core._downstream._consumers:
+            consumer.next_offset = max(consumer.next_offset, end)
+        return leave(core, candidates)
 
-    return [(Climber, "_leave_parent", forget)]
+    return [(Upstream, "leave", forget)]
 
 
 @mutant(seeds=20)
 def accept_a_gap() -> Replacements:
-    """A consumer that wants what has fallen out of the window goes on where the window begins."""
-    serve = Relay._serve_consumers
+    """A consumer that has fallen behind goes on where the recent batches begin."""
+    serve = Consumers.serve
 
-    def skip(core: Relay) -> None:
-        for consumer in core.consumers.values():
-            if consumer.is_eager and not core.window.is_empty:
-                consumer.next_offset = max(consumer.next_offset, core.window.start)
-        serve(core)
+    def skip(consumers: Consumers) -> None:
+        for consumer in consumers:
+            if consumer.is_eager and not consumers._recent.is_empty:
+                consumer.next_offset = max(consumer.next_offset, consumers._recent.start)
+        serve(consumers)
 
-    return [(Relay, "_serve_consumers", skip)]
+    return [(Consumers, "serve", skip)]
 
 
 @mutant(seeds=40)
 def ignore_a_silent_parent() -> Replacements:
     """A child whose parent is dead, or has forgotten it, goes on waiting for it."""
 
-    def wait(core: Climber) -> None:
+    def wait(core: Upstream) -> Turn:
         core._silent = 0
+        return False
 
-    def wait_too(core: Climber, _sender: Contact, _message: NotAttached) -> None:
-        core._poll = 0
+    def wait_too(core: Upstream, _sender: Contact, _message: NotAttached) -> Turn:
+        core._fetch = None
+        return False
 
-    return [(Climber, "_parent_died", wait), (Climber, "_heard_not_attached", wait_too)]
+    return [(Upstream, "parent_died", wait), (Upstream, "not_attached", wait_too)]
 
 
 @mutant(seeds=20)
@@ -121,19 +130,19 @@ def forget_the_credit() -> Replacements:
 
 @mutant(seeds=100)
 def no_cycle_check() -> Replacements:
-    """Who has lost its parent asks its children first, and nobody minds its own ancestor."""
-    leave = Climber._leave_parent
+    """A node that has lost its parent asks its children first, and nobody minds a cycle."""
+    leave = Upstream.leave
 
-    def names(_contacts: Iterable[Contact], _who: Contact) -> bool:
+    def names(_contacts: Iterable[Contact], _node: Contact) -> bool:
         return False
 
-    def look_below(core: Climber, candidates: Iterable[Contact]) -> None:
-        leave(core, (*core.children.contacts, *candidates))
+    def look_below(core: Upstream, candidates: Iterable[Contact]) -> Turn:
+        return leave(core, (*core._downstream.children.contacts, *candidates))
 
     return [
-        (climber, "names", names),
-        (feeder, "names", names),
-        (Climber, "_leave_parent", look_below),
+        (upstream, "names", names),
+        (downstream, "names", names),
+        (Upstream, "leave", look_below),
     ]
 
 

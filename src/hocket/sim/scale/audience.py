@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args
 
-from hocket.core.relay.messages import Attach, Fetched, Piece, Place
+from hocket.core.relay.messages import Attach, Fetched, Piece
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.messages import Message
+from hocket.model import PartitionId
 from hocket.node.cluster.relays import Relays
 from hocket.node.cluster.ring_member import RingMember
 from hocket.sim.scale.world import World
 
-PLACE = Place("popular", 0)
+PARTITION_ID = PartitionId("popular", 0)
 CREDIT_BYTES = 1 << 20
 READ_US = 500  # what a read of the log takes
 RING_MESSAGES = get_args(Message)
@@ -44,7 +45,7 @@ class PublishedLog:
 
     def read(
         self,
-        place: Place,  # noqa: ARG002 - there is one
+        partition_id: PartitionId,  # noqa: ARG002 - there is one
         offset: int,
         end: int,
         bytes_max: int,
@@ -88,7 +89,7 @@ class Audience:
         for member in world.members.values():
             self._equip(member)
         self.owner = world.contacts[len(world.contacts) // 3].address
-        self.relays[self.owner].own(PLACE, 0, 0)
+        self.relays[self.owner].own(PARTITION_ID, 0, 0)
 
     def _equip(self, member: RingMember) -> None:
         world = self.world
@@ -121,12 +122,15 @@ class Audience:
         listener = Listener(self.world.now_us(), self.log.end)
         self.listeners[address] = listener
         listener.number = self.relays[address].consume(
-            PLACE, listener.next_offset, CREDIT_BYTES, partial(self._deliver, address, listener)
+            PARTITION_ID,
+            listener.next_offset,
+            CREDIT_BYTES,
+            partial(self._deliver, address, listener),
         )
 
     def publish(self, data: bytes) -> None:
         self.log.append(data)
-        self.relays[self.owner].advanced(PLACE, 0, self.log.end)
+        self.relays[self.owner].advanced(PARTITION_ID, 0, self.log.end)
 
     def keep_publishing(self, data: bytes, *, every_us: int, count: int) -> None:
         for number in range(count):

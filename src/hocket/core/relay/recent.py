@@ -1,7 +1,7 @@
 """The newest committed batches of a partition, in memory.
 
-A ring and not a queue: it moves on whether everybody has read or not, so one slow reader cannot
-hold up the others. Who wants what has fallen out takes it from the owner.
+The recent batches move on whether everybody has read them or not, so one slow reader cannot hold up
+the others. A reader that wants a batch that has fallen out takes it from the owner.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _START = attrgetter("start")
 _COMPACT_AT = 256  # pieces that have fallen out before the list is made shorter
 
 
-class Window:
+class RecentBatches:
     """Invariant: pieces follow on each other without a gap, from `start` to `end`.
 
-    Empty, `start` equals `end`, which is the offset that has to come next.
+    If there are none, `start` equals `end`, which is the offset that has to come next.
     """
 
     __slots__ = ("_bytes_max", "_first", "_pieces", "bytes", "end", "start")
@@ -27,7 +27,7 @@ class Window:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._pieces: list[Piece] = []
-        self._first = 0  # those before it have fallen out
+        self._first = 0  # the index of the first piece that has not fallen out
         self.bytes = 0
         self.start = 0
         self.end = 0
@@ -47,8 +47,8 @@ class Window:
         self.start = self.end = offset
 
     def accepts(self, pieces: Sequence[Piece]) -> bool:
-        """They follow on what is here, without a gap among them. A batch is whole everywhere, so
-        only the first one of all may begin before the offset that was wanted."""
+        """The pieces follow on what is here, without a gap among them. A batch is whole everywhere,
+        so only the first one of all may begin before the offset that was wanted."""
         if not follow(pieces, self.end):
             return False
         return self.is_empty or pieces[0].start == self.end
@@ -70,14 +70,14 @@ class Window:
             self._first = 0
 
     def take(self, offset: int, credit_bytes: int) -> tuple[Piece, ...]:
-        """From the piece that holds `offset` on, within the credit; one at least."""
+        """The pieces from the one that holds `offset` on, within the credit; one at least."""
         assert self.start <= offset < self.end
         first = bisect_right(self._pieces, offset, self._first, key=_START) - 1
         return fitting(self._pieces, credit_bytes, first)
 
 
 def follow(pieces: Sequence[Piece], offset: int) -> bool:
-    """The first one holds `offset`, and each begins where the one before it ends."""
+    """The first piece holds `offset`, and each other piece begins where the one before it ends."""
     if not pieces or not pieces[0].start <= offset < pieces[0].end:
         return False
     end = pieces[0].start
@@ -89,17 +89,17 @@ def follow(pieces: Sequence[Piece], offset: int) -> bool:
 
 
 def begin_behind(pieces: Sequence[Piece], offset: int) -> bool:
-    """Read from the log at `offset`: what was there is lost, and that has been accepted."""
+    """The log was read at `offset`, and what was there is lost: an operator has accepted that."""
     return bool(pieces) and pieces[0].start > offset
 
 
 def within(pieces: Sequence[Piece], end: int) -> tuple[Piece, ...]:
-    """Those that lie before `end`: what is at it or past it is not committed."""
+    """The pieces that lie before `end`: what is at `end` or past it is not committed."""
     return tuple(piece for piece in pieces if piece.end <= end)
 
 
 def fitting(pieces: Sequence[Piece], credit_bytes: int, first: int = 0) -> tuple[Piece, ...]:
-    """As many as the credit is good for, from index `first` on; one at least."""
+    """As many pieces as the credit allows, from index `first` on; one at least."""
     left = credit_bytes - len(pieces[first].data)
     last = first + 1
     while last < len(pieces):
