@@ -6,18 +6,17 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from hocket.deadline import Deadline
 from hocket.errors import Closed, PortInUse, Timeout, UnknownBroker, WrongKind
 from hocket.local.aio import wait_async
 from hocket.local.broker_manager import BrokerManager, chosen_manager
 from hocket.local.channel import BUFFER_BYTES, Channel, join
 from hocket.local.checks import check_at_least, check_port
-from hocket.local.rendezvous import Rendezvous
-from hocket.local.waiting import Deadline, wait
+from hocket.local.rendezvous import Rendezvous, Side
+from hocket.local.waiting import wait
 
 if TYPE_CHECKING:
     from typing import Self
-
-    from hocket.local.rendezvous import Side
 
 
 class Broker:
@@ -36,13 +35,15 @@ class Broker:
         self.manager = chosen_manager(manager)
         self.buffer_bytes = buffer_bytes
         self.closed = False
-        # Who waits here, by port. One list holds one side only: the two sides would have met.
-        self._waiting: dict[int, deque[Rendezvous]] = {}
-        self._connecting: set[Rendezvous] = set()  # our own connects, waiting at other brokers
+        # What waits at this broker, by port. One list holds one side only: two would have met.
+        self._waiting: dict[int, deque[Rendezvous[Broker]]] = {}
+        self._connecting: set[Rendezvous[Broker]] = (
+            set()
+        )  # our own connects, waiting at other brokers
         self.manager.register(self)
 
     @property
-    def rendezvous(self) -> list[Rendezvous]:
+    def rendezvous(self) -> list[Rendezvous[Broker]]:
         """Those still waiting at this broker, oldest first."""
         with self.manager.lock:
             return sorted(chain.from_iterable(self._waiting.values()), key=lambda r: r.order)
@@ -114,7 +115,7 @@ class Broker:
             raise WrongKind(f"{name!r} is an event broker; connect to it from one of its kind")
         return host
 
-    def _arrive(self, side: Side, host: Broker, port: int) -> Channel | Rendezvous:
+    def _arrive(self, side: Side, host: Broker, port: int) -> Channel | Rendezvous[Broker]:
         """Meet whoever waits on the other side, or wait in the host's list."""
         check_port(port)
         with self.manager.lock:
@@ -137,7 +138,7 @@ class Broker:
             return rendezvous
 
     @staticmethod
-    def _withdraw(rendezvous: Rendezvous) -> bool:
+    def _withdraw(rendezvous: Rendezvous[Broker]) -> bool:
         """Take it off the lists; False if it had left them already."""
         host = rendezvous.host
         with host.manager.lock:
@@ -151,13 +152,13 @@ class Broker:
             rendezvous.broker._connecting.discard(rendezvous)
             return True
 
-    def _wait(self, rendezvous: Rendezvous, deadline: Deadline) -> Channel:
+    def _wait(self, rendezvous: Rendezvous[Broker], deadline: Deadline) -> Channel:
         try:
             return wait(rendezvous.outcome, rendezvous.waiters, deadline, repr(rendezvous))
         except BaseException as gave_up:  # noqa: BLE001 - raised again below
             return self._met_after_all(rendezvous, gave_up)
 
-    async def _wait_async(self, rendezvous: Rendezvous, deadline: Deadline) -> Channel:
+    async def _wait_async(self, rendezvous: Rendezvous[Broker], deadline: Deadline) -> Channel:
         try:
             return await wait_async(
                 rendezvous.outcome, rendezvous.waiters, deadline, repr(rendezvous)
@@ -165,7 +166,7 @@ class Broker:
         except BaseException as gave_up:  # noqa: BLE001 - raised again below
             return self._met_after_all(rendezvous, gave_up)
 
-    def _met_after_all(self, rendezvous: Rendezvous, gave_up: BaseException) -> Channel:
+    def _met_after_all(self, rendezvous: Rendezvous[Broker], gave_up: BaseException) -> Channel:
         """Leave the list; if the partner came in this very moment, do not leave it alone."""
         if self._withdraw(rendezvous):
             raise gave_up

@@ -16,11 +16,12 @@ from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING
 
+from hocket.deadline import NEVER, Deadline
 from hocket.errors import BusyResource, Disconnected, Timeout
 from hocket.local.aio import wait_async
 from hocket.local.checks import as_bytes_view, check_at_least, readable_span, writable_span
 from hocket.local.circular_buffer import CircularBuffer
-from hocket.local.waiting import NEVER, Deadline, Waiters, wait
+from hocket.local.waiting import Waiters, wait
 
 if TYPE_CHECKING:
     from typing import Self

@@ -8,27 +8,26 @@ Rule 3: after `stop` nothing new is taken; what lives on the pump (`attach`) is 
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import count
+from functools import partial
 from threading import Lock, Thread, get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
+from hocket.deadline import check_seconds
 from hocket.errors import Closed
 from hocket.local.checks import check_callable
 from hocket.local.event_queue import EventQueue
-from hocket.local.waiting import SleepingThread, check_seconds, spin
+from hocket.local.waiting import SleepingThread, spin
+from hocket.timers import Timer, TimerHeap
 
 if TYPE_CHECKING:
     from typing import Self
 
 Event = Callable[[], object]
-
-TIMERS_UNSWEPT = 256
 
 log = logging.getLogger("hocket")
 
@@ -37,39 +36,6 @@ class Resident(Protocol):
     """What lives on a pump and must know when the pump stops."""
 
     def pump_stopped(self) -> None: ...
-
-
-class Timer:
-    """A call that waits for its time; `cancel` may come from any thread, until it has run."""
-
-    __slots__ = ("_call", "_due", "_order")
-    _orders = count()
-
-    def __init__(self, due: float, call: Event) -> None:
-        self._due = due
-        self._order = next(self._orders)  # same time: first asked, first run
-        self._call: Event | None = call
-
-    def cancel(self) -> None:
-        self._call = None
-
-    def __call__(self) -> None:
-        call, self._call = self._call, None
-        if call is not None:
-            call()
-
-    @property
-    def cancelled(self) -> bool:
-        return self._call is None
-
-    def due_by(self, now: float) -> bool:
-        return self._due <= now
-
-    def seconds_left(self) -> float:
-        return max(0.0, self._due - monotonic())
-
-    def __lt__(self, other: Timer) -> bool:
-        return (self._due, self._order) < (other._due, other._order)
 
 
 class Word:
@@ -123,8 +89,7 @@ class EventPump:
         self.name = name
         self.on_error: Callable[[BaseException], object] | None = None
         self._queue: EventQueue[Event] = EventQueue()
-        self._timers: list[Timer] = []
-        self._sweep_timers_at = TIMERS_UNSWEPT
+        self._timers: TimerHeap[float] = TimerHeap()
         self._residents: dict[Resident, None] = {}  # in the order they came
         self._last_words: deque[Event] = deque()
         self._drain = True
@@ -163,8 +128,8 @@ class EventPump:
         """Run `call` on the pump in `delay` seconds, unless it is cancelled or the pump stops."""
         check_callable(call, "a delayed event")
         check_seconds(delay, "delay")
-        timer = Timer(monotonic() + delay, call)
-        self._queue.put(lambda: self._arm(timer))
+        timer = Timer(call)
+        self._queue.put(partial(self._timers.put, monotonic() + delay, timer))
         return timer
 
     def condition(self) -> Condition:
@@ -283,17 +248,10 @@ class EventPump:
                 if isinstance(event, Word):
                     self._last_words.append(event)
 
-    def _arm(self, timer: Timer) -> None:
-        heapq.heappush(self._timers, timer)
-        if len(self._timers) >= self._sweep_timers_at:  # cancelled ones must not pile up
-            self._timers = [timer for timer in self._timers if not timer.cancelled]
-            heapq.heapify(self._timers)
-            self._sweep_timers_at = max(TIMERS_UNSWEPT, 2 * len(self._timers))
-
     def _post_due_timers(self) -> None:
-        now = monotonic()
-        while self._timers and self._timers[0].due_by(now):
-            self._queue.events.append(heapq.heappop(self._timers))
+        timers, now = self._timers, monotonic()
+        while (due := timers.next_due()) is not None and due <= now:
+            self._queue.events.append(timers.pop())
 
     def _sleep(self) -> None:
         """Until there is an event, a timer is due, or the pump is stopped; woken early is fine."""
@@ -304,7 +262,8 @@ class EventPump:
         queue.takers.append(sleeper.wake)
         woken = False
         if not queue.events and not queue.closed:
-            woken = sleeper.sleep(self._timers[0].seconds_left() if self._timers else None)
+            due = self._timers.next_due()
+            woken = sleeper.sleep(None if due is None else max(0.0, due - monotonic()))
         if not woken:
             queue.takers.withdraw(sleeper.wake)
 

@@ -11,8 +11,9 @@ from collections import deque
 from threading import RLock
 from typing import Generic, TypeVar
 
+from hocket.deadline import Deadline
 from hocket.errors import Closed, WouldBlock
-from hocket.local.waiting import Deadline, Waiters, wait
+from hocket.local.waiting import Waiters, wait
 
 E = TypeVar("E")
 

@@ -23,11 +23,12 @@ from functools import partial
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Protocol
 
+from hocket.deadline import NEVER, Deadline
 from hocket.errors import Aborted, BusyResource, Closed, WrongThread
 from hocket.local.aio import AsyncMessages, wait_async
 from hocket.local.lane import Lane, Message
 from hocket.local.listeners import hears_sent, tell
-from hocket.local.waiting import NEVER, Deadline, wait
+from hocket.local.waiting import wait
 
 if TYPE_CHECKING:
     from hocket.local.event_pump import EventPump
@@ -211,12 +212,12 @@ class MessageQueue:
             try:
                 yield self.receive_wait()
             except Closed:
-                if self._reason is not None:
+                if self._was_cut():
                     raise
                 return
 
-    def __aiter__(self) -> AsyncMessages:
-        return AsyncMessages(self)
+    def __aiter__(self) -> AsyncMessages[Message]:
+        return AsyncMessages(self._take, self.receive_async, self._was_cut)
 
     def _take(self) -> Message | None:
         lane = self._inbound
@@ -446,6 +447,9 @@ class MessageQueue:
             self._tell_sent()  # what was handed over before the end is told before it
             self._told = True
             tell(self._listener, "closed", self._reason)
+
+    def _was_cut(self) -> bool:
+        return self._reason is not None
 
     def _being_cut(self) -> bool:
         """The account of what was lost is being drawn up; who asks why it ended has to wait."""

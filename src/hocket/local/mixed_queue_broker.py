@@ -18,6 +18,7 @@ from struct import Struct
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from hocket.deadline import NEVER
 from hocket.errors import (
     BusyResource,
     Closed,
@@ -32,7 +33,7 @@ from hocket.local.checks import as_bytes_view
 from hocket.local.lane import BYTES_MAX, MESSAGES_MAX, size_of
 from hocket.local.listeners import tell
 from hocket.local.queue_broker import Attempt, QueueBroker
-from hocket.local.waiting import NEVER, wait
+from hocket.local.waiting import wait
 
 if TYPE_CHECKING:
     from hocket.local.channel import Channel

@@ -12,21 +12,39 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError, PortNotBound, UnknownBroker, WrongKind, WrongType
 from hocket.local.aio import wait_async
 from hocket.local.broker_manager import BrokerManager, chosen_manager
 from hocket.local.checks import check_at_least, check_name, check_port
 from hocket.local.event_pump import EventPump
 from hocket.local.lane import BYTES_MAX, MESSAGES_MAX, Lane
-from hocket.local.listeners import ConnectListener, tell
+from hocket.local.listeners import tell
 from hocket.local.message_queue import MessageQueue
-from hocket.local.waiting import Deadline, Waiters
+from hocket.local.waiting import Waiters
 
 if TYPE_CHECKING:
     from typing import Self
 
 # Queues get ports from here on, above all that people bind by hand.
 FIRST_QUEUE_PORT = 1 << 16
+
+
+class AcceptListener:
+    """Hears of connections to a bound port."""
+
+    def accepted(self, queue: MessageQueue) -> None:
+        """A connection was made; `queue` is this side's end."""
+
+
+class ConnectListener:
+    """Hears how a connect ended: one of the two methods is called, once."""
+
+    def connected(self, queue: MessageQueue) -> None:
+        """The connection was made; `queue` is this side's end."""
+
+    def refused(self, reason: HocketError) -> None:
+        """There is no connection: UnknownBroker, PortNotBound, WrongKind or Closed."""
 
 
 class Attempt:

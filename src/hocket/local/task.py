@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from hocket.deadline import check_seconds
 from hocket.errors import BusyResource, Timeout
 from hocket.local.checks import check_callable
-from hocket.local.waiting import check_seconds
 
 if TYPE_CHECKING:
     from typing import Self

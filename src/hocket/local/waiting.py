@@ -19,10 +19,9 @@ import sys
 from collections.abc import Callable
 from os import cpu_count, sched_yield
 from threading import TIMEOUT_MAX, Lock
-from time import monotonic
 from typing import TypeVar
 
-from hocket.errors import OutOfRange, Timeout, WrongType
+from hocket.deadline import Deadline
 
 T = TypeVar("T")
 Wake = Callable[[], bool]  # True: somebody was woken; False: that waiter is gone, wake the next
@@ -98,38 +97,6 @@ class SleepingThread:
     def sleep(self, seconds: float | None) -> bool:
         """False if the time ran out."""
         return self._lock.acquire(True, -1 if seconds is None else min(seconds, TIMEOUT_MAX))
-
-
-def check_seconds(seconds: object, what: str) -> None:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise WrongType(f"{what} must be seconds as a number, not {type(seconds).__name__}")
-    try:
-        in_range = float(seconds) >= 0  # NaN is not
-    except OverflowError:
-        in_range = False
-    if not in_range:
-        raise OutOfRange(f"{what} must be 0 seconds or more, and fit a float, not {seconds}")
-
-
-class Deadline:
-    """The moment a waiting call gives up; it may span several waits."""
-
-    __slots__ = ("_at", "_timeout")
-
-    def __init__(self, timeout: float | None) -> None:
-        if timeout is not None:
-            check_seconds(timeout, "timeout")
-        self._timeout = timeout
-        self._at = None if timeout is None else monotonic() + timeout
-
-    def remaining(self) -> float | None:
-        return None if self._at is None else max(0.0, self._at - monotonic())
-
-    def missed(self, what: str) -> Timeout:
-        return Timeout(f"{what}: nothing within {self._timeout} s")
-
-
-NEVER = Deadline(None)
 
 
 def spin(attempt: Callable[[], T | None]) -> T | None:

@@ -12,7 +12,7 @@ from functools import partial
 
 from hocket.client.calls import topics as admin
 from hocket.client.connection.embedded import EmbeddedConnector
-from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline
+from hocket.client.connection.timeout import DEFAULT_TIMEOUT
 from hocket.client.engines import timeouts as late
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.aio.client import AsyncClient
@@ -21,6 +21,7 @@ from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
 from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions, Stamp, restamped
 from hocket.core.session.session import Caller
+from hocket.deadline import Deadline
 from hocket.errors import HocketError, OutOfRange
 from hocket.model import Position, TopicConfig, check_name
 from hocket.node.broker import Broker
@@ -107,11 +108,11 @@ class BatchPublisher(AsyncPublisher):
         deadline = Deadline(DEFAULT_TIMEOUT)
         publication = self._publications.new(DEFAULT_TIMEOUT)
         core = self._publications.core(check_name(topic))
-        await wait_until_open(self._engine, core, "topic", deadline.left())
+        await wait_until_open(self._engine, core, "topic", deadline.remaining())
         core.offer_entry(choose(core), encode_entry, count, publication)
         outcome = await self._engine.wait_for_reply(
             publication,
-            deadline.left(),
+            deadline.remaining(),
             lambda: late.unpublished(core, False, DEFAULT_TIMEOUT),
         )
         if isinstance(outcome, HocketError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hocket.client.calls.topics import StartLike, checked_start
-from hocket.client.connection.waiters import seconds_us
+from hocket.client.connection.timeout import seconds_us
 from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.producing.delivery import ProducerOptions
 from hocket.client.sharing.verdict import Duration, lease_us

@@ -7,7 +7,8 @@ import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from hocket.client.connection.address import Address, Target, reason_of
+from hocket.addresses import Address
+from hocket.client.connection.address import Target, reason_of
 from hocket.client.connection.link import Listener
 from hocket.client.connection.tls import tls_failed
 from hocket.errors import HocketError, NoConnection

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.link import Link
-from hocket.client.connection.timers import Timer, Timers
-from hocket.client.connection.waiters import Waiters
+from hocket.client.connection.timers import Timers
+from hocket.client.connection.wakeups import WakeUps
 from hocket.errors import (
     Closed,
     HocketError,
@@ -37,6 +37,7 @@ from hocket.errors import (
 )
 from hocket.frames import Frame
 from hocket.model import SECOND_US, Limits
+from hocket.timers import Timer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -107,7 +108,7 @@ class Session:
         self.link: Link | None = None
         self.failure: HocketError | None = None  # why it is closed
         self.handles: dict[int, Owner] = {}
-        self.changed = Waiters()  # woken when it becomes ready or closed
+        self.changed = WakeUps()  # woken when it becomes ready or closed
         self.last_error: HocketError | None = None  # of a link that was lost or did not come about
         self._open_link = open_link
         self._places = places

@@ -14,7 +14,8 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from hocket.adapters.tls import reason_of
-from hocket.client.connection.address import Address, Target
+from hocket.addresses import Address
+from hocket.client.connection.address import Target
 from hocket.errors import BadName, NoConnection
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from functools import partial
 from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Answer, Session, again, closed
-from hocket.client.connection.waiters import Waiters
+from hocket.client.connection.wakeups import WakeUps
 from hocket.errors import HocketError, ProtocolError, ReplyLost
 from hocket.frames import Frame
 from hocket.model import PREFETCH_DEFAULT, Failover, Mode, Start
@@ -44,9 +44,9 @@ class Attachment(ABC):
         self.options = options
         self.failure: HocketError | None = None
         self.lost = 0  # records that retention removed before they were read
-        self.changed = Waiters()  # woken when it is opened or ended
-        self.deliveries = Waiters()  # when there is something to hand out, or never will be
-        self.commits = Waiters()  # when what was said became durable, or could not
+        self.changed = WakeUps()  # woken when it is opened or ended
+        self.deliveries = WakeUps()  # when there is something to hand out, or never will be
+        self.commits = WakeUps()  # when what was said became durable, or could not
         self._handle: int | None = None
         self._was_open = False
         self._opens = 0  # attempts to open

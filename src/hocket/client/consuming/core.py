@@ -18,7 +18,6 @@ from typing import NoReturn
 
 from hocket import frames
 from hocket.client.connection.session import Answer, Session, again, closed
-from hocket.client.connection.timers import Timer
 from hocket.client.consuming.attachment import RETRYABLE, TIDY_US, Attachment, SubscriptionOptions
 from hocket.client.consuming.inbound import Inbound
 from hocket.client.consuming.message import Message, MessageBatch
@@ -34,6 +33,7 @@ from hocket.errors import (
 )
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Start
+from hocket.timers import Timer
 
 log = logging.getLogger("hocket")
 

@@ -10,12 +10,15 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
+from hocket.adapters.clock import SystemClock
 from hocket.client.calls.topics import Call, outcomes
 from hocket.client.connection.link import Connector, Link
 from hocket.client.connection.session import Request, Session
-from hocket.client.connection.timers import SystemClock, Timers
-from hocket.client.connection.waiters import Deadline, Reply, Waiters, check_timeout
+from hocket.client.connection.timeout import check_timeout
+from hocket.client.connection.timers import Timers
+from hocket.client.connection.wakeups import Reply, WakeUps
 from hocket.client.engines import timeouts as late
+from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.frames import Frame
 
@@ -118,7 +121,7 @@ class AioEngine:
     async def wait_for(
         self,
         ready: Callable[[], T | None],
-        waiters: Waiters,
+        waiters: WakeUps,
         timeout: float | None,
         too_slow: Callable[[], HocketError],
     ) -> T:
@@ -147,7 +150,7 @@ class AioEngine:
     async def wait_for_reply(
         self, reply: Reply[T], timeout: float | None, too_slow: Callable[[], HocketError]
     ) -> T:
-        return await self.wait_for(reply.get, reply.waiters, timeout, too_slow)
+        return await self.wait_for(reply.get, reply.wake_ups, timeout, too_slow)
 
     async def call(self, call: Call[T], timeout: float | None) -> T:
         """Ask, and wait for the answer."""
@@ -168,7 +171,7 @@ class AioEngine:
             answers = [
                 await self.wait_for_reply(
                     reply,
-                    deadline.left(),
+                    deadline.remaining(),
                     partial(late.unanswered, session, request, call.changes, timeout),
                 )
                 for call, (request, reply) in zip(calls, asked, strict=True)

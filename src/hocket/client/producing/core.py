@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hocket.client.connection.session import Session, again
-from hocket.client.connection.timers import Timer
 from hocket.client.producing.delivery import ProducerOptions, Pusher
 from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Stamp
 from hocket.client.producing.records import Record
 from hocket.errors import HocketError, MessageTooLarge, UnknownPartition, WrongType
 from hocket.model import partition_of
+from hocket.timers import Timer
 from hocket.wire.batch import NO_PRODUCER, encode
 
 VALUE_ALONE = (None, None, None, None)  # no key, headers, timestamp, nobody who waits

@@ -22,8 +22,7 @@ from itertools import count
 from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Session, again, closed
-from hocket.client.connection.timers import Timer
-from hocket.client.connection.waiters import Waiters
+from hocket.client.connection.wakeups import WakeUps
 from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions, Stamp
 from hocket.errors import (
     Fenced,
@@ -37,6 +36,7 @@ from hocket.errors import (
 )
 from hocket.frames import Frame, unpacked
 from hocket.model import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SECOND_US
+from hocket.timers import Timer
 
 RETRYABLE = frozenset({"busy", "storageFull", "shuttingDown", "sequenceGap"})
 FORGOTTEN_OFFSET = 2**64 - 1  # of a batch that is stored, though the broker no longer knows where
@@ -67,8 +67,8 @@ class Pusher:
         self.failure: HocketError | None = None  # it takes no more records, for this reason
         self.first_error: HocketError | None = None  # that `flush` has not raised yet
         self.unacked_bytes = 0
-        self.changed = Waiters()  # woken when it is opened, or ended
-        self.settled = Waiters()  # when a batch was reported, so that there is room again
+        self.changed = WakeUps()  # woken when it is opened, or ended
+        self.settled = WakeUps()  # when a batch was reported, so that there is room again
         self.batch_bytes = options.batch_bytes
         self.message_bytes_max = MESSAGE_BYTES_MAX
         self.entry_bytes_max = BATCH_BYTES_MAX

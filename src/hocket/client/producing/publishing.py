@@ -14,7 +14,8 @@ from typing import Any
 
 from hocket import frames
 from hocket.client.connection.session import Session, again
-from hocket.client.connection.waiters import Reply, seconds_us
+from hocket.client.connection.timeout import seconds_us
+from hocket.client.connection.wakeups import Reply
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
 from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions, Stamp

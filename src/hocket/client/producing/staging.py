@@ -15,14 +15,14 @@ from crc32c import crc32c
 from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Request, Session, again
-from hocket.client.connection.timers import Timer
-from hocket.client.connection.waiters import Reply
+from hocket.client.connection.wakeups import Reply
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import RETRYABLE, ProducerOptions
 from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions
 from hocket.errors import HocketError, TransactionAborted, WrongType
 from hocket.frames import Frame
 from hocket.model import Participant
+from hocket.timers import Timer
 from hocket.wire.entry import unpack_header
 
 

@@ -23,7 +23,6 @@ from functools import partial
 from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Answer, Session
-from hocket.client.connection.timers import Timer
 from hocket.client.consuming.attachment import RETRYABLE, TIDY_US, Attachment, SubscriptionOptions
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.sharing.leases import ALL, CHUNK, Leases
@@ -44,6 +43,7 @@ from hocket.errors import (
 )
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Start
+from hocket.timers import Timer
 
 log = logging.getLogger("hocket")
 

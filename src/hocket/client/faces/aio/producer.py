@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from hocket.client.connection.session import again, closed
-from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
+from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts as late
 from hocket.client.engines.aio import AioEngine
 from hocket.client.producing.arrow_rows import arrow_portions
@@ -18,6 +18,7 @@ from hocket.client.producing.delivery import ProducerOptions
 from hocket.client.producing.gathering import Outcome, Outgoing, Positions
 from hocket.client.producing.publishing import Publications
 from hocket.client.producing.records import RECORD_BYTES, checked
+from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError
 from hocket.model import Position, check_name
 
@@ -130,7 +131,7 @@ class AsyncProducer:
             start = 0
             while start < portion.count:
                 offer = partial(portion.offer, self._core, start)
-                start = await self._when_taken(offer, deadline.left(), taken + start)
+                start = await self._when_taken(offer, deadline.remaining(), taken + start)
             taken += portion.count
 
     async def _send(
@@ -233,12 +234,12 @@ class AsyncPublisher:
         publication = self._publications.new(timeout)
         record, size = checked(value, key, headers, timestamp, publication)
         core = self._publications.core(check_name(topic))
-        await wait_until_open(self._engine, core, "topic", deadline.left())
+        await wait_until_open(self._engine, core, "topic", deadline.remaining())
         core.offer(core.lane_of(record[1], partition), record, size)
         try:
             outcome = await self._engine.wait_for_reply(
                 publication,
-                deadline.left(),
+                deadline.remaining(),
                 lambda: late.unpublished(core, core.withdraw(record), timeout),
             )
         except BaseException:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from xxhash import xxh3_64_intdigest
 
 from hocket.client.connection.session import again, closed
-from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
+from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts as late
 from hocket.client.engines.threads import Engine
 from hocket.client.producing.arrow_rows import arrow_portions
@@ -20,6 +20,7 @@ from hocket.client.producing.delivery import ProducerOptions
 from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions
 from hocket.client.producing.publishing import Publications
 from hocket.client.producing.records import RECORD_BYTES, checked
+from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError
 from hocket.model import Position, check_name
 
@@ -157,7 +158,7 @@ class Producer:
             start = 0
             while start < portion.count:
                 offer = partial(portion.offer, self._core, start)
-                start = self._when_taken(offer, deadline.left(), taken + start)
+                start = self._when_taken(offer, deadline.remaining(), taken + start)
             taken += portion.count
 
     def _send(
@@ -285,13 +286,13 @@ class Publisher:
         record, size = checked(value, key, headers, timestamp, publication)
         with engine, engine.lock:
             core = self._publications.core(check_name(topic))
-        wait_until_open(engine, core, "topic", deadline.left())
+        wait_until_open(engine, core, "topic", deadline.remaining())
         with engine, engine.lock:
             core.offer(core.lane_of(record[1], partition), record, size)
         try:
             outcome = engine.wait_for_reply(
                 publication,
-                deadline.left(),
+                deadline.remaining(),
                 lambda: late.unpublished(core, core.withdraw(record), timeout),
             )
         except BaseException:
