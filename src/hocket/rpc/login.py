@@ -19,7 +19,14 @@ from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher, wait_until_open
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions, Stamp, restamped
+from hocket.client.producing.gathering import (
+    Gathering,
+    Outcome,
+    Outgoing,
+    Positions,
+    Stamp,
+    restamped,
+)
 from hocket.core.session.session import Caller
 from hocket.deadline import Deadline
 from hocket.errors import HocketError, OutOfRange
@@ -27,7 +34,7 @@ from hocket.model import Position, TopicConfig, check_name
 from hocket.node.broker import Broker
 from hocket.rpc.batches import Encoded, Records
 
-Choose = Callable[[ProducerCore], Lane | None]
+Choose = Callable[[ProducerCore], Gathering | None]
 
 
 class Login(AsyncClient):
@@ -70,7 +77,7 @@ class Login(AsyncClient):
             info = batch.entries[0]
             return await self._batch_publisher.publish_entry(
                 topic,
-                lambda core: batch.lane(core, info),
+                lambda core: batch.gathering(core, info),
                 partial(restamped, batch.entry(info)),
                 info.header.count,
             )
@@ -79,7 +86,7 @@ class Login(AsyncClient):
         if len(batch.records) > 1:
             now = self._engine.session.clock.now_us()
             return await self._batch_publisher.publish_entry(
-                topic, batch.lane, partial(batch.encoded, now), len(batch.records)
+                topic, batch.gathering, partial(batch.encoded, now), len(batch.records)
             )
         value, key, headers, timestamp, _ = batch.records[0]
         return await self.publish(

@@ -61,7 +61,7 @@ def test_it_says_who_it_is_and_is_ready_when_welcome():
 
 
 def test_the_first_connection_is_tried_at_every_address_once():
-    stage = Stage(places=3)
+    stage = Stage(address_count=3)
     stage.session.start()
     for attempt in range(3):
         assert stage.attempts == list(range(attempt + 1))
@@ -73,7 +73,7 @@ def test_the_first_connection_is_tried_at_every_address_once():
 
 
 def test_a_second_address_does():
-    stage = Stage(places=2)
+    stage = Stage(address_count=2)
     stage.session.start()
     stage.fail_attempt()
     stage.advance(0)

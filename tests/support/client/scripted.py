@@ -58,7 +58,9 @@ class ScriptedLink:
 class Stage:
     """One session, and the broker's side of it in the hands of the test."""
 
-    def __init__(self, *, limits: Limits | None = None, places: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self, *, limits: Limits | None = None, address_count: int = 1, seed: int = 0
+    ) -> None:
         self.clock = ManualClock()
         self.wakes = 0
         self.timers = Timers(self.clock, self._woken)
@@ -70,7 +72,7 @@ class Stage:
             random=Random(seed),
             open_link=self.attempts.append,
             target="hocket://scripted:1",
-            places=places,
+            address_count=address_count,
             name="a test",
             token="secret",
         )

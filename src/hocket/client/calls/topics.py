@@ -177,14 +177,14 @@ def seek(topic: str, index: str, to: StartLike, partition: int | None) -> Call[l
 
 
 def seek_each(
-    topic: str, index: str, places: Mapping[int, StartLike], partition: int | None
+    topic: str, index: str, starts: Mapping[int, StartLike], partition: int | None
 ) -> dict[int, Call[int]]:
     """One call for each partition."""
     if partition is not None:
         raise WrongType("the partitions are named with their offsets; leave partition= out")
     calls = {}
-    for number, place in places.items():
-        call = seek(topic, index, place, _check_int(number, "a partition", 0, PARTITIONS_MAX - 1))
+    for number, start in starts.items():
+        call = seek(topic, index, start, _check_int(number, "a partition", 0, PARTITIONS_MAX - 1))
         calls[number] = Call(call.frame, lambda answer: unpacked(answer.offsets)[0], call.expects)
     return calls
 

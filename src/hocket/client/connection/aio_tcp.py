@@ -26,15 +26,15 @@ class AioConnector:
 
     def __init__(self, target: Target, context: ssl.SSLContext | None, timeout: float) -> None:
         self.target = str(target)
-        self.places = len(target.addresses)
+        self.address_count = len(target.addresses)
         self._addresses = target.addresses
         self._context = context
         self._timeout = timeout
         self._tasks: set[asyncio.Task[None]] = set()
         self._links: set[AioLink] = set()
 
-    def open(self, attempt: int, listener: Listener) -> None:
-        address = self._addresses[attempt % self.places]
+    def open(self, number: int, listener: Listener) -> None:
+        address = self._addresses[number % self.address_count]
         task = asyncio.get_running_loop().create_task(self._open(address, listener))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -75,15 +75,14 @@ def _remove(name: str, owner: int) -> None:
 
 class EmbeddedConnector:
     target = "the embedded broker"
-    places = 1
+    address_count = 1
     watched = False  # it is there for as long as we are
 
     def __init__(self, broker: Broker, caller: Caller | None = None) -> None:
         self._broker = broker
         self._caller = caller  # None: this very process
 
-    def open(self, attempt: int, listener: Listener) -> None:
-        del attempt  # there is one place only
+    def open(self, _number: int, listener: Listener) -> None:
         link = EmbeddedLink(listener)
         try:
             if self._caller is None:

@@ -94,7 +94,7 @@ class Session:
         random: Random,
         open_link: Callable[[int], None],
         target: str,
-        places: int = 1,
+        address_count: int = 1,
         watched: bool = True,
         name: str = "",
         token: str = "",
@@ -111,7 +111,7 @@ class Session:
         self.changed = WakeUps()  # woken when it becomes ready or closed
         self.last_error: HocketError | None = None  # of a link that was lost or did not come about
         self._open_link = open_link
-        self._places = places
+        self._address_count = address_count
         self._watched = watched
         self._name = name
         self._token = token
@@ -119,7 +119,7 @@ class Session:
         self._pending: dict[int, Request] = {}
         self._owners: dict[Owner, None] = {}
         self._backoff = Backoff(random)
-        self._attempts = 0
+        self._opens = 0  # links opened, or tried to open
         self._was_ready = False
         self._ready_since_us = 0
         self._heard = 0
@@ -130,8 +130,8 @@ class Session:
     def start(self) -> None:
         self._timer = None
         self.state = "opening"
-        self._attempts += 1
-        self._open_link(self._attempts - 1)
+        self._opens += 1
+        self._open_link(self._opens - 1)
 
     def link_opened(self, link: Link) -> None:
         if self.state != "opening":  # closed in the meantime
@@ -150,7 +150,7 @@ class Session:
         if isinstance(error, Closed):  # the broker in our own process is gone for good
             self.close(error)
             return
-        if not self._was_ready and self._attempts >= self._places:
+        if not self._was_ready and self._opens >= self._address_count:
             self.close(self._cannot_connect(error))
             return
         if was_ready:

@@ -40,15 +40,15 @@ class TcpConnector:
 
     def __init__(self, target: Target, context: ssl.SSLContext | None, timeout: float) -> None:
         self.target = str(target)
-        self.places = len(target.addresses)
+        self.address_count = len(target.addresses)
         self._addresses = target.addresses
         self._context = context
         self._timeout = timeout
         self._links: list[TcpLink] = []
         self._closed = False
 
-    def open(self, attempt: int, listener: Listener) -> None:
-        address = self._addresses[attempt % self.places]
+    def open(self, number: int, listener: Listener) -> None:
+        address = self._addresses[number % self.address_count]
         link = TcpLink(address, self._context, self._timeout, listener)
         self._links = [each for each in self._links if each.is_alive()] + [link]
         if self._closed:
@@ -200,12 +200,12 @@ class TcpLink:
         deadline = time.monotonic() + self._timeout
         found = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
         error: OSError = OSError("no address was found")
-        for family, kind, protocol, _, place in found:
+        for family, kind, protocol, _, socket_address in found:
             sock = socket.socket(family, kind, protocol)
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setblocking(False)
-                code = sock.connect_ex(place)
+                code = sock.connect_ex(socket_address)
                 if code:
                     self._wait(sock, select.POLLOUT, deadline)
                     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

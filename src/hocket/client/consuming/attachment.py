@@ -1,6 +1,6 @@
 """What every subscription has, whatever its index: it is opened on each link, and ended once.
 
-Only the answer to the last attempt to open it counts; whatever else was opened is closed again.
+Only the answer to the last OpenSubscription counts; whatever else was opened is closed again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Attachment(ABC):
         self.commits = WakeUps()  # when what was said became durable, or could not
         self._handle: int | None = None
         self._was_open = False
-        self._opens = 0  # attempts to open
+        self._opens = 0  # how often OpenSubscription was sent
         self._backoff = Backoff(session.random)
 
     def open(self) -> None:
@@ -92,16 +92,16 @@ class Attachment(ABC):
         self._opens += 1
         self.session.request(frame, partial(self._open_answered, self._opens))
 
-    def _open_answered(self, attempt: int, answer: Frame | HocketError) -> None:
+    def _open_answered(self, number: int, answer: Frame | HocketError) -> None:
         if isinstance(answer, ReplyLost):
             return  # the next link opens it
         if isinstance(answer, frames.SubscriptionOpened):
-            if self.failure is None and attempt == self._opens:
+            if self.failure is None and number == self._opens:
                 self._opened(answer)
             else:
                 self.session.close_handle(answer.handle)
         elif isinstance(answer, HocketError):
-            if attempt == self._opens:
+            if number == self._opens:
                 self._ended_by_broker(answer)
         else:
             raise ProtocolError(f"{type(answer).__name__} came in answer to OpenSubscription")

@@ -19,7 +19,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Keeper(Protocol):
-    """The place that a message is from, which is told what became of it."""
+    """What a message is from, and what is told what became of the message."""
 
     partition: int
 
@@ -94,7 +94,7 @@ def messages_of(
     start: int,
     end: int,
     topic: str,
-    place: Keeper,
+    keeper: Keeper,
     deliveries: Iterable[int],
 ) -> list[Message]:
     """The records from `start` to `end` of a batch, made by C loops alone."""
@@ -105,11 +105,11 @@ def messages_of(
         repeat(None) if columns.keys is None else batch.keys(start, end),
         repeat({}) if columns.headers is None else batch.headers(start, end),
         repeat(topic),
-        repeat(place.partition),
+        repeat(keeper.partition),
         range(first + start, first + end),
         batch.timestamps(start, end),
         deliveries,
-        repeat(place),
+        repeat(keeper),
     )
     return list(map(tuple.__new__, repeat(kind), fields))
 
@@ -121,7 +121,15 @@ class MessageBatch:
     """
 
     __slots__ = (
-        "_batch", "_first", "_kind", "_last", "_place", "delivery_count", "end", "offset", "topic",
+        "_batch",
+        "_first",
+        "_keeper",
+        "_kind",
+        "_last",
+        "delivery_count",
+        "end",
+        "offset",
+        "topic",
     )  # fmt: skip
 
     def __init__(
@@ -131,12 +139,12 @@ class MessageBatch:
         offset: int,
         end: int,
         topic: str,
-        place: Keeper,
+        keeper: Keeper,
         deliveries: int = 1,
     ) -> None:
         self._kind = kind
         self._batch = batch
-        self._place = place
+        self._keeper = keeper
         self._first = offset - batch.base_offset
         self._last = end - batch.base_offset
         self.topic = topic
@@ -146,7 +154,7 @@ class MessageBatch:
 
     @property
     def partition(self) -> int:
-        return self._place.partition
+        return self._keeper.partition
 
     @property
     def count(self) -> int:
@@ -170,7 +178,7 @@ class MessageBatch:
             self._first,
             self._last,
             self.topic,
-            self._place,
+            self._keeper,
             repeat(self.delivery_count),
         )
 
@@ -195,7 +203,7 @@ class MessageBatch:
         offset, timestamp and headers. The others are not made.
         """
         found = self._batch.to_arrow(
-            self.topic, self._place.partition, skip=self._first, headers=headers, columns=columns
+            self.topic, self._keeper.partition, skip=self._first, headers=headers, columns=columns
         )
         return found.slice(0, self.count) if found.num_rows != self.count else found
 
@@ -207,7 +215,7 @@ class MessageBatch:
 
     def ack(self) -> Any:
         """All of it, and what came before it in its partition."""
-        self._place.ack(self.end - 1)
+        self._keeper.ack(self.end - 1)
 
     def nack(self, delay: float | str = 0) -> Any:
         """Shared indexes only, like `extend` and `reject`."""
@@ -242,7 +250,7 @@ class AsyncMessageBatch(MessageBatch):
     __slots__ = ()
 
     async def ack(self) -> None:
-        self._place.ack(self.end - 1)
+        self._keeper.ack(self.end - 1)
 
     async def nack(self, delay: float | str = 0) -> None:
         super().nack(delay)

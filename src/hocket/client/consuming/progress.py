@@ -26,14 +26,14 @@ class Stored(NamedTuple):
     header: Header
 
 
-class Place:
+class Progress:
     __slots__ = (
         "_acks", "_arouse", "_opened", "acked", "awake", "committed", "end", "expected", "next",
         "note", "partition", "queue", "requested", "sought",
     )  # fmt: skip
 
     def __init__(
-        self, partition: int, offset: int, end: int, arouse: Callable[[Place], None]
+        self, partition: int, offset: int, end: int, arouse: Callable[[Progress], None]
     ) -> None:
         self.partition = partition
         self.next = offset  # to be handed out

@@ -35,9 +35,9 @@ class AioEngine:
         self.session = Session(
             timers=Timers(SystemClock(), self._set_alarm),
             random=Random(),
-            open_link=lambda attempt: self.defer(lambda: connector.open(attempt, self)),
+            open_link=lambda number: self.defer(lambda: connector.open(number, self)),
             target=connector.target,
-            places=connector.places,
+            address_count=connector.address_count,
             watched=connector.watched,
             name=name,
             token=token,

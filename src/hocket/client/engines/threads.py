@@ -49,9 +49,9 @@ class Engine:
         self.session = Session(
             timers=Timers(SystemClock(), self._alarm.set),
             random=Random(),
-            open_link=lambda attempt: self.defer(lambda: connector.open(attempt, self)),
+            open_link=lambda number: self.defer(lambda: connector.open(number, self)),
             target=connector.target,
-            places=connector.places,
+            address_count=connector.address_count,
             watched=connector.watched,
             name=name,
             token=token,

@@ -23,7 +23,7 @@ from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Session, again, closed
 from hocket.client.connection.wakeups import WakeUps
-from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions, Stamp
+from hocket.client.producing.gathering import Gathering, Outcome, Outgoing, Positions, Stamp
 from hocket.errors import (
     Fenced,
     HocketError,
@@ -63,7 +63,7 @@ class Pusher:
         self.session = session
         self.topic = topic
         self.options = options
-        self.lanes: list[Lane] = []
+        self.gatherings: list[Gathering] = []
         self.failure: HocketError | None = None  # it takes no more records, for this reason
         self.first_error: HocketError | None = None  # that `flush` has not raised yet
         self.unacked_bytes = 0
@@ -91,7 +91,7 @@ class Pusher:
     @property
     def is_open(self) -> bool:
         """Whether it ever was: from then on records are taken, link or no link."""
-        return bool(self.lanes)
+        return bool(self.gatherings)
 
     def check_usable(self) -> None:
         if self.failure is not None:
@@ -109,35 +109,35 @@ class Pusher:
 
     def link_down(self) -> None:
         self._close_up()
-        for lane in self.lanes:
-            for batch in lane.queue:
+        for gathering in self.gatherings:
+            for batch in gathering.queue:
                 batch.doubtful = batch.exposed
 
     def _close_up(self) -> None:
         self._handle = None
-        for lane in self.lanes:
-            lane.sent = 0
+        for gathering in self.gatherings:
+            gathering.sent = 0
 
     def end(self, error: HocketError) -> None:
         """No more records; what is not acknowledged has failed."""
         if self.failure is not None:
             return
         self.failure = error
-        for lane in self.lanes:
-            lane.room, lane.awake = -1, False
-            while lane.queue:
-                self._fail(lane.queue.popleft(), error)
-            self._fail_gathered(lane, error)
+        for gathering in self.gatherings:
+            gathering.room, gathering.awake = -1, False
+            while gathering.queue:
+                self._fail(gathering.queue.popleft(), error)
+            self._fail_gathered(gathering, error)
         if self._handle is not None and self._handle in self.session.handles:
             self.session.close_handle(self._handle)
         self.session.remove(self)
         self.changed.wake_all()
         self.settled.wake_all()
 
-    def _fail_gathered(self, lane: Lane, error: HocketError) -> None:
+    def _fail_gathered(self, gathering: Gathering, error: HocketError) -> None:
         """What is not part of a batch yet has failed too."""
 
-    def _lane_is_idle(self, lane: Lane) -> None:
+    def _gathering_is_idle(self, gathering: Gathering) -> None:
         """Everything pushed there is acknowledged."""
 
     def _open_answered(self, answer: Frame | HocketError) -> None:
@@ -155,10 +155,10 @@ class Pusher:
 
     def _opened(self, frame: frames.ProducerOpened) -> None:
         sequences = unpacked(frame.sequences)
-        if not 0 < frame.partitions == len(sequences) >= len(self.lanes):
+        if not 0 < frame.partitions == len(sequences) >= len(self.gatherings):
             raise ProtocolError(
                 f"{len(sequences)} sequences for {frame.partitions} partitions, of which "
-                f"{len(self.lanes)} were there before"
+                f"{len(self.gatherings)} were there before"
             )
         self._handle = frame.handle
         self.session.handles[frame.handle] = self
@@ -170,34 +170,34 @@ class Pusher:
             self._give_up_exposed(UnknownProducer("the broker knows this producer no more"))
             self._producer_id, self._epoch = frame.producer_id, frame.epoch
             self._renewing = False
-        for lane, expected in zip(self.lanes, sequences, strict=True):
-            lane.paused = False
+        for gathering, expected in zip(self.gatherings, sequences, strict=True):
+            gathering.paused = False
             if is_new:
-                lane.renumber(expected)
+                gathering.renumber(expected)
             else:
-                self._learn_fates(lane, expected)
-        for lane in self.lanes:
-            self._pump(lane)
+                self._learn_fates(gathering, expected)
+        for gathering in self.gatherings:
+            self._pump(gathering)
         self._renew_if_drained()
         self.changed.wake_all()
 
-    def _learn_fates(self, lane: Lane, expected: int) -> None:
+    def _learn_fates(self, gathering: Gathering, expected: int) -> None:
         """What lies before the sequence that the broker expects is stored, the rest is not."""
-        if not lane.agrees(expected):
+        if not gathering.agrees(expected):
             # It has lost what it had acknowledged (its topic is kept in memory only, say), or what
             # comes next in the queue was given up. What is left cannot follow under this id.
             self._renewing = True
-        for batch in list(lane.queue):
+        for batch in list(gathering.queue):
             if batch.sequence < expected:
                 batch.refusal = None
             elif batch.refusal is None:
                 batch.exposed = False
             else:
-                lane.queue.remove(batch)
+                gathering.queue.remove(batch)
                 self._fail(batch, batch.refusal)
                 self._renewing = True
-        if not lane.queue:
-            self._lane_is_idle(lane)
+        if not gathering.queue:
+            self._gathering_is_idle(gathering)
 
     def _take_limits(self) -> None:
         limits = self.session.limits
@@ -207,8 +207,8 @@ class Pusher:
         self.batch_bytes = min(self.options.batch_bytes, largest)
 
     def _grow(self, partitions: int) -> None:
-        for number in range(len(self.lanes), partitions):
-            self.lanes.append(Lane(number, self.batch_bytes))
+        for number in range(len(self.gatherings), partitions):
+            self.gatherings.append(Gathering(number, self.batch_bytes))
 
     def _ended_by_broker(self, error: HocketError) -> None:
         """It is not open, or not any more; whether that can be mended depends on the reason."""
@@ -228,16 +228,16 @@ class Pusher:
 
     # --- pushing ---------------------------------------------------------------------------------
 
-    def enqueue(self, lane: Lane, batch: Outgoing) -> None:
-        lane.queue.append(batch)
+    def enqueue(self, gathering: Gathering, batch: Outgoing) -> None:
+        gathering.queue.append(batch)
         self._unsettled[batch.serial] = batch
         self.unacked_bytes += len(batch.entry)
         if self._expiry_timer is None:
             self._set_expiry_timer(batch.expires_us)
-        self._pump(lane)
+        self._pump(gathering)
 
-    def stamp_of_next(self, lane: Lane) -> Stamp:
-        return Stamp(self._producer_id, self._epoch, lane.next_sequence)
+    def stamp_of_next(self, gathering: Gathering) -> Stamp:
+        return Stamp(self._producer_id, self._epoch, gathering.next_sequence)
 
     def new_serial(self) -> int:
         return next(self._serials)
@@ -250,33 +250,35 @@ class Pusher:
     def in_flight_max(self) -> int:
         return self.session.limits.in_flight_max
 
-    def _pump(self, lane: Lane) -> None:
+    def _pump(self, gathering: Gathering) -> None:
         """Push what may be pushed now."""
-        queue = lane.queue
+        queue = gathering.queue
         while (
             self._handle is not None
-            and not lane.paused
-            and lane.sent < len(queue)
-            and lane.sent < self.in_flight_max
+            and not gathering.paused
+            and gathering.sent < len(queue)
+            and gathering.sent < self.in_flight_max
         ):
-            batch = queue[lane.sent]
+            batch = queue[gathering.sent]
             if self._renewing and not batch.exposed:
                 return
             batch.restamp(Stamp(self._producer_id, self._epoch, batch.sequence))
             batch.exposed = True
-            lane.sent += 1
-            self._push(lane, batch)
+            gathering.sent += 1
+            self._push(gathering, batch)
 
-    def _push(self, lane: Lane, batch: Outgoing) -> None:
+    def _push(self, gathering: Gathering, batch: Outgoing) -> None:
         assert self._handle is not None
-        self.session.send(frames.Push(0, self._handle, lane.partition), [batch.entry])
+        self.session.send(frames.Push(0, self._handle, gathering.partition), [batch.entry])
 
     def received(self, frame: Frame, _payload: memoryview) -> None:
         if isinstance(frame, frames.PushAcked):
-            self._acked(self._lane(frame.partition), frame.sequence, unpacked(frame.offsets))
+            self._acked(
+                self._gathering_in(frame.partition), frame.sequence, unpacked(frame.offsets)
+            )
         elif isinstance(frame, frames.PushRefused):
             error = from_code(frame.code, frame.message)
-            self._refused(self._lane(frame.partition), frame.sequence, error)
+            self._refused(self._gathering_in(frame.partition), frame.sequence, error)
         elif isinstance(frame, frames.HandleEnded):
             self._ended_by_broker(from_code(frame.code, frame.message))
         elif isinstance(frame, frames.PartitionsChanged):
@@ -284,12 +286,12 @@ class Pusher:
         else:
             raise ProtocolError(f"{type(frame).__name__} came for a producer")
 
-    def _lane(self, partition: int) -> Lane:
-        if not 0 <= partition < len(self.lanes):
+    def _gathering_in(self, partition: int) -> Gathering:
+        if not 0 <= partition < len(self.gatherings):
             raise ProtocolError(f"partition {partition} of topic {self.topic!r} is not known here")
-        return self.lanes[partition]
+        return self.gatherings[partition]
 
-    def _acked(self, lane: Lane, sequence: int, offsets: list[int]) -> None:
+    def _acked(self, gathering: Gathering, sequence: int, offsets: list[int]) -> None:
         """The batches that end with `sequence` are stored, at these offsets.
 
         So are all before them; but one that stands in the queue still was pushed again and then
@@ -297,41 +299,41 @@ class Pusher:
         """
         first = sequence - len(offsets) + 1
         self._backoff.reset()
-        for batch in [b for b in lane.queue if first <= b.sequence <= sequence]:
-            lane.sent -= lane.queue.index(batch) < lane.sent
-            lane.queue.remove(batch)
-            lane.start = max(lane.start, batch.sequence + 1)
-            self._delivered(lane, batch, offsets[batch.sequence - first])
-        if not lane.queue:
-            self._lane_is_idle(lane)
-        self._pump(lane)
+        for batch in [b for b in gathering.queue if first <= b.sequence <= sequence]:
+            gathering.sent -= gathering.queue.index(batch) < gathering.sent
+            gathering.queue.remove(batch)
+            gathering.start = max(gathering.start, batch.sequence + 1)
+            self._delivered(gathering, batch, offsets[batch.sequence - first])
+        if not gathering.queue:
+            self._gathering_is_idle(gathering)
+        self._pump(gathering)
         self._renew_if_drained()
 
-    def _delivered(self, lane: Lane, batch: Outgoing, offset: int) -> None:
-        outcome: Outcome = Positions(self.topic, lane.partition, offset, offset + batch.count)
+    def _delivered(self, gathering: Gathering, batch: Outgoing, offset: int) -> None:
+        outcome: Outcome = Positions(self.topic, gathering.partition, offset, offset + batch.count)
         if offset == FORGOTTEN_OFFSET:
             outcome = ReplyLost("the batch is stored, but the broker no longer knows where")
         self._report(batch, outcome)
 
-    def _refused(self, lane: Lane, sequence: int, error: HocketError) -> None:
+    def _refused(self, gathering: Gathering, sequence: int, error: HocketError) -> None:
         """This batch, and what was pushed behind it, was not stored by this attempt."""
-        found = (at for at, batch in enumerate(lane.queue) if batch.sequence == sequence)
+        found = (at for at, batch in enumerate(gathering.queue) if batch.sequence == sequence)
         at = next(found, None)
-        if at is None or at >= lane.sent:
+        if at is None or at >= gathering.sent:
             return  # it is about an attempt that was already taken back
         if error.code in RETRYABLE:
             # Behind a gap, what came before did not arrive either.
-            lane.sent = 0 if isinstance(error, SequenceGap) else at
-            lane.paused = True
-            self.session.timers.after(self._backoff.next_us(), lambda: self._resume(lane))
+            gathering.sent = 0 if isinstance(error, SequenceGap) else at
+            gathering.paused = True
+            self.session.timers.after(self._backoff.next_us(), lambda: self._resume(gathering))
         else:
             if not isinstance(error, UnknownProducer):
-                lane.queue[at].refusal = error
+                gathering.queue[at].refusal = error
             self._ask()
 
-    def _resume(self, lane: Lane) -> None:
-        lane.paused = False
-        self._pump(lane)
+    def _resume(self, gathering: Gathering) -> None:
+        gathering.paused = False
+        self._pump(gathering)
 
     # --- giving up -------------------------------------------------------------------------------
 
@@ -350,15 +352,15 @@ class Pusher:
             self._ask()
 
     def _give_up_exposed(self, error: HocketError) -> None:
-        for lane in self.lanes:
-            kept = [batch for batch in lane.queue if not batch.exposed]
-            lost = [batch for batch in lane.queue if batch.exposed]
-            lane.queue.clear()
-            lane.queue.extend(kept)
+        for gathering in self.gatherings:
+            kept = [batch for batch in gathering.queue if not batch.exposed]
+            lost = [batch for batch in gathering.queue if batch.exposed]
+            gathering.queue.clear()
+            gathering.queue.extend(kept)
             for batch in lost:
                 self._fail(batch, error)
             if not kept:
-                self._lane_is_idle(lane)
+                self._gathering_is_idle(gathering)
 
     def _set_expiry_timer(self, due_us: int) -> None:
         delay = max(0, due_us - self.session.clock.ticks_us())
@@ -369,22 +371,22 @@ class Pusher:
         self._expiry_timer = None
         expired = False
         now = self.session.clock.ticks_us()
-        for lane in self.lanes:
-            while lane.queue and lane.queue[0].expires_us <= now:
-                batch = lane.queue.popleft()
-                lane.sent = max(0, lane.sent - 1)
+        for gathering in self.gatherings:
+            while gathering.queue and gathering.queue[0].expires_us <= now:
+                batch = gathering.queue.popleft()
+                gathering.sent = max(0, gathering.sent - 1)
                 self._renewing = expired = True
                 reason = self.session.last_error if self._handle is None else None
                 self._fail(
                     batch,
                     Timeout(
-                        f"{batch.count} records for partition {lane.partition} of topic "
+                        f"{batch.count} records for partition {gathering.partition} of topic "
                         f"{self.topic!r} could not be delivered in time"
                         + (f"; there is no connection: {reason}" if reason else "")
                     ),
                 )
-            if not lane.queue:
-                self._lane_is_idle(lane)
+            if not gathering.queue:
+                self._gathering_is_idle(gathering)
         first = min((batch.expires_us for batch in self._unsettled.values()), default=None)
         if first is not None:
             self._set_expiry_timer(first)

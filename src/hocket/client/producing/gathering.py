@@ -1,13 +1,13 @@
-"""A producer's way to one partition: the records that gather, and the batches cut from them.
+"""What a producer has for one partition: the records that gather, and the batches cut from them.
 
-Records are gathered without a lock, from any thread. What that rests on (and on the GIL, which
-makes one call into a list one step):
+Any thread adds records, without a lock. That is safe by three rules, and by the GIL, which makes
+one call into a list one step:
 
-Rule 1: the list of records is never replaced. Senders append; whoever cuts copies the first n and
-then deletes the first n, so a record that arrives in between stays for the next batch.
-Rule 2: a sender appends FIRST and looks at `awake` AFTERWARDS; if it is false, it makes somebody
-look at the lane. Whoever stops looking clears `awake` FIRST and looks at the records AFTERWARDS.
-One of the two therefore sees the other, and no record is left lying.
+Rule 1: the list of records is never replaced. Senders append; whoever cuts a batch copies the first
+n records and then deletes the first n. So a record that comes in between stays for the next batch.
+Rule 2: a sender appends FIRST and looks at `awake` AFTERWARDS; if it is false, the sender has
+somebody look at the gathering. Whoever stops looking clears `awake` FIRST and looks at the records
+AFTERWARDS. One of the two therefore sees the other, and no record is left lying.
 Rule 3: `room` is a hint. Two senders at once may both subtract from the same number, and a batch
 becomes a little larger; everything exact is decided when the batch is cut.
 """
@@ -27,7 +27,7 @@ from hocket.wire.entry import HEADER_BYTES, pack_header, unpack_header
 
 
 class Positions(NamedTuple):
-    """Where the records of one batch stand: from `start` up to, and without, `end`."""
+    """The offsets of the records of one batch: from `start` up to, and without, `end`."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class Positions(NamedTuple):
     end: int
 
     def position(self, number: int) -> Position:
-        """Of one of its records, counted from 0."""
+        """The position of record `number` of the batch, counted from 0."""
         return Position(self.topic, self.partition, self.start + number)
 
 
@@ -43,7 +43,7 @@ Outcome = Positions | HocketError
 
 
 class Stamp(NamedTuple):
-    """What makes a batch this one and no other; it stands in the batch's prelude."""
+    """What the broker knows a batch by, to store it once; it stands in the batch's prelude."""
 
     producer_id: bytes
     epoch: int
@@ -54,13 +54,13 @@ class Outgoing:
     """A batch that was cut and is not acknowledged yet."""
 
     __slots__ = (
-        "count", "doubtful", "entry", "expires_us", "exposed", "lane", "refusal", "sequence",
+        "count", "doubtful", "entry", "expires_us", "exposed", "gathering", "refusal", "sequence",
         "serial", "stamp", "waiters",
     )  # fmt: skip
 
     def __init__(
         self,
-        lane: Lane,
+        gathering: Gathering,
         serial: int,
         entry: bytes,
         count: int,
@@ -68,17 +68,18 @@ class Outgoing:
         waiters: list[tuple[int, Any]],
         expires_us: int,
     ) -> None:
-        self.lane = lane
-        self.serial = serial  # of all batches of the producer, in the order they were cut
+        self.gathering = gathering
+        self.serial = serial  # its number among all batches of the producer, as they were cut
         self.entry = entry
         self.count = count
-        self.stamp = stamp  # what the entry says; it is stamped anew if that is out of date
+        self.stamp = stamp  # what stands in the entry; `restamp` replaces it when it is outdated
         self.sequence = stamp.sequence
-        self.waiters = waiters  # who wants to know of which record
+        self.waiters = waiters  # (number of a record in the batch, what its sender waits with)
         self.expires_us = expires_us
-        self.exposed = False  # it was pushed, and may be stored for all we know
+        self.exposed = False  # it was pushed, so the broker may have stored it
         self.doubtful = False  # it was pushed on a link that broke
-        self.refusal: HocketError | None = None  # for good, if it turns out that it is not stored
+        # Why the broker refused it for good; counts once we learn that it was not stored before.
+        self.refusal: HocketError | None = None
 
     @property
     def may_be_stored(self) -> bool:
@@ -90,7 +91,7 @@ class Outgoing:
             self.stamp = stamp
 
 
-class Lane:
+class Gathering:
     __slots__ = (
         "awake", "begun_us", "items", "mixed", "partition", "paused", "queue", "room",
         "sent", "start",
@@ -101,16 +102,16 @@ class Lane:
         self.items: list[bytes | Record] = []
         self.room = room
         self.awake = False
-        self.mixed = False  # the last batch had more than values; a guess for the next one
+        self.mixed = False  # the last batch had more than values; the next one probably has too
         self.begun_us = 0
         self.queue: deque[Outgoing] = deque()  # sequences rise along it
-        self.sent = 0  # of the queue, so many from its head are pushed on the handle of now
-        self.start = start  # every batch up to here is acknowledged, or in the queue
-        self.paused = False  # refused for the moment
+        self.sent = 0  # how many batches, from the head of `queue`, the current handle was pushed
+        self.start = start  # every batch with a smaller sequence is acknowledged, or in `queue`
+        self.paused = False  # the broker has refused a batch for the moment
 
     @property
     def next_sequence(self) -> int:
-        """Derived, so that a batch and its number cannot come apart whatever interrupts us."""
+        """The next batch's sequence; derived from the queue, so that the two always agree."""
         return max(self.start, self.queue[-1].sequence + 1) if self.queue else self.start
 
     def agrees(self, expected: int) -> bool:
@@ -124,7 +125,7 @@ class Lane:
             batch.sequence = sequence
 
     def take(self) -> list[bytes | Record]:
-        """What has gathered, which `drop` then removes."""
+        """The records that have gathered; `drop` then removes them."""
         return self.items[:]
 
     def drop(self, count: int) -> None:
@@ -140,7 +141,7 @@ class Lane:
 
 
 def restamped(entry: bytes | memoryview, stamp: Stamp) -> bytes:
-    """The same batch as another producer's, or with another number."""
+    """The same batch with another stamp: another producer's, or with another sequence."""
     header = unpack_header(entry)
     producer_id, epoch, sequence = stamp
     _, _, raw_length, _, reserved = PRELUDE.unpack_from(entry, HEADER_BYTES)

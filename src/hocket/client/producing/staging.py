@@ -18,7 +18,7 @@ from hocket.client.connection.session import Request, Session, again
 from hocket.client.connection.wakeups import Reply
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import RETRYABLE, ProducerOptions
-from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions
+from hocket.client.producing.gathering import Gathering, Outcome, Outgoing, Positions
 from hocket.errors import HocketError, TransactionAborted, WrongType
 from hocket.frames import Frame
 from hocket.model import Participant
@@ -93,13 +93,13 @@ class StagingCore(ProducerCore):
         self._ids[frame.producer_id] = None
         super()._opened(frame)
 
-    def _learn_fates(self, lane: Lane, expected: int) -> None:
-        if not lane.agrees(expected) and self.first_error is None:
+    def _learn_fates(self, gathering: Gathering, expected: int) -> None:
+        if not gathering.agrees(expected) and self.first_error is None:
             self.first_error = TransactionAborted(
-                f"the broker has dropped what was staged in partition {lane.partition} of topic "
-                f"{self.topic!r} for transaction {self._transaction!r} number {self._number}"
+                f"the broker has dropped what was staged in partition {gathering.partition} of "
+                f"topic {self.topic!r} for transaction {self._transaction!r} number {self._number}"
             )
-        super()._learn_fates(lane, expected)
+        super()._learn_fates(gathering, expected)
 
     def _ended_by_broker(self, error: HocketError) -> None:
         if error.code in RETRYABLE:
@@ -107,14 +107,14 @@ class StagingCore(ProducerCore):
         else:
             self.end(error)
 
-    def _acked(self, lane: Lane, sequence: int, _offsets: list[int]) -> None:
+    def _acked(self, gathering: Gathering, sequence: int, _offsets: list[int]) -> None:
         """Staged batches have no offsets; all up to this one are staged."""
-        count = sum(batch.sequence <= sequence for batch in lane.queue)
-        super()._acked(lane, sequence, [0] * count)
+        count = sum(batch.sequence <= sequence for batch in gathering.queue)
+        super()._acked(gathering, sequence, [0] * count)
 
-    def _delivered(self, lane: Lane, batch: Outgoing, offset: int) -> None:
-        self._totals.setdefault(lane.partition, Total()).add(batch)
-        self._report(batch, Positions(self.topic, lane.partition, offset, offset))
+    def _delivered(self, gathering: Gathering, batch: Outgoing, offset: int) -> None:
+        self._totals.setdefault(gathering.partition, Total()).add(batch)
+        self._report(batch, Positions(self.topic, gathering.partition, offset, offset))
 
 
 def _nobody_is_told(_batch: Outgoing, _outcome: Outcome) -> None:

@@ -27,7 +27,7 @@ from hocket.client.consuming.attachment import RETRYABLE, TIDY_US, Attachment, S
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.sharing.leases import ALL, CHUNK, Leases
 from hocket.client.sharing.message import Run
-from hocket.client.sharing.progress import NOTES_MAX, SharedPlace
+from hocket.client.sharing.progress import NOTES_MAX, SharedProgress
 from hocket.client.sharing.ranges import ranges_of
 from hocket.client.sharing.settlements import Settlements, Telling
 from hocket.client.sharing.verdict import RELEASE, RENEWAL
@@ -59,7 +59,7 @@ class SharedCore(Attachment):
         *,
         message: type[Message],
         batch: type[MessageBatch],
-        arouse: Callable[[SharedPlace], None],
+        arouse: Callable[[SharedProgress], None],
     ) -> None:
         super().__init__(session, topic, options)
         self.inbound = Leases(
@@ -107,31 +107,34 @@ class SharedCore(Attachment):
             failover=options.failover,
             held=packed(
                 number
-                for place, offsets in held.items()
+                for progress, offsets in held.items()
                 for start, end in ranges_of(offsets)
-                for number in (place.partition, start, end)
+                for number in (progress.partition, start, end)
             ),
         )
         self._ask(frame)
 
-    def _held(self) -> dict[SharedPlace, set[int]]:
+    def _held(self) -> dict[SharedProgress, set[int]]:
         """What was handed out and is not settled, as far as the broker is known to know.
 
         But not what our lease of had ended before the link was lost: that may be with somebody
         else, and after a restart of the broker the first who claims it has it.
         """
         self._settlements.put_together(self.inbound.deliveries)
-        held = {place: place.held_still(self._lost_us) for place in self._places()}
-        for place, offset in self._settlements.held():
-            held[place].add(offset)
+        held = {progress: progress.held_still(self._lost_us) for progress in self._all_progress()}
+        for progress, offset in self._settlements.held():
+            held[progress].add(offset)
         return held
 
     def link_down(self) -> None:
         self._handle = None
         self._lost_us = self._now_us()
-        here = {place: self.inbound.waiting(place).union(place.held) for place in self._places()}
+        here = {
+            progress: self.inbound.waiting(progress).union(progress.held)
+            for progress in self._all_progress()
+        }
         self._settlements.put_together(self.inbound.deliveries)
-        self._settlements.link_lost(lambda place, offset: offset in here[place])
+        self._settlements.link_lost(lambda progress, offset: offset in here[progress])
         self.inbound.clear()
 
     def wind_up(self) -> None:
@@ -141,8 +144,8 @@ class SharedCore(Attachment):
         what was not handed out does not count as delivered.
         """
         self._winding_up = True
-        for place in self._places():
-            self._release(place)
+        for progress in self._all_progress():
+            self._release(progress)
         self._flush()
         if self._handle is not None:
             self._stopping = True
@@ -154,18 +157,18 @@ class SharedCore(Attachment):
             self._flush()
         self.commits.wake_all()
 
-    def _places(self) -> list[SharedPlace]:
-        return list(self.inbound.places.values())
+    def _all_progress(self) -> list[SharedProgress]:
+        return list(self.inbound.by_partition.values())
 
     def _take_up(self, frame: frames.SubscriptionOpened) -> None:
         if not frame.lease_us:
             raise ProtocolError("a shared index was opened without a lease")
         self.inbound.lease_us = frame.lease_us
         for partition in unpacked(frame.positions)[::2]:
-            self._place(partition).lease_us = frame.lease_us
+            self._progress_in(partition).lease_us = frame.lease_us
         self._looked_us = now_us = self._now_us()
-        for place in self._places():
-            place.renewed(place.held_still(self._lost_us), now_us)  # as they were claimed
+        for progress in self._all_progress():
+            progress.renewed(progress.held_still(self._lost_us), now_us)  # as they were claimed
         self._flush()
         self._watch_soon()
 
@@ -175,18 +178,20 @@ class SharedCore(Attachment):
     def _clear(self) -> None:
         self.inbound.clear()
 
-    def _place(self, partition: int) -> SharedPlace:
+    def _progress_in(self, partition: int) -> SharedProgress:
         """The topic may have grown."""
-        place = self.inbound.places.get(partition)
-        if place is None:
-            place = self.inbound.places[partition] = self._new_place(partition)
-        return place
+        progress = self.inbound.by_partition.get(partition)
+        if progress is None:
+            progress = self.inbound.by_partition[partition] = self._new_progress(partition)
+        return progress
 
-    def _new_place(self, partition: int) -> SharedPlace:
-        place = SharedPlace(partition, keyed=self.options.mode == "key_shared", arouse=self._arouse)
-        place.lease_us = self.inbound.lease_us
-        place.notes_max = self._notes_max()
-        return place
+    def _new_progress(self, partition: int) -> SharedProgress:
+        progress = SharedProgress(
+            partition, keyed=self.options.mode == "key_shared", arouse=self._arouse
+        )
+        progress.lease_us = self.inbound.lease_us
+        progress.notes_max = self._notes_max()
+        return progress
 
     # --- what only an own index has --------------------------------------------------------------
 
@@ -194,7 +199,7 @@ class SharedCore(Attachment):
         raise self._wrong_kind("is put elsewhere for all its consumers: client.seek(topic, index)")
 
     def position(self, partition: int) -> int:  # noqa: ARG002
-        raise self._wrong_kind("has no one place: client.indexes(topic) tells what is done")
+        raise self._wrong_kind("has no one position: client.indexes(topic) tells what is done")
 
     def lag(self) -> int:
         raise self._wrong_kind("has many consumers: client.lag(topic, index) tells how far it is")
@@ -205,7 +210,7 @@ class SharedCore(Attachment):
         )
 
     def partitions(self) -> list[int]:
-        return sorted(self.inbound.places)
+        return sorted(self.inbound.by_partition)
 
     # --- deliveries ------------------------------------------------------------------------------
 
@@ -220,28 +225,28 @@ class SharedCore(Attachment):
             raise ProtocolError(f"{type(frame).__name__} came for a subscription to a shared index")
 
     def _leased(self, frame: frames.Lease, payload: memoryview) -> None:
-        place = self._place(frame.partition)
+        progress = self._progress_in(frame.partition)
         runs = _triples(frame.ranges)
         self._window.received(sum(end - start for start, end, _ in runs))
         again = {n for start, end, count in runs if count > 1 for n in range(start, end)}
         contested: set[int] = set()
         if again:  # it may be here already, by a lease that has ended, or be settled any moment
-            contested = again & self._settlements.contested(place)
-            self.inbound.withdraw(place, again)
-            place.delivered_again(sorted(again - contested))
+            contested = again & self._settlements.contested(progress)
+            self.inbound.withdraw(progress, again)
+            progress.delivered_again(sorted(again - contested))
         try:
             self.inbound.keep(
-                place, runs, payload, continued=frame.continued, now_us=self._now_us()
+                progress, runs, payload, continued=frame.continued, now_us=self._now_us()
             )
         except CorruptData as error:
             raise ProtocolError(f"a delivery cannot be read: {error}") from error
         if contested or self._winding_up:
-            self._release(place, ALL if self._winding_up else contested)
-        if place.returned:
+            self._release(progress, ALL if self._winding_up else contested)
+        if progress.returned:
             for start, end, _ in runs:
                 for offset in set(range(start, end)) - contested:
-                    place.returned.pop(offset, None)  # it comes again, so that was heard
-            self._release_overtaking(place)
+                    progress.returned.pop(offset, None)  # it comes again, so that was heard
+            self._release_overtaking(progress)
         self._watch_soon()
         self.deliveries.wake_all()
 
@@ -252,10 +257,10 @@ class SharedCore(Attachment):
                 "topic %r, partition %d: %d messages before offset %d were removed by retention "
                 "before they were read", self.topic, frame.partition, frame.lost, frame.offset,
             )  # fmt: skip
-        place = self.inbound.places.get(frame.partition)
-        if place is not None:
-            self._settlements.forget(place)
-            self.inbound.replace(place, self._new_place(frame.partition))
+        progress = self.inbound.by_partition.get(frame.partition)
+        if progress is not None:
+            self._settlements.forget(progress)
+            self.inbound.replace(progress, self._new_progress(frame.partition))
             self.commits.wake_all()
 
     def next_message(self) -> Message | None:
@@ -301,7 +306,7 @@ class SharedCore(Attachment):
             self.tidy_soon()
 
     def _unsettled(self) -> int:
-        return sum(len(place.held) + place.waiting() for place in self._places())
+        return sum(len(progress.held) + progress.waiting() for progress in self._all_progress())
 
     def _send_credit(self) -> None:
         if self._handle is None or self._idle or self._winding_up:
@@ -315,8 +320,8 @@ class SharedCore(Attachment):
     def _ran_dry(self) -> None:
         """The application waits; if the broker does too, for us, it must not for long."""
         if self._window.ran_dry():
-            for place in self._places():
-                place.notes_max = self._notes_max()
+            for progress in self._all_progress():
+                progress.notes_max = self._notes_max()
             self._flush()
             self._send_credit()
 
@@ -348,7 +353,7 @@ class SharedCore(Attachment):
             self._watch_timer = self.session.timers.after(self.inbound.lease_us // 10, self._watch)
 
     def _has_leases(self) -> bool:
-        return bool(self.inbound) or any(place.held for place in self._places())
+        return bool(self.inbound) or any(progress.held for progress in self._all_progress())
 
     def _watch(self) -> None:
         self._watch_timer = None
@@ -357,44 +362,44 @@ class SharedCore(Attachment):
         now_us, lease_us = self._now_us(), self.inbound.lease_us
         if self.inbound.untouched_us(now_us) >= lease_us:
             self._idle = True
-            for place in self._places():
-                self._release(place)
+            for progress in self._all_progress():
+                self._release(progress)
             self._flush()
         self.inbound.look_for_old(now_us)
         self._tell_renewals()
         if now_us - self._looked_us >= 2 * lease_us:
             self._looked_us = now_us
-            for place in self._places():
-                place.forget_lapsed(now_us)
+            for progress in self._all_progress():
+                progress.forget_lapsed(now_us)
             self.tidy_soon()
         self._watch_soon()
 
     def _tell_renewals(self) -> None:
         renewals, self.inbound.renewals = self.inbound.renewals, []
-        for place, offsets in renewals:
-            self._settlements.add(RENEWAL, place, offsets, quiet=True)
+        for progress, offsets in renewals:
+            self._settlements.add(RENEWAL, progress, offsets, quiet=True)
         if renewals:
             self._tell()
 
-    def _release(self, place: SharedPlace, doomed: Container[int] = ALL) -> None:
+    def _release(self, progress: SharedProgress, doomed: Container[int] = ALL) -> None:
         """Messages that wait here are for others, as if they had not been sent."""
-        withdrawn = self.inbound.withdraw(place, doomed)
+        withdrawn = self.inbound.withdraw(progress, doomed)
         for offset, hash_ in withdrawn.items():
-            place.give_back(offset, hash_)
-        self._settlements.add(RELEASE, place, withdrawn, quiet=True)
+            progress.give_back(offset, hash_)
+        self._settlements.add(RELEASE, progress, withdrawn, quiet=True)
         self.tidy_soon()
 
-    def _release_overtaking(self, place: SharedPlace) -> None:
-        doomed = self.inbound.behind(place, place.first_returned())
+    def _release_overtaking(self, progress: SharedProgress) -> None:
+        doomed = self.inbound.behind(progress, progress.first_returned())
         if doomed:
-            self._release(place, doomed)
+            self._release(progress, doomed)
 
     # --- verdicts --------------------------------------------------------------------------------
 
-    def arouse(self, place: SharedPlace) -> None:
+    def arouse(self, progress: SharedProgress) -> None:
         """Something was said, and nobody is going to look, or not soon enough."""
-        place.awake = True
-        if place.hurries:
+        progress.awake = True
+        if progress.hurries:
             self._flush()
             self._send_credit()
         else:
@@ -406,20 +411,20 @@ class SharedCore(Attachment):
 
     def _gather(self) -> None:
         now_us = self._now_us()
-        for place in self._places():
-            for verdict, offsets, hashes in place.gather(now_us):
-                self._settlements.add(verdict, place, offsets)
+        for progress in self._all_progress():
+            for verdict, offsets, hashes in progress.gather(now_us):
+                self._settlements.add(verdict, progress, offsets)
                 for offset, hash_ in zip(offsets, hashes, strict=False):
-                    place.give_back(offset, hash_)
-            if place.refused:
-                self._report(place)
-            if place.returned:
-                self._release_overtaking(place)
+                    progress.give_back(offset, hash_)
+            if progress.refused:
+                self._report(progress)
+            if progress.returned:
+                self._release_overtaking(progress)
 
-    def _report(self, place: SharedPlace) -> None:
-        offsets, place.refused = place.refused, []
+    def _report(self, progress: SharedProgress) -> None:
+        offsets, progress.refused = progress.refused, []
         self._settlements.report(
-            [(place.partition, each) for each in ranges_of(offsets)],
+            [(progress.partition, each) for each in ranges_of(offsets)],
             self._now_us(),
             log_it=not self.commits,
         )
@@ -450,11 +455,11 @@ class SharedCore(Attachment):
         self._settlements.answered(telling, refused, self._now_us(), log_it=not self.commits)
         telling.let_keys_go_on()
         if telling.quiet and telling.verdict == RENEWAL:
-            places = telling.places()
+            by_partition = telling.by_partition()
             for partition, start, end in refused:  # somebody else has them, or will
-                if partition in places:
+                if partition in by_partition:
                     self.inbound.withdraw(
-                        places[partition], range(start, end), delivery=telling.delivery
+                        by_partition[partition], range(start, end), delivery=telling.delivery
                     )
 
     def _not_settled(self, telling: Telling, error: HocketError) -> None:

@@ -22,7 +22,7 @@ from operator import length_hint
 
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.sharing.message import Run, count_of, hash_of, leased_messages, offset_of
-from hocket.client.sharing.progress import Portion, SharedPlace, Source
+from hocket.client.sharing.progress import Portion, SharedProgress, Source
 from hocket.client.sharing.ranges import ranges_of
 from hocket.errors import ProtocolError
 from hocket.wire.batch import iterate_entries
@@ -42,7 +42,7 @@ class Leases:
         chunk: int,
         give_back: Callable[[int], None],
     ) -> None:
-        self.places: dict[int, SharedPlace] = {}
+        self.by_partition: dict[int, SharedProgress] = {}
         self.ready: Iterator[Message] = iter(())
         self.lease_us = 0  # as the broker has it
         self.deliveries = 0  # so many have come
@@ -51,10 +51,12 @@ class Leases:
         self._batch = batch
         self._chunk = chunk
         self._give_back = give_back
-        self.renewals: list[tuple[SharedPlace, list[int]]] = []  # to be told to the broker
-        self._turns: deque[SharedPlace] = deque()  # the places that have something in their queue
+        self.renewals: list[tuple[SharedProgress, list[int]]] = []  # to be told to the broker
+        self._turns: deque[SharedProgress] = (
+            deque()
+        )  # the places that have something in their queue
         self._messages: list[Message] = []  # what `ready` draws from
-        self._ready_place: SharedPlace | None = None
+        self._ready_progress: SharedProgress | None = None
         self._ready_portion: Portion | None = None
         self._left = 0  # of `ready`, when last looked at
         self._ready_bytes = 0  # to be given back when `ready` is drawn empty
@@ -69,7 +71,7 @@ class Leases:
 
     def keep(
         self,
-        place: SharedPlace,
+        progress: SharedProgress,
         runs: list[Run],
         payload: memoryview,
         *,
@@ -81,24 +83,24 @@ class Leases:
         self.deliveries += 1
         sources: list[tuple[Source, int]] = []
         if continued:
-            if place.last is None:
-                raise ProtocolError(f"partition {place.partition} goes on in a batch never sent")
-            sources.append((place.last, 0))
+            if progress.last is None:
+                raise ProtocolError(f"partition {progress.partition} goes on in a batch never sent")
+            sources.append((progress.last, 0))
         for position, header in iterate_entries(payload):
             if header.kind == Kind.BATCH:
                 sources.append((Source(payload, position, header), header.size))
             else:
                 self._give_back(header.size)
         if sources:
-            place.last = sources[-1][0]
-        was_empty = not place.queue
-        for source, size, part in _parted(place, sources, runs):
+            progress.last = sources[-1][0]
+        was_empty = not progress.queue
+        for source, size, part in _parted(progress, sources, runs):
             if part:
-                place.queue.append(Portion(source, size, part, self.deliveries, now_us))
+                progress.queue.append(Portion(source, size, part, self.deliveries, now_us))
             else:
                 self._give_back(size)
-        if was_empty and place.queue:
-            self._turns.append(place)
+        if was_empty and progress.queue:
+            self._turns.append(progress)
 
     # --- out -------------------------------------------------------------------------------------
 
@@ -107,13 +109,15 @@ class Leases:
         self.count_drawn(now_us)
         if not self._turns:
             return False
-        place, portion = self._head(now_us)
+        progress, portion = self._head(now_us)
         runs = _cut(portion.runs, self._chunk)
-        messages = leased_messages(self._message, portion.source.batch(), runs, self._topic, place)
+        messages = leased_messages(
+            self._message, portion.source.batch(), runs, self._topic, progress
+        )
         offsets = [*map(offset_of, messages)]
-        place.hand_out(offsets, map(count_of, messages), portion.renewed_us)
-        self._ready_bytes = self._pass_turn(place, portion)
-        self._ready_place, self._ready_portion = place, portion
+        progress.hand_out(offsets, map(count_of, messages), portion.renewed_us)
+        self._ready_bytes = self._pass_turn(progress, portion)
+        self._ready_progress, self._ready_portion = progress, portion
         self._ready_us = portion.renewed_us
         self._taken_us = now_us
         self._make_ready(messages)
@@ -123,30 +127,30 @@ class Leases:
         """What is left of the messages in `ready`, or the next run; None: nothing now."""
         run = self._take_run(now_us)
         if run is not None:
-            assert self._ready_place is not None
+            assert self._ready_progress is not None
             assert self._ready_portion is not None
-            place, portion = self._ready_place, self._ready_portion
+            progress, portion = self._ready_progress, self._ready_portion
             start, end, count = run
         elif self._turns:
-            place, portion = self._head(now_us)
+            progress, portion = self._head(now_us)
             start, end, count = portion.runs.pop(0)
-            place.hand_out(range(start, end), repeat(count), portion.renewed_us)
-            self._give_back(self._pass_turn(place, portion))
+            progress.hand_out(range(start, end), repeat(count), portion.renewed_us)
+            self._give_back(self._pass_turn(progress, portion))
         else:
             return None
         self._taken_us = now_us
         return self._batch(
-            self._message, portion.source.batch(), start, end, self._topic, place, count
+            self._message, portion.source.batch(), start, end, self._topic, progress, count
         )
 
-    def _head(self, now_us: int) -> tuple[SharedPlace, Portion]:
+    def _head(self, now_us: int) -> tuple[SharedProgress, Portion]:
         """Whose turn it is. Raises CorruptData if its batch is damaged."""
-        place = self._turns[0]
-        portion = place.queue[0]
+        progress = self._turns[0]
+        portion = progress.queue[0]
         portion.source.batch()
         if now_us - portion.renewed_us > self.lease_us // 10:
-            self._renew(place, portion, now_us)
-        return place, portion
+            self._renew(progress, portion, now_us)
+        return progress, portion
 
     def _make_ready(self, messages: list[Message]) -> None:
         self._messages = messages
@@ -175,14 +179,14 @@ class Leases:
         self._left = len(drawn)
         return drawn
 
-    def _pass_turn(self, place: SharedPlace, portion: Portion) -> int:
+    def _pass_turn(self, progress: SharedProgress, portion: Portion) -> int:
         """Returns the size of the portion's batch if that was the end of it, else 0."""
         self._turns.rotate(-1)
         if portion.runs:
             return 0
-        place.queue.remove(portion)
-        if not place.queue:
-            self._turns.remove(place)
+        progress.queue.remove(portion)
+        if not progress.queue:
+            self._turns.remove(progress)
         return portion.size
 
     def count_drawn(self, now_us: int) -> None:
@@ -202,28 +206,28 @@ class Leases:
         """Renew what has waited for long: see `renewals`."""
         waiting = self._ready_offsets()
         if waiting and now_us - self._ready_us >= self.lease_us // 10:
-            assert self._ready_place is not None
+            assert self._ready_progress is not None
             self._ready_us = now_us
-            self._ready_place.renewed(waiting, now_us)
-            self.renewals.append((self._ready_place, waiting))
-        for place in self.places.values():
-            for portion in place.queue:
+            self._ready_progress.renewed(waiting, now_us)
+            self.renewals.append((self._ready_progress, waiting))
+        for progress in self.by_partition.values():
+            for portion in progress.queue:
                 if now_us - portion.renewed_us >= self.lease_us // 3:
-                    self._renew(place, portion, now_us)
+                    self._renew(progress, portion, now_us)
 
-    def _renew(self, place: SharedPlace, portion: Portion, now_us: int) -> None:
+    def _renew(self, progress: SharedProgress, portion: Portion, now_us: int) -> None:
         portion.renewed_us = now_us
-        self.renewals.append((place, portion.offsets()))
+        self.renewals.append((progress, portion.offsets()))
 
     def untouched_us(self, now_us: int) -> int:
         """How long messages have waited without the application taking one."""
         self.count_drawn(now_us)
         return now_us - self._taken_us if self else 0
 
-    def waiting(self, place: SharedPlace) -> set[int]:
+    def waiting(self, progress: SharedProgress) -> set[int]:
         """The offsets of the place's messages that were not handed out."""
-        found = set(self._ready_offsets()) if self._ready_place is place else set()
-        for portion in place.queue:
+        found = set(self._ready_offsets()) if self._ready_progress is progress else set()
+        for portion in progress.queue:
             found.update(portion.offsets())
         return found
 
@@ -236,7 +240,7 @@ class Leases:
     # --- taking back -----------------------------------------------------------------------------
 
     def withdraw(
-        self, place: SharedPlace, doomed: Container[int] = ALL, *, delivery: int | None = None
+        self, progress: SharedProgress, doomed: Container[int] = ALL, *, delivery: int | None = None
     ) -> dict[int, int]:
         """Drop messages that were not handed out (of deliveries up to this one).
 
@@ -245,23 +249,23 @@ class Leases:
         if delivery is None:
             delivery = self.deliveries
         found: dict[int, int] = {}
-        if self._ready_place is place:
+        if self._ready_progress is progress:
             assert self._ready_portion is not None
             if self._ready_portion.number <= delivery:
-                self._withdraw_ready(place, doomed, found)
-        for portion in list(place.queue):
+                self._withdraw_ready(progress, doomed, found)
+        for portion in list(progress.queue):
             if portion.number <= delivery:
-                self._withdraw_portion(place, portion, doomed, found)
+                self._withdraw_portion(progress, portion, doomed, found)
         return found
 
     def _withdraw_ready(
-        self, place: SharedPlace, doomed: Container[int], found: dict[int, int]
+        self, progress: SharedProgress, doomed: Container[int], found: dict[int, int]
     ) -> None:
         drawn = self._draw_all()
         gone = [each for each in drawn if each[5] in doomed]
         for message in gone:
-            del place.held[message[5]]
-            found[message[5]] = hash_of(message[1]) if place.keyed else 0
+            del progress.held[message[5]]
+            found[message[5]] = hash_of(message[1]) if progress.keyed else 0
         self._make_ready([each for each in drawn if each[5] not in doomed])
         size = 0
         if not self._left:
@@ -269,12 +273,16 @@ class Leases:
         self._give_back(size)
 
     def _withdraw_portion(
-        self, place: SharedPlace, portion: Portion, doomed: Container[int], found: dict[int, int]
+        self,
+        progress: SharedProgress,
+        portion: Portion,
+        doomed: Container[int],
+        found: dict[int, int],
     ) -> None:
         gone = [each for each in portion.offsets() if each in doomed]
         if not gone:
             return
-        found.update((each, portion.key_hash(each) if place.keyed else 0) for each in gone)
+        found.update((each, portion.key_hash(each) if progress.keyed else 0) for each in gone)
         portion.runs = [
             (start, end, count)
             for first, last, count in portion.runs
@@ -283,30 +291,30 @@ class Leases:
         size = 0
         if not portion.runs:
             size = portion.size
-            place.queue.remove(portion)
-            if not place.queue:
-                self._turns.remove(place)
+            progress.queue.remove(portion)
+            if not progress.queue:
+                self._turns.remove(progress)
         self._give_back(size)
 
-    def behind(self, place: SharedPlace, firsts: dict[int, int]) -> set[int]:
+    def behind(self, progress: SharedProgress, firsts: dict[int, int]) -> set[int]:
         """Messages whose key (by its hash) has one before them that is to come first."""
         found = set()
-        if self._ready_place is place:
+        if self._ready_progress is progress:
             for message in self._undrawn():
                 if message[5] > firsts.get(hash_of(message[1]), message[5]):
                     found.add(message[5])
-        for portion in place.queue:
+        for portion in progress.queue:
             for offset in portion.offsets():
                 if offset > firsts.get(portion.key_hash(offset), offset):
                     found.add(offset)
         return found
 
-    def replace(self, old: SharedPlace, new: SharedPlace) -> None:
+    def replace(self, old: SharedProgress, new: SharedProgress) -> None:
         """The index was put elsewhere: what came before is dropped."""
         self.withdraw(old)
         old.void()
         new.last = old.last
-        self.places[new.partition] = new
+        self.by_partition[new.partition] = new
 
     def clear(self) -> None:
         """Drop all that waits; no credit is given back, since nobody counts on it any more."""
@@ -315,19 +323,19 @@ class Leases:
         self._make_ready([])
         self._ready_bytes = 0
         self._turns.clear()
-        for place in self.places.values():
-            place.queue.clear()
-            place.link_lost()
+        for progress in self.by_partition.values():
+            progress.queue.clear()
+            progress.link_lost()
 
 
 def _parted(
-    place: SharedPlace, sources: list[tuple[Source, int]], runs: list[Run]
+    progress: SharedProgress, sources: list[tuple[Source, int]], runs: list[Run]
 ) -> Iterator[tuple[Source, int, list[Run]]]:
     """Which of the runs each batch holds. Every message has to be in one of them."""
     former = 0
     for start, end, _ in runs:
         if not former <= start < end:
-            raise _missing(place, start)
+            raise _missing(progress, start)
         former = end
     at = 0
     for source, size in sources:
@@ -336,7 +344,7 @@ def _parted(
         part = runs[at:end_at]
         at = end_at
         if part and part[0][0] < first:
-            raise _missing(place, part[0][0])
+            raise _missing(progress, part[0][0])
         if part and part[-1][1] > last:
             start, end, count = part[-1]
             part[-1] = (start, last, count)
@@ -344,12 +352,12 @@ def _parted(
             runs[at] = (last, end, count)
         yield source, size, part
     if at < len(runs):
-        raise _missing(place, runs[at][0])
+        raise _missing(progress, runs[at][0])
 
 
-def _missing(place: SharedPlace, offset: int) -> ProtocolError:
+def _missing(progress: SharedProgress, offset: int) -> ProtocolError:
     return ProtocolError(
-        f"offset {offset} of partition {place.partition} was leased, and is not in what came"
+        f"offset {offset} of partition {progress.partition} was leased, and is not in what came"
     )
 
 

@@ -1,6 +1,6 @@
 """What a subscription to a shared index hands out: messages that are settled one by one.
 
-The place in such a message is a `SharedPlace`. It is given the message itself, since an offset
+The place in such a message is a `SharedProgress`. It is given the message itself, since an offset
 alone does not say which of its deliveries is meant.
 """
 
@@ -32,7 +32,7 @@ from hocket.client.sharing.verdict import (
 from hocket.wire.batch import Batch
 
 if TYPE_CHECKING:
-    from hocket.client.sharing.progress import SharedPlace
+    from hocket.client.sharing.progress import SharedProgress
 
 Run = tuple[int, int, int]  # start, end, delivery count: messages side by side, delivered as often
 
@@ -132,31 +132,31 @@ class AsyncSharedBatch(AsyncMessageBatch):
 
 
 def _say(batch: MessageBatch, verdict: Verdict) -> None:
-    place: SharedPlace = batch._place  # type: ignore[assignment]
+    progress: SharedProgress = batch._keeper  # type: ignore[assignment]
     hashes = (0,) * batch.count
-    if verdict.action == "nack" and place.keyed:
+    if verdict.action == "nack" and progress.keyed:
         hashes = tuple(map(hash_of, batch.keys()))
-    place.say(Note(verdict, batch.offset, batch.end, batch.delivery_count, hashes))
+    progress.say(Note(verdict, batch.offset, batch.end, batch.delivery_count, hashes))
 
 
 def leased_messages(
-    kind: type[Message], batch: Batch, runs: Sequence[Run], topic: str, place: SharedPlace
+    kind: type[Message], batch: Batch, runs: Sequence[Run], topic: str, progress: SharedProgress
 ) -> list[Message]:
     """The messages of these runs of a batch, in order, made by C loops wherever that is cheaper."""
     base = batch.base_offset
     first, last = runs[0][0], runs[-1][1]
     if len(runs) > 1 and last - first <= SPARSE * sum(end - start for start, end, _ in runs):
-        return _scattered(kind, batch, runs, topic, place)
+        return _scattered(kind, batch, runs, topic, progress)
     messages: list[Message] = []
     for start, end, deliveries in runs:
         messages += messages_of(
-            kind, batch, start - base, end - base, topic, place, repeat(deliveries)
+            kind, batch, start - base, end - base, topic, progress, repeat(deliveries)
         )
     return messages
 
 
 def _scattered(
-    kind: type[Message], batch: Batch, runs: Sequence[Run], topic: str, place: SharedPlace
+    kind: type[Message], batch: Batch, runs: Sequence[Run], topic: str, progress: SharedProgress
 ) -> list[Message]:
     """Read all from the first to the last of them, and pick."""
     first, last = runs[0][0], runs[-1][1]
@@ -169,10 +169,10 @@ def _scattered(
         repeat(None) if columns.keys is None else pick(batch.keys(start, end)),
         repeat({}) if columns.headers is None else pick(batch.headers(start, end)),
         repeat(topic),
-        repeat(place.partition),
+        repeat(progress.partition),
         offsets,
         pick(batch.timestamps(start, end)),
         [deliveries for low, high, deliveries in runs for _ in range(low, high)],
-        repeat(place),
+        repeat(progress),
     )
     return list(map(tuple.__new__, repeat(kind), fields))

@@ -76,7 +76,7 @@ class Portion:
         return 0 if batch.key_hashes is None else batch.key_hashes[offset - batch.base_offset]
 
 
-class SharedPlace:
+class SharedProgress:
     __slots__ = (
         "_arouse", "_extended", "_lapsed", "_note", "_until", "awake", "held", "keyed",
         "last", "lease_us", "notes", "notes_max", "partition", "queue", "refused", "returned",
@@ -84,7 +84,7 @@ class SharedPlace:
     )  # fmt: skip
 
     def __init__(
-        self, partition: int, *, keyed: bool, arouse: Callable[[SharedPlace], None]
+        self, partition: int, *, keyed: bool, arouse: Callable[[SharedProgress], None]
     ) -> None:
         self.partition = partition
         self.keyed = keyed  # messages of one key keep their order

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from hocket.client.sharing.progress import SharedPlace
+from hocket.client.sharing.progress import SharedProgress
 from hocket.client.sharing.ranges import Range, in_words, ranges_of
 from hocket.client.sharing.verdict import NACK, Verdict
 from hocket.errors import LeaseLost
@@ -38,7 +38,7 @@ class Telling:
 
     number: int
     verdict: Verdict
-    ranges: list[tuple[SharedPlace, int, int]]
+    ranges: list[tuple[SharedProgress, int, int]]
     quiet: bool
     delivery: int  # the last one that had come when it was made
     waits: bool = True  # to be sent
@@ -56,23 +56,27 @@ class Telling:
     def let_keys_go_on(self) -> None:
         """The broker has heard it, or never will: what comes from now on comes in order."""
         if self.verdict.action in ("nack", "release"):
-            for place, offset in self.offsets():
-                place.returned.pop(offset, None)
+            for progress, offset in self.offsets():
+                progress.returned.pop(offset, None)
 
     def triples(self) -> bytes:
-        return packed(n for place, start, end in self.ranges for n in (place.partition, start, end))
+        return packed(
+            n for progress, start, end in self.ranges for n in (progress.partition, start, end)
+        )
 
-    def places(self) -> dict[int, SharedPlace]:
-        return {place.partition: place for place, _, _ in self.ranges}
+    def by_partition(self) -> dict[int, SharedProgress]:
+        return {progress.partition: progress for progress, _, _ in self.ranges}
 
-    def offsets(self) -> Iterator[tuple[SharedPlace, int]]:
-        return ((place, each) for place, start, end in self.ranges for each in range(start, end))
+    def offsets(self) -> Iterator[tuple[SharedProgress, int]]:
+        return (
+            (progress, each) for progress, start, end in self.ranges for each in range(start, end)
+        )
 
-    def keep(self, wanted: Callable[[SharedPlace, int], bool]) -> None:
-        offsets: dict[SharedPlace, list[int]] = {}
-        for place, offset in self.offsets():
-            if wanted(place, offset):
-                offsets.setdefault(place, []).append(offset)
+    def keep(self, wanted: Callable[[SharedProgress, int], bool]) -> None:
+        offsets: dict[SharedProgress, list[int]] = {}
+        for progress, offset in self.offsets():
+            if wanted(progress, offset):
+                offsets.setdefault(progress, []).append(offset)
         self.ranges = _ranges(offsets)
 
 
@@ -82,8 +86,8 @@ class Settlements:
         self._topic = topic
         self._last = 0  # number given to a telling
         self._open: dict[int, Telling] = {}  # not answered, in order
-        self._said: dict[tuple[Verdict, bool], dict[SharedPlace, list[int]]] = {}
-        self._extended: dict[tuple[SharedPlace, int], Verdict] = {}  # of several the last counts
+        self._said: dict[tuple[Verdict, bool], dict[SharedProgress, list[int]]] = {}
+        self._extended: dict[tuple[SharedProgress, int], Verdict] = {}  # of several the last counts
         self._named: list[tuple[int, Range]] = []  # refused since the last commit: the first few
         self._lost = 0  # and how many in all
         self._refused_us = -BURST_US
@@ -91,19 +95,24 @@ class Settlements:
     # --- what is said ----------------------------------------------------------------------------
 
     def add(
-        self, verdict: Verdict, place: SharedPlace, offsets: Iterable[int], *, quiet: bool = False
+        self,
+        verdict: Verdict,
+        progress: SharedProgress,
+        offsets: Iterable[int],
+        *,
+        quiet: bool = False,
     ) -> None:
         if verdict.action == "extend" and not quiet:
-            self._extended.update(((place, offset), verdict) for offset in offsets)
+            self._extended.update(((progress, offset), verdict) for offset in offsets)
         else:
-            self._said.setdefault((verdict, quiet), {}).setdefault(place, []).extend(offsets)
+            self._said.setdefault((verdict, quiet), {}).setdefault(progress, []).extend(offsets)
 
     def put_together(self, delivery: int) -> None:
         """Make of what was said what is to be told. `delivery` is the last one that has come."""
         said, self._said = self._said, {}
         extended, self._extended = self._extended, {}
-        for (place, offset), verdict in extended.items():
-            said.setdefault((verdict, False), {}).setdefault(place, []).append(offset)
+        for (progress, offset), verdict in extended.items():
+            said.setdefault((verdict, False), {}).setdefault(progress, []).append(offset)
         for (verdict, quiet), offsets in sorted(said.items(), key=_turn):
             if ranges := _ranges(offsets):
                 self._last += 1
@@ -112,13 +121,13 @@ class Settlements:
     def to_send(self) -> list[Telling]:
         return [telling for telling in self._open.values() if telling.waits]
 
-    def held(self) -> Iterator[tuple[SharedPlace, int]]:
+    def held(self) -> Iterator[tuple[SharedProgress, int]]:
         """Messages that are settled as far as the application is concerned, and not answered."""
         for telling in self._open.values():
             if not telling.quiet and telling.verdict.action != "extend":
                 yield from telling.offsets()
 
-    def contested(self, place: SharedPlace) -> set[int]:
+    def contested(self, progress: SharedProgress) -> set[int]:
         """Messages that a telling under way settles, should they come again: it meets their lease.
 
         A nack that is told for the first time is no such case: it is why they come again.
@@ -129,7 +138,7 @@ class Settlements:
             if telling.verdict.action in ("ack", "reject")
             or (telling.verdict.action == "nack" and telling.doubtful)
             for each, offset in telling.offsets()
-            if each is place
+            if each is progress
         }
 
     # --- what becomes of it ----------------------------------------------------------------------
@@ -145,9 +154,9 @@ class Settlements:
         del self._open[telling.number]
         if telling.quiet or telling.doubtful:
             return
-        places = telling.places()  # without those that were replaced since
+        by_partition = telling.by_partition()  # without those that were replaced since
         self.report(
-            [(at, (start, end)) for at, start, end in refused if at in places],
+            [(at, (start, end)) for at, start, end in refused if at in by_partition],
             now_us,
             log_it=log_it,
         )
@@ -158,27 +167,29 @@ class Settlements:
     def drop(self, telling: Telling) -> None:
         del self._open[telling.number]
 
-    def link_lost(self, is_here: Callable[[SharedPlace, int], bool]) -> None:
+    def link_lost(self, is_here: Callable[[SharedProgress, int], bool]) -> None:
         """`is_here` tells whether we hold a message: if we nacked it, it has come again since."""
         for number, telling in list(self._open.items()):
             telling.doubtful |= not telling.waits
             telling.waits = True
             if telling.verdict.action == "nack":
-                telling.keep(lambda place, offset: not is_here(place, offset))
+                telling.keep(lambda progress, offset: not is_here(progress, offset))
             elif telling.verdict.action == "extend":
-                telling.keep(lambda place, offset: offset in place.held)  # else it was settled
+                telling.keep(
+                    lambda progress, offset: offset in progress.held
+                )  # else it was settled
             if telling.quiet or not telling.ranges or telling.is_given_back:
                 del self._open[number]
                 telling.let_keys_go_on()
 
-    def forget(self, replaced: SharedPlace) -> None:
+    def forget(self, replaced: SharedProgress) -> None:
         """What is said about a place that is void need not be told, nor its answer be heard."""
         for offsets in self._said.values():
             offsets.pop(replaced, None)
         self._extended = {
-            (place, offset): verdict
-            for (place, offset), verdict in self._extended.items()
-            if place is not replaced
+            (progress, offset): verdict
+            for (progress, offset), verdict in self._extended.items()
+            if progress is not replaced
         }
         for number, telling in list(self._open.items()):
             telling.ranges = [each for each in telling.ranges if each[0] is not replaced]
@@ -232,7 +243,9 @@ def _turn(said: tuple[tuple[Verdict, bool], object]) -> int:
     return _TURNS[said[0][0].action]
 
 
-def _ranges(offsets: dict[SharedPlace, list[int]]) -> list[tuple[SharedPlace, int, int]]:
+def _ranges(offsets: dict[SharedProgress, list[int]]) -> list[tuple[SharedProgress, int, int]]:
     return [
-        (place, start, end) for place, each in offsets.items() for start, end in ranges_of(each)
+        (progress, start, end)
+        for progress, each in offsets.items()
+        for start, end in ranges_of(each)
     ]

@@ -82,13 +82,13 @@ class AsyncProducer:
         """Take a message to be delivered soon; waits only while the window is full."""
         plain = key is None and headers is None and timestamp is None and partition is None
         if plain and type(value) is bytes:
-            lane = self._core.sticky
-            room = lane.room - len(value) - RECORD_BYTES
+            gathering = self._core.sticky
+            room = gathering.room - len(value) - RECORD_BYTES
             if room >= 0:
-                lane.room = room
-                lane.items.append(value)
-                if not lane.awake:
-                    self._core.wake_for(lane, value)
+                gathering.room = room
+                gathering.items.append(value)
+                if not gathering.awake:
+                    self._core.wake_for(gathering, value)
                 return
         await self._send(value, key, headers, timestamp, partition, None)
 
@@ -146,8 +146,10 @@ class AsyncProducer:
         record, size = checked(value, key, headers, timestamp, future)
         core = self._core
         core.check_usable()
-        lane = core.lane_of(record[1], partition)
-        await self._when_taken(lambda: core.offer(lane, record, size) or None, self._send_timeout)
+        gathering = core.gathering_of(record[1], partition)
+        await self._when_taken(
+            lambda: core.offer(gathering, record, size) or None, self._send_timeout
+        )
 
     async def _when_taken(
         self, offer: Callable[[], T | None], timeout: float | None, taken: int = 0
@@ -235,7 +237,7 @@ class AsyncPublisher:
         record, size = checked(value, key, headers, timestamp, publication)
         core = self._publications.core(check_name(topic))
         await wait_until_open(self._engine, core, "topic", deadline.remaining())
-        core.offer(core.lane_of(record[1], partition), record, size)
+        core.offer(core.gathering_of(record[1], partition), record, size)
         try:
             outcome = await self._engine.wait_for_reply(
                 publication,

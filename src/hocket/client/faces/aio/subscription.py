@@ -33,7 +33,7 @@ class AsyncSubscription:
         self._client = client
         self._engine = engine
         self._core: Reader = async_reader(
-            engine.session, topic, options, lambda place: self._core.arouse(place)
+            engine.session, topic, options, lambda progress: self._core.arouse(progress)
         )
 
     @property

@@ -17,7 +17,7 @@ from hocket.client.producing.arrow_rows import arrow_portions
 from hocket.client.producing.bulk import Portion, list_portions
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions
+from hocket.client.producing.gathering import Gathering, Outcome, Outgoing, Positions
 from hocket.client.producing.publishing import Publications
 from hocket.client.producing.records import RECORD_BYTES, checked
 from hocket.deadline import Deadline
@@ -92,27 +92,27 @@ class Producer:
         once, Timeout after `send_timeout`, and Closed; then the message was not taken. A message
         that is taken and cannot be delivered is reported by `flush`, `close` and `on_delivery`.
         """
-        # The usual cases take no lock: see `lane` for why that is safe. Every line here counts.
+        # The usual cases take no lock: `gathering` says why that is safe. Every line here counts.
         if headers is None and timestamp is None and partition is None and type(value) is bytes:
             if key is None:
-                lane = self._core.sticky
-                room = lane.room - len(value) - RECORD_BYTES
+                gathering = self._core.sticky
+                room = gathering.room - len(value) - RECORD_BYTES
                 if room >= 0:
-                    lane.room = room
-                    lane.items.append(value)
-                    if not lane.awake:
-                        self._wake(lane, value)
+                    gathering.room = room
+                    gathering.items.append(value)
+                    if not gathering.awake:
+                        self._wake(gathering, value)
                     return
             elif type(key) is bytes:
-                lanes = self._core.lanes
-                lane = lanes[xxh3_64_intdigest(key) % len(lanes)]
-                room = lane.room - len(value) - len(key) - 2 * RECORD_BYTES
+                gatherings = self._core.gatherings
+                gathering = gatherings[xxh3_64_intdigest(key) % len(gatherings)]
+                room = gathering.room - len(value) - len(key) - 2 * RECORD_BYTES
                 if room >= 0:
-                    lane.room = room
+                    gathering.room = room
                     record = (value, key, None, None, None)
-                    lane.items.append(record)
-                    if not lane.awake:
-                        self._wake(lane, record)
+                    gathering.items.append(record)
+                    if not gathering.awake:
+                        self._wake(gathering, record)
                     return
         self._send(value, key, headers, timestamp, partition, None)
 
@@ -173,8 +173,8 @@ class Producer:
         record, size = checked(value, key, headers, timestamp, future)
         core = self._core
         core.check_usable()
-        lane = core.lane_of(record[1], partition)
-        self._when_taken(lambda: core.offer(lane, record, size) or None, self._send_timeout)
+        gathering = core.gathering_of(record[1], partition)
+        self._when_taken(lambda: core.offer(gathering, record, size) or None, self._send_timeout)
 
     def _when_taken(
         self, offer: Callable[[], T | None], timeout: float | None, taken: int = 0
@@ -186,9 +186,9 @@ class Producer:
             lambda: late.window_full(self._core, self._send_timeout, taken),
         )
 
-    def _wake(self, lane: Lane, record: bytes | Record) -> None:
+    def _wake(self, gathering: Gathering, record: bytes | Record) -> None:
         with self._engine, self._engine.lock:
-            self._core.wake_for(lane, record)
+            self._core.wake_for(gathering, record)
 
     # --- delivering ------------------------------------------------------------------------------
 
@@ -288,7 +288,7 @@ class Publisher:
             core = self._publications.core(check_name(topic))
         wait_until_open(engine, core, "topic", deadline.remaining())
         with engine, engine.lock:
-            core.offer(core.lane_of(record[1], partition), record, size)
+            core.offer(core.gathering_of(record[1], partition), record, size)
         try:
             outcome = engine.wait_for_reply(
                 publication,

@@ -38,9 +38,9 @@ class Subscription:
         self._client = client
         self._engine = engine
 
-        def arouse(place: object) -> None:  # knows no `self`: a dropped one can be collected
+        def arouse(progress: object) -> None:  # knows no `self`: a dropped one can be collected
             with engine, engine.lock:
-                core.arouse(place)
+                core.arouse(progress)
 
         core = reader(engine.session, topic, options, arouse)
         self._core = core
