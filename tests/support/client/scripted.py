@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from hocket import frames
 from hocket.client.connection.session import Session
 from hocket.client.connection.timers import Timers
+from hocket.client.engines.reports import log_report
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Limits
@@ -71,6 +72,7 @@ class Stage:
             timers=self.timers,
             random=Random(seed),
             open_link=self.attempts.append,
+            report=log_report,
             target="hocket://scripted:1",
             address_count=address_count,
             name="a test",

@@ -1,16 +1,15 @@
 """A subscription without threads and sockets: deliveries in, messages out, credits and acks back.
 
-Rule 1: within a partition every message is handed out once, in order, by one subscription, whatever
-happens to its links: it opens itself anew behind the last message it holds.
+Rule 1: a subscription hands out every message of a partition once and in order, whatever happens to
+its links: it opens itself anew behind the last message that it holds.
 Rule 2: credit is exact. The bytes of a batch go back when its last message is handed out, or when
-it is dropped unread; a subscription that opens anew asks for its credit less what it still holds.
-Rule 3: acks are cumulative, sent together at most every TIDY_US, and without waiting. What was
-acknowledged and not confirmed when a link broke is sent again on the next.
+the batch is dropped unread; a subscription that opens anew asks for its credit less what it holds.
+Rule 3: acks are cumulative. They are sent together, TIDY_US after the first, or at once for a
+commit; nobody waits for that. Acks that were not confirmed when a link broke are sent again.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from typing import NoReturn
 
 from hocket import frames
 from hocket.client.connection.session import Answer, Session, again, closed
-from hocket.client.consuming.attachment import RETRYABLE, TIDY_US, Attachment, SubscriptionOptions
+from hocket.client.consuming.attachment import RETRYABLE, Attachment, SubscriptionOptions
 from hocket.client.consuming.inbound import Inbound
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.consuming.progress import Progress
@@ -33,17 +32,14 @@ from hocket.errors import (
 )
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Start
-from hocket.timers import Timer
-
-log = logging.getLogger("hocket")
 
 
 @dataclass(slots=True)
 class Seek:
-    """Under way, with what is needed to undo it."""
+    """A seek that is under way, with what is needed to undo it."""
 
     partition: int
-    former: int
+    former: int  # the position before the seek
     answer: Answer
 
 
@@ -68,8 +64,6 @@ class SubscriptionCore(Attachment):
         )
         self._arouse = arouse
         self._seek: Seek | None = None
-        self._owed_bytes = 0  # handed out and not given back as credit
-        self._tidy_timer: Timer | None = None
         self._commit_error: HocketError | None = None
 
     def _new_progress(self, partition: int, offset: int, end: int) -> Progress:
@@ -109,11 +103,11 @@ class SubscriptionCore(Attachment):
             progress.requested = progress.committed
 
     def wind_up(self) -> None:
-        """It is about to be closed; what waits here was not acknowledged, and that is enough."""
+        """The subscription is about to be closed. Nothing to do: what waits was never acked."""
 
     @property
     def refused(self) -> int:
-        """Acks of an own index are refused as a whole, and that is raised."""
+        """Always 0: acks of an own index are refused as a whole, and `commit` raises that."""
         return 0
 
     def partitions(self) -> list[int]:
@@ -157,7 +151,7 @@ class SubscriptionCore(Attachment):
         if self._seek is not None and not self.options.index:
             self._undo_seek(error)
         elif isinstance(error, CorruptData) and self.inbound:
-            self.failure = error  # what came before the damage is good: it is handed out first
+            self.failure = error  # what came before the damage is good, and is handed out first
             self._let_go()
         else:
             self.end(error)
@@ -165,7 +159,7 @@ class SubscriptionCore(Attachment):
     # --- seeking ---------------------------------------------------------------------------------
 
     def seek(self, partition: int, offset: int, answer: Answer) -> None:
-        """Go on at `offset`. What is held of the partition is dropped at once."""
+        """Go on at `offset`. What this client holds of the partition is dropped at once."""
         self.check_usable()
         progress = self.inbound.progress_in(partition)
         if self._seek is not None:
@@ -173,7 +167,7 @@ class SubscriptionCore(Attachment):
         self._seek = Seek(partition, self.inbound.position(partition), answer)
         new = self.inbound.replace(progress, offset)
         if self.options.index:
-            # The broker moves the index, durably, and says Moved; until then all is stale.
+            # The broker moves the index, durably, and says Moved; what comes until then is stale.
             new.sought = True
             start = Start("offset", offset)
             self.session.request(
@@ -240,19 +234,14 @@ class SubscriptionCore(Attachment):
         progress = self.inbound.by_partition.get(frame.partition)
         if progress is None:  # the topic has grown
             progress = self.inbound.add_partition(frame.partition, frame.offset, frame.offset)
-        if frame.lost:
-            self.lost += frame.lost
-            log.warning(
-                "topic %r, partition %d: %d messages before offset %d were removed by retention "
-                "before they were read", self.topic, frame.partition, frame.lost, frame.offset,
-            )  # fmt: skip
+        self._count_lost(frame)
         if frame.lost and not progress.sought and frame.offset >= progress.expected:
             progress.skip_to(frame.offset)  # what was delivered before the gap is still good
         else:
             self.inbound.replace(progress, frame.offset)
 
     def next_message(self) -> Message | None:
-        """None: there is none now. Raises what has ended the subscription."""
+        """The next message, None if none is here. Raises what has ended the subscription."""
         message = next(self.inbound.ready, None)
         if message is None:
             try:
@@ -277,31 +266,18 @@ class SubscriptionCore(Attachment):
 
     # --- credit and acks -------------------------------------------------------------------------
 
-    def _give_back(self, size: int) -> None:
-        self._owed_bytes += size
-        if 2 * self._owed_bytes >= self.options.credit_bytes:
-            self._send_credit()
-        else:
-            self.tidy_soon()
-
     def _send_credit(self) -> None:
         if self._owed_bytes > 0 and self._handle is not None:
             self.session.send(frames.Credit(0, self._handle, self._owed_bytes))
             self._owed_bytes = 0
 
-    def tidy_soon(self) -> None:
-        if self._tidy_timer is None and self.failure is None:
-            self._tidy_timer = self.session.timers.after(TIDY_US, self._tidy)
-
     def _tidy(self) -> None:
-        self._tidy_timer = None
-        if self.failure is None:
-            self.inbound.settle_ready()
-            self._send_credit()
-            self._send_acks()
+        self.inbound.settle_ready()
+        self._send_credit()
+        self._send_acks()
 
     def arouse(self, progress: Progress) -> None:
-        """There are acks, and nobody is going to look."""
+        """Messages were acked, and nobody is going to send that: see to it."""
         progress.awake = True
         self.tidy_soon()
 
@@ -327,7 +303,9 @@ class SubscriptionCore(Attachment):
                 self.tidy_soon()
             elif not isinstance(answer, ReplyLost) and self.failure is None:
                 self._commit_error = answer
-                log.warning("acks of topic %r were refused: %s", self.topic, answer)
+                self.session.report(
+                    "warning", "acks of topic %r were refused: %s", self.topic, answer
+                )
         else:
             for progress, offset in moves:
                 progress.committed = max(progress.committed, offset)
@@ -338,14 +316,14 @@ class SubscriptionCore(Attachment):
             _no_index(0)
 
     def acked_so_far(self) -> list[tuple[Progress, int]]:
-        """What a commit has to wait for; the acks are on their way."""
+        """Send the acks; what a commit then has to wait for."""
         self.check_usable()
         self._commit_error = None
         self._send_acks()
         return [(progress, progress.acked) for progress in self._all_progress()]
 
     def are_committed(self, acked: list[tuple[Progress, int]]) -> bool:
-        """A place that was replaced by a seek has nothing to wait for."""
+        """Whether these acks are durable. Those from before a seek are not waited for."""
         by_partition = self.inbound.by_partition
         if all(p.committed >= offset for p, offset in acked if by_partition[p.partition] is p):
             return True

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
     import pyarrow  # type: ignore[import-untyped]
 
+# Of a message: what stands where in the tuple.
+offset_of = itemgetter(5)
+count_of = itemgetter(7)
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -18,6 +18,7 @@ from hocket.client.connection.timeout import check_timeout
 from hocket.client.connection.timers import Timers
 from hocket.client.connection.wakeups import Reply, WakeUps
 from hocket.client.engines import timeouts as late
+from hocket.client.engines.reports import log_report
 from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.frames import Frame
@@ -36,6 +37,7 @@ class AioEngine:
             timers=Timers(SystemClock(), self._set_alarm),
             random=Random(),
             open_link=lambda number: self.defer(lambda: connector.open(number, self)),
+            report=log_report,
             target=connector.target,
             address_count=connector.address_count,
             watched=connector.watched,

@@ -29,6 +29,7 @@ from hocket.client.connection.timeout import check_timeout
 from hocket.client.connection.timers import Timers
 from hocket.client.connection.wakeups import Reply, WakeUps
 from hocket.client.engines import timeouts as late
+from hocket.client.engines.reports import log_report
 from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.frames import Frame
@@ -50,6 +51,7 @@ class Engine:
             timers=Timers(SystemClock(), self._alarm.set),
             random=Random(),
             open_link=lambda number: self.defer(lambda: connector.open(number, self)),
+            report=log_report,
             target=connector.target,
             address_count=connector.address_count,
             watched=connector.watched,

@@ -1,53 +1,46 @@
 """A subscription to a shared index without threads and sockets: leases in, verdicts back.
 
-Rule 1: credit is exact, in bytes and in messages. The bytes of a batch go back when the last of its
-messages that its delivery leased is handed out or dropped; a message when it is settled or dropped,
-so that no consumer holds more than its window (see `window`) unsettled.
-Rule 2: leases of messages that wait here are renewed (see `leases`); what was handed out is the
-application's, and is never renewed by itself. If the application takes nothing for a whole lease,
-what waits is released for others, and its credit stays here until the application comes back.
-Rule 3: what is said about messages is sent together, at most every TIDY_US, and without waiting;
-extensions at once. It is told until it is answered (see `settlements`).
-Rule 4: what waits when a link breaks is dropped, since the broker releases it when this consumer
-opens anew; what was handed out stays ours, by naming it in `held`.
-Rule 5: where keys keep their order, nothing of a key is handed out behind a message of it that was
-nacked or released until the broker has answered: what waits, or still comes, is released.
+Rule 1: credit is exact, in bytes and in messages. The bytes of a batch go back when the last of the
+messages that its delivery leased is handed out or dropped. Credit for a message goes back when the
+message is settled or dropped, so that no consumer holds more than its window (see `window`).
+Rule 2: the leases of messages that wait here are renewed (see `leases`). A message that was handed
+out is the application's, and only the application extends its lease. If the application takes
+nothing for a whole lease, what waits is released for other consumers, and its credit is kept back
+until the application asks for more.
+Rule 3: what is said about messages is sent together, TIDY_US after the first; extensions, and what
+a full window waits for, are sent at once. It is told until it is answered (see `settlements`).
+Rule 4: what waits here when a link breaks is dropped, since the broker releases it when this
+consumer opens anew. What was handed out stays this consumer's: OpenSubscription names it in `held`.
+Rule 5: where keys keep their order, nothing of a key is handed out behind a nacked or released
+message of that key until the broker has answered: what waits, or still comes, is released.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Container
-from functools import partial
 
 from hocket import frames
-from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Answer, Session
-from hocket.client.consuming.attachment import RETRYABLE, TIDY_US, Attachment, SubscriptionOptions
+from hocket.client.consuming.attachment import Attachment, SubscriptionOptions
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.sharing.leases import ALL, CHUNK, Leases
-from hocket.client.sharing.message import Run
 from hocket.client.sharing.progress import NOTES_MAX, SharedProgress
-from hocket.client.sharing.ranges import ranges_of
-from hocket.client.sharing.settlements import Settlements, Telling
-from hocket.client.sharing.verdict import RELEASE, RENEWAL
+from hocket.client.sharing.ranges import ranges_of, triples
+from hocket.client.sharing.settlements import Settlements
+from hocket.client.sharing.teller import Teller
+from hocket.client.sharing.verdict import RELEASE
 from hocket.client.sharing.window import Window
 from hocket.core.session.session import CONSUMER_BYTES
 from hocket.errors import (
     CorruptData,
     HocketError,
     ProtocolError,
-    ReplyLost,
     WrongKind,
     from_code,
 )
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Start
 from hocket.timers import Timer
-
-log = logging.getLogger("hocket")
-
-KEPT = RETRYABLE | {"storageFull"}  # a verdict so refused is told again
 
 
 class SharedCore(Attachment):
@@ -69,20 +62,17 @@ class SharedCore(Attachment):
             chunk=max(1, min(CHUNK, options.prefetch // 4)),  # so that credit flows meanwhile
             give_back=self._give_back,
         )
-        self._settlements = Settlements(topic)
+        self._settlements = Settlements(topic, session.report)
+        self._teller = Teller(self, self.inbound, self._settlements)
         self._arouse = arouse
         self._consumer = session.random.randbytes(CONSUMER_BYTES)
         self._winding_up = False
-        self._stopping = False  # it was asked to stop, and has not answered
+        self._stopping = False  # the broker was asked to send no more, and has not answered
         self._lost_us = 0  # when the last link was lost
-        self._owed_bytes = 0  # handed out and not given back as credit
         self._window = Window(options.prefetch)
-        self._idle = False  # the application has left what waited until it was released
-        self._tidy_timer: Timer | None = None
+        self._idle = False  # the application took nothing for a lease, so what waited was released
         self._watch_timer: Timer | None = None
-        self._looked_us = 0  # when leases that must have ended were last looked for
-        self._commit_error: HocketError | None = None
-        self._settle_backoff = Backoff(session.random)
+        self._looked_us = 0  # when `_watch` last looked for leases that must have ended
 
     # --- opening and ending ----------------------------------------------------------------------
 
@@ -115,12 +105,12 @@ class SharedCore(Attachment):
         self._ask(frame)
 
     def _held(self) -> dict[SharedProgress, set[int]]:
-        """What was handed out and is not settled, as far as the broker is known to know.
+        """The messages to claim from the broker: handed out, and not known there as settled.
 
-        But not what our lease of had ended before the link was lost: that may be with somebody
-        else, and after a restart of the broker the first who claims it has it.
+        A message whose lease had ended before the link was lost is not claimed: somebody else may
+        have it, and after a restart the broker gives a message to the first who claims it.
         """
-        self._settlements.put_together(self.inbound.deliveries)
+        self._teller.put_together()
         held = {progress: progress.held_still(self._lost_us) for progress in self._all_progress()}
         for progress, offset in self._settlements.held():
             held[progress].add(offset)
@@ -133,15 +123,15 @@ class SharedCore(Attachment):
             progress: self.inbound.waiting(progress).union(progress.held)
             for progress in self._all_progress()
         }
-        self._settlements.put_together(self.inbound.deliveries)
+        self._teller.put_together()
         self._settlements.link_lost(lambda progress, offset: offset in here[progress])
         self.inbound.clear()
 
     def wind_up(self) -> None:
-        """It is about to be closed: what waits here, or is on its way, is for others.
+        """The subscription is about to be closed: release what waits here or is on its way.
 
-        Whoever releases gets no more (see core.sharing), so behind the answer nothing comes, and
-        what was not handed out does not count as delivered.
+        A consumer that releases is sent nothing more (see `core.sharing`), so nothing comes behind
+        the answer, and what was not handed out does not count as delivered.
         """
         self._winding_up = True
         for progress in self._all_progress():
@@ -179,7 +169,7 @@ class SharedCore(Attachment):
         self.inbound.clear()
 
     def _progress_in(self, partition: int) -> SharedProgress:
-        """The topic may have grown."""
+        """What is known of the partition; one that the topic has gained begins here."""
         progress = self.inbound.by_partition.get(partition)
         if progress is None:
             progress = self.inbound.by_partition[partition] = self._new_progress(partition)
@@ -226,7 +216,7 @@ class SharedCore(Attachment):
 
     def _leased(self, frame: frames.Lease, payload: memoryview) -> None:
         progress = self._progress_in(frame.partition)
-        runs = _triples(frame.ranges)
+        runs = triples(frame.ranges)
         self._window.received(sum(end - start for start, end, _ in runs))
         again = {n for start, end, count in runs if count > 1 for n in range(start, end)}
         contested: set[int] = set()
@@ -251,12 +241,7 @@ class SharedCore(Attachment):
         self.deliveries.wake_all()
 
     def _moved(self, frame: frames.Moved) -> None:
-        if frame.lost:
-            self.lost += frame.lost
-            log.warning(
-                "topic %r, partition %d: %d messages before offset %d were removed by retention "
-                "before they were read", self.topic, frame.partition, frame.lost, frame.offset,
-            )  # fmt: skip
+        self._count_lost(frame)
         progress = self.inbound.by_partition.get(frame.partition)
         if progress is not None:
             self._settlements.forget(progress)
@@ -264,13 +249,13 @@ class SharedCore(Attachment):
             self.commits.wake_all()
 
     def next_message(self) -> Message | None:
-        """None: there is none now. Raises what has ended the subscription."""
+        """The next message, None if none is here. Raises what has ended the subscription."""
         message = next(self.inbound.ready, None)
         if message is None:
             self._asked_for_more()
             try:
                 while message is None and self.inbound.refill(self._now_us()):
-                    self._tell_renewals()
+                    self._teller.tell_renewals()
                     self.tidy_soon()
                     message = next(self.inbound.ready, None)  # None: others have drawn it all
             except CorruptData as error:
@@ -284,7 +269,7 @@ class SharedCore(Attachment):
         self._asked_for_more()
         try:
             batch = self.inbound.take_batch(self._now_us())
-            self._tell_renewals()
+            self._teller.tell_renewals()
         except CorruptData as error:
             self.end(error)
             batch = None
@@ -297,13 +282,6 @@ class SharedCore(Attachment):
         return self.session.clock.ticks_us()
 
     # --- credit ----------------------------------------------------------------------------------
-
-    def _give_back(self, size: int) -> None:
-        self._owed_bytes += size
-        if 2 * self._owed_bytes >= self.options.credit_bytes:
-            self._send_credit()
-        else:
-            self.tidy_soon()
 
     def _unsettled(self) -> int:
         return sum(len(progress.held) + progress.waiting() for progress in self._all_progress())
@@ -318,7 +296,7 @@ class SharedCore(Attachment):
             self.session.send(frames.Credit(0, self._handle, size, messages))
 
     def _ran_dry(self) -> None:
-        """The application waits; if the broker does too, for us, it must not for long."""
+        """The application waits for a message; if the broker waits for our credit, send it now."""
         if self._window.ran_dry():
             for progress in self._all_progress():
                 progress.notes_max = self._notes_max()
@@ -326,7 +304,7 @@ class SharedCore(Attachment):
             self._send_credit()
 
     def _notes_max(self) -> int:
-        """So many verdicts are told at once; soon enough for the window to move on."""
+        """How many verdicts may gather: few enough for the window to move on in time."""
         return max(1, min(NOTES_MAX, self._window.size // 2))
 
     def _asked_for_more(self) -> None:
@@ -334,21 +312,15 @@ class SharedCore(Attachment):
             self._idle = False
             self._send_credit()
 
-    def tidy_soon(self) -> None:
-        if self._tidy_timer is None and self.failure is None:
-            self._tidy_timer = self.session.timers.after(TIDY_US, self._tidy)
-
     def _tidy(self) -> None:
-        self._tidy_timer = None
-        if self.failure is None:
-            self.inbound.count_drawn(self._now_us())
-            self._flush()
-            self._send_credit()
+        self.inbound.count_drawn(self._now_us())
+        self._flush()
+        self._send_credit()
 
     # --- leases ----------------------------------------------------------------------------------
 
     def _watch_soon(self) -> None:
-        """While there are leases, look after them ten times in each."""
+        """While this consumer has leases, look after them ten times in the length of one."""
         if self._watch_timer is None and self._handle is not None and self._has_leases():
             self._watch_timer = self.session.timers.after(self.inbound.lease_us // 10, self._watch)
 
@@ -366,7 +338,7 @@ class SharedCore(Attachment):
                 self._release(progress)
             self._flush()
         self.inbound.look_for_old(now_us)
-        self._tell_renewals()
+        self._teller.tell_renewals()
         if now_us - self._looked_us >= 2 * lease_us:
             self._looked_us = now_us
             for progress in self._all_progress():
@@ -374,15 +346,8 @@ class SharedCore(Attachment):
             self.tidy_soon()
         self._watch_soon()
 
-    def _tell_renewals(self) -> None:
-        renewals, self.inbound.renewals = self.inbound.renewals, []
-        for progress, offsets in renewals:
-            self._settlements.add(RENEWAL, progress, offsets, quiet=True)
-        if renewals:
-            self._tell()
-
     def _release(self, progress: SharedProgress, doomed: Container[int] = ALL) -> None:
-        """Messages that wait here are for others, as if they had not been sent."""
+        """Give messages that wait here to other consumers, as if they had not been sent here."""
         withdrawn = self.inbound.withdraw(progress, doomed)
         for offset, hash_ in withdrawn.items():
             progress.give_back(offset, hash_)
@@ -397,7 +362,7 @@ class SharedCore(Attachment):
     # --- verdicts --------------------------------------------------------------------------------
 
     def arouse(self, progress: SharedProgress) -> None:
-        """Something was said, and nobody is going to look, or not soon enough."""
+        """Something was said, and nobody is going to tell it, or not soon enough."""
         progress.awake = True
         if progress.hurries:
             self._flush()
@@ -407,7 +372,7 @@ class SharedCore(Attachment):
 
     def _flush(self) -> None:
         self._gather()
-        self._tell()
+        self._teller.tell()
 
     def _gather(self) -> None:
         now_us = self._now_us()
@@ -423,76 +388,30 @@ class SharedCore(Attachment):
 
     def _report(self, progress: SharedProgress) -> None:
         offsets, progress.refused = progress.refused, []
-        self._settlements.report(
+        self._settlements.add_refused(
             [(progress.partition, each) for each in ranges_of(offsets)],
             self._now_us(),
-            log_it=not self.commits,
+            awaited=bool(self.commits),
         )
-
-    def _tell(self) -> None:
-        if self._handle is None:
-            return
-        self._settlements.put_together(self.inbound.deliveries)
-        for telling in self._settlements.to_send():
-            telling.waits = False
-            action, duration_us, reason = telling.verdict
-            frame = frames.Settle(0, self._handle, action, telling.triples(), duration_us, reason)
-            self.session.request(frame, partial(self._answered, telling))
-
-    def _answered(self, telling: Telling, answer: Frame | HocketError) -> None:
-        if not self._settlements.is_open(telling) or isinstance(answer, ReplyLost):
-            return  # void, or to be told again on the next link
-        if isinstance(answer, HocketError):
-            self._not_settled(telling, answer)
-        elif isinstance(answer, frames.Settled):
-            self._settled(telling, _triples(answer.refused))
-        else:
-            raise ProtocolError(f"{type(answer).__name__} came in answer to Settle")
-        self.commits.wake_all()
-
-    def _settled(self, telling: Telling, refused: list[Run]) -> None:
-        self._settle_backoff.reset()
-        self._settlements.answered(telling, refused, self._now_us(), log_it=not self.commits)
-        telling.let_keys_go_on()
-        if telling.quiet and telling.verdict == RENEWAL:
-            by_partition = telling.by_partition()
-            for partition, start, end in refused:  # somebody else has them, or will
-                if partition in by_partition:
-                    self.inbound.withdraw(
-                        by_partition[partition], range(start, end), delivery=telling.delivery
-                    )
-
-    def _not_settled(self, telling: Telling, error: HocketError) -> None:
-        if telling.waits or self.failure is not None:  # it will be told again, or never
-            return
-        if error.code in KEPT and not telling.quiet:
-            telling.waits = True
-            self.session.timers.after(self._settle_backoff.next_us(), self._tell)
-        else:
-            self._settlements.drop(telling)
-            telling.let_keys_go_on()
-        if error.code not in RETRYABLE and not telling.quiet:
-            self._commit_error = error
-            log.warning("settling messages of topic %r was refused: %s", self.topic, error)
 
     @property
     def refused(self) -> int:
         return self._settlements.refused
 
     def check_has_index(self) -> None:
-        """A shared one always has."""
+        """A shared subscription always has an index."""
 
     def acked_so_far(self) -> int:
-        """What a commit has to wait for; it is on its way."""
+        """Tell what was said; what a commit then has to wait for."""
         self.check_usable()
         self._flush()
-        self._settlements.put_together(self.inbound.deliveries)  # also if there is no link
+        self._teller.put_together()  # also if there is no link
         return self._settlements.mark()
 
     def are_committed(self, mark: int) -> bool:
-        """Raises, once, what went wrong since the last commit."""
-        if self._commit_error is not None:
-            error, self._commit_error = self._commit_error, None
+        """Whether all of it was answered. Raises, once, what went wrong since the last commit."""
+        error = self._teller.take_error()
+        if error is not None:
             raise error
         if self._stopping or not self._settlements.is_answered(mark):
             self.check_usable()
@@ -501,8 +420,3 @@ class SharedCore(Attachment):
         if lost is not None:
             raise lost
         return True
-
-
-def _triples(data: bytes) -> list[tuple[int, int, int]]:
-    numbers = unpacked(data)
-    return list(zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True))

@@ -1,15 +1,15 @@
-"""Messages of a shared index that wait in this client, and in which turn they are handed out.
+"""Messages of a shared index that wait in this client, and the order in which they are handed out.
 
 Messages are made in chunks, of one portion (what one delivery leases of one batch) at a time, and
 partitions take turns. A chunk is an iterator of a list (`ready`) that any number of threads may
-draw from without a lock; what is taken back of it is taken by drawing it.
+draw from without a lock; whoever takes messages of a chunk back does so by drawing them.
 
-Of every payload its size goes out once through `give_back`: when the last of its messages is handed
-out, or dropped.
+The size of each batch goes out once through `give_back`: when the last of its leased messages is
+handed out or dropped.
 
-Leases run while messages wait, so they are renewed: in the queue after a third of their time, in
-`ready` after a tenth, because nobody is asked when a message is drawn from there and the one who
-draws it shall have nearly all of the time.
+Leases run while messages wait, so they are renewed: in the queue after a third of their length, in
+`ready` after a tenth. Nobody is asked when a message is drawn from `ready`, and whoever draws it is
+to have nearly the whole lease.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from collections.abc import Callable, Container, Iterator
 from itertools import accumulate, repeat
 from operator import length_hint
 
-from hocket.client.consuming.message import Message, MessageBatch
-from hocket.client.sharing.message import Run, count_of, hash_of, leased_messages, offset_of
+from hocket.client.consuming.message import Message, MessageBatch, count_of, offset_of
+from hocket.client.sharing.message import hash_of, leased_messages
 from hocket.client.sharing.progress import Portion, SharedProgress, Source
-from hocket.client.sharing.ranges import ranges_of
+from hocket.client.sharing.ranges import Run, ranges_of
 from hocket.errors import ProtocolError
 from hocket.wire.batch import iterate_entries
 from hocket.wire.entry import Kind
@@ -44,27 +44,25 @@ class Leases:
     ) -> None:
         self.by_partition: dict[int, SharedProgress] = {}
         self.ready: Iterator[Message] = iter(())
-        self.lease_us = 0  # as the broker has it
-        self.deliveries = 0  # so many have come
+        self.lease_us = 0  # the length of a lease, as the broker says
+        self.deliveries = 0  # how many Lease frames have come
         self._topic = topic
         self._message = message
         self._batch = batch
         self._chunk = chunk
         self._give_back = give_back
         self.renewals: list[tuple[SharedProgress, list[int]]] = []  # to be told to the broker
-        self._turns: deque[SharedProgress] = (
-            deque()
-        )  # the places that have something in their queue
+        self._turns: deque[SharedProgress] = deque()  # those whose queue is not empty
         self._messages: list[Message] = []  # what `ready` draws from
         self._ready_progress: SharedProgress | None = None
         self._ready_portion: Portion | None = None
-        self._left = 0  # of `ready`, when last looked at
+        self._left = 0  # how many messages `ready` had when it was last looked at
         self._ready_bytes = 0  # to be given back when `ready` is drawn empty
         self._ready_us = 0  # when the leases of `ready` were renewed
         self._taken_us = 0  # when the application was last seen to take something
 
     def __bool__(self) -> bool:
-        """Is there anything that waits to be handed out?"""
+        """Whether a message waits to be handed out."""
         return bool(self._turns) or length_hint(self.ready) > 0
 
     # --- in --------------------------------------------------------------------------------------
@@ -105,7 +103,7 @@ class Leases:
     # --- out -------------------------------------------------------------------------------------
 
     def refill(self, now_us: int) -> bool:
-        """Put messages into `ready`, which is empty. False: there are none now."""
+        """Put messages into `ready`, which is empty. False: no message is here."""
         self.count_drawn(now_us)
         if not self._turns:
             return False
@@ -124,7 +122,7 @@ class Leases:
         return True
 
     def take_batch(self, now_us: int) -> MessageBatch | None:
-        """What is left of the messages in `ready`, or the next run; None: nothing now."""
+        """What is left of the messages in `ready`, or the next run; None: no message is here."""
         run = self._take_run(now_us)
         if run is not None:
             assert self._ready_progress is not None
@@ -144,7 +142,7 @@ class Leases:
         )
 
     def _head(self, now_us: int) -> tuple[SharedProgress, Portion]:
-        """Whose turn it is. Raises CorruptData if its batch is damaged."""
+        """The partition whose turn it is, and its first portion. Raises CorruptData if damaged."""
         progress = self._turns[0]
         portion = progress.queue[0]
         portion.source.batch()
@@ -158,7 +156,7 @@ class Leases:
         self.ready = iter(messages)
 
     def _take_run(self, now_us: int) -> Run | None:
-        """From `ready`, as many as stand side by side: others may be drawing from it too."""
+        """Take from `ready` the messages that stand side by side; others may draw from it too."""
         drawn = self._draw_all()
         if not drawn:
             self.count_drawn(now_us)
@@ -174,13 +172,13 @@ class Leases:
         return start, end, count
 
     def _draw_all(self) -> list[Message]:
-        """What nobody else has drawn, and nobody else can any more."""
+        """Draw what nobody else has drawn; nobody else can draw it then."""
         drawn = list(self.ready)
         self._left = len(drawn)
         return drawn
 
     def _pass_turn(self, progress: SharedProgress, portion: Portion) -> int:
-        """Returns the size of the portion's batch if that was the end of it, else 0."""
+        """It is the next partition's turn. Returns the size of the portion if it is used up, or 0."""
         self._turns.rotate(-1)
         if portion.runs:
             return 0
@@ -190,7 +188,7 @@ class Leases:
         return portion.size
 
     def count_drawn(self, now_us: int) -> None:
-        """See what was drawn from `ready`, and give its batch back if that was all."""
+        """See what was drawn from `ready`; once it is empty, give its batch's size back."""
         left = length_hint(self.ready)
         drawn, self._left = self._left - left, left
         size = 0
@@ -203,7 +201,7 @@ class Leases:
     # --- renewal ---------------------------------------------------------------------------------
 
     def look_for_old(self, now_us: int) -> None:
-        """Renew what has waited for long: see `renewals`."""
+        """Put into `renewals` the leases of messages that have waited for long."""
         waiting = self._ready_offsets()
         if waiting and now_us - self._ready_us >= self.lease_us // 10:
             assert self._ready_progress is not None
@@ -225,7 +223,7 @@ class Leases:
         return now_us - self._taken_us if self else 0
 
     def waiting(self, progress: SharedProgress) -> set[int]:
-        """The offsets of the place's messages that were not handed out."""
+        """The offsets of the partition's messages that were not handed out."""
         found = set(self._ready_offsets()) if self._ready_progress is progress else set()
         for portion in progress.queue:
             found.update(portion.offsets())
@@ -242,9 +240,9 @@ class Leases:
     def withdraw(
         self, progress: SharedProgress, doomed: Container[int] = ALL, *, delivery: int | None = None
     ) -> dict[int, int]:
-        """Drop messages that were not handed out (of deliveries up to this one).
+        """Drop messages that were not handed out, of deliveries up to `delivery`.
 
-        Returns which, with the hashes of their keys where these matter.
+        Returns the offsets of those dropped, with the hashes of their keys where these matter.
         """
         if delivery is None:
             delivery = self.deliveries
@@ -297,7 +295,7 @@ class Leases:
         self._give_back(size)
 
     def behind(self, progress: SharedProgress, firsts: dict[int, int]) -> set[int]:
-        """Messages whose key (by its hash) has one before them that is to come first."""
+        """Messages behind the offset that `firsts` has for the hash of their key."""
         found = set()
         if self._ready_progress is progress:
             for message in self._undrawn():
@@ -310,14 +308,14 @@ class Leases:
         return found
 
     def replace(self, old: SharedProgress, new: SharedProgress) -> None:
-        """The index was put elsewhere: what came before is dropped."""
+        """The index was put elsewhere: drop what was delivered before that."""
         self.withdraw(old)
         old.void()
         new.last = old.last
         self.by_partition[new.partition] = new
 
     def clear(self) -> None:
-        """Drop all that waits; no credit is given back, since nobody counts on it any more."""
+        """Drop all that waits, without credit: the link it was for is gone, or the end has come."""
         for message in list(self.ready):
             message[8].held.pop(message[5], None)
         self._make_ready([])
@@ -331,7 +329,7 @@ class Leases:
 def _parted(
     progress: SharedProgress, sources: list[tuple[Source, int]], runs: list[Run]
 ) -> Iterator[tuple[Source, int, list[Run]]]:
-    """Which of the runs each batch holds. Every message has to be in one of them."""
+    """Which of the runs each batch holds. Raises if a batch for some message did not come."""
     former = 0
     for start, end, _ in runs:
         if not former <= start < end:
@@ -357,12 +355,12 @@ def _parted(
 
 def _missing(progress: SharedProgress, offset: int) -> ProtocolError:
     return ProtocolError(
-        f"offset {offset} of partition {progress.partition} was leased, and is not in what came"
+        f"offset {offset} of partition {progress.partition} was leased, but its batch did not come"
     )
 
 
 def _cut(runs: list[Run], most: int) -> list[Run]:
-    """Take so many messages from the front of the runs."""
+    """Take at most `most` messages from the front of `runs`, and return them as runs."""
     sizes = list(accumulate(end - start for start, end, _ in runs[:most]))  # each has one or more
     whole = bisect_right(sizes, most)
     found = runs[:whole]
