@@ -178,7 +178,7 @@ class Leases:
         return drawn
 
     def _pass_turn(self, progress: SharedProgress, portion: Portion) -> int:
-        """It is the next partition's turn. Returns the size of the portion if it is used up, or 0."""
+        """It is the next partition's turn. Returns the portion's size if it is used up, else 0."""
         self._turns.rotate(-1)
         if portion.runs:
             return 0
