@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.producing.bulk import ListPortion, record_portions
 from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.gathering import Gathering, Stamp, restamped
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Stamp, restamped
 from hocket.client.producing.records import Record, checked
 from hocket.errors import OutOfRange
 from hocket.wire.batch import BatchInfo, check_entries, encode, first_key_hash

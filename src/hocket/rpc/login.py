@@ -19,14 +19,8 @@ from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher, wait_until_open
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import (
-    Gathering,
-    Outcome,
-    Outgoing,
-    Positions,
-    Stamp,
-    restamped,
-)
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Outcome, Outgoing, Positions, Stamp, restamped
 from hocket.core.session.session import Caller
 from hocket.deadline import Deadline
 from hocket.errors import HocketError, OutOfRange

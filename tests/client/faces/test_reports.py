@@ -8,7 +8,7 @@ import pytest
 
 import hocket
 from hocket import frames
-from hocket.client.producing.gathering import Positions
+from hocket.client.producing.outgoing import Positions
 from hocket.errors import CorruptData, MessageTooLarge, OutOfRange, Timeout, UnknownTopic
 from hocket.frames import packed
 from hocket.model import Limits, Position

@@ -6,7 +6,7 @@ from hocket import frames
 from hocket.client.producing.bulk import list_portions
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Positions
+from hocket.client.producing.outgoing import Positions
 from hocket.client.producing.records import checked
 from hocket.errors import (
     Closed,

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.client.producing.gathering import Gathering, Positions, Stamp, restamped
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Positions, Stamp, restamped
 from hocket.client.producing.records import (
     RECORD_BYTES,
     checked,

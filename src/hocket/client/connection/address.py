@@ -1,4 +1,4 @@
-"""Where a broker is: `hocket://host:port`, several hosts separated by commas; hockets for TLS."""
+"""A broker's URL: `hocket://host:port`, or several hosts separated by commas; hockets for TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Links over TCP for the asyncio client: the loop moves the bytes, received where they stay."""
+"""Links over TCP for the asyncio client.
+
+The loop moves the bytes. It receives them into the buffer that the decoded frames then point into.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,12 @@ from hocket.wire.connection import Connection
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-JOINED_BYTES_MAX = 64 << 10  # less than this is copied into one write rather than written in parts
+JOINED_BYTES_MAX = 64 << 10  # smaller buffers are copied into one write; larger go as they are
 
 
 class AioConnector:
+    """Opens links with asyncio: see `link.Connector`."""
+
     watched = True
 
     def __init__(self, target: Target, context: ssl.SSLContext | None, timeout: float) -> None:
@@ -67,12 +72,14 @@ class AioConnector:
             link.close()
 
     async def wait_closed(self) -> None:
-        """Until the loop has nothing of ours left."""
+        """Wait until the loop has no task and no transport of this connector left."""
         endings = [link.ended for link in self._links]
         await asyncio.gather(*self._tasks, *endings, return_exceptions=True)
 
 
 class AioLink(asyncio.BufferedProtocol):
+    """One connection on the running loop: see `link.Link`."""
+
     def __init__(self, address: Address, listener: Listener) -> None:
         self._address = address
         self._listener = listener
@@ -93,7 +100,7 @@ class AioLink(asyncio.BufferedProtocol):
         except HocketError:
             if self._wire.error is None:
                 raise
-            self._fail(self._wire.error)  # it has failed before, or now for good
+            self._fail(self._wire.error)  # the encoder is broken for good
             return
         if not self._unsent:  # all that is sent in one turn of the loop leaves together
             self._loop.call_soon(self.flush)
@@ -119,7 +126,7 @@ class AioLink(asyncio.BufferedProtocol):
             self._closing = True
             if self._transport is not None:
                 self._transport.close()
-                # What the broker does not take at once is of no use to it any more.
+                # What the broker does not take at once it will not miss: we are leaving.
                 if self._transport.get_write_buffer_size():
                     self._transport.abort()
 

@@ -1,9 +1,9 @@
 """Links over TCP for the blocking client.
 
 Each link has a thread, which connects, receives, and writes what a full socket did not take. Other
-threads write for themselves: a frame is queued in the order the client decides, and then whoever is
-there writes without ever waiting for the network. So a caller's timeout holds, no two threads wait
-for each other in a circle, and a batch does not change hands on its way out.
+threads write what they send: `send` queues a frame in the order the client decides, and then
+`flush` writes on the caller's thread, without ever waiting for the network. So a caller's timeout
+holds, no two threads wait for each other in a circle, and a batch needs no other thread to leave.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 BUFFERS_PER_WRITE = 256  # the system takes at most 1024 at a time
-READS_PER_LOOK = 64  # then see whether there is something to write
-READ_BYTES = 256 << 10  # under TLS, where the records' sizes are not ours to choose
+READS_PER_LOOK = 64  # after so many reads the thread looks whether there is something to write
+READ_BYTES = 256 << 10  # under TLS, where the peer chooses the sizes of records
 
 
 class TcpConnector:
+    """Opens links that have a thread each: see `link.Connector`."""
+
     watched = True
 
     def __init__(self, target: Target, context: ssl.SSLContext | None, timeout: float) -> None:
@@ -56,7 +58,7 @@ class TcpConnector:
         link.start()
 
     def close(self) -> None:
-        """Returns when the threads are gone (unless it is called on one of them)."""
+        """Returns when the links' threads have ended (but for one that calls this itself)."""
         self._closed = True
         for link in self._links:
             link.close()
@@ -65,6 +67,8 @@ class TcpConnector:
 
 
 class TcpLink:
+    """One connection with a thread of its own: see `link.Link`."""
+
     def __init__(
         self,
         address: Address,
@@ -83,7 +87,7 @@ class TcpLink:
         self._wake_writer.setblocking(False)
         self._unsent: deque[memoryview] = deque()
         self._writing = threading.Lock()
-        self._is_full = False  # the socket takes no more for now; the thread looks after it
+        self._is_full = False  # the socket takes no more for now; the link's thread goes on
         self._closing = False
         self._error: HocketError | None = None
         self._heard = 0
@@ -109,7 +113,7 @@ class TcpLink:
         except HocketError:
             if self._wire.error is None:
                 raise
-            self._error = self._wire.error  # it has failed before, or now for good
+            self._error = self._wire.error  # the encoder is broken for good
             self._wake()
             return
         if self._tls is not None:
@@ -142,10 +146,10 @@ class TcpLink:
         self._unsent.append(memoryview(data))
 
     def _write(self) -> bool:
-        """False: the socket is full or gone, and the thread will see to the rest."""
+        """False: the socket is full or gone, and the link's thread sees to the rest."""
         sock, unsent = self._socket, self._unsent
         while unsent:
-            # Others append meanwhile, so it is taken apart and not looked through.
+            # Other threads append meanwhile, so buffers are popped and not iterated over.
             buffers = [unsent.popleft() for _ in range(min(len(unsent), BUFFERS_PER_WRITE))]
             try:
                 sent = sock.sendmsg(buffers) if sock else 0
@@ -165,7 +169,7 @@ class TcpLink:
         return True
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: it is awake; closed: it is gone
+        with contextlib.suppress(OSError):  # full: the thread is awake; closed: it has ended
             self._wake_writer.send(b"\0")
 
     # --- the link's own thread -------------------------------------------------------------------
@@ -269,7 +273,7 @@ class TcpLink:
             self._drain_wakes()
 
     def _receive_plain(self, sock: socket.socket) -> bool:
-        """False: there is nothing now."""
+        """False: the socket has nothing to read now."""
         wire = self._wire
         try:
             count = sock.recv_into(wire.get_buffer())
@@ -311,7 +315,7 @@ class TcpLink:
 
 
 def _rest(buffers: list[memoryview], sent: int) -> list[memoryview]:
-    """What is left of them when so many bytes are gone."""
+    """What is left of `buffers` after the first `sent` bytes."""
     for at, buffer in enumerate(buffers):
         if sent < len(buffer):
             return [buffer[sent:], *buffers[at + 1 :]]

@@ -1,11 +1,11 @@
-"""What was delivered to a subscription and not handed out yet, and in which turn it is.
+"""What was delivered to a subscription and not handed out yet, in the order it is handed out.
 
 Messages are made in chunks, of one partition at a time, and partitions take turns. A chunk is an
 iterator of a list (`ready`) that any number of threads may draw from without a lock; what is left
-in it when its partition goes on elsewhere is drained away.
+in it when its partition goes on elsewhere is drained.
 
-Of every entry that comes in, its size goes out once through `give_back`: when its last message is
-handed out, or when it is dropped.
+The size of every entry that comes in goes out once through `give_back`: when the entry's last
+message is handed out, or when the entry is dropped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hocket.wire.batch import Batch, iterate_entries
 from hocket.wire.entry import Kind
 
 CHUNK = 512  # messages made at a time
-_ONCE = repeat(1)  # what is consumed in order is delivered once
+_ONCE = repeat(1)  # the delivery count of every message: an own index delivers each once
 
 
 class Inbound:
@@ -43,17 +43,17 @@ class Inbound:
         self._batch = batch
         self._new_progress = new_progress
         self._give_back = give_back
-        self._turns: deque[Progress] = deque()  # the places that have something in their queue
+        self._turns: deque[Progress] = deque()  # those whose queue is not empty
         self._ready_progress: Progress | None = None
         self._ready_batch: Batch | None = None
         self._ready_end = 0  # the offset behind the last message of `ready`
         self._ready_bytes = 0  # to be given back when `ready` is drawn empty
 
     def __bool__(self) -> bool:
-        """Is there something beyond what is ready?"""
+        """Whether messages wait behind those in `ready`."""
         return bool(self._turns)
 
-    # --- places ----------------------------------------------------------------------------------
+    # --- partitions ------------------------------------------------------------------------------
 
     def progress_in(self, partition: object) -> Progress:
         progress = self.by_partition.get(partition) if isinstance(partition, int) else None
@@ -69,7 +69,7 @@ class Inbound:
         return progress
 
     def replace(self, progress: Progress, offset: int) -> Progress:
-        """Go on elsewhere: what was delivered from the old place is dropped."""
+        """Go on at `offset`: what was delivered before is dropped, and acks of it are void."""
         if self._ready_progress is progress:
             drain(self.ready)
             self.settle_ready()
@@ -101,7 +101,7 @@ class Inbound:
     # --- in --------------------------------------------------------------------------------------
 
     def keep(self, progress: Progress, payload: memoryview) -> None:
-        """Entries of the partition, in order; what is not news is dropped."""
+        """Keep entries of the partition, in order; what came before, or is no batch, is dropped."""
         was_empty = not progress.queue
         for position, header in iterate_entries(payload):
             if header.kind != Kind.BATCH or header.end_offset <= progress.expected:
@@ -121,7 +121,7 @@ class Inbound:
     # --- out -------------------------------------------------------------------------------------
 
     def refill(self) -> bool:
-        """Put messages into `ready`, which is empty. False: there are none now."""
+        """Put messages into `ready`, which is empty. False: no message is here."""
         self.settle_ready()
         if not self._turns:
             return False
@@ -138,13 +138,13 @@ class Inbound:
         return True
 
     def settle_ready(self) -> None:
-        """If the messages in `ready` were all drawn, their batch is done with."""
+        """If the messages in `ready` were all drawn, give their batch's size back."""
         if self._ready_bytes and not length_hint(self.ready):
             size, self._ready_bytes = self._ready_bytes, 0
             self._let_go(size)
 
     def take_batch(self) -> MessageBatch | None:
-        """What is left of the messages in `ready`, or of the next batch; None: nothing now."""
+        """What is left in `ready`, or of the next batch; None: no message is here."""
         left = self._take_run()
         self.settle_ready()
         if left:
@@ -162,14 +162,14 @@ class Inbound:
         return self._batch(self._message, batch, start, end, self._topic, progress)
 
     def _take_run(self) -> list[Message]:
-        """From `ready`, as many as stand side by side: others may be drawing from it too."""
+        """Take from `ready` the messages that stand side by side; others may draw from it too."""
         drawn = list(self.ready)
         run = [each for at, each in enumerate(drawn) if each.offset == drawn[0].offset + at]
         self.ready = iter(drawn[len(run) :])
         return run
 
     def _handed_out(self, progress: Progress, end: int, batch: Batch) -> int:
-        """Returns the size of the batch if that was the end of it, else 0."""
+        """All up to `end` is handed out. Returns the batch's size if that is its end, else 0."""
         progress.next = end
         self._turns.rotate(-1)
         if end != batch.end_offset:
@@ -186,5 +186,5 @@ class Inbound:
 
 
 def drain(messages: Iterator[Message]) -> None:
-    """Whoever draws from it finds it empty."""
+    """Draw all that is left, so that nobody else can."""
     deque(messages, maxlen=0)

@@ -30,8 +30,24 @@ class Keeper(Protocol):
     def ack(self, what: Any, /) -> None: ...
 
 
-class Message(tuple[Any, ...]):
-    """One record: `value`, `key`, `headers`, where it stands, and when it was made.
+class OfOwnIndex:
+    """What a message of an own index cannot be told: these calls are for shared indexes."""
+
+    __slots__ = ()
+
+    def nack(self, delay: float | str = 0) -> Any:
+        """Raises WrongKind, like `extend` and `reject`: they are for shared indexes."""
+        raise _not_shared(f"nack(delay={delay!r})")
+
+    def extend(self, seconds: float | str | None = None) -> Any:
+        raise _not_shared(f"extend({seconds!r})")
+
+    def reject(self, reason: str = "") -> Any:
+        raise _not_shared(f"reject({reason!r})")
+
+
+class Message(OfOwnIndex, tuple[Any, ...]):
+    """One record: `value`, `key`, `headers`, its position, and when it was made.
 
     A tuple underneath, because a million of them are made each second. `timestamp` is microseconds
     since the epoch, `time` the same as a datetime. `headers` may be shared: do not change it.
@@ -59,16 +75,6 @@ class Message(tuple[Any, ...]):
         waits until they are durable, and so does closing it.
         """
         self[8].ack(self[5])
-
-    def nack(self, delay: float | str = 0) -> Any:
-        """Shared indexes only, like `extend` and `reject`."""
-        raise _not_shared(f"nack(delay={delay!r})")
-
-    def extend(self, seconds: float | str | None = None) -> Any:
-        raise _not_shared(f"extend({seconds!r})")
-
-    def reject(self, reason: str = "") -> Any:
-        raise _not_shared(f"reject({reason!r})")
 
     def __repr__(self) -> str:
         value = self.value if len(self.value) <= 40 else self.value[:40] + b"..."
@@ -101,7 +107,7 @@ def messages_of(
     keeper: Keeper,
     deliveries: Iterable[int],
 ) -> list[Message]:
-    """The records from `start` to `end` of a batch, made by C loops alone."""
+    """The records from `start` to `end` of a batch as messages, made by loops in C alone."""
     columns = batch.columns()
     first = batch.base_offset
     fields = zip(
@@ -118,10 +124,10 @@ def messages_of(
     return list(map(tuple.__new__, repeat(kind), fields))
 
 
-class MessageBatch:
-    """Messages of one partition, as they were stored together; nothing is made of them unasked.
+class MessageBatch(OfOwnIndex):
+    """Messages of one partition that were stored together; they are decoded only when asked for.
 
-    `offset` is the first one's, `end` the one behind the last.
+    `offset` is the first message's, `end` the one behind the last.
     """
 
     __slots__ = (
@@ -166,7 +172,7 @@ class MessageBatch:
 
     @property
     def entry(self) -> memoryview:
-        """The whole batch as it is stored; it may hold others before and behind these."""
+        """The whole batch as it is stored; it may hold messages before and behind these."""
         return self._batch.entry
 
     def __len__(self) -> int:
@@ -218,18 +224,8 @@ class MessageBatch:
         return self.to_arrow(headers, columns).to_pandas(use_threads=False)
 
     def ack(self) -> Any:
-        """All of it, and what came before it in its partition."""
+        """Acknowledge all of these messages, and those before them in their partition."""
         self._keeper.ack(self.end - 1)
-
-    def nack(self, delay: float | str = 0) -> Any:
-        """Shared indexes only, like `extend` and `reject`."""
-        raise _not_shared(f"nack(delay={delay!r})")
-
-    def extend(self, seconds: float | str | None = None) -> Any:
-        raise _not_shared(f"extend({seconds!r})")
-
-    def reject(self, reason: str = "") -> Any:
-        raise _not_shared(f"reject({reason!r})")
 
 
 class AsyncMessage(Message):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.gathering import Gathering, Stamp
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Stamp
 from hocket.errors import MessageTooLarge, WrongType
 from hocket.wire.from_arrow import checked_rows, encode_from_arrow
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
     Hashes = NDArray[np.uint64]
 
-# More than a row grows when it is encoded: by a timestamp and a key's hash, if they are made here,
-# and by the offsets of a key and a value that were of fixed size.
+# A row grows by at most this when it is encoded: by a timestamp and a key's hash, if they are made
+# here, and by the offsets of a key and a value that were of fixed size.
 ROW_BYTES = 26
 
 
@@ -52,7 +53,7 @@ class ArrowPortion:
         return self.count if core.offer_entry(self._gathering, encoded, self.count) else None
 
     def small_enough(self, entry_bytes_max: int) -> list[ArrowPortion]:
-        """Itself, or in halves of halves, of which each fits into an entry."""
+        """The same rows in portions that each fit into an entry: halved until they do."""
         if _fits(self._rows, entry_bytes_max):
             return [self]
         if self.count == 1:
@@ -77,7 +78,7 @@ class ArrowPortion:
 def arrow_portions(
     core: ProducerCore, rows: pyarrow.RecordBatch, partition: int | None = None
 ) -> list[ArrowPortion]:
-    """Raises what is wrong with any row, or the partition, before the first portion is taken."""
+    """The rows by partition. Raises if a row or the partition is wrong, before any is sent."""
     core.check_usable()
     gathering = core.gathering_of(None, partition)
     if not hasattr(rows, "num_rows") or not hasattr(rows, "schema"):
@@ -102,7 +103,7 @@ def _fits(rows: pyarrow.RecordBatch, entry_bytes_max: int) -> bool:
 def _by_partition(
     gatherings: list[Gathering], rows: pyarrow.RecordBatch, hashes: Hashes
 ) -> list[ArrowPortion]:
-    """By the hashes of their keys, rows without one together; in each the order is as it was."""
+    """Rows by the hashes of their keys, rows without a key together; their order is kept."""
     import numpy as np
 
     sticky = len(gatherings)

@@ -1,4 +1,4 @@
-"""Many messages at once: checked, split by partition in one pass, with their sizes added up."""
+"""Many messages in one call: checked, split by partition in one pass, their sizes added up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ListPortion:
-    """Records for one partition; no gathering: for whichever is sticky."""
+    """Records for one partition; without a gathering, for the partition that is sticky then."""
 
     __slots__ = ("_ends", "_gathering", "_records", "count")
 
@@ -41,7 +41,7 @@ class ListPortion:
         self.count = len(records)
 
     def offer(self, core: ProducerCore, start: int) -> int | None:
-        """Hand over records from `start` on; where that ended, or None while there is no room."""
+        """Hand over records from `start` on. Returns the first not taken; None: no room yet."""
         end = core.offer_many(self._gathering, self._records, self._ends, start)
         return end if end > start else None
 
@@ -73,7 +73,7 @@ def list_portions(
 def record_portions(
     core: ProducerCore, records: list[Record], sizes: list[int]
 ) -> list[ListPortion]:
-    """Of records that were checked; there is one at least."""
+    """The records by partition. They were checked, and there is at least one."""
     core.check_size(max(sizes))
     if len(core.gatherings) == 1:
         return [ListPortion(None, records, sizes)]

@@ -18,18 +18,19 @@ from typing import Any
 
 from hocket.client.connection.session import Session, again
 from hocket.client.producing.delivery import ProducerOptions, Pusher
-from hocket.client.producing.gathering import Gathering, Outcome, Outgoing, Stamp
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Outcome, Outgoing, Stamp
 from hocket.client.producing.records import Record
 from hocket.errors import HocketError, MessageTooLarge, UnknownPartition, WrongType
 from hocket.model import partition_of
 from hocket.timers import Timer
 from hocket.wire.batch import NO_PRODUCER, encode
 
-VALUE_ALONE = (None, None, None, None)  # no key, headers, timestamp, nobody who waits
+VALUE_ALONE = (None, None, None, None)  # no key, no headers, no timestamp, nothing that waits
 
 
 class ProducerCore(Pusher):
-    """Called by one thread at a time, but for what `gathering` says may be done by any."""
+    """One thread at a time calls this; only what `gathering` allows may be done by any."""
 
     def __init__(
         self,
@@ -39,14 +40,14 @@ class ProducerCore(Pusher):
         settle: Callable[[Outgoing, Outcome], None],
     ) -> None:
         super().__init__(session, topic, options, settle)
-        self.sticky = Gathering(0, room=-1)  # takes nothing: no partition is known yet
-        self._lingering: dict[Gathering, None] = {}  # a timer will look at these
+        self.sticky = Gathering(0, room=-1)  # takes nothing while no partition is known
+        self._lingering: dict[Gathering, None] = {}  # what the linger timer will look at
         self._linger_timer: Timer | None = None
 
     # --- taking records --------------------------------------------------------------------------
 
     def gathering_of(self, key: bytes | None, partition: object) -> Gathering | None:
-        """None: whichever is sticky."""
+        """Where a record with this key goes; None: to the partition that is sticky then."""
         if partition is None:
             return None if key is None else self.gatherings[partition_of(key, len(self.gatherings))]
         if isinstance(partition, bool) or not isinstance(partition, int):
@@ -79,7 +80,7 @@ class ProducerCore(Pusher):
         ends: list[int],
         start: int,
     ) -> int:
-        """Take records from `start` on while the window has room; returns where it ended.
+        """Take records from `start` on while the window has room; returns the first not taken.
 
         `ends` are their sizes, added up: ends[i] is the size of the records 0 to i.
         """
@@ -104,9 +105,9 @@ class ProducerCore(Pusher):
         count: int,
         waiter: Any = None,
     ) -> bool:
-        """Take a batch that is encoded elsewhere, behind what has gathered; unless it must wait.
+        """Take a batch that `encode_entry` makes, behind what has gathered; False: no room yet.
 
-        The `waiter` is told where its first record stands.
+        The `waiter` is told the position of its first record.
         """
         self.check_usable()
         if self.is_full:
@@ -122,7 +123,7 @@ class ProducerCore(Pusher):
                 "broker takes"
             )
         waiters = [] if waiter is None else [(0, waiter)]
-        self.enqueue(chosen, self._outgoing(chosen, entry, count, stamp, waiters))
+        self.enqueue(chosen, self._outgoing(entry, count, stamp, waiters))
         if chosen is self.sticky:
             self._move_on()
         return True
@@ -139,7 +140,7 @@ class ProducerCore(Pusher):
         return self.unacked_bytes >= self.options.window_bytes
 
     def _with_room(self, gathering: Gathering | None, size: int) -> Gathering | None:
-        """The gathering for a record of this size, after a cut if it was full; None: wait."""
+        """The gathering for a record of this size, cut if it was full; None: no room yet."""
         chosen = self.sticky if gathering is None else gathering
         if size <= chosen.room:
             return chosen
@@ -153,13 +154,13 @@ class ProducerCore(Pusher):
         return chosen
 
     def withdraw(self, record: Record) -> bool:
-        """Take back a record that is not part of a batch yet."""
+        """Take back a record that is not part of a batch yet; False: it is, or was never taken."""
         return any(gathering.take_back(record) for gathering in self.gatherings)
 
     # --- cutting batches -------------------------------------------------------------------------
 
     def wake_for(self, gathering: Gathering, record: bytes | Record) -> None:
-        """For a sender that found the gathering asleep after it had appended this record."""
+        """For a sender that has appended this record and found that nobody looks."""
         if self.failure is not None or self._closing:
             # Everything gathered was cut or failed when we stopped. If the record is still here it
             # came too late, and its sender is told so; the others look after their own.
@@ -169,7 +170,7 @@ class ProducerCore(Pusher):
             self.wake(gathering)
 
     def wake(self, gathering: Gathering) -> None:
-        """Records have gathered and nobody is going to look: see to it that somebody does."""
+        """Records have gathered and nobody is going to cut them: see to it."""
         gathering.awake = True
         if self.options.linger_us:
             gathering.begun_us = self.session.clock.ticks_us()
@@ -203,14 +204,14 @@ class ProducerCore(Pusher):
                 self.wake(gathering)
 
     def stop_taking(self) -> None:
-        """It is about to be closed; what was taken is still delivered."""
+        """The producer is about to be closed; what it has taken is still delivered."""
         self._closing = True
         for gathering in self.gatherings:
             gathering.room, gathering.awake = -1, False
         self.cut_all()
 
     def cut_all(self) -> int:
-        """Cut what has gathered anywhere. Every batch so far has a smaller serial than this."""
+        """Cut what has gathered anywhere. Returns a serial that is behind every batch so far."""
         for gathering in self.gatherings:
             if gathering.items:
                 self.cut(gathering)
@@ -245,7 +246,7 @@ class ProducerCore(Pusher):
             except WrongType:  # not values alone: some are records with keys or more
                 gathering.mixed = True
             else:
-                return self._outgoing(gathering, entry, len(items), stamp, [])
+                return self._outgoing(entry, len(items), stamp, [])
         records = [
             item if type(item) is tuple else (item, None, None, None, None) for item in items
         ]
@@ -256,7 +257,7 @@ class ProducerCore(Pusher):
         if any(each is not None for each in timestamps):
             stamps = [now if each is None else each for each in timestamps]
         entry = self._encoded(stamp, values, stamps, keys=keys, headers=headers)
-        return self._outgoing(gathering, entry, len(items), stamp, waiting)
+        return self._outgoing(entry, len(items), stamp, waiting)
 
     def _stamp(self, gathering: Gathering) -> Stamp:
         """Before the producer has an id, batches are stamped as nobody's, and anew when pushed."""
@@ -275,15 +276,10 @@ class ProducerCore(Pusher):
         )
 
     def _outgoing(
-        self,
-        gathering: Gathering,
-        entry: bytes,
-        count: int,
-        stamp: Stamp,
-        waiters: list[tuple[int, Any]],
+        self, entry: bytes, count: int, stamp: Stamp, waiters: list[tuple[int, Any]]
     ) -> Outgoing:
         expires = self.session.clock.ticks_us() + self.options.delivery_us
-        return Outgoing(gathering, self.new_serial(), entry, count, stamp, waiters, expires)
+        return Outgoing(self.new_serial(), entry, count, stamp, waiters, expires)
 
     # --- partitions ------------------------------------------------------------------------------
 
@@ -306,6 +302,6 @@ class ProducerCore(Pusher):
                 self.refuse(item[4], again(error))
 
     def refuse(self, waiter: Any, error: HocketError) -> None:
-        """Tell who waits for a record that it will not be sent."""
-        batch = Outgoing(self.sticky, -1, b"", 1, Stamp(b"", 0, 0), [(0, waiter)], 0)
+        """Tell the `waiter` of a record that the record will not be sent."""
+        batch = Outgoing(-1, b"", 1, Stamp(b"", 0, 0), [(0, waiter)], 0)
         self._settle(batch, error)

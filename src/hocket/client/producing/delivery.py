@@ -1,13 +1,13 @@
 """The far half of a producer: batches that were cut, on their way to the broker and acknowledged.
 
-Rule 1: within a partition batches are pushed in the order of their sequence, without gaps, and one
-that is pushed again is the same bytes: the broker then knows it and stores it once.
-Rule 2: a batch is reported once, as delivered or as failed, and never both.
-Rule 3: that a batch is stored is learned from its acknowledgement; that it is not, from what the
-broker says it expects next when the producer is opened. A refusal proves neither: it may be of an
-earlier attempt than the last, so it is only a reason to push again, or to ask.
-Rule 4: a batch is given up only together with its producer id. What comes after it is stamped as a
-new producer's, so that neither the gap nor a late copy of the lost batch can do harm.
+Rule 1: within a partition batches are pushed in the order of their sequence, without gaps. A batch
+that is pushed again under the same id is the same bytes, so the broker knows it and stores it once.
+Rule 2: a batch is reported once, as delivered or as failed.
+Rule 3: an acknowledgement proves that a batch is stored; the sequence that the broker expects next,
+which it says when the producer is opened, proves that a batch is not. A refusal proves neither: it
+may be the answer to an earlier push of the batch, so it is only a reason to push again, or to ask.
+Rule 4: a batch that may be stored is given up only together with its producer id. What comes after
+it is stamped as a new producer's, so that neither the gap nor a late copy of it can do harm.
 
 For rule 4 the producer drains: nothing new is pushed under the old id, and once the fate of every
 batch that the broker may hold is known, it asks for a new id and restamps the waiting batches.
@@ -23,7 +23,8 @@ from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Session, again, closed
 from hocket.client.connection.wakeups import WakeUps
-from hocket.client.producing.gathering import Gathering, Outcome, Outgoing, Positions, Stamp
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Outcome, Outgoing, Positions, Stamp
 from hocket.errors import (
     Fenced,
     HocketError,
@@ -39,8 +40,8 @@ from hocket.model import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SECOND_US
 from hocket.timers import Timer
 
 RETRYABLE = frozenset({"busy", "storageFull", "shuttingDown", "sequenceGap"})
-FORGOTTEN_OFFSET = 2**64 - 1  # of a batch that is stored, though the broker no longer knows where
-FRAMING_BYTES = 1024  # more than an entry adds to its records
+FORGOTTEN_OFFSET = 2**64 - 1  # acknowledges a batch whose offset the broker no longer knows
+FRAMING_BYTES = 1024  # an entry adds less than this to its records
 
 
 @dataclass(slots=True)
@@ -53,6 +54,8 @@ class ProducerOptions:
 
 
 class Pusher:
+    """Opens a producer on each link, pushes its batches, and reports what became of each."""
+
     def __init__(
         self,
         session: Session,
@@ -64,11 +67,11 @@ class Pusher:
         self.topic = topic
         self.options = options
         self.gatherings: list[Gathering] = []
-        self.failure: HocketError | None = None  # it takes no more records, for this reason
-        self.first_error: HocketError | None = None  # that `flush` has not raised yet
+        self.failure: HocketError | None = None  # why the producer takes no more records
+        self.first_error: HocketError | None = None  # the first that `flush` has not raised yet
         self.unacked_bytes = 0
-        self.changed = WakeUps()  # woken when it is opened, or ended
-        self.settled = WakeUps()  # when a batch was reported, so that there is room again
+        self.changed = WakeUps()  # called when the producer is opened or ended
+        self.settled = WakeUps()  # called when a batch was reported, so that there is room again
         self.batch_bytes = options.batch_bytes
         self.message_bytes_max = MESSAGE_BYTES_MAX
         self.entry_bytes_max = BATCH_BYTES_MAX
@@ -76,7 +79,7 @@ class Pusher:
         self._handle: int | None = None
         self._producer_id = b""
         self._epoch = 0
-        self._renewing = False  # see rule 3
+        self._renewing = False  # the producer drains, to ask for a new id: see rule 4
         self._closing = False
         self._serials = count()
         self._unsettled: dict[int, Outgoing] = {}  # by serial, oldest first
@@ -90,7 +93,7 @@ class Pusher:
 
     @property
     def is_open(self) -> bool:
-        """Whether it ever was: from then on records are taken, link or no link."""
+        """Whether the producer was ever opened: from then on it takes records, link or no link."""
         return bool(self.gatherings)
 
     def check_usable(self) -> None:
@@ -119,7 +122,7 @@ class Pusher:
             gathering.sent = 0
 
     def end(self, error: HocketError) -> None:
-        """No more records; what is not acknowledged has failed."""
+        """Take no more records; report what is not acknowledged as failed."""
         if self.failure is not None:
             return
         self.failure = error
@@ -135,10 +138,10 @@ class Pusher:
         self.settled.wake_all()
 
     def _fail_gathered(self, gathering: Gathering, error: HocketError) -> None:
-        """What is not part of a batch yet has failed too."""
+        """Report records that are not part of a batch yet as failed, too."""
 
     def _gathering_is_idle(self, gathering: Gathering) -> None:
-        """Everything pushed there is acknowledged."""
+        """Nothing of this partition is on its way any more."""
 
     def _open_answered(self, answer: Frame | HocketError) -> None:
         if isinstance(answer, ReplyLost):
@@ -182,20 +185,15 @@ class Pusher:
         self.changed.wake_all()
 
     def _learn_fates(self, gathering: Gathering, expected: int) -> None:
-        """What lies before the sequence that the broker expects is stored, the rest is not."""
+        """Learn from the sequence that the broker expects next what it has stored."""
         if not gathering.agrees(expected):
-            # It has lost what it had acknowledged (its topic is kept in memory only, say), or what
-            # comes next in the queue was given up. What is left cannot follow under this id.
+            # The broker has lost what it had acknowledged (its topic is kept in memory only, say),
+            # or what comes next in the queue was given up. The rest cannot follow under this id.
             self._renewing = True
-        for batch in list(gathering.queue):
-            if batch.sequence < expected:
-                batch.refusal = None
-            elif batch.refusal is None:
-                batch.exposed = False
-            else:
-                gathering.queue.remove(batch)
-                self._fail(batch, batch.refusal)
-                self._renewing = True
+        for batch in gathering.take_refused(expected):
+            assert batch.refusal is not None
+            self._fail(batch, batch.refusal)
+            self._renewing = True
         if not gathering.queue:
             self._gathering_is_idle(gathering)
 
@@ -211,7 +209,7 @@ class Pusher:
             self.gatherings.append(Gathering(number, self.batch_bytes))
 
     def _ended_by_broker(self, error: HocketError) -> None:
-        """It is not open, or not any more; whether that can be mended depends on the reason."""
+        """The broker has ended the producer, or did not open it; some reasons can be mended."""
         self._close_up()
         if error.code in RETRYABLE:
             self.session.timers.after(self._backoff.next_us(), self._open_again)
@@ -243,7 +241,7 @@ class Pusher:
         return next(self._serials)
 
     def is_settled(self, serial: int) -> bool:
-        """Was every batch before this serial reported?"""
+        """Whether every batch with a smaller serial was reported."""
         return next(iter(self._unsettled), serial) >= serial
 
     @property
@@ -292,17 +290,14 @@ class Pusher:
         return self.gatherings[partition]
 
     def _acked(self, gathering: Gathering, sequence: int, offsets: list[int]) -> None:
-        """The batches that end with `sequence` are stored, at these offsets.
+        """The batches whose sequences end with `sequence` are stored, at these offsets.
 
-        So are all before them; but one that stands in the queue still was pushed again and then
-        refused, and where it is will be told when it is pushed once more.
+        So are all batches before them. One of these that is still in the queue was pushed again and
+        then refused; the broker tells its offset when it is pushed once more.
         """
         first = sequence - len(offsets) + 1
         self._backoff.reset()
-        for batch in [b for b in gathering.queue if first <= b.sequence <= sequence]:
-            gathering.sent -= gathering.queue.index(batch) < gathering.sent
-            gathering.queue.remove(batch)
-            gathering.start = max(gathering.start, batch.sequence + 1)
+        for batch in gathering.take_acked(first, sequence):
             self._delivered(gathering, batch, offsets[batch.sequence - first])
         if not gathering.queue:
             self._gathering_is_idle(gathering)
@@ -316,13 +311,13 @@ class Pusher:
         self._report(batch, outcome)
 
     def _refused(self, gathering: Gathering, sequence: int, error: HocketError) -> None:
-        """This batch, and what was pushed behind it, was not stored by this attempt."""
+        """This push of the batch, and all pushes behind it, stored nothing."""
         found = (at for at, batch in enumerate(gathering.queue) if batch.sequence == sequence)
         at = next(found, None)
         if at is None or at >= gathering.sent:
-            return  # it is about an attempt that was already taken back
+            return  # the refused push was already taken back
         if error.code in RETRYABLE:
-            # Behind a gap, what came before did not arrive either.
+            # A gap means that what was pushed before did not arrive either.
             gathering.sent = 0 if isinstance(error, SequenceGap) else at
             gathering.paused = True
             self.session.timers.after(self._backoff.next_us(), lambda: self._resume(gathering))
@@ -341,7 +336,7 @@ class Pusher:
         return any(batch.exposed for batch in self._unsettled.values())
 
     def _ask(self) -> None:
-        """Open it anew, and so learn what the broker has; or become another if nothing is open."""
+        """Open the producer anew: to learn what the broker has stored, or under a new id."""
         if self._handle is not None:
             self.session.close_handle(self._handle)
             self._close_up()
@@ -353,13 +348,9 @@ class Pusher:
 
     def _give_up_exposed(self, error: HocketError) -> None:
         for gathering in self.gatherings:
-            kept = [batch for batch in gathering.queue if not batch.exposed]
-            lost = [batch for batch in gathering.queue if batch.exposed]
-            gathering.queue.clear()
-            gathering.queue.extend(kept)
-            for batch in lost:
+            for batch in gathering.take_exposed():
                 self._fail(batch, error)
-            if not kept:
+            if not gathering.queue:
                 self._gathering_is_idle(gathering)
 
     def _set_expiry_timer(self, due_us: int) -> None:
@@ -367,14 +358,12 @@ class Pusher:
         self._expiry_timer = self.session.timers.after(delay, self._expire)
 
     def _expire(self) -> None:
-        """Give up what could not be delivered in its time."""
+        """Give up what could not be delivered in time."""
         self._expiry_timer = None
         expired = False
         now = self.session.clock.ticks_us()
         for gathering in self.gatherings:
-            while gathering.queue and gathering.queue[0].expires_us <= now:
-                batch = gathering.queue.popleft()
-                gathering.sent = max(0, gathering.sent - 1)
+            for batch in gathering.take_expired(now):
                 self._renewing = expired = True
                 reason = self.session.last_error if self._handle is None else None
                 self._fail(

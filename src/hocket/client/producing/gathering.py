@@ -15,83 +15,15 @@ becomes a little larger; everything exact is decided when the batch is cut.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
-from crc32c import crc32c
-
+from hocket.client.producing.outgoing import Outgoing
 from hocket.client.producing.records import Record
-from hocket.errors import HocketError
-from hocket.model import Position
-from hocket.wire.batch import NO_PRODUCER, PRELUDE
-from hocket.wire.entry import HEADER_BYTES, pack_header, unpack_header
-
-
-class Positions(NamedTuple):
-    """The offsets of the records of one batch: from `start` up to, and without, `end`."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    def position(self, number: int) -> Position:
-        """The position of record `number` of the batch, counted from 0."""
-        return Position(self.topic, self.partition, self.start + number)
-
-
-Outcome = Positions | HocketError
-
-
-class Stamp(NamedTuple):
-    """What the broker knows a batch by, to store it once; it stands in the batch's prelude."""
-
-    producer_id: bytes
-    epoch: int
-    sequence: int
-
-
-class Outgoing:
-    """A batch that was cut and is not acknowledged yet."""
-
-    __slots__ = (
-        "count", "doubtful", "entry", "expires_us", "exposed", "gathering", "refusal", "sequence",
-        "serial", "stamp", "waiters",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        gathering: Gathering,
-        serial: int,
-        entry: bytes,
-        count: int,
-        stamp: Stamp,
-        waiters: list[tuple[int, Any]],
-        expires_us: int,
-    ) -> None:
-        self.gathering = gathering
-        self.serial = serial  # its number among all batches of the producer, as they were cut
-        self.entry = entry
-        self.count = count
-        self.stamp = stamp  # what stands in the entry; `restamp` replaces it when it is outdated
-        self.sequence = stamp.sequence
-        self.waiters = waiters  # (number of a record in the batch, what its sender waits with)
-        self.expires_us = expires_us
-        self.exposed = False  # it was pushed, so the broker may have stored it
-        self.doubtful = False  # it was pushed on a link that broke
-        # Why the broker refused it for good; counts once we learn that it was not stored before.
-        self.refusal: HocketError | None = None
-
-    @property
-    def may_be_stored(self) -> bool:
-        return self.exposed and (self.doubtful or self.refusal is None)
-
-    def restamp(self, stamp: Stamp) -> None:
-        if self.stamp != stamp:
-            self.entry = restamped(self.entry, stamp)
-            self.stamp = stamp
 
 
 class Gathering:
+    """The records for one partition that gather, and the queue of its batches on their way."""
+
     __slots__ = (
         "awake", "begun_us", "items", "mixed", "partition", "paused", "queue", "room",
         "sent", "start",
@@ -124,6 +56,45 @@ class Gathering:
         for sequence, batch in enumerate(self.queue, start):
             batch.sequence = sequence
 
+    # These take batches out of the queue one by one, as each is reported, so that an interrupt can
+    # part no more than one batch from its report.
+
+    def take_acked(self, first: int, last: int) -> Iterator[Outgoing]:
+        """Take the batches with the sequences from `first` to `last` out of the queue."""
+        for batch in [each for each in self.queue if first <= each.sequence <= last]:
+            self.sent -= self.queue.index(batch) < self.sent
+            self.queue.remove(batch)
+            self.start = max(self.start, batch.sequence + 1)
+            yield batch
+
+    def take_refused(self, expected: int) -> Iterator[Outgoing]:
+        """Take what was refused for good, and is not stored, out of the queue.
+
+        The broker expects the sequence `expected` next: what lies before it is stored, all else is
+        not.
+        """
+        for batch in list(self.queue):
+            if batch.sequence < expected:
+                batch.refusal = None
+            elif batch.refusal is None:
+                batch.exposed = False
+            else:
+                self.queue.remove(batch)
+                yield batch
+
+    def take_exposed(self) -> Iterator[Outgoing]:
+        """Take what the broker may have stored out of the queue."""
+        for batch in [each for each in self.queue if each.exposed]:
+            self.queue.remove(batch)
+            yield batch
+
+    def take_expired(self, now_us: int) -> Iterator[Outgoing]:
+        """Take what could not be delivered in time off the head of the queue."""
+        while self.queue and self.queue[0].expires_us <= now_us:
+            batch = self.queue.popleft()
+            self.sent = max(0, self.sent - 1)
+            yield batch
+
     def take(self) -> list[bytes | Record]:
         """The records that have gathered; `drop` then removes them."""
         return self.items[:]
@@ -138,23 +109,3 @@ class Gathering:
                 del self.items[at]
                 return True
         return False
-
-
-def restamped(entry: bytes | memoryview, stamp: Stamp) -> bytes:
-    """The same batch with another stamp: another producer's, or with another sequence."""
-    header = unpack_header(entry)
-    producer_id, epoch, sequence = stamp
-    _, _, raw_length, _, reserved = PRELUDE.unpack_from(entry, HEADER_BYTES)
-    prelude = PRELUDE.pack(producer_id or NO_PRODUCER, epoch, raw_length, sequence, reserved)
-    rest = memoryview(entry)[HEADER_BYTES + PRELUDE.size :]
-    body_crc = crc32c(rest[: header.length - PRELUDE.size], crc32c(prelude))
-    new_header = pack_header(
-        length=header.length,
-        kind=header.kind,
-        codec=header.codec,
-        flags=header.flags,
-        count=header.count,
-        body_crc=body_crc,
-        max_timestamp=header.max_timestamp,
-    )
-    return b"".join((new_header, prelude, rest))

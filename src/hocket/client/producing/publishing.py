@@ -1,9 +1,9 @@
-"""One-off publishes of a client to one topic, as a producer of its own.
+"""One-off publishes of a client to one topic, through a hidden producer.
 
 One batch for each partition is in flight at a time; what is published meanwhile gathers, and leaves
 together when the answer has come. So a lone publish waits for nothing, and ten thousand at once
-cost a few frames. Each batch carries the producer's id and its sequence, so that one whose answer
-was lost is sent again and stored once.
+cost a few frames. Each batch carries the producer's id and its sequence, so that a batch whose
+answer was lost can be sent again and is stored once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from hocket.client.connection.timeout import seconds_us
 from hocket.client.connection.wakeups import Reply
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Gathering, Outcome, Outgoing, Positions, Stamp
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Outcome, Outgoing, Positions, Stamp
 from hocket.errors import HocketError, ProtocolError, ReplyLost
 from hocket.frames import Frame
 from hocket.model import Position
@@ -43,15 +44,10 @@ class PublishCore(ProducerCore):
         )
 
     def _outgoing(
-        self,
-        gathering: Gathering,
-        entry: bytes,
-        count: int,
-        stamp: Stamp,
-        waiters: list[tuple[int, Any]],
+        self, entry: bytes, count: int, stamp: Stamp, waiters: list[tuple[int, Any]]
     ) -> Outgoing:
-        """It is tried for as long as somebody waits for one of its records."""
-        batch = super()._outgoing(gathering, entry, count, stamp, waiters)
+        """The batch is tried for as long as somebody waits for one of its records."""
+        batch = super()._outgoing(entry, count, stamp, waiters)
         batch.expires_us = max(waiter.expires_us for _, waiter in waiters)
         return batch
 
@@ -61,7 +57,7 @@ class PublishCore(ProducerCore):
             or not gathering.queue
             or gathering.queue[0].stamp != stamp
         ):
-            return  # it is pushed again when there is a link, or it was given up
+            return  # the batch is pushed again on the next link, or was given up
         if isinstance(answer, frames.Published):
             self._acked(gathering, stamp.sequence, [answer.offset])
         elif isinstance(answer, HocketError):
@@ -71,7 +67,7 @@ class PublishCore(ProducerCore):
 
 
 class Publication(Reply[Position | HocketError]):
-    """One message that somebody waits for."""
+    """One message, and the wake-up of whoever waits until it is stored."""
 
     __slots__ = ("expires_us",)
 

@@ -31,7 +31,7 @@ from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.faces.aio.transaction import AsyncTransaction, decide, drop
 from hocket.client.faces.opening import Opening
-from hocket.client.producing.gathering import Outcome
+from hocket.client.producing.outgoing import Outcome
 from hocket.client.producing.staging import check_participants
 from hocket.deadline import Deadline
 from hocket.errors import HocketError

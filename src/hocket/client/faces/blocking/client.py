@@ -28,7 +28,7 @@ from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking.producer import Producer, Publisher
 from hocket.client.faces.blocking.subscription import Subscription
 from hocket.client.faces.blocking.transaction import Transaction, decide, drop
-from hocket.client.producing.gathering import Outcome
+from hocket.client.producing.outgoing import Outcome
 from hocket.client.producing.staging import check_participants
 from hocket.deadline import Deadline
 from hocket.errors import HocketError

@@ -17,7 +17,8 @@ from hocket.client.producing.arrow_rows import arrow_portions
 from hocket.client.producing.bulk import Portion, list_portions
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Gathering, Outcome, Outgoing, Positions
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Outcome, Outgoing, Positions
 from hocket.client.producing.publishing import Publications
 from hocket.client.producing.records import RECORD_BYTES, checked
 from hocket.deadline import Deadline
