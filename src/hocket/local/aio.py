@@ -20,7 +20,7 @@ MESSAGES_PER_TURN = 256
 
 
 class SleepingCoroutine:
-    """A place for one coroutine to sleep in, once, until `wake` is called from any thread."""
+    """One sleep of one coroutine, until `wake` is called, from any thread."""
 
     __slots__ = ("_future", "_loop")
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class Broker:
     """Registers itself under `name`; accepts on its own ports and connects to other brokers.
 
-    Whichever side of a meeting comes first waits, in the list of the broker that is to accept,
-    until the other comes. `buffer_bytes` is the size of the inbound buffer of every channel end
-    that this broker makes.
+    Whichever side of a meeting comes first waits in the list of the accepting broker until the
+    other side comes. `buffer_bytes` is the size of the inbound buffer of every channel end that
+    this broker makes.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Broker:
 
     @property
     def rendezvous(self) -> list[Rendezvous[Broker]]:
-        """Those still waiting at this broker, oldest first."""
+        """The sides that still wait at this broker for their partners, oldest first."""
         with self.manager.lock:
             return sorted(chain.from_iterable(self._waiting.values()), key=lambda r: r.order)
 
@@ -88,7 +88,7 @@ class Broker:
         return await self._wait_async(met, deadline)
 
     def close(self) -> None:
-        """Free the name and wake, with Closed, all that waits here or was sent out from here.
+        """Free the name. Accepts here, and connects to or from here, that wait raise Closed.
 
         Channels that exist already live on.
         """
@@ -116,7 +116,7 @@ class Broker:
         return host
 
     def _arrive(self, side: Side, host: Broker, port: int) -> Channel | Rendezvous[Broker]:
-        """Meet whoever waits on the other side, or wait in the host's list."""
+        """Meet the partner if one waits already, else wait in the host's list."""
         check_port(port)
         with self.manager.lock:
             self._check_open()
@@ -139,7 +139,7 @@ class Broker:
 
     @staticmethod
     def _withdraw(rendezvous: Rendezvous[Broker]) -> bool:
-        """Take it off the lists; False if it had left them already."""
+        """Take a rendezvous off the lists; False if it was not on them any more."""
         host = rendezvous.host
         with host.manager.lock:
             waiting = host._waiting.get(rendezvous.port, ())
@@ -167,10 +167,10 @@ class Broker:
             return self._met_after_all(rendezvous, gave_up)
 
     def _met_after_all(self, rendezvous: Rendezvous[Broker], gave_up: BaseException) -> Channel:
-        """Leave the list; if the partner came in this very moment, do not leave it alone."""
+        """Give up, unless the partner came at this very moment: then the channel is used."""
         if self._withdraw(rendezvous):
             raise gave_up
-        if not isinstance(gave_up, Timeout):  # cancelled or interrupted: nobody will use it
+        if not isinstance(gave_up, Timeout):  # cancelled or interrupted: nobody uses the channel
             rendezvous.abandon()
             raise gave_up
         channel = rendezvous.outcome()

@@ -1,9 +1,11 @@
 """One thread that runs events, one at a time, in the order they were posted.
 
-Rule 1: only the pump's thread takes from the queue and touches the timers' heap.
-Rule 2: whatever runs on the pump must not wait; it posts, and returns.
-Rule 3: after `stop` nothing new is taken; what lives on the pump (`attach`) is told on its thread,
-        after the last task, and may still say its last words there.
+Rule 1: only the pump's thread runs events and touches the heap of timers. Any thread puts events;
+        `stop(drain=False)` also drops them.
+Rule 2: an event must not wait; it posts further events, and returns. (The one exception is ours: an
+        `abort` waits for the threads and the pump at the other end of its queue to be done.)
+Rule 3: after `stop` no new event is taken. What lives on the pump (`attach`) is told on the pump's
+        thread after the last event, and may still post last words, which are run.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ log = logging.getLogger("hocket")
 
 
 class Resident(Protocol):
-    """What lives on a pump and must know when the pump stops."""
+    """What lives on a pump and is told when the pump stops."""
 
     def pump_stopped(self) -> None: ...
 
 
 class Word:
-    """An event that is told even by a pump that drops what it has not run."""
+    """An event that runs even on a pump that is told to drop its events: somebody waits for it."""
 
     __slots__ = ("_call",)
 
@@ -51,7 +53,7 @@ class Word:
 
 
 class Condition:
-    """A place where calls wait for a notification, oldest first; they run on the pump."""
+    """Calls that wait for a notification, oldest first; they run on the pump."""
 
     __slots__ = ("_pump", "_waiting")
 
@@ -110,7 +112,7 @@ class EventPump:
         return self._queue.closed
 
     def start(self) -> Self:
-        """Start the thread; what was posted before runs first. Again while running: no effect."""
+        """Start the thread; what was posted before runs first. A running pump is not started."""
         self.check_open()
         self._start()
         return self
@@ -145,7 +147,7 @@ class EventPump:
             self._queue.close()
             if not drain:
                 self._drop_events()
-        self._start()  # a pump that never ran still owes what was posted
+        self._start()  # a pump that was never started must still run what was posted
         if not self.on_own_thread():
             self._thread.join()
 
@@ -161,7 +163,7 @@ class EventPump:
     def attach(self, resident: Resident) -> None:
         """`resident.pump_stopped()` is called on the pump's thread when the pump stops."""
         self._residents[resident] = None
-        if self._queue.closed:  # looked at after we entered, so that no resident is forgotten
+        if self._queue.closed:  # looked at after entering, so that no resident is forgotten
             self.detach(resident)
             self.check_open()
 
@@ -177,13 +179,13 @@ class EventPump:
         return True
 
     def post_last(self, call: Event) -> None:
-        """`post`; on a stopping pump, run `call` after the last task, as long as it breathes."""
+        """`post`; on a pump that stops, run `call` after the last event, unless it has stopped."""
         word = Word(call)
         if not self.post_if_open(word):
             self._last_words.append(word)
 
     def guard(self, call: Event) -> None:
-        """Call it; an error is reported and goes no further."""
+        """Make the call; an error is reported and goes no further."""
         try:
             call()
         except BaseException as error:  # noqa: BLE001
@@ -228,7 +230,7 @@ class EventPump:
         self.thread_id = None  # the system may give the number to another thread
 
     def _run_events(self, events: deque[Event]) -> None:
-        """Run those that are here now; what they post comes after a look at the timers."""
+        """Run the events that are here now; what they post comes after a look at the timers."""
         popleft = events.popleft
         for _ in range(len(events)):
             try:
@@ -254,7 +256,7 @@ class EventPump:
             self._queue.events.append(timers.pop())
 
     def _sleep(self) -> None:
-        """Until there is an event, a timer is due, or the pump is stopped; woken early is fine."""
+        """Sleep until there is an event, a timer is due, or the pump is stopped; maybe less."""
         queue = self._queue
         if spin(lambda: queue.events or queue.closed or None):
             return

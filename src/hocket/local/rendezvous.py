@@ -1,4 +1,4 @@
-"""The meeting of one accept and one connect, while one of the two still waits for the other."""
+"""The meeting of one accept and one connect, while one of the two waits for the other."""
 
 from __future__ import annotations
 
