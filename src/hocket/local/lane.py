@@ -61,7 +61,7 @@ class Lane:
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.large_from = bytes_max // messages_max + 1
-        self.large_bytes = 0  # of the large messages in the lane; 0 while there is none
+        self.large_bytes = 0  # the size of all large messages in the lane
         self.large_count = 0
         # Sizes by the identity of the message, as offered: a memoryview may be released meanwhile.
         self.large_sizes: dict[int, list[int]] | None = None

@@ -344,7 +344,7 @@ class MessageQueue:
             return
         for _ in range(len(handed_over)):
             message = handed_over.popleft()
-            if self._told:  # of the end, after which nothing is told
+            if self._told:  # the listener has heard of the end, and hears nothing after it
                 continue
             try:
                 tell(self._listener, "sent", message)

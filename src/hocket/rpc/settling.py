@@ -57,7 +57,7 @@ class OwnSettling:
         self._inbound = inbound
 
     def delivered(self, batch: MessageBatch) -> None:
-        """How far it is delivered stands in the place."""
+        """Nothing to note: `Progress` knows how far the partition is delivered."""
 
     def settle(self, verdict: Verdict, partition: int, start: int, end: int) -> None:
         if verdict is not ACK:

@@ -495,7 +495,7 @@ def test_a_new_producer_is_opened_only_when_the_fate_of_every_batch_is_known():
     assert one.pushed() == [(0, [b"later"], 0)]
 
 
-def test_a_late_refusal_of_an_earlier_attempt_does_no_harm():
+def test_a_late_refusal_of_an_earlier_push_does_no_harm():
     """The second was pushed behind a refused one, pushed again, and stored; then this comes."""
     one = three_pushed()
     one.refuse(0, "busy")

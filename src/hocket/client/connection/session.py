@@ -109,10 +109,10 @@ class Session:
         self.limits = Limits()
         self.state: State = "down"
         self.link: Link | None = None
-        self.failure: HocketError | None = None  # why it is closed
+        self.failure: HocketError | None = None  # why the session is closed
         self.handles: dict[int, Owner] = {}
-        self.changed = WakeUps()  # woken when it becomes ready or closed
-        self.last_error: HocketError | None = None  # of a link that was lost or did not come about
+        self.changed = WakeUps()  # called when the session becomes ready or closed
+        self.last_error: HocketError | None = None  # why the last link was lost, or not opened
         self._open_link = open_link
         self._address_count = address_count
         self._watched = watched

@@ -35,7 +35,7 @@ class ArrowPortion:
     ) -> None:
         self._gathering = gathering
         self._rows = rows
-        self._hashes = hashes  # of the keys, if they are known already
+        self._hashes = hashes  # the keys' hashes, if they are known already
         self.count: int = rows.num_rows
 
     def offer(self, core: ProducerCore, _start: int) -> int | None:

@@ -59,7 +59,7 @@ class SharedCore(Attachment):
             topic,
             message=message,
             batch=batch,
-            chunk=max(1, min(CHUNK, options.prefetch // 4)),  # so that credit flows meanwhile
+            chunk=max(1, min(CHUNK, options.prefetch // 4)),  # small: credit flows meanwhile
             give_back=self._give_back,
         )
         self._settlements = Settlements(topic, session.report)
@@ -158,7 +158,8 @@ class SharedCore(Attachment):
             self._progress_in(partition).lease_us = frame.lease_us
         self._looked_us = now_us = self._now_us()
         for progress in self._all_progress():
-            progress.renewed(progress.held_still(self._lost_us), now_us)  # as they were claimed
+            # OpenSubscription has claimed these, which renews their leases.
+            progress.renewed(progress.held_still(self._lost_us), now_us)
         self._flush()
         self._watch_soon()
 
