@@ -228,7 +228,22 @@ class MessageBatch(OfOwnIndex):
         self._keeper.ack(self.end - 1)
 
 
-class AsyncMessage(Message):
+class AsyncOfOwnIndex(OfOwnIndex):
+    """`OfOwnIndex` for messages of an asyncio subscription."""
+
+    __slots__ = ()
+
+    async def nack(self, delay: float | str = 0) -> None:
+        super().nack(delay)
+
+    async def extend(self, seconds: float | str | None = None) -> None:
+        super().extend(seconds)
+
+    async def reject(self, reason: str = "") -> None:
+        super().reject(reason)
+
+
+class AsyncMessage(AsyncOfOwnIndex, Message):
     """A message of an asyncio subscription: `await message.ack()`."""
 
     __slots__ = ()
@@ -236,27 +251,11 @@ class AsyncMessage(Message):
     async def ack(self) -> None:
         self[8].ack(self[5])
 
-    async def nack(self, delay: float | str = 0) -> None:
-        super().nack(delay)
 
-    async def extend(self, seconds: float | str | None = None) -> None:
-        super().extend(seconds)
+class AsyncMessageBatch(AsyncOfOwnIndex, MessageBatch):
+    """A batch of an asyncio subscription: `await batch.ack()`."""
 
-    async def reject(self, reason: str = "") -> None:
-        super().reject(reason)
-
-
-class AsyncMessageBatch(MessageBatch):
     __slots__ = ()
 
     async def ack(self) -> None:
         self._keeper.ack(self.end - 1)
-
-    async def nack(self, delay: float | str = 0) -> None:
-        super().nack(delay)
-
-    async def extend(self, seconds: float | str | None = None) -> None:
-        super().extend(seconds)
-
-    async def reject(self, reason: str = "") -> None:
-        super().reject(reason)
