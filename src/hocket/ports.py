@@ -21,7 +21,14 @@ T = TypeVar("T")
 
 class Clock(Protocol):
     def now_us(self) -> int:
-        """Microseconds since the epoch."""
+        """Wall time: microseconds since the epoch. It may jump, back as well."""
+
+
+class SteadyClock(Clock, Protocol):
+    """A clock that can also measure how long something takes."""
+
+    def ticks_us(self) -> int:
+        """Monotonic time: microseconds since some moment. It never goes back."""
 
 
 class Network(Protocol):

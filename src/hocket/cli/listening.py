@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from typing import NamedTuple
 
 import click
 
-from hocket.errors import OutOfRange
+from hocket.addresses import Address, parse_port, split_address
+from hocket.errors import BadName, OutOfRange
 
 MAKE_CERTIFICATES = (
     "give it TLS: make certificates with `hocket certs init`, then add --tls-cert and --tls-key"
@@ -23,26 +23,16 @@ MAKE_AN_ADMIN = (
 )
 
 
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
 def parse_address(text: str | Address) -> Address:
     if isinstance(text, Address):
         return text
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if bracketed:
-        host = host[1:-1]
-    if not colon or not host or (":" in host and not bracketed):
+    try:
+        host, port = split_address(text)
+    except BadName:
+        host, port = "", None
+    if not host or port is None:
         raise OutOfRange(f"an address is HOST:PORT (IPv6 in brackets, [::1]:4150), not {text!r}")
-    if not (port.isascii() and port.isdecimal() and int(port) <= 65535):
-        raise OutOfRange(f"a port is a number from 0 to 65535, not {port!r}")
-    return Address(host, int(port))
+    return Address(host, parse_port(port, least=0))
 
 
 def is_loopback(listen: Address) -> bool:

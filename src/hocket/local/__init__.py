@@ -6,10 +6,10 @@ from hocket.local.channel import Channel
 from hocket.local.circular_buffer import CircularBuffer
 from hocket.local.event_pump import EventPump
 from hocket.local.event_queue import EventQueue
-from hocket.local.listeners import AcceptListener, ConnectListener, MessageListener
+from hocket.local.listeners import MessageListener
 from hocket.local.message_queue import MessageQueue
 from hocket.local.mixed_queue_broker import MixedQueueBroker
-from hocket.local.queue_broker import QueueBroker
+from hocket.local.queue_broker import AcceptListener, ConnectListener, QueueBroker
 from hocket.local.rendezvous import Rendezvous
 from hocket.local.task import Task
 

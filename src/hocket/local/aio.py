@@ -1,28 +1,26 @@
-"""The asyncio face of waiting: the same rules and the same lists as `waiting`, for coroutines."""
+"""How a coroutine waits: by the rules of `waiting`, in the same lists as threads and pumps."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from hocket.deadline import Deadline
 from hocket.errors import Closed
-from hocket.local.waiting import Deadline, Waiters
+from hocket.local.waiting import Waiters
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from hocket.local.lane import Message
-    from hocket.local.message_queue import MessageQueue
-
 T = TypeVar("T")
 
-# Messages that `async for` takes from a busy queue before it lets its loop turn to others.
+# How many messages `async for` takes from a busy queue before other coroutines get a turn.
 MESSAGES_PER_TURN = 256
 
 
 class SleepingCoroutine:
-    """A place for one coroutine to sleep in, once, until `wake` is called from any thread."""
+    """One sleep of one coroutine, until `wake` is called, from any thread."""
 
     __slots__ = ("_future", "_loop")
 
@@ -33,7 +31,7 @@ class SleepingCoroutine:
     def wake(self) -> bool:
         try:
             self._loop.call_soon_threadsafe(self._resume)
-        except RuntimeError:  # the loop was closed and its coroutine left behind
+        except RuntimeError:  # the loop was closed, and the coroutine will never run
             return False
         return True
 
@@ -70,30 +68,40 @@ async def wait_async(
         raise deadline.missed(what) from exc
 
 
-class AsyncMessages:
-    """`async for` over a queue: ends with a graceful close, raises Closed after an abort."""
+class AsyncMessages(Generic[T]):
+    """`async for` over a message queue: ends with a graceful close, raises Closed after an abort.
 
-    __slots__ = ("_queue", "_since_pause")
+    `take` gives the next message or None, `receive` waits for it, and `was_cut` tells an abort from
+    a close once either of them has raised Closed.
+    """
 
-    def __init__(self, queue: MessageQueue) -> None:
-        self._queue = queue
+    __slots__ = ("_receive", "_since_pause", "_take", "_was_cut")
+
+    def __init__(
+        self,
+        take: Callable[[], T | None],
+        receive: Callable[[], Awaitable[T]],
+        was_cut: Callable[[], bool],
+    ) -> None:
+        self._take = take
+        self._receive = receive
+        self._was_cut = was_cut
         self._since_pause = 0
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> T:
         self._since_pause += 1
         if self._since_pause >= MESSAGES_PER_TURN:  # a busy queue must not starve its loop
             self._since_pause = 0
             await asyncio.sleep(0)
-        queue = self._queue
         try:
-            message = queue._take()
+            message = self._take()
             if message is None:
-                message = await queue.receive_async()
+                message = await self._receive()
         except Closed:
-            if queue._reason is not None:
+            if self._was_cut():
                 raise
             raise StopAsyncIteration from None
         return message

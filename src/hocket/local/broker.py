@@ -6,26 +6,25 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from hocket.deadline import Deadline
 from hocket.errors import Closed, PortInUse, Timeout, UnknownBroker, WrongKind
 from hocket.local.aio import wait_async
 from hocket.local.broker_manager import BrokerManager, chosen_manager
 from hocket.local.channel import BUFFER_BYTES, Channel, join
 from hocket.local.checks import check_at_least, check_port
-from hocket.local.rendezvous import Rendezvous
-from hocket.local.waiting import Deadline, wait
+from hocket.local.rendezvous import Rendezvous, Side
+from hocket.local.waiting import wait
 
 if TYPE_CHECKING:
     from typing import Self
-
-    from hocket.local.rendezvous import Side
 
 
 class Broker:
     """Registers itself under `name`; accepts on its own ports and connects to other brokers.
 
-    Whichever side of a meeting comes first waits, in the list of the broker that is to accept,
-    until the other comes. `buffer_bytes` is the size of the inbound buffer of every channel end
-    that this broker makes.
+    Whichever side of a meeting comes first waits in the list of the accepting broker until the
+    other side comes. `buffer_bytes` is the size of the inbound buffer of every channel end that
+    this broker makes.
     """
 
     def __init__(
@@ -36,14 +35,16 @@ class Broker:
         self.manager = chosen_manager(manager)
         self.buffer_bytes = buffer_bytes
         self.closed = False
-        # Who waits here, by port. One list holds one side only: the two sides would have met.
-        self._waiting: dict[int, deque[Rendezvous]] = {}
-        self._connecting: set[Rendezvous] = set()  # our own connects, waiting at other brokers
+        # What waits at this broker, by port. One list holds one side only: two would have met.
+        self._waiting: dict[int, deque[Rendezvous[Broker]]] = {}
+        self._connecting: set[Rendezvous[Broker]] = (
+            set()
+        )  # our own connects, waiting at other brokers
         self.manager.register(self)
 
     @property
-    def rendezvous(self) -> list[Rendezvous]:
-        """Those still waiting at this broker, oldest first."""
+    def rendezvous(self) -> list[Rendezvous[Broker]]:
+        """The sides that still wait at this broker for their partners, oldest first."""
         with self.manager.lock:
             return sorted(chain.from_iterable(self._waiting.values()), key=lambda r: r.order)
 
@@ -87,7 +88,7 @@ class Broker:
         return await self._wait_async(met, deadline)
 
     def close(self) -> None:
-        """Free the name and wake, with Closed, all that waits here or was sent out from here.
+        """Free the name. Accepts here, and connects to or from here, that wait raise Closed.
 
         Channels that exist already live on.
         """
@@ -114,8 +115,8 @@ class Broker:
             raise WrongKind(f"{name!r} is an event broker; connect to it from one of its kind")
         return host
 
-    def _arrive(self, side: Side, host: Broker, port: int) -> Channel | Rendezvous:
-        """Meet whoever waits on the other side, or wait in the host's list."""
+    def _arrive(self, side: Side, host: Broker, port: int) -> Channel | Rendezvous[Broker]:
+        """Meet the partner if one waits already, else wait in the host's list."""
         check_port(port)
         with self.manager.lock:
             self._check_open()
@@ -137,8 +138,8 @@ class Broker:
             return rendezvous
 
     @staticmethod
-    def _withdraw(rendezvous: Rendezvous) -> bool:
-        """Take it off the lists; False if it had left them already."""
+    def _withdraw(rendezvous: Rendezvous[Broker]) -> bool:
+        """Take a rendezvous off the lists; False if it was not on them any more."""
         host = rendezvous.host
         with host.manager.lock:
             waiting = host._waiting.get(rendezvous.port, ())
@@ -151,13 +152,13 @@ class Broker:
             rendezvous.broker._connecting.discard(rendezvous)
             return True
 
-    def _wait(self, rendezvous: Rendezvous, deadline: Deadline) -> Channel:
+    def _wait(self, rendezvous: Rendezvous[Broker], deadline: Deadline) -> Channel:
         try:
             return wait(rendezvous.outcome, rendezvous.waiters, deadline, repr(rendezvous))
         except BaseException as gave_up:  # noqa: BLE001 - raised again below
             return self._met_after_all(rendezvous, gave_up)
 
-    async def _wait_async(self, rendezvous: Rendezvous, deadline: Deadline) -> Channel:
+    async def _wait_async(self, rendezvous: Rendezvous[Broker], deadline: Deadline) -> Channel:
         try:
             return await wait_async(
                 rendezvous.outcome, rendezvous.waiters, deadline, repr(rendezvous)
@@ -165,11 +166,11 @@ class Broker:
         except BaseException as gave_up:  # noqa: BLE001 - raised again below
             return self._met_after_all(rendezvous, gave_up)
 
-    def _met_after_all(self, rendezvous: Rendezvous, gave_up: BaseException) -> Channel:
-        """Leave the list; if the partner came in this very moment, do not leave it alone."""
+    def _met_after_all(self, rendezvous: Rendezvous[Broker], gave_up: BaseException) -> Channel:
+        """Give up, unless the partner came at this very moment: then the channel is used."""
         if self._withdraw(rendezvous):
             raise gave_up
-        if not isinstance(gave_up, Timeout):  # cancelled or interrupted: nobody will use it
+        if not isinstance(gave_up, Timeout):  # cancelled or interrupted: nobody uses the channel
             rendezvous.abandon()
             raise gave_up
         channel = rendezvous.outcome()

@@ -21,7 +21,7 @@ class AnyBroker(Protocol):
 
 @runtime_checkable
 class ThreadBroker(AnyBroker, Protocol):
-    """The kind whose accept and connect block; the registry offers both by name."""
+    """A broker whose accept and connect block; the registry offers both by name."""
 
     def accept(self, port: int, timeout: float | None = None) -> Channel: ...
 
@@ -29,7 +29,7 @@ class ThreadBroker(AnyBroker, Protocol):
 
 
 class BrokerManager:
-    """A registry of brokers of its own; `BrokerManager.default()` is the process-wide one."""
+    """A registry of brokers; `BrokerManager.default()` is the process-wide one."""
 
     def __init__(self) -> None:
         # Guards the registry and the rendezvous of all its brokers: a match touches two brokers

@@ -1,13 +1,13 @@
 """A full-duplex byte stream between two threads: two `Channel` ends over two circular buffers.
 
-Rule 1: bytes flow without a lock; only an ending takes `_endings`, because who was first (the last
-        write, the last read, or the disconnect) must have one answer for both sides.
+Rule 1: bytes flow without a lock; only an ending takes `_endings`, because both sides must agree on
+        what came first: the last write, the last read, or the disconnect.
 Rule 2: a byte whose write returned is read by the other side, or the other side had left.
 Rule 3: a byte whose write raised is never read.
 
-A stream ends twice: its writer goes (then the reader drains it and only then is disconnected) or
-its reader goes (then a write raises). A write or read that finds the stream cut under its hands
-settles, inside `_endings`, how much of it counts.
+A stream ends in one of two ways. Its writer leaves: then the reader still reads what is there, and
+only then is disconnected. Or its reader leaves: then a write raises. A write or a read during which
+the stream was cut settles, inside `_endings`, how many of its bytes count.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING
 
+from hocket.deadline import NEVER, Deadline
 from hocket.errors import BusyResource, Disconnected, Timeout
 from hocket.local.aio import wait_async
 from hocket.local.checks import as_bytes_view, check_at_least, readable_span, writable_span
 from hocket.local.circular_buffer import CircularBuffer
-from hocket.local.waiting import NEVER, Deadline, Waiters, wait
+from hocket.local.waiting import Waiters, wait
 
 if TYPE_CHECKING:
     from typing import Self
@@ -36,7 +37,7 @@ _endings = RLock()  # one for all streams: held for a few steps, once or twice i
 
 
 class Stream(CircularBuffer):
-    """One direction of a channel: the ring, who waits at it, and how it ended."""
+    """One direction of a channel: the ring, the waiters at both ends, and how it ended."""
 
     __slots__ = ("cut", "drained", "reader_gone", "readers", "writer_gone", "writers")
 
@@ -44,10 +45,10 @@ class Stream(CircularBuffer):
         super().__init__(capacity)
         self.readers = Waiters()
         self.writers = Waiters()
-        self.cut = False  # one of the two below; the only one the fast path looks at
+        self.cut = False  # writer_gone or reader_gone; the fast path looks at this alone
         self.writer_gone = False
         self.reader_gone = False
-        self.drained = False  # the reader has been told that there is no more
+        self.drained = False  # the reader was told that there is no more
 
     def try_write(self, data: bytes | memoryview, size: int) -> int | None:
         """How many bytes were taken, None when there is no room."""
@@ -68,7 +69,7 @@ class Stream(CircularBuffer):
         return count or None
 
     def after_put(self, count: int) -> int:
-        """Somebody waits for what was put, or the stream was cut meanwhile."""
+        """After a `put` if a reader waits or the stream was cut; returns how many bytes count."""
         if self.cut:
             with _endings:
                 if self.reader_gone or self.drained:
@@ -79,7 +80,7 @@ class Stream(CircularBuffer):
         return count
 
     def after_take(self, count: int) -> int:
-        """Somebody waits for the room that was made, or the stream was cut meanwhile."""
+        """After a `take` if a writer waits or the stream was cut; returns how many bytes count."""
         if self.cut:
             with _endings:
                 count -= self.untake(count)  # what the writer took back while we copied it
@@ -135,8 +136,8 @@ class Channel:
 
     One thread (or coroutine) may read and one may write at each end at the same time; a second
     reader or writer gets `BusyResource` and harms nobody. `read` and `write` move at least one
-    byte, unless asked for none, and wait until they can. Bytes that were written, and not yet
-    read when their reader disconnects, are gone with it.
+    byte, unless asked for none, and wait until they can. Bytes that were written and not yet read
+    are lost when their reader disconnects.
     """
 
     __slots__ = ("__weakref__", "_inbound", "_outbound", "_reading", "_writing")
@@ -144,8 +145,9 @@ class Channel:
     def __init__(self, inbound: Stream, outbound: Stream) -> None:
         self._inbound = inbound
         self._outbound = outbound
-        # Whoever deletes the one token may work: atomic, a fifth of a lock's cost, and no call, so
-        # that no signal can strike between taking the token and the `try` that gives it back.
+        # Whoever deletes the one token may read (or write). Deleting is atomic, costs a fifth of a
+        # lock, and is no call, so that no signal handler can run between taking the token and the
+        # `try` that gives it back.
         self._reading = [None]
         self._writing = [None]
 
@@ -277,7 +279,7 @@ class Channel:
             self._reading.append(None)
 
     def write_all(self, data: Buffer, *, timeout: float | None = None) -> None:
-        """Hand over all of `data`; cut short, the error's `written` says how much was taken."""
+        """Hand over all of `data`. If an error cuts it short, its `written` says how much went."""
         view = as_bytes_view(data)
         deadline = Deadline(timeout)
         written = 0
@@ -301,7 +303,7 @@ class Channel:
                 raise
 
     def read_exactly(self, count: int, *, timeout: float | None = None) -> bytes:
-        """The next `count` bytes; cut short, the error's `partial` holds what had come."""
+        """The next `count` bytes. If an error cuts it short, its `partial` holds what came."""
         target = bytearray(check_at_least(count, 0, "count"))
         deadline = Deadline(timeout)
         read = 0
@@ -329,15 +331,15 @@ class Channel:
     def disconnect(self) -> None:
         """Leave at once, from any thread, any number of times.
 
-        Whoever is blocked at this end is woken with Disconnected. The other end still reads all
-        that was written here, and is disconnected then.
+        Calls that wait at this end raise Disconnected. The other end can still read all that was
+        written here, and is disconnected after that.
         """
         self._outbound.leave(as_writer=True)
         self._inbound.leave(as_writer=False)
 
     @property
     def disconnected(self) -> bool:
-        """True once this end has left, or the other has and all its bytes have been read."""
+        """True once this end has left, or the other end has and all its bytes were read."""
         return self._outbound.writer_gone or self._inbound.at_end()
 
     def __enter__(self) -> Self:

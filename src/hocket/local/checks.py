@@ -1,4 +1,4 @@
-"""Checks of what callers pass in: each refuses with an error of ours before anything is changed."""
+"""Checks of what callers pass in: each raises an error of ours before anything is changed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_callable(value: object, what: str) -> None:
 
 
 def as_bytes_view(buffer: Buffer) -> memoryview:
-    """The memory of any bytes-like object as one run of bytes, not copied."""
+    """The memory of any bytes-like object as one view of bytes, not copied."""
     try:
         view = memoryview(buffer)
     except (TypeError, ValueError) as error:  # ValueError: a memoryview that was released

@@ -1,9 +1,10 @@
 """A ring of bytes between one writer and one reader.
 
-Theory: two counters that only ever grow, `_written` (changed by the writer alone) and `_taken`
-(by the reader alone). Their difference is what waits; a counter modulo the capacity is a place in
-the ring. Each side copies first and moves its counter last, so the other side never sees bytes
-that are not there yet. Nothing here waits; `channel` adds that.
+Theory: there are two counters, `_written` (changed by the writer alone) and `_taken` (by the reader
+alone). Their difference is what waits; a counter modulo the capacity is an index into the ring.
+Each side copies first and moves its counter last, so the other side never sees bytes that are not
+there yet. Both counters only grow, but for `retract` and `untake`, with which `channel` settles how
+a stream ended. Nothing here waits; `channel` adds that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-MAPPED_FROM_BYTES = 1 << 17
+MAPPED_FROM_BYTES = 1 << 17  # from this size on a ring is mapped memory: see `allocate`
 
 
 class CircularBuffer:
@@ -128,7 +129,7 @@ class CircularBuffer:
 
 
 def allocate(size: int) -> memoryview:
-    """Large rings as anonymous memory: its pages come as they are touched, and go back whole."""
+    """Memory for a ring. Large ones are mapped: pages come as they are touched, and go back."""
     if size >= MAPPED_FROM_BYTES:
         try:
             return memoryview(mmap(-1, size))

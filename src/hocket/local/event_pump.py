@@ -1,79 +1,47 @@
 """One thread that runs events, one at a time, in the order they were posted.
 
-Rule 1: only the pump's thread takes from the queue and touches the timers' heap.
-Rule 2: whatever runs on the pump must not wait; it posts, and returns.
-Rule 3: after `stop` nothing new is taken; what lives on the pump (`attach`) is told on its thread,
-        after the last task, and may still say its last words there.
+Rule 1: only the pump's thread runs events and touches the heap of timers. Any thread puts events;
+        `stop(drain=False)` also drops them.
+Rule 2: an event must not wait; it posts further events, and returns. (The one exception is ours: an
+        `abort` waits for the threads and the pump at the other end of its queue to be done.)
+Rule 3: after `stop` no new event is taken. What lives on the pump (`attach`) is told on the pump's
+        thread after the last event, and may still post last words, which are run.
 """
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import count
+from functools import partial
 from threading import Lock, Thread, get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
+from hocket.deadline import check_seconds
 from hocket.errors import Closed
 from hocket.local.checks import check_callable
 from hocket.local.event_queue import EventQueue
-from hocket.local.waiting import SleepingThread, check_seconds, spin
+from hocket.local.waiting import SleepingThread, spin
+from hocket.timers import Timer, TimerHeap
 
 if TYPE_CHECKING:
     from typing import Self
 
 Event = Callable[[], object]
 
-TIMERS_UNSWEPT = 256
-
 log = logging.getLogger("hocket")
 
 
 class Resident(Protocol):
-    """What lives on a pump and must know when the pump stops."""
+    """What lives on a pump and is told when the pump stops."""
 
     def pump_stopped(self) -> None: ...
 
 
-class Timer:
-    """A call that waits for its time; `cancel` may come from any thread, until it has run."""
-
-    __slots__ = ("_call", "_due", "_order")
-    _orders = count()
-
-    def __init__(self, due: float, call: Event) -> None:
-        self._due = due
-        self._order = next(self._orders)  # same time: first asked, first run
-        self._call: Event | None = call
-
-    def cancel(self) -> None:
-        self._call = None
-
-    def __call__(self) -> None:
-        call, self._call = self._call, None
-        if call is not None:
-            call()
-
-    @property
-    def cancelled(self) -> bool:
-        return self._call is None
-
-    def due_by(self, now: float) -> bool:
-        return self._due <= now
-
-    def seconds_left(self) -> float:
-        return max(0.0, self._due - monotonic())
-
-    def __lt__(self, other: Timer) -> bool:
-        return (self._due, self._order) < (other._due, other._order)
-
-
 class Word:
-    """An event that is told even by a pump that drops what it has not run."""
+    """An event that runs even on a pump that is told to drop its events: somebody waits for it."""
 
     __slots__ = ("_call",)
 
@@ -85,7 +53,7 @@ class Word:
 
 
 class Condition:
-    """A place where calls wait for a notification, oldest first; they run on the pump."""
+    """Calls that wait for a notification, oldest first; they run on the pump."""
 
     __slots__ = ("_pump", "_waiting")
 
@@ -123,8 +91,7 @@ class EventPump:
         self.name = name
         self.on_error: Callable[[BaseException], object] | None = None
         self._queue: EventQueue[Event] = EventQueue()
-        self._timers: list[Timer] = []
-        self._sweep_timers_at = TIMERS_UNSWEPT
+        self._timers: TimerHeap[float] = TimerHeap()
         self._residents: dict[Resident, None] = {}  # in the order they came
         self._last_words: deque[Event] = deque()
         self._drain = True
@@ -145,7 +112,7 @@ class EventPump:
         return self._queue.closed
 
     def start(self) -> Self:
-        """Start the thread; what was posted before runs first. Again while running: no effect."""
+        """Start the thread; what was posted before runs first. A running pump is not started."""
         self.check_open()
         self._start()
         return self
@@ -163,8 +130,8 @@ class EventPump:
         """Run `call` on the pump in `delay` seconds, unless it is cancelled or the pump stops."""
         check_callable(call, "a delayed event")
         check_seconds(delay, "delay")
-        timer = Timer(monotonic() + delay, call)
-        self._queue.put(lambda: self._arm(timer))
+        timer = Timer(call)
+        self._queue.put(partial(self._timers.put, monotonic() + delay, timer))
         return timer
 
     def condition(self) -> Condition:
@@ -180,7 +147,7 @@ class EventPump:
             self._queue.close()
             if not drain:
                 self._drop_events()
-        self._start()  # a pump that never ran still owes what was posted
+        self._start()  # a pump that was never started must still run what was posted
         if not self.on_own_thread():
             self._thread.join()
 
@@ -196,7 +163,7 @@ class EventPump:
     def attach(self, resident: Resident) -> None:
         """`resident.pump_stopped()` is called on the pump's thread when the pump stops."""
         self._residents[resident] = None
-        if self._queue.closed:  # looked at after we entered, so that no resident is forgotten
+        if self._queue.closed:  # looked at after entering, so that no resident is forgotten
             self.detach(resident)
             self.check_open()
 
@@ -212,13 +179,13 @@ class EventPump:
         return True
 
     def post_last(self, call: Event) -> None:
-        """`post`; on a stopping pump, run `call` after the last task, as long as it breathes."""
+        """`post`; on a pump that stops, run `call` after the last event, unless it has stopped."""
         word = Word(call)
         if not self.post_if_open(word):
             self._last_words.append(word)
 
     def guard(self, call: Event) -> None:
-        """Call it; an error is reported and goes no further."""
+        """Make the call; an error is reported and goes no further."""
         try:
             call()
         except BaseException as error:  # noqa: BLE001
@@ -263,7 +230,7 @@ class EventPump:
         self.thread_id = None  # the system may give the number to another thread
 
     def _run_events(self, events: deque[Event]) -> None:
-        """Run those that are here now; what they post comes after a look at the timers."""
+        """Run the events that are here now; what they post comes after a look at the timers."""
         popleft = events.popleft
         for _ in range(len(events)):
             try:
@@ -283,20 +250,13 @@ class EventPump:
                 if isinstance(event, Word):
                     self._last_words.append(event)
 
-    def _arm(self, timer: Timer) -> None:
-        heapq.heappush(self._timers, timer)
-        if len(self._timers) >= self._sweep_timers_at:  # cancelled ones must not pile up
-            self._timers = [timer for timer in self._timers if not timer.cancelled]
-            heapq.heapify(self._timers)
-            self._sweep_timers_at = max(TIMERS_UNSWEPT, 2 * len(self._timers))
-
     def _post_due_timers(self) -> None:
-        now = monotonic()
-        while self._timers and self._timers[0].due_by(now):
-            self._queue.events.append(heapq.heappop(self._timers))
+        timers, now = self._timers, monotonic()
+        while (due := timers.next_due()) is not None and due <= now:
+            self._queue.events.append(timers.pop())
 
     def _sleep(self) -> None:
-        """Until there is an event, a timer is due, or the pump is stopped; woken early is fine."""
+        """Sleep until there is an event, a timer is due, or the pump is stopped; maybe less."""
         queue = self._queue
         if spin(lambda: queue.events or queue.closed or None):
             return
@@ -304,7 +264,8 @@ class EventPump:
         queue.takers.append(sleeper.wake)
         woken = False
         if not queue.events and not queue.closed:
-            woken = sleeper.sleep(self._timers[0].seconds_left() if self._timers else None)
+            due = self._timers.next_due()
+            woken = sleeper.sleep(None if due is None else max(0.0, due - monotonic()))
         if not woken:
             queue.takers.withdraw(sleeper.wake)
 

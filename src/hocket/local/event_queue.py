@@ -1,8 +1,8 @@
 """An unbounded FIFO of events, fed from any thread and closed without losing or inventing one.
 
-Theory: `put` appends and then looks whether the queue was closed meanwhile; the one who takes
+Theory: `put` appends an event and then looks whether the queue was closed meanwhile; the taker
 declares the queue drained only while it is empty, under `_endings`. So an event whose `put`
-returned is taken, and one whose `put` raised Closed is not, however the two raced.
+returned is taken, and an event whose `put` raised Closed is not, however the two raced.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections import deque
 from threading import RLock
 from typing import Generic, TypeVar
 
+from hocket.deadline import Deadline
 from hocket.errors import Closed, WouldBlock
-from hocket.local.waiting import Deadline, Waiters, wait
+from hocket.local.waiting import Waiters, wait
 
 E = TypeVar("E")
 
@@ -21,7 +22,7 @@ _endings = RLock()  # one for all queues: taken only when a queue ends
 
 
 class EventQueue(Generic[E]):
-    """Events in the order they were put; `put` never waits, `get` does."""
+    """Events in the order in which they were put; `put` never waits, `get` does."""
 
     __slots__ = ("closed", "drained", "events", "takers")
 
@@ -45,7 +46,7 @@ class EventQueue(Generic[E]):
             self.takers.wake_one()
 
     def get_nowait(self) -> E:
-        """The oldest event; WouldBlock if there is none, Closed if there will be none."""
+        """The oldest event. Raises WouldBlock if there is none, Closed if there will be none."""
         while True:
             try:
                 return self.events.popleft()
@@ -56,7 +57,7 @@ class EventQueue(Generic[E]):
                     raise _closed() from None
 
     def get(self, timeout: float | None = None) -> E:
-        """The oldest event, waiting for one if need be."""
+        """The oldest event; wait while there is none. Raises Closed, Timeout."""
         (event,) = wait(self._attempt, self.takers, Deadline(timeout), "get an event")
         return event
 
@@ -80,7 +81,7 @@ class EventQueue(Generic[E]):
             return None
 
     def _settle(self, event: E) -> None:
-        """The queue was closed while we put: either our event is taken, or it never was here."""
+        """The queue was closed during a `put`: the event will be taken, or this raises Closed."""
         with _endings:
             if not self.drained or not remove_identical(self.events, event):
                 return

@@ -1,15 +1,16 @@
-"""One direction of a message queue: a bounded FIFO of messages, whoever sits at its two ends.
+"""One direction of a message queue: a bounded FIFO of messages, whatever is at its two ends.
 
 Rule 1: a message whose `offer` returned True is taken by the other side or listed by `seize`.
-Rule 2: one whose `offer` returned False or None is neither.
-Rule 3: no lock while messages flow. Only large ones (more than an equal share of the byte limit)
-        and endings take one: small messages cannot exceed the byte limit by themselves, because
-        the count limit is reached first, so their bytes need not be counted one by one.
+Rule 2: a message whose `offer` returned False or None is neither.
+Rule 3: small messages flow without a lock. Only large ones (more than an equal share of the byte
+        limit), messages in a lane that holds a large one, and endings take it. Small messages
+        alone cannot exceed the byte limit, because the count limit is reached first, so their
+        bytes need not be counted one by one.
 
-The put side gives offers and waits in `room`; the take side pops from `messages` and waits in
+The put side offers messages and waits in `room`; the take side pops from `messages` and waits in
 `takers`. A taker looks at `drained` right before it pops: no call lies between the two, so the GIL
 cannot change hands there, and nothing is taken from a lane that was finished or seized. A closed
-lane is `drained` once its last message was taken; then, and only then, the taker has learned of it.
+lane is `drained` once its last message was taken; only then does the taker learn of the close.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _rare = RLock()  # one for all lanes: endings, and messages so large that a lock
 
 
 class Lane:
+    """Messages from one end of a connection to the other, bounded by their count and bytes."""
+
     __slots__ = (
         "bytes_max",
         "closing",
@@ -58,15 +61,17 @@ class Lane:
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.large_from = bytes_max // messages_max + 1
-        self.large_bytes = 0  # of the large messages in the lane; 0 while there is none
+        self.large_bytes = 0  # the size of all large messages in the lane
         self.large_count = 0
-        # By identity, as they were when offered: a memoryview may be released on its way.
+        # Sizes by the identity of the message, as offered: a memoryview may be released meanwhile.
         self.large_sizes: dict[int, list[int]] | None = None
         self.closing = False  # nothing more will be offered
         self.drained = False  # closing, and everything offered has been taken or seized
         self.takers = Waiters()
         self.room = Waiters()  # threads and coroutines that wait to offer; one is woken per take
-        self.refused: Waiters | None = None  # who wants an event, made for the first refusal
+        self.refused: Waiters | None = (
+            None  # to be told of room by an event; made for the first refusal
+        )
 
     def offer(self, message: Message) -> bool | None:
         """True: taken. None: no room now. False: the lane is closed. Never waits."""
@@ -98,7 +103,7 @@ class Lane:
             return self._bytes_allow(size)
 
     def taken(self, message: Message) -> None:
-        """To be called after each `messages.popleft()`: make room known."""
+        """Tell those who wait for room; to be called after each `messages.popleft()`."""
         if self.large_count:
             self._discount(message)
         self.room.wake_one()
@@ -115,7 +120,7 @@ class Lane:
             self.refused.wake_all()
 
     def has_room(self) -> bool:
-        """Enough of it to be worth an event: half the lane."""
+        """Whether half of the lane is free: room enough to be worth an event."""
         return len(self.messages) <= self.messages_max // 2 and (
             self.large_bytes <= self.bytes_max // 2
         )
@@ -141,8 +146,8 @@ class Lane:
         with _rare:
             self.closing = self.drained = True
             with suppress(IndexError):
-                # All of them in one call that never lets the GIL go, so that a taker who races us
-                # has the older ones and we the rest; popping in a loop, we would interleave.
+                # All of them in one call that never lets the GIL go, so that a taker at the same
+                # time has the older ones and we have the rest; a loop would interleave with it.
                 seized.extend(map(_pop_oldest, repeat(self.messages)))
             self.large_bytes = self.large_count = 0
             self.large_sizes = None
@@ -151,9 +156,9 @@ class Lane:
         return seized
 
     def _settle(self, message: Message) -> bool:
-        """The lane was closed while we appended: either ours is taken, or it never was here."""
+        """The lane was closed during an `offer`: whether the message counts as offered."""
         with _rare:
-            # Not there any more means taken or seized, and then it counts as taken.
+            # A message that is not there any more was taken or seized, so it counts.
             return not self.drained or not remove_identical(self.messages, message)
 
     def _append_if_bytes_allow(self, message: Message, size: int) -> bool:
@@ -170,7 +175,10 @@ class Lane:
             return True
 
     def _bytes_allow(self, size: int) -> bool:
-        """Exact, but without counting where a bound will do; `_rare` is held."""
+        """Whether `size` more bytes fit: exact, but counted only where a bound will not do.
+
+        `_rare` is held.
+        """
         small_count = len(self.messages) - self.large_count
         at_most = self.large_bytes + small_count * self.large_from + size
         if at_most <= self.bytes_max or not self.messages:

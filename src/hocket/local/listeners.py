@@ -1,6 +1,8 @@
-"""What hears about queues. Any object with some of these methods will do; a missing one is a no-op.
+"""What hears of a message queue, and how a listener of any kind is told.
 
-Every method runs on the pump of the broker concerned and must not wait.
+Any object with some of a listener's methods will do: an event whose method is missing is not told.
+Every method runs on the pump of its broker and must not wait. `queue_broker` has the listeners that
+hear of connections.
 """
 
 from __future__ import annotations
@@ -10,40 +12,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hocket.errors import HocketError
     from hocket.local.lane import Message
-    from hocket.local.message_queue import MessageQueue
-
-
-class AcceptListener:
-    """Hears of connections to a bound port."""
-
-    def accepted(self, queue: MessageQueue) -> None:
-        """A connection was made; `queue` is this side's end."""
-
-
-class ConnectListener:
-    """Hears how an attempt to connect ended: one of the two, once."""
-
-    def connected(self, queue: MessageQueue) -> None:
-        """The connection was made; `queue` is this side's end."""
-
-    def refused(self, reason: HocketError) -> None:
-        """There is no connection: UnknownBroker, PortNotBound, WrongKind or Closed."""
 
 
 class MessageListener:
     """Hears what happens on one queue."""
 
     def received(self, message: Message) -> None:
-        """The next message; it is yours."""
+        """The next message; it belongs to the listener."""
 
     def sent(self, message: Message) -> None:
-        """A message of ours was handed over while this listener was set."""
+        """A message sent from this end was handed over while this listener was set."""
 
     def writable(self) -> None:
-        """A `send` had been refused for want of room; now there is some."""
+        """A `send` was refused because the queue was full; now there is room."""
 
     def closed(self, reason: HocketError | None) -> None:
-        """The end, once: None after a graceful close, else why the queue was cut (Aborted)."""
+        """The queue has ended; told once. `reason` is None after a graceful close, else Aborted."""
 
 
 def hears_sent(listener: object) -> bool:
@@ -53,6 +37,7 @@ def hears_sent(listener: object) -> bool:
 
 
 def tell(listener: object, event: str, *facts: Any) -> None:
+    """Call the listener's method of this name, if it has one."""
     method = getattr(listener, event, None)
     if method is not None:
         method(*facts)

@@ -11,8 +11,8 @@ messages from lane to lane over a channel (`mixed_queue_broker`); nothing else d
 Delivery to a listener is either under way (`_deliver` is on the pump) or at rest (`look_again`
 stands among the takers of the inbound lane, so that the next offer posts `_deliver`).
 
-Closing: an end that closes closes its outbound lane. The other end learns of it when it has taken
-everything before, and closes its own. When both lanes are drained, both ends are told.
+Closing: an end that is closed closes its outbound lane. The other end learns of that when it has
+taken everything before, and closes its own. When both lanes are drained, both ends are told.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from functools import partial
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Protocol
 
+from hocket.deadline import NEVER, Deadline
 from hocket.errors import Aborted, BusyResource, Closed, WrongThread
 from hocket.local.aio import AsyncMessages, wait_async
 from hocket.local.lane import Lane, Message
 from hocket.local.listeners import hears_sent, tell
-from hocket.local.waiting import NEVER, Deadline, wait
+from hocket.local.waiting import wait
 
 if TYPE_CHECKING:
     from hocket.local.event_pump import EventPump
@@ -58,10 +59,10 @@ class Carrier(Protocol):
         """Return when nothing is moved any more."""
 
     def in_transit(self, sender: MessageQueue) -> list[Message]:
-        """What has left the sender's lane and not reached the other; after `stop` only."""
+        """Messages that have left the sender's lane and not reached the other; after `stop`."""
 
     def release(self) -> None:
-        """It is over: let go of what takes memory."""
+        """The connection has ended: let go of what takes memory."""
 
 
 class MessageQueue:
@@ -101,16 +102,17 @@ class MessageQueue:
         self._carrier: Carrier | None = None
         self._listener: object | None = None
         self._wants_sent = False
-        # Messages of ours the listener has yet to hear were `sent`. Made when a listener first
-        # wants to hear it, and then never replaced: the other side's pump may hold it.
+        # Messages from this end that were handed over and whose `sent` was not told yet. The deque
+        # is made when a listener first wants to hear `sent`, and never replaced: the other side's
+        # pump may hold it.
         self._handed_over: deque[Message] | None = None
         self._paused = False
-        self._hearing: object | None = None  # who is to get `received`: the listener, unless paused
-        self._owes_writable = False  # to the next listener
-        self._closed = False  # by us, or the other side's close has been learned of
-        self._ended = False  # it is decided: nothing is exchanged any more, for `_reason`
-        self._reason: Aborted | None = None
-        self._final = False  # and done: the reason is complete
+        self._hearing: object | None = None  # what gets `received`: the listener, unless paused
+        self._owes_writable = False  # the next listener is to be told `writable`
+        self._closed = False  # by this end, or this end has learned of the other's close
+        self._ended = False  # decided: nothing is exchanged any more
+        self._reason: Aborted | None = None  # why it ended; None after a graceful close
+        self._final = False  # ended, and `_reason` is complete
         self._told = False  # a listener has heard of the end
 
     def join(self, peer: MessageQueue, carrier: Carrier | None = None) -> None:
@@ -123,10 +125,10 @@ class MessageQueue:
     # --- sending ---------------------------------------------------------------------------
 
     def send(self, message: Message) -> bool:
-        """Hand the message over, never waiting. From now on it belongs to the receiver.
+        """Hand the message over, without waiting. From now on it belongs to the receiver.
 
-        False: not taken, either because the queue is full (the listener's `writable` will be
-        called) or because it is closed (`closed` is True).
+        False: the message was not taken, either because the queue is full (the listener's
+        `writable` will be called) or because it is closed (`closed` is True).
         """
         taken = self._outbound.offer(message)
         if taken is None:
@@ -211,12 +213,12 @@ class MessageQueue:
             try:
                 yield self.receive_wait()
             except Closed:
-                if self._reason is not None:
+                if self._was_cut():
                     raise
                 return
 
-    def __aiter__(self) -> AsyncMessages:
-        return AsyncMessages(self)
+    def __aiter__(self) -> AsyncMessages[Message]:
+        return AsyncMessages(self._take, self.receive_async, self._was_cut)
 
     def _take(self) -> Message | None:
         lane = self._inbound
@@ -243,7 +245,7 @@ class MessageQueue:
     # --- listening ---------------------------------------------------------------------------
 
     def set_listener(self, listener: object | None) -> None:
-        """Have `listener` hear what happens here; None pauses, and what comes then waits."""
+        """Have `listener` hear what happens here; with None, messages wait to be received."""
         wants_sent = hears_sent(listener)  # before the lock: it may run the listener's code
         with _changes:
             self._listener = listener
@@ -253,7 +255,7 @@ class MessageQueue:
                 self._handed_over = deque()
             owes_writable = self._owes_writable and listener is not None
             self._owes_writable = self._owes_writable and listener is None
-        self._inbound.takers.wake_all()  # threads in receive_wait: they may no longer take
+        self._inbound.takers.wake_all()  # threads in receive_wait may no longer take
         self.look_again()
         if owes_writable:
             self._room_made()
@@ -277,7 +279,7 @@ class MessageQueue:
         return self._pump.post_if_open(self._deliver)
 
     def report_sent(self, messages: Iterable[Message]) -> None:
-        """Messages of ours have been handed over: tell the listener, if it wants to know."""
+        """Messages from this end were handed over: tell the listener, if it wants to know."""
         if self._wants_sent and self._handed_over is not None:
             self._handed_over.extend(messages)
             self._pump.post_if_open(self._tell_sent)
@@ -330,7 +332,7 @@ class MessageQueue:
             peer.report_sent(())
 
     def _rest(self) -> bool:
-        """Delivery has caught up: leave word with the lane. False if a message came meanwhile."""
+        """Delivery has caught up: wait among the takers. False if a message came meanwhile."""
         lane = self._inbound
         if self.look_again not in lane.takers:
             lane.takers.append(self.look_again)
@@ -342,7 +344,7 @@ class MessageQueue:
             return
         for _ in range(len(handed_over)):
             message = handed_over.popleft()
-            if self._told:  # of the end, after which nothing is told
+            if self._told:  # the listener has heard of the end, and hears nothing after it
                 continue
             try:
                 tell(self._listener, "sent", message)
@@ -374,11 +376,11 @@ class MessageQueue:
         self._close_outbound()
 
     def abort(self) -> None:
-        """End by force and at once: both sides are told Aborted, with what was not delivered."""
+        """End by force, at once: both sides are told Aborted, which lists what was not taken."""
         self.cut(f"the queue was aborted by broker {self.broker.name!r}")
 
     def cut(self, why: str) -> None:
-        """Abort, saying why; returns when the end is final, whoever brought it about."""
+        """Abort, saying why; returns when the end is final, whichever side brought it about."""
         peer = self._peer
         with _changes:
             already_ended = self._ended
@@ -388,7 +390,7 @@ class MessageQueue:
                 self._reason, peer._reason = Aborted(why), Aborted(why)
         if already_ended:
             wait(lambda: self._final or None, self._inbound.takers, NEVER, "the end")
-            self._pump.post_last(self._tell_end)  # the other's may come too late for this pump
+            self._pump.post_last(self._tell_end)  # the other side's post may be too late for it
             return
         try:
             if self._carrier is not None:
@@ -416,7 +418,7 @@ class MessageQueue:
             self._peer.look_again()
 
     def _inbound_drained(self) -> None:
-        """We have taken all the other side had to send, and so have learned of its close."""
+        """This end has taken all that the other sent, and so has learned of the other's close."""
         peer = self._peer
         with _changes:
             if self._ended:
@@ -439,7 +441,7 @@ class MessageQueue:
         self._outbound.room.wake_all()
         if self._carrier is not None:
             self._carrier.release()
-        self.broker.forget(self)  # last: a pump that stops tells the queues its broker knows
+        self.broker.forget(self)  # last: a pump that stops tells the queues that its broker knows
 
     def _tell_end(self) -> None:
         if self._listener is not None and not self._told:
@@ -447,8 +449,11 @@ class MessageQueue:
             self._told = True
             tell(self._listener, "closed", self._reason)
 
+    def _was_cut(self) -> bool:
+        return self._reason is not None
+
     def _being_cut(self) -> bool:
-        """The account of what was lost is being drawn up; who asks why it ended has to wait."""
+        """Whether the queue was cut and `_reason` is not complete yet: whoever asks has to wait."""
         return self._reason is not None and not self._final
 
     def _closed_error(self) -> Closed:

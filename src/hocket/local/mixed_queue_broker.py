@@ -1,7 +1,7 @@
 """The same queues with threads below: messages travel as bytes over blocking channels.
 
-Above, everything is the full-event world's: bind, connect, listeners, lanes, endings. Below, each
-bound port is a thread broker of its own (a door) with a thread that accepts; each connect is a
+Above, everything is as in the full-event world: bind, connect, listeners, lanes, endings. Below,
+each bound port is a thread broker of its own (a door) with a thread that accepts; each connect is a
 thread that connects to that door; and each direction of a queue is a `Ferry`.
 
 On a channel a message is its length (8 bytes, little-endian) and its bytes. The length CLOSE says
@@ -18,6 +18,7 @@ from struct import Struct
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from hocket.deadline import NEVER
 from hocket.errors import (
     BusyResource,
     Closed,
@@ -32,7 +33,7 @@ from hocket.local.checks import as_bytes_view
 from hocket.local.lane import BYTES_MAX, MESSAGES_MAX, size_of
 from hocket.local.listeners import tell
 from hocket.local.queue_broker import Attempt, QueueBroker
-from hocket.local.waiting import NEVER, wait
+from hocket.local.waiting import wait
 
 if TYPE_CHECKING:
     from hocket.local.channel import Channel
@@ -49,7 +50,7 @@ BATCH_MESSAGES = 256
 
 
 def start_thread(name: str, target: Callable[[], object]) -> Thread:
-    """A daemon: it never runs a caller's code, so it has nothing that must be finished at exit."""
+    """Start a daemon: it never runs a caller's code, so nothing of it must be finished at exit."""
     thread = Thread(target=target, name=name, daemon=True)
     try:
         thread.start()
@@ -59,8 +60,8 @@ def start_thread(name: str, target: Callable[[], object]) -> Thread:
 
 
 class Ferry:
-    """Carries the messages of one direction: out of the sender's lane, over the channel, into the
-    receiver's lane; one thread at each end of the channel."""
+    """Carries messages in one direction: out of the sender's lane, over the channel, into the
+    receiver's lane, with one thread at each end of the channel."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Ferry:
         self._target = target
         self._departs = departs
         self._arrives = arrives
-        # Taken out of the source and not yet in the target; each thread works at one end of it.
+        # Messages taken out of `source` and not yet in `target`; one thread appends, one pops.
         self.aboard: deque[Message] = deque()
         self._threads: list[Thread] = []
 
@@ -109,7 +110,7 @@ class Ferry:
             pump.post_if_open(self._sender.abort)
 
     def _take_batch(self) -> list[Message] | None:
-        """What waits, up to a batch; [] once the lane is drained, None while nothing waits."""
+        """The messages that wait, at most a batch; None: none waits; []: the lane is drained."""
         lane = self._source
         messages = lane.messages
         batch: list[Message] = []
@@ -165,7 +166,7 @@ class FrameReader:
         self._channel = channel
         self._chunk = bytearray(CHUNK_BYTES)
         self._view = memoryview(self._chunk)
-        self._start = 0  # of what was read and not used
+        self._start = 0  # bytes from `_start` to `_end` of the chunk were read and not used yet
         self._end = 0
 
     def next(self) -> bytes | None:
@@ -265,7 +266,7 @@ class MixedQueueBroker(QueueBroker):
             self._refuse(attempt, error)
 
     def _visit(self, attempt: Attempt) -> None:
-        """The connecting thread: meet the accepting one, and say on the channel who we are."""
+        """The connecting thread: meet the accepting one, and send it the number of this visit."""
         visit = next(self._visits)
         try:
             with Broker(f"visitor {visit}", self._doors) as visitor:
@@ -289,13 +290,13 @@ class MixedQueueBroker(QueueBroker):
             except Closed:
                 return
             self._admit(channel)
-            del channel  # the next visitor may be long in coming, and this one's buffers are large
+            del channel  # its buffers are large, and the next accept may wait for long
 
     def _admit(self, our_channel: Channel) -> None:
         (visit,) = LENGTH.unpack(our_channel.read_exactly(LENGTH.size))
         attempt, their_channel = self._visitors.pop(visit)
         with self.manager.lock:
-            if not attempt.claim():  # a broker has closed meanwhile, and that has answered
+            if not attempt.claim():  # a broker was closed meanwhile, and that has answered
                 return
             listener = self._bound.get(attempt.port)
             if listener is None:

@@ -1,8 +1,10 @@
 """A named place where message queues are made, driven by events alone: no thread but the pump's.
 
 A connect travels as an event: it joins the arrivals of the other broker, is answered on that
-broker's pump, and the answer comes back as an event on the pump it came from. Arrivals stand in a
-list of their own, so that a broker that closes can refuse them even if its pump drops its events.
+broker's pump, and the answer comes back as an event on the pump that it came from. Arrivals are in
+a list of their own, so that a broker that closes can refuse them even if its pump drops its events.
+
+Listeners may be any object with some of the methods below; see `listeners`.
 """
 
 from __future__ import annotations
@@ -12,15 +14,16 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError, PortNotBound, UnknownBroker, WrongKind, WrongType
 from hocket.local.aio import wait_async
 from hocket.local.broker_manager import BrokerManager, chosen_manager
 from hocket.local.checks import check_at_least, check_name, check_port
 from hocket.local.event_pump import EventPump
 from hocket.local.lane import BYTES_MAX, MESSAGES_MAX, Lane
-from hocket.local.listeners import ConnectListener, tell
+from hocket.local.listeners import tell
 from hocket.local.message_queue import MessageQueue
-from hocket.local.waiting import Deadline, Waiters
+from hocket.local.waiting import Waiters
 
 if TYPE_CHECKING:
     from typing import Self
@@ -29,8 +32,29 @@ if TYPE_CHECKING:
 FIRST_QUEUE_PORT = 1 << 16
 
 
+class AcceptListener:
+    """Hears of connections to a bound port."""
+
+    def accepted(self, queue: MessageQueue) -> None:
+        """A connection was made; `queue` is this side's end."""
+
+
+class ConnectListener:
+    """Hears how a connect ended: one of the two methods is called, once."""
+
+    def connected(self, queue: MessageQueue) -> None:
+        """The connection was made; `queue` is this side's end."""
+
+    def refused(self, reason: HocketError) -> None:
+        """There is no connection: UnknownBroker, PortNotBound, WrongKind or Closed."""
+
+
 class Attempt:
-    """A connect on its way; whoever claims it answers, by an event on the pump it came from."""
+    """A connect on its way to its answer, which is an event on the pump that it came from.
+
+    Several may want to answer (the accepting broker, or either broker that closes): `claim` lets
+    the first one.
+    """
 
     __slots__ = ("broker", "listener", "port")
 
@@ -40,7 +64,7 @@ class Attempt:
         self.listener = listener
 
     def claim(self) -> bool:
-        """True for the first who asks; the manager's lock is held."""
+        """True for the first call; the manager's lock is held."""
         return self.broker.asked.pop(self, self) is None
 
     def connected(self, queue: MessageQueue) -> None:
@@ -51,7 +75,7 @@ class Attempt:
 
 
 class Answer(ConnectListener):
-    """The answer to a coroutine's connect; one that comes after it gave up is aborted."""
+    """The answer to a coroutine's connect; a queue that comes after it gave up is aborted."""
 
     def __init__(self) -> None:
         self._outcome: MessageQueue | HocketError | None = None
@@ -145,7 +169,7 @@ class QueueBroker:
             return True
 
     def unbind(self, port: int) -> bool:
-        """Refuse later connects to `port`; False if it was not bound. Live queues live on."""
+        """Refuse later connects to `port`; False if it was not bound. Existing queues live on."""
         check_port(port)
         with self.manager.lock:
             if self._bound.pop(port, None) is None:
@@ -216,15 +240,15 @@ class QueueBroker:
             self._queues.pop(queue.local_port, None)
 
     def _arrive(self, attempt: Attempt) -> None:
-        """Have a connect answered; the lock is held."""
+        """Have a connect to this broker answered; the manager's lock is held."""
         self._arrivals.append(attempt)
         self.pump.post_if_open(self._answer)  # a pump that stops closes us, and that answers too
 
     def _bound_now(self, port: int) -> None:
-        """A port is about to be bound; the lock is held."""
+        """A port is about to be bound; the manager's lock is held."""
 
     def _unbound_now(self, port: int) -> None:
-        """A port was unbound; the lock is held."""
+        """A port was unbound; the manager's lock is held."""
 
     def _answer(self) -> None:
         with self.manager.lock:

@@ -1,31 +1,31 @@
-"""The meeting of one accept and one connect, while one of the two still waits for the other."""
+"""The meeting of one accept and one connect, while one of the two waits for the other."""
 
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Literal
+from typing import Generic, Literal, TypeVar
 
+from hocket.errors import HocketError
+from hocket.local.broker_manager import AnyBroker
 from hocket.local.channel import Channel
 from hocket.local.waiting import Waiters
 
-if TYPE_CHECKING:
-    from hocket.errors import HocketError
-    from hocket.local.broker import Broker
-
+B = TypeVar("B", bound=AnyBroker)  # the kind of broker that keeps the rendezvous
 Side = Literal["accept", "connect"]
 
 _arrivals = count()
 
 
-class Rendezvous:
-    """One side of a meeting that came first, waiting in the list of the accepting broker.
+class Rendezvous(Generic[B]):
+    """The side of a meeting that came first; it waits in the list of the accepting broker.
 
-    `side` says which side came ("accept" or "connect"), `broker` whose it is, `port` where.
+    `side` says which side came ("accept" or "connect"), `broker` which broker called, `port` on
+    which port of the accepting broker it waits.
     """
 
     __slots__ = ("_outcome", "broker", "host", "order", "port", "side", "waiters")
 
-    def __init__(self, side: Side, broker: Broker, host: Broker, port: int) -> None:
+    def __init__(self, side: Side, broker: B, host: B, port: int) -> None:
         self.side = side
         self.broker = broker
         self.host = host  # the accepting broker, in whose list this waits
@@ -35,19 +35,19 @@ class Rendezvous:
         self._outcome: Channel | HocketError | None = None
 
     def settle(self, outcome: Channel | HocketError) -> None:
-        """Wake whoever waits, with its end of the channel or with the reason why there is none."""
+        """Wake the side that waits; its outcome is a channel end, or why there is no channel."""
         self._outcome = outcome
         self.waiters.wake_all()
 
     def outcome(self) -> Channel | None:
-        """None until settled."""
+        """This side's end of the channel, None until settled. Raises why there is no channel."""
         outcome = self._outcome  # looked at once: another thread may settle it at any moment
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     def abandon(self) -> None:
-        """Nobody will use the outcome; if it is a channel, let its other end know."""
+        """Nobody will use the outcome: if it is a channel, disconnect it, so the partner knows."""
         if isinstance(self._outcome, Channel):
             self._outcome.disconnect()
 

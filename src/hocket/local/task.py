@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from hocket.deadline import check_seconds
 from hocket.errors import BusyResource, Timeout
 from hocket.local.checks import check_callable
-from hocket.local.waiting import check_seconds
 
 if TYPE_CHECKING:
     from typing import Self
@@ -21,8 +21,8 @@ _running = threading.local()
 class Task:
     """Runs `target(*args)` on a thread of its own, which ends before its `with` block does.
 
-    A failure of the target is raised to the owner: at the end of the block, or by `join`. If the
-    block fails too, its own error is the context of the task's.
+    An error of the target is raised at the end of the block, or by `join`. If the block raises too,
+    the block's error becomes the context of the task's.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Task:
 
     @staticmethod
     def current() -> Task | None:
-        """The task this code runs in, None outside of any."""
+        """The task that the calling code runs in, None outside of any."""
         return getattr(_running, "task", None)
 
     @property
@@ -56,7 +56,7 @@ class Task:
         return self
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the end of the task and raise its failure, if it failed."""
+        """Wait for the end of the task, and raise the error of its target if it failed."""
         if timeout is not None:
             check_seconds(timeout, "timeout")
         self._thread.join(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))

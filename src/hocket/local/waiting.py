@@ -1,4 +1,4 @@
-"""How a thread or a coroutine waits for a condition that another thread brings about.
+"""How a thread waits for a condition that another thread brings about; `aio` adds coroutines.
 
 Rule 1: whoever waits announces itself in a `Waiters` list FIRST and looks again AFTERWARDS.
 Rule 2: whoever changes the condition makes the change FIRST and looks into the list AFTERWARDS.
@@ -19,18 +19,17 @@ import sys
 from collections.abc import Callable
 from os import cpu_count, sched_yield
 from threading import TIMEOUT_MAX, Lock
-from time import monotonic
 from typing import TypeVar
 
-from hocket.errors import OutOfRange, Timeout, WrongType
+from hocket.deadline import Deadline
 
 T = TypeVar("T")
-Wake = Callable[[], bool]  # True: somebody was woken; False: that waiter is gone, wake the next
+Wake = Callable[[], bool]  # True: the waiter was woken; False: it is gone, wake the next
 
-# Looks with the GIL let go in between before a thread goes to sleep. A sleeping thread takes 25 us
-# and more to wake, and a partner on the same core answers within two or three looks. On different
-# cores both then queue for the GIL, which is a sleep as well: more looks only stretch the tail
-# (round trip p99 by a half from 10 to 100 looks, p50 unchanged).
+# How often a thread looks, letting the GIL go in between, before it sleeps. A sleeping thread
+# takes 25 us and more to wake, and a partner on the same core answers within two or three looks. On
+# different cores both then queue for the GIL, which is a sleep as well: more looks only stretch the
+# tail (round trip p99 by a half from 10 to 100 looks, p50 unchanged).
 SPINS = 10
 # More spinning threads than cores only keep the partner off them, so the others sleep at once.
 _turns_to_spin = [None] * (cpu_count() or 1)
@@ -48,7 +47,7 @@ refuse_without_gil(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 class Waiters(list[Wake]):
-    """Those who wait at one place, oldest first; falsy while nobody does."""
+    """Those who wait for one condition, oldest first; falsy while nobody waits."""
 
     __slots__ = ()
 
@@ -66,7 +65,7 @@ class Waiters(list[Wake]):
             self.wake_one()
 
     def withdraw(self, wake: Wake) -> bool:
-        """False if the wake-up had already been sent."""
+        """Take a waiter off the list; False if its wake-up had already been sent."""
         try:
             self.remove(wake)
         except ValueError:
@@ -74,13 +73,13 @@ class Waiters(list[Wake]):
         return True
 
     def done(self, wake: Wake, *, used: bool) -> None:
-        """The end of one wait: a wake-up that was sent, and made no use of, goes to the next."""
-        if not used and not self.withdraw(wake):  # used: it stands in the list no more
+        """End one wait: a wake-up that was sent and not used goes to the next waiter."""
+        if not used and not self.withdraw(wake):  # used: it is in the list no more
             self.wake_one()
 
 
 class SleepingThread:
-    """A place for one thread to sleep in, once, until `wake` is called."""
+    """One sleep of one thread, until `wake` is called."""
 
     __slots__ = ("_lock",)
 
@@ -96,40 +95,8 @@ class SleepingThread:
         return True
 
     def sleep(self, seconds: float | None) -> bool:
-        """False if the time ran out."""
+        """Sleep for at most `seconds`; False if the time ran out."""
         return self._lock.acquire(True, -1 if seconds is None else min(seconds, TIMEOUT_MAX))
-
-
-def check_seconds(seconds: object, what: str) -> None:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise WrongType(f"{what} must be seconds as a number, not {type(seconds).__name__}")
-    try:
-        in_range = float(seconds) >= 0  # NaN is not
-    except OverflowError:
-        in_range = False
-    if not in_range:
-        raise OutOfRange(f"{what} must be 0 seconds or more, and fit a float, not {seconds}")
-
-
-class Deadline:
-    """The moment a waiting call gives up; it may span several waits."""
-
-    __slots__ = ("_at", "_timeout")
-
-    def __init__(self, timeout: float | None) -> None:
-        if timeout is not None:
-            check_seconds(timeout, "timeout")
-        self._timeout = timeout
-        self._at = None if timeout is None else monotonic() + timeout
-
-    def remaining(self) -> float | None:
-        return None if self._at is None else max(0.0, self._at - monotonic())
-
-    def missed(self, what: str) -> Timeout:
-        return Timeout(f"{what}: nothing within {self._timeout} s")
-
-
-NEVER = Deadline(None)
 
 
 def spin(attempt: Callable[[], T | None]) -> T | None:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.producing.bulk import ListPortion, record_portions
 from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.gathering import Lane, Stamp, restamped
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Stamp, restamped
 from hocket.client.producing.records import Record, checked
 from hocket.errors import OutOfRange
 from hocket.wire.batch import BatchInfo, check_entries, encode, first_key_hash
@@ -38,15 +39,15 @@ class Records(NamedTuple):
             return []
         if self.partition is None:
             return record_portions(core, self.records, self.sizes)
-        return [ListPortion(core.lane_of(None, self.partition), self.records, self.sizes)]
+        return [ListPortion(core.gathering_of(None, self.partition), self.records, self.sizes)]
 
-    def lane(self, core: ProducerCore) -> Lane | None:
+    def gathering(self, core: ProducerCore) -> Gathering | None:
         """The one that all of them go to; None: any."""
         if self.partition is not None:
-            return core.lane_of(None, self.partition)
-        keyed = {core.lane_of(record[1], None) for record in self.records} - {None}
+            return core.gathering_of(None, self.partition)
+        keyed = {core.gathering_of(record[1], None) for record in self.records} - {None}
         if len(keyed) > 1:
-            numbers = sorted(lane.partition for lane in keyed if lane is not None)
+            numbers = sorted(gathering.partition for gathering in keyed if gathering is not None)
             raise OutOfRange(
                 f"the records of one publish go to one partition, and these keys belong to "
                 f"{numbers}: publish them apart, or push them through a producer"
@@ -80,16 +81,16 @@ class Encoded(NamedTuple):
     def portions(self, core: ProducerCore) -> list[EntryPortion]:
         core.check_usable()
         return [
-            EntryPortion(self.lane(core, info), self.entry(info), info.header.count)
+            EntryPortion(self.gathering(core, info), self.entry(info), info.header.count)
             for info in self.entries
         ]
 
-    def lane(self, core: ProducerCore, info: BatchInfo) -> Lane | None:
+    def gathering(self, core: ProducerCore, info: BatchInfo) -> Gathering | None:
         """By the batch's partition or its first key, as the broker does; None: any."""
         if self.partition is not None:
-            return core.lane_of(None, self.partition)
+            return core.gathering_of(None, self.partition)
         hashed = first_key_hash(self.data, info)
-        return None if hashed is None else core.lanes[hashed % len(core.lanes)]
+        return None if hashed is None else core.gatherings[hashed % len(core.gatherings)]
 
     def entry(self, info: BatchInfo) -> memoryview:
         return self.data[info.position : info.position + info.size]
@@ -98,10 +99,10 @@ class Encoded(NamedTuple):
 class EntryPortion:
     """One encoded batch on its way to a producer."""
 
-    __slots__ = ("_entry", "_lane", "count")
+    __slots__ = ("_entry", "_gathering", "count")
 
-    def __init__(self, lane: Lane | None, entry: memoryview, count: int) -> None:
-        self._lane = lane
+    def __init__(self, gathering: Gathering | None, entry: memoryview, count: int) -> None:
+        self._gathering = gathering
         self._entry = entry
         self.count = count
 
@@ -109,7 +110,7 @@ class EntryPortion:
         def encoded(stamp: Stamp) -> bytes:
             return restamped(self._entry, stamp)
 
-        return self.count if core.offer_entry(self._lane, encoded, self.count) else None
+        return self.count if core.offer_entry(self._gathering, encoded, self.count) else None
 
 
 def read_batch(batch: Any) -> Records | Encoded:

@@ -12,21 +12,23 @@ from functools import partial
 
 from hocket.client.calls import topics as admin
 from hocket.client.connection.embedded import EmbeddedConnector
-from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline
+from hocket.client.connection.timeout import DEFAULT_TIMEOUT
 from hocket.client.engines import timeouts as late
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher, wait_until_open
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions, Stamp, restamped
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Outcome, Outgoing, Positions, Stamp, restamped
 from hocket.core.session.session import Caller
+from hocket.deadline import Deadline
 from hocket.errors import HocketError, OutOfRange
 from hocket.model import Position, TopicConfig, check_name
 from hocket.node.broker import Broker
 from hocket.rpc.batches import Encoded, Records
 
-Choose = Callable[[ProducerCore], Lane | None]
+Choose = Callable[[ProducerCore], Gathering | None]
 
 
 class Login(AsyncClient):
@@ -69,7 +71,7 @@ class Login(AsyncClient):
             info = batch.entries[0]
             return await self._batch_publisher.publish_entry(
                 topic,
-                lambda core: batch.lane(core, info),
+                lambda core: batch.gathering(core, info),
                 partial(restamped, batch.entry(info)),
                 info.header.count,
             )
@@ -78,7 +80,7 @@ class Login(AsyncClient):
         if len(batch.records) > 1:
             now = self._engine.session.clock.now_us()
             return await self._batch_publisher.publish_entry(
-                topic, batch.lane, partial(batch.encoded, now), len(batch.records)
+                topic, batch.gathering, partial(batch.encoded, now), len(batch.records)
             )
         value, key, headers, timestamp, _ = batch.records[0]
         return await self.publish(
@@ -107,11 +109,11 @@ class BatchPublisher(AsyncPublisher):
         deadline = Deadline(DEFAULT_TIMEOUT)
         publication = self._publications.new(DEFAULT_TIMEOUT)
         core = self._publications.core(check_name(topic))
-        await wait_until_open(self._engine, core, "topic", deadline.left())
+        await wait_until_open(self._engine, core, "topic", deadline.remaining())
         core.offer_entry(choose(core), encode_entry, count, publication)
         outcome = await self._engine.wait_for_reply(
             publication,
-            deadline.left(),
+            deadline.remaining(),
             lambda: late.unpublished(core, False, DEFAULT_TIMEOUT),
         )
         if isinstance(outcome, HocketError):

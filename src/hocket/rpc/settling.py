@@ -15,7 +15,7 @@ from hocket.client.consuming.message import MessageBatch
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.sharing.leases import Leases
 from hocket.client.sharing.message import hash_of
-from hocket.client.sharing.progress import SharedPlace
+from hocket.client.sharing.progress import SharedProgress
 from hocket.client.sharing.ranges import in_words, ranges_of
 from hocket.client.sharing.verdict import ACK, RELEASE, Note, Verdict, extension, refusal, rejection
 from hocket.errors import LeaseLost, OutOfRange, UnknownPartition, WrongKind
@@ -57,7 +57,7 @@ class OwnSettling:
         self._inbound = inbound
 
     def delivered(self, batch: MessageBatch) -> None:
-        """How far it is delivered stands in the place."""
+        """Nothing to note: `Progress` knows how far the partition is delivered."""
 
     def settle(self, verdict: Verdict, partition: int, start: int, end: int) -> None:
         if verdict is not ACK:
@@ -71,7 +71,7 @@ class OwnSettling:
                 f"an ack of offsets {start} to {end} of partition {partition}: it must be of one "
                 f"at least, and only those before {delivered} were delivered"
             )
-        self._inbound.place(partition).ack(end - 1)
+        self._inbound.progress_in(partition).ack(end - 1)
 
 
 class SharedSettling:
@@ -83,21 +83,21 @@ class SharedSettling:
         self._hashes: dict[int, dict[int, int]] = {}
 
     def delivered(self, batch: MessageBatch) -> None:
-        place = self._place(batch.partition)
-        if place.keyed:
+        progress = self._progress_in(batch.partition)
+        if progress.keyed:
             hashes = self._hashes.setdefault(batch.partition, {})
             hashes.update(
                 zip(range(batch.offset, batch.end), map(hash_of, batch.keys()), strict=True)
             )
-            if len(hashes) > 2 * len(place.held) + SPARE_HASHES:
+            if len(hashes) > 2 * len(progress.held) + SPARE_HASHES:
                 self._hashes[batch.partition] = {
-                    offset: hashes[offset] for offset in place.held if offset in hashes
+                    offset: hashes[offset] for offset in progress.held if offset in hashes
                 }
 
     def settle(self, verdict: Verdict, partition: int, start: int, end: int) -> None:
         """Those that are held are settled, whatever is the matter with the others."""
-        place = self._place(partition)
-        held = place.held
+        progress = self._progress_in(partition)
+        held = progress.held
         if not start < end:
             raise OutOfRange(f"offsets {start} to {end} of partition {partition} are none at all")
         if end - start > len(held):  # it may be of any length
@@ -105,22 +105,22 @@ class SharedSettling:
         else:
             offsets = [offset for offset in range(start, end) if offset in held]
         for run_start, run_end in ranges_of(offsets):
-            self._say(verdict, place, run_start, run_end)
+            self._say(verdict, progress, run_start, run_end)
         if len(offsets) < end - start:
             raise LeaseLost(self._refused(partition, start, end, offsets))
 
-    def _say(self, verdict: Verdict, place: SharedPlace, start: int, end: int) -> None:
-        hashes = self._hashes.get(place.partition, {})
-        for count, run in groupby(range(start, end), place.held.__getitem__):
+    def _say(self, verdict: Verdict, progress: SharedProgress, start: int, end: int) -> None:
+        hashes = self._hashes.get(progress.partition, {})
+        for count, run in groupby(range(start, end), progress.held.__getitem__):
             offsets = list(run)
             keys = tuple(hashes.get(offset, 0) for offset in offsets)
-            place.say(Note(verdict, offsets[0], offsets[-1] + 1, count, keys))
+            progress.say(Note(verdict, offsets[0], offsets[-1] + 1, count, keys))
 
-    def _place(self, partition: int) -> SharedPlace:
-        place = self._leases.places.get(partition)
-        if place is None:
+    def _progress_in(self, partition: int) -> SharedProgress:
+        progress = self._leases.by_partition.get(partition)
+        if progress is None:
             raise UnknownPartition(f"nothing was delivered of a partition {partition}")
-        return place
+        return progress
 
     def _refused(self, partition: int, start: int, end: int, settled: list[int]) -> str:
         named = in_words(ranges_of(settled)) if settled else "none"

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from hocket.sim.scheduler import Scheduler, Timer
+from hocket.sim.scheduler import Scheduler
+from hocket.timers import Timer
 
 T = TypeVar("T")
 

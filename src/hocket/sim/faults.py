@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hocket.sim.cluster import Cluster
     from hocket.sim.machine import Machine
-    from hocket.sim.scheduler import Timer
+    from hocket.timers import Timer
 
 LIVES_MAX = 5  # of one machine: those who come back ever so often wait ever longer, as they should
 STALL_US = (10_000, 300_000)  # too short for a conviction

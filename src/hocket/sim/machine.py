@@ -20,8 +20,9 @@ from hocket.node.settings import TICK_US, NodeSettings
 from hocket.sim.disk import SimDisk
 from hocket.sim.executor import SimExecutor
 from hocket.sim.network import SimNetwork
-from hocket.sim.scheduler import Scheduler, Timer
+from hocket.sim.scheduler import Scheduler
 from hocket.sim.swarm import log_settings
+from hocket.timers import Timer
 
 if TYPE_CHECKING:
     from random import Random
@@ -228,7 +229,7 @@ class Machine:
         node.tick()
         self.time.after(TICK_US, lambda: self._tick(node))
 
-    def turn(self, action: Callable[[], None]) -> None:
+    def turn(self, action: Callable[[], object]) -> None:
         """Everything that happens on this machine happens by way of this."""
         self._cluster.active = self
         action()

@@ -6,31 +6,19 @@ The same seed and the same calls give the same run. Every source of chance has a
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from random import Random
 
+from hocket.timers import Timer, TimerHeap
+
 START_US = 1_700_000_000_000_000  # some day; a clock that begins at 0 hides mistakes
-
-
-class Timer:
-    """An event to come; `cancel` takes it back."""
-
-    __slots__ = ("action",)
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        self.action: Callable[[], None] | None = action
-
-    def cancel(self) -> None:
-        self.action = None
 
 
 class Scheduler:
     def __init__(self, seed: object, *, start_us: int = START_US) -> None:
         self.seed = seed
         self._now_us = start_us
-        self._heap: list[tuple[int, int, Timer]] = []  # time, order of arrival, what
-        self._arrived = 0
+        self._timers: TimerHeap[int] = TimerHeap()
         self._streams: dict[str, Random] = {}
         self.events = 0  # that have happened
 
@@ -46,8 +34,7 @@ class Scheduler:
     def at(self, time_us: int, action: Callable[[], None]) -> Timer:
         """Not before now; events of one time happen in the order in which they were made."""
         timer = Timer(action)
-        self._arrived += 1
-        heapq.heappush(self._heap, (max(time_us, self._now_us), self._arrived, timer))
+        self._timers.put(max(time_us, self._now_us), timer)
         return timer
 
     def after(self, delay_us: int, action: Callable[[], None]) -> Timer:
@@ -55,24 +42,22 @@ class Scheduler:
 
     def advance(self) -> bool:
         """Let the next event happen; False if there is none."""
-        while self._heap:
-            time_us, _, timer = heapq.heappop(self._heap)
-            action, timer.action = timer.action, None
-            if action is None:
-                continue
-            self._now_us = time_us
-            self.events += 1
-            action()
-            return True
-        return False
+        return self._advance_to(None)
+
+    def _advance_to(self, end_us: int | None) -> bool:
+        """Let the next event happen, unless it lies behind `end_us`."""
+        time_us = self._timers.next_due()
+        if time_us is None or (end_us is not None and time_us > end_us):
+            return False
+        self._now_us = time_us
+        self.events += 1
+        self._timers.pop()()
+        return True
 
     def run_until(self, time_us: int) -> None:
         """Let everything up to and including this time happen; then it is this time."""
-        while self._heap and self._heap[0][0] <= time_us:
-            if self._heap[0][2].action is None:
-                heapq.heappop(self._heap)
-            else:
-                self.advance()
+        while self._advance_to(time_us):
+            pass
         self._now_us = max(self._now_us, time_us)
 
     def run_for(self, duration_us: int) -> None:
@@ -82,7 +67,6 @@ class Scheduler:
         """Let events happen until the predicate holds; False if it does not in this time."""
         deadline_us = self._now_us + within_us
         while not predicate():
-            if not self._heap or self._heap[0][0] > deadline_us:
-                return bool(predicate())
-            self.advance()
+            if not self._advance_to(deadline_us):
+                return False
         return True

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hocket.client.connection.address import Address, Target, parse_url
+from hocket.addresses import Address
+from hocket.client.connection.address import Target, parse_url
 from hocket.client.faces.blocking.client import Client, connect
 from hocket.errors import BadName, HocketError, NoConnection, NotAllowed, OutOfRange, Timeout
 

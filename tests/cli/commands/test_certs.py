@@ -16,8 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 import hocket as package
+from hocket.addresses import Address
 from hocket.cli.commands.certs import default_directory
-from hocket.cli.listening import Address, refuse_if_open
+from hocket.cli.listening import refuse_if_open
 from hocket.cli.program import program
 from hocket.errors import NoConnection
 from tests.support.cli import Hocket, Outcome, Serving, fails, serving

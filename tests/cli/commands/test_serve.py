@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 import hocket as package
+from hocket.addresses import Address
 from hocket.cli.commands.serve import default_data_directory
-from hocket.cli.listening import Address, parse_address
+from hocket.cli.listening import parse_address
 from hocket.cli.program import program
 from hocket.errors import OutOfRange
 from tests.support.cli import HOCKET, Hocket, Outcome, environment, fails, serving

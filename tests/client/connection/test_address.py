@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.client.connection.address import Address, parse_url
+from hocket.addresses import Address
+from hocket.client.connection.address import parse_url
 from hocket.errors import BadName, OutOfRange, WrongType
 
 

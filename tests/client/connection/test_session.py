@@ -49,7 +49,7 @@ def test_it_says_who_it_is_and_is_ready_when_welcome():
     stage = Stage()
     woken = []
     stage.session.start()
-    assert stage.attempts == [0]
+    assert stage.opens == [0]
     stage.session.changed.add(lambda: woken.append(stage.session.state))
     stage.open()
     hello = stage.take(frames.Hello)
@@ -61,11 +61,11 @@ def test_it_says_who_it_is_and_is_ready_when_welcome():
 
 
 def test_the_first_connection_is_tried_at_every_address_once():
-    stage = Stage(places=3)
+    stage = Stage(address_count=3)
     stage.session.start()
-    for attempt in range(3):
-        assert stage.attempts == list(range(attempt + 1))
-        stage.fail_attempt("connection refused")
+    for number in range(3):
+        assert stage.opens == list(range(number + 1))
+        stage.fail_to_open("connection refused")
         stage.advance(0)
     assert stage.session.state == "closed"
     with pytest.raises(NoConnection, match=r"hocket://scripted:1.*refused.*hocket serve"):
@@ -73,9 +73,9 @@ def test_the_first_connection_is_tried_at_every_address_once():
 
 
 def test_a_second_address_does():
-    stage = Stage(places=2)
+    stage = Stage(address_count=2)
     stage.session.start()
-    stage.fail_attempt()
+    stage.fail_to_open()
     stage.advance(0)
     stage.welcome()
     assert stage.session.state == "ready"
@@ -87,11 +87,11 @@ def test_after_a_loss_it_comes_back_with_growing_delays_and_never_gives_up():
     delays = []
     for _ in range(12):
         before = stage.clock.ticks
-        attempts = len(stage.attempts)
-        while len(stage.attempts) == attempts:
+        opens = len(stage.opens)
+        while len(stage.opens) == opens:
             stage.advance(1000)
         delays.append(stage.clock.ticks - before)
-        stage.fail_attempt()
+        stage.fail_to_open()
     assert delays[0] <= 21_000
     assert 2_500_000 <= delays[-1] <= 5_001_000
     assert stage.session.state == "down"
@@ -126,7 +126,7 @@ def test_who_is_refused_for_good_does_not_try_again(code, kind):
         stage.session.check_open()
     assert link.closed
     stage.advance(60_000_000)
-    assert stage.attempts == [0]
+    assert stage.opens == [0]
 
 
 def test_who_is_refused_for_the_moment_does():

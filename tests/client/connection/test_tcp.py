@@ -133,8 +133,8 @@ def test_name_and_token_are_in_the_hello():
         assert "secret" not in repr(hello)
 
 
-def test_closing_gives_up_an_attempt_to_connect():
-    """Losing the broker and closing while nobody answers must not take the attempt's time."""
+def test_closing_gives_up_a_link_that_is_being_opened():
+    """Losing the broker and closing while nobody answers must not take the time of a connect."""
     with ScriptedServer() as server:
         client = hocket.connect(server.url)
         server.answer = mute(frames.Hello)

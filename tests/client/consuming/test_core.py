@@ -35,8 +35,8 @@ class Reading:
         self.core.open()
         self.asked = self.opened(positions)
 
-    def _arouse(self, place) -> None:
-        self.core.arouse(place)
+    def _arouse(self, progress) -> None:
+        self.core.arouse(progress)
 
     def opened(self, positions, handle=1):
         asked = self.stage.take(frames.OpenSubscription)
@@ -104,7 +104,7 @@ def test_a_topic_that_is_not_there_ends_it():
     stage = Stage().started()
     core = SubscriptionCore(
         stage.session, "t", SubscriptionOptions(), message=Message, batch=MessageBatch,
-        arouse=lambda place: None,
+        arouse=lambda progress: None,
     )  # fmt: skip
     core.open()
     stage.reply(frames.Failure(stage.take(frames.OpenSubscription).request, "unknownTopic", "no"))
@@ -116,7 +116,7 @@ def test_a_busy_broker_is_asked_again():
     stage = Stage().started()
     core = SubscriptionCore(
         stage.session, "t", SubscriptionOptions(), message=Message, batch=MessageBatch,
-        arouse=lambda place: None,
+        arouse=lambda progress: None,
     )  # fmt: skip
     core.open()
     stage.reply(frames.Failure(stage.take(frames.OpenSubscription).request, "busy", "later"))
@@ -132,7 +132,7 @@ def test_messages_come_in_order_with_all_they_carry():
     one = Reading()
     entry = stored([b"a", b"b"], 5, keys=[b"k", None], headers=[None, {"h": None}],
                    timestamps=[1, 1_000_001])  # fmt: skip
-    one.core.inbound.replace(one.core.inbound.place(0), 5)
+    one.core.inbound.replace(one.core.inbound.progress_in(0), 5)
     one.deliver_entries(entry, 5, 7)
     first, second = one.read()
     assert (first.value, first.key, first.headers) == (b"a", b"k", {})

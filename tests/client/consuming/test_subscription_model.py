@@ -38,7 +38,7 @@ class Delivering:
         self.unacked: list[Message] = []
         self.core = SubscriptionCore(
             self.stage.session, "t", SubscriptionOptions(index="i", credit_bytes=CREDIT),
-            message=Message, batch=MessageBatch, arouse=lambda place: self.core.arouse(place),
+            message=Message, batch=MessageBatch, arouse=lambda progress: self.core.arouse(progress),
         )  # fmt: skip
         self.core.open()
 

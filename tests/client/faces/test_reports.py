@@ -8,7 +8,7 @@ import pytest
 
 import hocket
 from hocket import frames
-from hocket.client.producing.gathering import Positions
+from hocket.client.producing.outgoing import Positions
 from hocket.errors import CorruptData, MessageTooLarge, OutOfRange, Timeout, UnknownTopic
 from hocket.frames import packed
 from hocket.model import Limits, Position
@@ -184,12 +184,12 @@ def test_rows_are_split_until_the_broker_takes_them(model, client):
     assert model.logs[0].values == values
 
 
-def test_a_lane_that_grew_too_large_is_cut_in_two(model, client):
+def test_a_gathering_that_grew_too_large_is_cut_in_two(model, client):
     """Threads that send at once may overfill a batch: `room` is a hint only."""
     with client.producer("t", linger=60) as producer:
-        lane = producer._core.sticky
+        gathering = producer._core.sticky
         for _ in range(3):
-            lane.items.append(bytes(60 << 20))
+            gathering.items.append(bytes(60 << 20))
         producer.flush(timeout=60)
     assert [len(value) for value in model.logs[0].values] == [60 << 20] * 3
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 import hocket
-from hocket.client.consuming.progress import Place
+from hocket.client.consuming.progress import Progress
 from hocket.errors import Closed
 from tests.client.faces.test_reports import Model
 from tests.support.client.sockets import ScriptedServer
@@ -88,24 +88,24 @@ def test_acks_of_many_threads_are_all_counted():
     for _ in range(ROUNDS * 5):
         aroused = []
 
-        def arouse(place, aroused=aroused):
-            aroused.append(place)
-            place.awake = True
+        def arouse(progress, aroused=aroused):
+            aroused.append(progress)
+            progress.awake = True
 
-        place = Place(0, 0, 0, arouse)
+        progress = Progress(0, 0, 0, arouse)
 
-        def ack(thread, place=place):
+        def ack(thread, progress=progress):
             for n in range(500):
-                place.ack(n * THREADS + thread)
+                progress.ack(n * THREADS + thread)
                 if n % 50 == 0:
                     with lock:  # as the client does; acks themselves take none
-                        place.gather_acks()
+                        progress.gather_acks()
 
         with ExitStack() as stack:
             for thread in range(THREADS):
                 stack.enter_context(Running(ack, thread))
-        place.gather_acks()
-        assert place.acked == 500 * THREADS
+        progress.gather_acks()
+        assert progress.acked == 500 * THREADS
         assert aroused
 
 

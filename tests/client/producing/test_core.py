@@ -6,7 +6,7 @@ from hocket import frames
 from hocket.client.producing.bulk import list_portions
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Positions
+from hocket.client.producing.outgoing import Positions
 from hocket.client.producing.records import checked
 from hocket.errors import (
     Closed,
@@ -54,8 +54,8 @@ class Producing:
 
     def send(self, value=b"", key=None, headers=None, timestamp=None, partition=None, waiter=None):
         record, size = checked(value, key, headers, timestamp, waiter)
-        lane = self.core.lane_of(record[1], partition)
-        return self.core.offer(lane, record, size)
+        gathering = self.core.gathering_of(record[1], partition)
+        return self.core.offer(gathering, record, size)
 
     def send_plain(self, *values) -> None:
         for value in values:
@@ -495,7 +495,7 @@ def test_a_new_producer_is_opened_only_when_the_fate_of_every_batch_is_known():
     assert one.pushed() == [(0, [b"later"], 0)]
 
 
-def test_a_late_refusal_of_an_earlier_attempt_does_no_harm():
+def test_a_late_refusal_of_an_earlier_push_does_no_harm():
     """The second was pushed behind a refused one, pushed again, and stored; then this comes."""
     one = three_pushed()
     one.refuse(0, "busy")
@@ -688,17 +688,17 @@ def test_and_if_they_cannot_follow_it_they_are_stamped_anew():
 def test_what_was_taken_before_closing_is_cut_and_later_ones_are_told():
     one = Producing()
     one.send_plain(b"taken")
-    lane = one.core.sticky
+    gathering = one.core.sticky
     one.core.stop_taking()
     assert one.pushed() == [(0, [b"taken"], 0)]
     with pytest.raises(Closed):
         one.send_plain(b"late")
     late = bytes(bytearray(b"late"))
-    lane.items.append(late)  # as a thread does that had looked at the room before
+    gathering.items.append(late)  # as a thread does that had looked at the room before
     with pytest.raises(Closed):
-        one.core.wake_for(lane, late)
-    assert lane.items == []
-    one.core.wake_for(lane, late)  # one that was cut in time is none of its business
+        one.core.wake_for(gathering, late)
+    assert gathering.items == []
+    one.core.wake_for(gathering, late)  # one that was cut in time is none of its business
 
 
 def test_the_end_fails_what_is_left_and_closes_the_handle():

@@ -71,7 +71,7 @@ class Storm:
         value = b"%d" % len(self.sent)
         key = self.random.choice([None, b"a", b"b", b"c"])
         record, size = checked(value, key, None, None, Named(value))
-        if self.core.offer(self.core.lane_of(key, None), record, size):
+        if self.core.offer(self.core.gathering_of(key, None), record, size):
             self.sent.append((value, key))
 
     def to_broker(self) -> None:

@@ -21,7 +21,7 @@ class Publishing:
     def publish(self, value: bytes, key: bytes | None = None, timeout: float = 30):
         publication = self.publications.new(timeout)
         record, size = checked(value, key, None, None, publication)
-        assert self.core.offer(self.core.lane_of(key, None), record, size)
+        assert self.core.offer(self.core.gathering_of(key, None), record, size)
         return publication
 
     def exchange(self) -> int:

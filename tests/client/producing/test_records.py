@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.client.producing.gathering import Lane, Positions, Stamp, restamped
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Positions, Stamp, restamped
 from hocket.client.producing.records import (
     RECORD_BYTES,
     checked,
@@ -87,7 +88,7 @@ def test_one_bad_record_among_many_is_named(call, error, words):
     assert words in str(caught.value)
 
 
-# --- lanes ---------------------------------------------------------------------------------------
+# --- gatherings ----------------------------------------------------------------------------------
 
 
 def test_a_restamped_batch_differs_in_its_stamp_alone():
@@ -105,24 +106,24 @@ def test_a_restamped_batch_differs_in_its_stamp_alone():
     assert restamped(again, Stamp(b"a" * 16, 1, 7)) == entry
 
 
-def test_a_lane_drops_only_what_was_taken():
-    lane = Lane(0, room=10)
+def test_a_gathering_drops_only_what_was_taken():
+    gathering = Gathering(0, room=10)
     for record in (b"a", b"b"):
-        lane.items.append(record)
-    taken = lane.take()
-    lane.items.append(b"c")  # by another thread, meanwhile
-    lane.drop(len(taken))
-    assert (taken, lane.items) == ([b"a", b"b"], [b"c"])
+        gathering.items.append(record)
+    taken = gathering.take()
+    gathering.items.append(b"c")  # by another thread, meanwhile
+    gathering.drop(len(taken))
+    assert (taken, gathering.items) == ([b"a", b"b"], [b"c"])
 
 
 def test_a_record_is_taken_back_by_identity():
-    lane = Lane(0, room=10)
+    gathering = Gathering(0, room=10)
     first, second = bytes(bytearray(b"equal")), bytes(bytearray(b"equal"))
-    lane.items.append(first)
-    lane.items.append(second)
-    assert lane.take_back(first)
-    assert lane.items[0] is second
-    assert not lane.take_back(first)
+    gathering.items.append(first)
+    gathering.items.append(second)
+    assert gathering.take_back(first)
+    assert gathering.items[0] is second
+    assert not gathering.take_back(first)
 
 
 def test_positions_of_a_batch():

@@ -53,8 +53,8 @@ class Staging:
         self.stage.reply(answer)
 
     def send(self, value: bytes, partition: int = 0) -> None:
-        lane = self.core.lane_of(None, partition)
-        assert self.core.offer(lane, (value, None, None, None, None), len(value) + 12)
+        gathering = self.core.gathering_of(None, partition)
+        assert self.core.offer(gathering, (value, None, None, None, None), len(value) + 12)
 
     def take_push(self) -> None:
         _, payload = self.stage.take_with_payload(frames.Push)

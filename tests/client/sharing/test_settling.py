@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hocket.client.consuming.attachment import TIDY_US
 from hocket.client.consuming.message import Message
 from hocket.client.sharing.message import SharedMessage
-from hocket.client.sharing.progress import LAPSED_MAX, SharedPlace
+from hocket.client.sharing.progress import LAPSED_MAX, SharedProgress
 from hocket.client.sharing.ranges import in_words, ranges_of
 from tests.support.client.sharing import Sharing, triples
 from tests.support.threads import LONG, Running
@@ -81,7 +81,7 @@ def test_what_is_said_is_told_exactly(steps):
 def part_of(batch, first, last):
     return type(batch)(
         batch._kind, batch._batch, batch.offset + first, batch.offset + last, batch.topic,
-        batch._place, batch.delivery_count,
+        batch._keeper, batch.delivery_count,
     )  # fmt: skip
 
 
@@ -99,8 +99,8 @@ def test_ranges_in_words():
 # --- from many threads ---------------------------------------------------------------------------
 
 
-def message(place: SharedPlace, offset: int) -> Message:
-    return tuple.__new__(SharedMessage, (b"", None, {}, "t", 0, offset, 0, 1, place))
+def message(progress: SharedProgress, offset: int) -> Message:
+    return tuple.__new__(SharedMessage, (b"", None, {}, "t", 0, offset, 0, 1, progress))
 
 
 @pytest.fixture
@@ -118,23 +118,23 @@ def test_what_many_threads_say_is_all_heard():
     heard: Counter[str] = Counter()
     aroused = []
 
-    def gather(place: SharedPlace) -> None:
-        for verdict, offsets, _ in place.gather(0):
+    def gather(progress: SharedProgress) -> None:
+        for verdict, offsets, _ in progress.gather(0):
             heard[verdict.action] += len(offsets)
 
-    def arouse(place: SharedPlace) -> None:
+    def arouse(progress: SharedProgress) -> None:
         with lock:
-            place.awake = True
-            aroused.append(place)
-            if place.hurries:
-                gather(place)
+            progress.awake = True
+            aroused.append(progress)
+            if progress.hurries:
+                gather(progress)
 
-    place = SharedPlace(0, keyed=False, arouse=arouse)
-    place.hand_out(range(threads * each), repeat(1), 0)
+    progress = SharedProgress(0, keyed=False, arouse=arouse)
+    progress.hand_out(range(threads * each), repeat(1), 0)
 
     def settle(thread: int) -> None:
         for n in range(each):
-            said = message(place, n * threads + thread)
+            said = message(progress, n * threads + thread)
             (said.ack if n % 3 else said.nack)()
 
     running = [Running(settle, thread).__enter__() for thread in range(threads)]
@@ -142,24 +142,24 @@ def test_what_many_threads_say_is_all_heard():
         if aroused:
             with lock:
                 aroused.clear()
-                gather(place)
+                gather(progress)
     for thread in running:
         thread.result()
-    assert place.awake or not place.notes  # somebody is going to look, or there is nothing
-    gather(place)
+    assert progress.awake or not progress.notes  # somebody is going to look, or there is nothing
+    gather(progress)
     assert heard.total() == threads * each
     assert heard["nack"] == threads * ((each + 2) // 3)
-    assert place.held == {}
-    assert place.refused == []
+    assert progress.held == {}
+    assert progress.refused == []
 
 
 def test_what_has_ended_is_remembered_for_so_many_and_no_more():
-    place = SharedPlace(0, keyed=False, arouse=lambda place: None)
+    progress = SharedProgress(0, keyed=False, arouse=lambda progress: None)
     for round_ in range(2):
-        place.hand_out(range(LAPSED_MAX - 1), repeat(round_ + 1), 0)
-        place.delivered_again(range(LAPSED_MAX))
+        progress.hand_out(range(LAPSED_MAX - 1), repeat(round_ + 1), 0)
+        progress.delivered_again(range(LAPSED_MAX))
     for round_ in range(2):
-        old = tuple.__new__(SharedMessage, (b"", None, {}, "t", 0, 5, 0, round_ + 1, place))
+        old = tuple.__new__(SharedMessage, (b"", None, {}, "t", 0, 5, 0, round_ + 1, progress))
         old.ack()
-    place.gather(0)
-    assert place.refused == [5]  # the older of the two was forgotten
+    progress.gather(0)
+    assert progress.refused == [5]  # the older of the two was forgotten

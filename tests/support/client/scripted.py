@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from hocket import frames
 from hocket.client.connection.session import Session
 from hocket.client.connection.timers import Timers
+from hocket.client.engines.reports import log_report
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Limits
@@ -58,19 +59,22 @@ class ScriptedLink:
 class Stage:
     """One session, and the broker's side of it in the hands of the test."""
 
-    def __init__(self, *, limits: Limits | None = None, places: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self, *, limits: Limits | None = None, address_count: int = 1, seed: int = 0
+    ) -> None:
         self.clock = ManualClock()
         self.wakes = 0
         self.timers = Timers(self.clock, self._woken)
-        self.attempts: list[int] = []
+        self.opens: list[int] = []
         self.limits = limits or Limits()
         self.link: ScriptedLink | None = None
         self.session = Session(
             timers=self.timers,
             random=Random(seed),
-            open_link=self.attempts.append,
+            open_link=self.opens.append,
+            report=log_report,
             target="hocket://scripted:1",
-            places=places,
+            address_count=address_count,
             name="a test",
             token="secret",
         )
@@ -102,13 +106,13 @@ class Stage:
         self.session.link_lost(link, NoConnection(reason))
 
     def come_back(self) -> None:
-        """After a loss: wait for the next attempt, which succeeds."""
-        before = len(self.attempts)
+        """After a loss: wait until the next link is opened, and open it."""
+        before = len(self.opens)
         self.advance(10_000_000)
-        assert len(self.attempts) == before + 1
+        assert len(self.opens) == before + 1
         self.welcome()
 
-    def fail_attempt(self, reason: str = "refused") -> None:
+    def fail_to_open(self, reason: str = "refused") -> None:
         self.session.link_lost(None, NoConnection(reason))
 
     # --- frames ----------------------------------------------------------------------------------

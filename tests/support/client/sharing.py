@@ -36,7 +36,8 @@ class Sharing:
         self.lease_us = lease_us
         self.core = SharedCore(
             self.stage.session, "t", SubscriptionOptions(index="i", mode=mode, **options),
-            message=SharedMessage, batch=SharedBatch, arouse=lambda place: self.core.arouse(place),
+            message=SharedMessage, batch=SharedBatch,
+            arouse=lambda progress: self.core.arouse(progress),
         )  # fmt: skip
         if window is not None:  # as if it had grown
             self.core._window.size = window
@@ -112,4 +113,4 @@ class Sharing:
 
     @property
     def held(self) -> dict[int, int]:
-        return self.core.inbound.places[0].held
+        return self.core.inbound.by_partition[0].held

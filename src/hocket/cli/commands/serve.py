@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hocket import __version__
+from hocket.addresses import Address
 from hocket.cli.command import Command, is_debugging
-from hocket.cli.listening import Address, parse_address, refuse_if_open
+from hocket.cli.listening import parse_address, refuse_if_open
 from hocket.cli.log_lines import log_to_stderr
 from hocket.cli.open_files import connections_that_fit
 from hocket.cli.parameters import DURATION_US, SIZE, Checked

@@ -1,4 +1,4 @@
-"""Requests about users, roles and grants: what to ask, and what the answer means."""
+"""Requests about users, roles and grants: what to send, and what the answer means."""
 
 from __future__ import annotations
 

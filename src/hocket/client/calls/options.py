@@ -1,11 +1,11 @@
-"""Options of producers and subscriptions as users write them, checked."""
+"""The options of producers and subscriptions, checked, from what users write."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hocket.client.calls.topics import StartLike, checked_start
-from hocket.client.connection.waiters import seconds_us
+from hocket.client.calls.topics import StartLike, check_int, checked_start
+from hocket.client.connection.timeout import seconds_us
 from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.producing.delivery import ProducerOptions
 from hocket.client.sharing.verdict import Duration, lease_us
@@ -85,16 +85,19 @@ def subscription_options(
         start=checked_start(start),
         partitions=() if partitions is None else _partitions(partitions),
         positions=tuple(
-            (_number(p, "a partition", PARTITIONS_MAX - 1), _number(at, "a position", _OFFSET_MAX))
+            (
+                check_int(p, "a partition", 0, PARTITIONS_MAX - 1),
+                check_int(at, "a position", 0, _OFFSET_MAX),
+            )
             for p, at in (positions or {}).items()
         ),
         hold_retention=bool(hold_retention),
         credit_bytes=credit,
-        prefetch=_number(prefetch, "prefetch", PREFETCH_MAX, least=1),
+        prefetch=check_int(prefetch, "prefetch", 1, PREFETCH_MAX),
         lease_us=0 if lease is None else lease_us(lease, "lease"),
         max_deliveries=0
         if max_deliveries is None
-        else _number(max_deliveries, "max_deliveries", DELIVERIES_MAX, least=1),
+        else check_int(max_deliveries, "max_deliveries", 1, DELIVERIES_MAX),
         failover=_failover(failover),
     )
 
@@ -112,7 +115,7 @@ def _partitions(partitions: Iterable[int]) -> tuple[int, ...]:
         raise WrongType(f"partitions must be a list of numbers, not {partitions!r:.80}") from None
     if not found:
         raise OutOfRange("partitions is an empty list; leave it out to read all of them")
-    return tuple(_number(each, "a partition", PARTITIONS_MAX - 1) for each in found)
+    return tuple(check_int(each, "a partition", 0, PARTITIONS_MAX - 1) for each in found)
 
 
 def check_callback(callback: object, what: str) -> None:
@@ -121,16 +124,8 @@ def check_callback(callback: object, what: str) -> None:
 
 
 def check_offset(offset: object) -> int:
-    return _number(offset, "an offset", _OFFSET_MAX)
+    return check_int(offset, "an offset", 0, _OFFSET_MAX)
 
 
 def check_number(number: object) -> int:
-    return _number(number, "a transaction's number", _OFFSET_MAX)
-
-
-def _number(number: object, what: str, most: int, *, least: int = 0) -> int:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise WrongType(f"{what} must be an int, not {number!r}")
-    if not least <= number <= most:
-        raise OutOfRange(f"{what} must lie between {least} and {most}, not {number}")
-    return number
+    return check_int(number, "a transaction's number", 0, _OFFSET_MAX)

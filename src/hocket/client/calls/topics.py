@@ -1,6 +1,6 @@
-"""Requests about topics and indexes: what to ask, and what the answer means.
+"""Requests about topics and indexes: what to send, and what the answer means.
 
-Both clients make the same calls; they differ only in how they wait for the answer.
+The blocking and the asyncio client make the same calls; they differ in how they wait.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ StartLike = Start | str | int | datetime
 
 @dataclass(slots=True)
 class Call(Generic[T]):
-    """One request."""
+    """One request, and how its answer is read."""
 
     frame: Frame
-    result: Callable[[Any], T]  # of the answer
+    result: Callable[[Any], T]  # makes the result of the answer
     expects: type[Frame]
-    changes: bool = False  # so it must not be sent twice
-    forgives: type[HocketError] | None = None  # this error means: it is as it was wanted
+    changes: bool = False  # it changes something, and must not be sent twice
+    forgives: type[HocketError] | None = None  # an error that means: it was so already
 
     def outcome(self, answer: Frame | HocketError) -> T | HocketError:
         if isinstance(answer, HocketError):
@@ -165,8 +165,8 @@ def lag(topic: str, index: str) -> Call[int]:
 def seek(topic: str, index: str, to: StartLike, partition: int | None) -> Call[list[int]]:
     check_name(index, "an index's name")
     if partition is not None:
-        _check_int(partition, "a partition", 0, PARTITIONS_MAX - 1)
-    # Sent again if its answer is lost: to put it where it is does no harm.
+        check_int(partition, "a partition", 0, PARTITIONS_MAX - 1)
+    # Not `changes`: if its answer is lost it is sent again, and seeking twice does no harm.
     return Call(
         frames.SeekIndex(
             0, check_name(topic), index, checked_start(to), -1 if partition is None else partition
@@ -177,14 +177,14 @@ def seek(topic: str, index: str, to: StartLike, partition: int | None) -> Call[l
 
 
 def seek_each(
-    topic: str, index: str, places: Mapping[int, StartLike], partition: int | None
+    topic: str, index: str, starts: Mapping[int, StartLike], partition: int | None
 ) -> dict[int, Call[int]]:
     """One call for each partition."""
     if partition is not None:
         raise WrongType("the partitions are named with their offsets; leave partition= out")
     calls = {}
-    for number, place in places.items():
-        call = seek(topic, index, place, _check_int(number, "a partition", 0, PARTITIONS_MAX - 1))
+    for number, start in starts.items():
+        call = seek(topic, index, start, check_int(number, "a partition", 0, PARTITIONS_MAX - 1))
         calls[number] = Call(call.frame, lambda answer: unpacked(answer.offsets)[0], call.expects)
     return calls
 
@@ -211,15 +211,15 @@ def configured(
     durability: str | None = None,
     segment_bytes: Size | None = None,
 ) -> TopicConfig:
-    """The configuration with what is given changed; None leaves a thing as it is.
+    """`config` with the given settings changed; None leaves a setting as it is.
 
-    Without limit are `disk_retention="forever"` and `disk_bytes="unlimited"`.
+    `disk_retention="forever"` and `disk_bytes="unlimited"` remove the limit.
     """
     changes: dict[str, Any] = {}
     if partitions is not None:
-        changes["partitions"] = _check_int(partitions, "partitions", 1, PARTITIONS_MAX)
+        changes["partitions"] = check_int(partitions, "partitions", 1, PARTITIONS_MAX)
     if replication is not None:
-        changes["replication"] = _check_int(replication, "replication", 1, 255)
+        changes["replication"] = check_int(replication, "replication", 1, 255)
     if memory_retention is not None:
         changes["memory_retention_us"] = duration_us(memory_retention, "memory_retention")
     if memory_bytes is not None:
@@ -248,7 +248,8 @@ def _size(size: Size, what: str) -> int:
     return found
 
 
-def _check_int(number: object, what: str, least: int, most: int) -> int:
+def check_int(number: object, what: str, least: int, most: int) -> int:
+    """The number. Raises unless it is an int from `least` to `most`."""
     if isinstance(number, bool) or not isinstance(number, int):
         raise WrongType(f"{what} must be an int, not {number!r}")
     if not least <= number <= most:

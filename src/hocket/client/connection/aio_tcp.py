@@ -1,4 +1,7 @@
-"""Links over TCP for the asyncio client: the loop moves the bytes, received where they stay."""
+"""Links over TCP for the asyncio client.
+
+The loop moves the bytes. It receives them into the buffer that the decoded frames then point into.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from hocket.client.connection.address import Address, Target, reason_of
+from hocket.addresses import Address
+from hocket.client.connection.address import Target, reason_of
 from hocket.client.connection.link import Listener
 from hocket.client.connection.tls import tls_failed
 from hocket.errors import HocketError, NoConnection
@@ -17,23 +21,25 @@ from hocket.wire.connection import Connection
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-JOINED_BYTES_MAX = 64 << 10  # less than this is copied into one write rather than written in parts
+JOINED_BYTES_MAX = 64 << 10  # smaller buffers are copied into one write; larger go as they are
 
 
 class AioConnector:
+    """Opens links with asyncio: see `link.Connector`."""
+
     watched = True
 
     def __init__(self, target: Target, context: ssl.SSLContext | None, timeout: float) -> None:
         self.target = str(target)
-        self.places = len(target.addresses)
+        self.address_count = len(target.addresses)
         self._addresses = target.addresses
         self._context = context
         self._timeout = timeout
         self._tasks: set[asyncio.Task[None]] = set()
         self._links: set[AioLink] = set()
 
-    def open(self, attempt: int, listener: Listener) -> None:
-        address = self._addresses[attempt % self.places]
+    def open(self, number: int, listener: Listener) -> None:
+        address = self._addresses[number % self.address_count]
         task = asyncio.get_running_loop().create_task(self._open(address, listener))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -66,12 +72,14 @@ class AioConnector:
             link.close()
 
     async def wait_closed(self) -> None:
-        """Until the loop has nothing of ours left."""
+        """Wait until the loop has no task and no transport of this connector left."""
         endings = [link.ended for link in self._links]
         await asyncio.gather(*self._tasks, *endings, return_exceptions=True)
 
 
 class AioLink(asyncio.BufferedProtocol):
+    """One connection on the running loop: see `link.Link`."""
+
     def __init__(self, address: Address, listener: Listener) -> None:
         self._address = address
         self._listener = listener
@@ -92,7 +100,7 @@ class AioLink(asyncio.BufferedProtocol):
         except HocketError:
             if self._wire.error is None:
                 raise
-            self._fail(self._wire.error)  # it has failed before, or now for good
+            self._fail(self._wire.error)  # the encoder is broken for good
             return
         if not self._unsent:  # all that is sent in one turn of the loop leaves together
             self._loop.call_soon(self.flush)
@@ -118,7 +126,7 @@ class AioLink(asyncio.BufferedProtocol):
             self._closing = True
             if self._transport is not None:
                 self._transport.close()
-                # What the broker does not take at once is of no use to it any more.
+                # What the broker does not take at once it will not miss: we are leaving.
                 if self._transport.get_write_buffer_size():
                     self._transport.abort()
 

@@ -37,7 +37,7 @@ def embedded(path: str | PathLike[str] | None = None) -> Client:
 
 
 def start_broker(path: str | PathLike[str] | None) -> tuple[Broker, Callable[[], None]]:
-    """The broker, and what ends it."""
+    """A running broker, and the function that ends it."""
     from hocket.node.broker import Broker  # late: a client of a broker elsewhere needs none of it
 
     temporary = TemporaryPath() if path is None else None
@@ -60,8 +60,11 @@ def start_broker(path: str | PathLike[str] | None) -> tuple[Broker, Callable[[],
 
 
 class TemporaryPath:
-    """A directory that is removed when it is dropped, or at exit; but not by a forked child,
-    for which `tempfile.TemporaryDirectory` would remove it while its parent still uses it."""
+    """A temporary directory that is removed when this object is dropped, or at exit.
+
+    A forked child does not remove it: with `tempfile.TemporaryDirectory` it would, while its parent
+    still uses the directory.
+    """
 
     def __init__(self) -> None:
         self.name = tempfile.mkdtemp(prefix="hocket-")
@@ -74,16 +77,17 @@ def _remove(name: str, owner: int) -> None:
 
 
 class EmbeddedConnector:
+    """Opens links to a broker in this process: see `link.Connector`."""
+
     target = "the embedded broker"
-    places = 1
-    watched = False  # it is there for as long as we are
+    address_count = 1
+    watched = False  # the broker is there for as long as the process is
 
     def __init__(self, broker: Broker, caller: Caller | None = None) -> None:
         self._broker = broker
-        self._caller = caller  # None: this very process
+        self._caller = caller  # None: the process itself, which is trusted
 
-    def open(self, attempt: int, listener: Listener) -> None:
-        del attempt  # there is one place only
+    def open(self, _number: int, listener: Listener) -> None:
         link = EmbeddedLink(listener)
         try:
             if self._caller is None:
@@ -100,7 +104,7 @@ class EmbeddedConnector:
 
 
 class EmbeddedLink:
-    """A link whose frames are handed over as they are. Its callbacks run on the broker's thread."""
+    """A link that hands frames over as objects. Its callbacks run on the broker's thread."""
 
     inner: LocalLink
 
@@ -111,7 +115,7 @@ class EmbeddedLink:
         try:
             self.inner.send(frame, payload)
         except Closed:
-            return  # the broker has told `lost`, or is about to
+            return  # the broker has called `lost`, or is about to
 
     def flush(self) -> None:
         """Nothing is held back."""

@@ -1,7 +1,7 @@
 """One live connection to a broker, as the client sees it, and how the next one is made.
 
-Whatever carries the frames (a socket, asyncio, a broker in the same process) looks like this, so
-one session core drives them all.
+Whatever carries the frames (a socket, asyncio, a broker in the same process) has these methods, so
+that one `Session` can drive them all.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 class Link(Protocol):
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        """Queue a frame. Never waits; a link that is gone is reported as lost, later.
+        """Queue a frame. Never waits; if the link is gone, its listener is told `lost`, later.
 
-        Raises a HocketError if this cannot be sent at all; then nothing has happened.
+        Raises a HocketError if the frame cannot be sent at all; then nothing has happened.
         """
 
     def flush(self) -> None:
         """Write what can be written without waiting; the rest follows by itself."""
 
     def close(self) -> None:
-        """Send what is queued if that can be done at once, and let go. Nothing is reported."""
+        """Send what is queued if that can be done at once, and let go; `lost` is not told."""
 
     def heard(self) -> int:
-        """Grows whenever anything arrives, so that a long frame does not look like silence."""
+        """A count that grows whenever bytes arrive, so that a long frame is no silence."""
 
 
 class Listener(Protocol):
-    """Who is told about links, never from within `send`, `flush` or `close`.
+    """What is told about links, never from within their `send`, `flush` or `close`.
 
-    What ends in `outside` may be called on a thread that belongs to somebody else.
+    Methods whose name ends in `outside` may be called on a thread that is not the client's.
     """
 
     def opened(self, link: Link) -> None: ...
@@ -44,22 +44,24 @@ class Listener(Protocol):
     def received(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None: ...
 
     def received_outside(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
-        """The same, on a thread that must not wait for the client."""
+        """`received`, on a thread that must not wait for the client."""
 
     def lost(self, link: Link | None, error: HocketError) -> None:
-        """The link is gone; None: there was none, the attempt to open one has failed."""
+        """The link is gone; None: the link that was to be opened did not come about."""
 
     def lost_outside(self, link: Link, error: HocketError) -> None:
-        """The same, on a thread that is not the client's."""
+        """`lost`, on a thread that is not the client's."""
 
 
 class Connector(Protocol):
-    target: str  # for people: where it leads
-    places: int  # how many addresses there are to try
-    watched: bool  # whether a silent link is to be suspected (not so within one process)
+    """How a link is opened, and the next one when that one is lost."""
 
-    def open(self, attempt: int, listener: Listener) -> None:
-        """Begin to open a link, at another address each time. Does not wait."""
+    target: str  # for people: where the links lead
+    address_count: int  # how many addresses there are to try
+    watched: bool  # whether silence makes a link suspect (within one process it does not)
+
+    def open(self, number: int, listener: Listener, /) -> None:
+        """Begin to open link `number`, counted from 0: each tries the next address. Never waits."""
 
     def close(self) -> None:
-        """No more links will be opened, and an attempt under way is given up."""
+        """Open no more links, and give up the one that is being opened."""

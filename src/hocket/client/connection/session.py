@@ -1,10 +1,11 @@
 """The conversation with a broker: links that come and go, requests and their answers.
 
-Rule 1: nothing here does I/O, waits, or reads a clock of its own. It is called by one thread at a
-time; what it wants is said through the link and through `open_link`.
+Rule 1: nothing here does I/O, logs, waits, or reads a clock of its own. It is called by one thread
+at a time; what it wants done it says to the link, to `open_link`, `timers` and `report`.
 Rule 2: an answer belongs to a request of this link; whatever an old link still says is ignored.
-Rule 3: a request that changes something is sent once. If the link breaks before its answer, nobody
-knows whether it happened, and that is the answer (ReplyLost). Requests that only read are repeated.
+Rule 3: a request is sent again on the next link only if it is `repeatable`: if doing it twice does
+no harm. If the link breaks before any other request is answered, nobody knows whether it was
+carried out, and its answer is ReplyLost.
 
 Producers and subscriptions (owners) outlive links. Each opens itself anew when a link is up, behind
 the requests that were waiting, so that a repeated seek comes before the subscription it is for.
@@ -12,7 +13,6 @@ the requests that were waiting, so that a repeated seek comes before the subscri
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.link import Link
-from hocket.client.connection.timers import Timer, Timers
-from hocket.client.connection.waiters import Waiters
+from hocket.client.connection.report import Report
+from hocket.client.connection.timers import Timers
+from hocket.client.connection.wakeups import WakeUps
 from hocket.errors import (
     Closed,
     HocketError,
@@ -37,15 +38,14 @@ from hocket.errors import (
 )
 from hocket.frames import Frame
 from hocket.model import SECOND_US, Limits
+from hocket.timers import Timer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-log = logging.getLogger("hocket")
-
-GREETING_US = 10 * SECOND_US  # for the broker to answer Hello
-SILENCE_US = 15 * SECOND_US  # then we ask whether it is there; after another such time it is not
-STABLE_US = SECOND_US  # a link that lasted so long was a good one: the next attempt comes soon
+GREETING_US = 10 * SECOND_US  # so long the broker may take to answer Hello
+SILENCE_US = 15 * SECOND_US  # then we send a Ping; after as long again the link counts as lost
+STABLE_US = SECOND_US  # after a link that lasted so long, the next one is opened soon
 
 Answer = Callable[[Frame | HocketError], None]
 State = Literal["down", "opening", "greeting", "ready", "closed"]
@@ -64,7 +64,7 @@ _OF_HANDLES = frozenset(
 
 
 class Owner(Protocol):
-    """A producer or subscription: open at the broker for as long as there is a link."""
+    """A producer or a subscription: it is open at the broker while there is a link."""
 
     def link_up(self) -> None: ...
 
@@ -82,18 +82,21 @@ class Request:
     payload: Sequence[Buffer]
     answer: Answer
     repeatable: bool
-    left: bool = False  # on the link of now
+    left: bool = False  # it was sent on the current link
 
 
 class Session:
+    """A client's conversation with a broker, over one link after another."""
+
     def __init__(
         self,
         *,
         timers: Timers,
         random: Random,
         open_link: Callable[[int], None],
+        report: Report,
         target: str,
-        places: int = 1,
+        address_count: int = 1,
         watched: bool = True,
         name: str = "",
         token: str = "",
@@ -101,16 +104,17 @@ class Session:
         self.timers = timers
         self.clock = timers.clock
         self.random = random
+        self.report = report
         self.target = target
         self.limits = Limits()
         self.state: State = "down"
         self.link: Link | None = None
-        self.failure: HocketError | None = None  # why it is closed
+        self.failure: HocketError | None = None  # why the session is closed
         self.handles: dict[int, Owner] = {}
-        self.changed = Waiters()  # woken when it becomes ready or closed
-        self.last_error: HocketError | None = None  # of a link that was lost or did not come about
+        self.changed = WakeUps()  # called when the session becomes ready or closed
+        self.last_error: HocketError | None = None  # why the last link was lost, or not opened
         self._open_link = open_link
-        self._places = places
+        self._address_count = address_count
         self._watched = watched
         self._name = name
         self._token = token
@@ -118,19 +122,19 @@ class Session:
         self._pending: dict[int, Request] = {}
         self._owners: dict[Owner, None] = {}
         self._backoff = Backoff(random)
-        self._attempts = 0
+        self._opens = 0  # links opened, or tried to open
         self._was_ready = False
         self._ready_since_us = 0
         self._heard = 0
-        self._timer: Timer | None = None  # of the present state: greeting, silence, or back-off
+        self._timer: Timer | None = None  # of the current state: greeting, silence, or back-off
 
     # --- links -----------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._timer = None
         self.state = "opening"
-        self._attempts += 1
-        self._open_link(self._attempts - 1)
+        self._opens += 1
+        self._open_link(self._opens - 1)
 
     def link_opened(self, link: Link) -> None:
         if self.state != "opening":  # closed in the meantime
@@ -149,11 +153,13 @@ class Session:
         if isinstance(error, Closed):  # the broker in our own process is gone for good
             self.close(error)
             return
-        if not self._was_ready and self._attempts >= self._places:
+        if not self._was_ready and self._opens >= self._address_count:
             self.close(self._cannot_connect(error))
             return
         if was_ready:
-            log.warning("lost the connection to %s: %s; trying again", self.target, error)
+            self.report(
+                "warning", "lost the connection to %s: %s; trying again", self.target, error
+            )
             if self.clock.ticks_us() - self._ready_since_us >= STABLE_US:
                 self._backoff.reset()
         delay = self._backoff.next_us() if self._was_ready else 0
@@ -169,7 +175,12 @@ class Session:
             elif self.state == "greeting":
                 self._greeted(frame)
             elif kind is frames.Goodbye:
-                log.info("the broker at %s says goodbye: %s", self.target, frame.reason)  # type: ignore[union-attr]
+                self.report(
+                    "info",
+                    "the broker at %s says goodbye: %s",
+                    self.target,
+                    frame.reason,  # type: ignore[union-attr]
+                )
             elif kind is frames.Ping:
                 link.send(frames.Done(frame.request))
             else:
@@ -178,7 +189,7 @@ class Session:
             self._drop(error)
 
     def close(self, error: HocketError) -> None:
-        """For good. Everything that waits gets this error."""
+        """End the session for good. Whatever waits for an answer gets this error."""
         if self.state == "closed":
             return
         link = self.link
@@ -197,7 +208,7 @@ class Session:
         self.changed.wake_all()
 
     def _let_go(self, error: HocketError) -> None:
-        """There is no link any more. Owners hear of it before their requests fail."""
+        """The link is gone. Owners hear of that before their requests fail."""
         self._stop_timer()
         self.state, self.link, self.last_error = "down", None, error
         self.handles.clear()
@@ -225,7 +236,7 @@ class Session:
             error = error_of(frame)
             may_pass = isinstance(error, TooManyAttempts) and self._was_ready
             if isinstance(error, WrongVersion | NotAllowed) and not may_pass:
-                self.close(error)  # it will not be otherwise next time
+                self.close(error)  # the next link would hear the same
             else:
                 self._drop(error)
             return
@@ -282,7 +293,7 @@ class Session:
         payload: Sequence[Buffer] = (),
         repeatable: bool = False,
     ) -> Request:
-        """Send now, or when there is a link. `answer` is called once, unless it is cancelled."""
+        """Send now, or once there is a link. `answer` is called once, unless it is cancelled."""
         self.check_open()
         frame.request = next(self._numbers)
         request = Request(frame, payload, answer, repeatable)
@@ -295,7 +306,7 @@ class Session:
         self._pending.pop(request.frame.request, None)
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        """Something that is not answered; for owners, whose handle shows that there is a link."""
+        """Send a frame that has no answer; for owners that have a handle, and so a link."""
         assert self.link is not None
         self.link.send(frame, payload)
 
@@ -306,7 +317,7 @@ class Session:
     def _send(self, request: Request) -> None:
         try:
             self.send(request.frame, request.payload)
-        except HocketError as error:  # it cannot be put into a frame; nothing has left
+        except HocketError as error:  # it cannot be put into a frame; nothing was sent
             self.cancel(request)
             request.answer(error)
         else:
@@ -317,7 +328,7 @@ class Session:
         if request is not None:
             request.answer(error_of(frame) if isinstance(frame, frames.Failure) else frame)
         elif isinstance(frame, frames.Failure) and not frame.request:
-            log.warning("%s reports: %s (%s)", self.target, frame.message, frame.code)
+            self.report("warning", "%s reports: %s (%s)", self.target, frame.message, frame.code)
 
     # --- owners ----------------------------------------------------------------------------------
 
@@ -336,7 +347,7 @@ class Session:
 
     def _received_for_owner(self, frame: Frame, payload: memoryview) -> None:
         owner = self.handles.get(frame.handle)  # type: ignore[union-attr]
-        if owner is None:  # it was closed while this was on its way
+        if owner is None:  # the handle was closed while the frame was on its way
             return
         if isinstance(frame, frames.HandleEnded):
             del self.handles[frame.handle]

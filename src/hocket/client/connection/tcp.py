@@ -1,9 +1,9 @@
 """Links over TCP for the blocking client.
 
 Each link has a thread, which connects, receives, and writes what a full socket did not take. Other
-threads write for themselves: a frame is queued in the order the client decides, and then whoever is
-there writes without ever waiting for the network. So a caller's timeout holds, no two threads wait
-for each other in a circle, and a batch does not change hands on its way out.
+threads write what they send: `send` queues a frame in the order the client decides, and then
+`flush` writes on the caller's thread, without ever waiting for the network. So a caller's timeout
+holds, no two threads wait for each other in a circle, and a batch needs no other thread to leave.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hocket.client.connection.address import Address, Target, reason_of
+from hocket.addresses import Address
+from hocket.client.connection.address import Target, reason_of
 from hocket.client.connection.link import Listener
 from hocket.client.connection.tls import Tls, tls_failed
 from hocket.errors import HocketError, NoConnection
@@ -30,24 +31,26 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 BUFFERS_PER_WRITE = 256  # the system takes at most 1024 at a time
-READS_PER_LOOK = 64  # then see whether there is something to write
-READ_BYTES = 256 << 10  # under TLS, where the records' sizes are not ours to choose
+READS_PER_LOOK = 64  # after so many reads the thread looks whether there is something to write
+READ_BYTES = 256 << 10  # under TLS, where the peer chooses the sizes of records
 
 
 class TcpConnector:
+    """Opens links that have a thread each: see `link.Connector`."""
+
     watched = True
 
     def __init__(self, target: Target, context: ssl.SSLContext | None, timeout: float) -> None:
         self.target = str(target)
-        self.places = len(target.addresses)
+        self.address_count = len(target.addresses)
         self._addresses = target.addresses
         self._context = context
         self._timeout = timeout
         self._links: list[TcpLink] = []
         self._closed = False
 
-    def open(self, attempt: int, listener: Listener) -> None:
-        address = self._addresses[attempt % self.places]
+    def open(self, number: int, listener: Listener) -> None:
+        address = self._addresses[number % self.address_count]
         link = TcpLink(address, self._context, self._timeout, listener)
         self._links = [each for each in self._links if each.is_alive()] + [link]
         if self._closed:
@@ -55,7 +58,7 @@ class TcpConnector:
         link.start()
 
     def close(self) -> None:
-        """Returns when the threads are gone (unless it is called on one of them)."""
+        """Returns when the links' threads have ended (but for one that calls this itself)."""
         self._closed = True
         for link in self._links:
             link.close()
@@ -64,6 +67,8 @@ class TcpConnector:
 
 
 class TcpLink:
+    """One connection with a thread of its own: see `link.Link`."""
+
     def __init__(
         self,
         address: Address,
@@ -82,7 +87,7 @@ class TcpLink:
         self._wake_writer.setblocking(False)
         self._unsent: deque[memoryview] = deque()
         self._writing = threading.Lock()
-        self._is_full = False  # the socket takes no more for now; the thread looks after it
+        self._is_full = False  # the socket takes no more for now; the link's thread goes on
         self._closing = False
         self._error: HocketError | None = None
         self._heard = 0
@@ -108,7 +113,7 @@ class TcpLink:
         except HocketError:
             if self._wire.error is None:
                 raise
-            self._error = self._wire.error  # it has failed before, or now for good
+            self._error = self._wire.error  # the encoder is broken for good
             self._wake()
             return
         if self._tls is not None:
@@ -141,10 +146,10 @@ class TcpLink:
         self._unsent.append(memoryview(data))
 
     def _write(self) -> bool:
-        """False: the socket is full or gone, and the thread will see to the rest."""
+        """False: the socket is full or gone, and the link's thread sees to the rest."""
         sock, unsent = self._socket, self._unsent
         while unsent:
-            # Others append meanwhile, so it is taken apart and not looked through.
+            # Other threads append meanwhile, so buffers are popped and not iterated over.
             buffers = [unsent.popleft() for _ in range(min(len(unsent), BUFFERS_PER_WRITE))]
             try:
                 sent = sock.sendmsg(buffers) if sock else 0
@@ -164,7 +169,7 @@ class TcpLink:
         return True
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: it is awake; closed: it is gone
+        with contextlib.suppress(OSError):  # full: the thread is awake; closed: it has ended
             self._wake_writer.send(b"\0")
 
     # --- the link's own thread -------------------------------------------------------------------
@@ -199,12 +204,12 @@ class TcpLink:
         deadline = time.monotonic() + self._timeout
         found = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
         error: OSError = OSError("no address was found")
-        for family, kind, protocol, _, place in found:
+        for family, kind, protocol, _, socket_address in found:
             sock = socket.socket(family, kind, protocol)
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setblocking(False)
-                code = sock.connect_ex(place)
+                code = sock.connect_ex(socket_address)
                 if code:
                     self._wait(sock, select.POLLOUT, deadline)
                     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -268,7 +273,7 @@ class TcpLink:
             self._drain_wakes()
 
     def _receive_plain(self, sock: socket.socket) -> bool:
-        """False: there is nothing now."""
+        """False: the socket has nothing to read now."""
         wire = self._wire
         try:
             count = sock.recv_into(wire.get_buffer())
@@ -310,7 +315,7 @@ class TcpLink:
 
 
 def _rest(buffers: list[memoryview], sent: int) -> list[memoryview]:
-    """What is left of them when so many bytes are gone."""
+    """What is left of `buffers` after the first `sent` bytes."""
     for at, buffer in enumerate(buffers):
         if sent < len(buffer):
             return [buffer[sent:], *buffers[at + 1 :]]

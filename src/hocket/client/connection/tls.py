@@ -1,8 +1,8 @@
-"""TLS on the client's side: who the broker must be, and records made and opened without a socket.
+"""TLS on the client's side: whom to trust, and records encrypted and decrypted without a socket.
 
-OpenSSL's state must not be used by two threads at once, while one thread of a link reads and others
-write. So the state works on memory (`ssl.MemoryBIO`) under a lock of its own, and the link moves
-the bytes as it does without TLS.
+One thread of a link reads while others write, but two threads must not use OpenSSL's state at once.
+So the state works on memory (`ssl.MemoryBIO`) under a lock of its own, and the link moves the bytes
+as it does without TLS.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from hocket.adapters.tls import reason_of
-from hocket.client.connection.address import Address, Target
+from hocket.addresses import Address
+from hocket.client.connection.address import Target
 from hocket.errors import BadName, NoConnection
 
 if TYPE_CHECKING:
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 Path = str | PathLike[str]
 READ_BYTES = 256 << 10
 
-# What OpenSSL makes of an answer that is no TLS; newer versions have other words for it.
+# How OpenSSL's versions call an answer that is no TLS.
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
 
 
 class TlsFailed(NoConnection):
-    """Somebody answers there, and no TLS connection came about."""
+    """Something answers at the address, but no TLS connection came about."""
 
 
 def tls_failed(address: Address, error: ssl.SSLError) -> TlsFailed:
@@ -56,7 +57,7 @@ def _explained(error: ssl.SSLError) -> str:
 
 
 def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
-    """Checks the broker's certificate against `ca`, or against the system's authorities."""
+    """A context that trusts brokers by `ca`, or by the system's authorities without one."""
     try:
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
@@ -98,7 +99,7 @@ class Tls:
         self._state = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
 
     def handshake(self, send: Callable[[bytes], None], receive: Callable[[], bytes]) -> None:
-        """Until both know each other. Raises ssl.SSLError, or what the functions raise."""
+        """Shake hands, with these functions. Raises ssl.SSLError, or what the functions raise."""
         while True:
             try:
                 self._state.do_handshake()
@@ -117,7 +118,7 @@ class Tls:
                 return
 
     def encrypt(self, buffers: Iterable[Buffer], append: Callable[[bytes], None]) -> None:
-        """`append` is called with the result, in the order of the records even among threads."""
+        """Encrypt; `append` gets the result, in the order of the records even among threads."""
         with self._lock:
             for buffer in buffers:
                 if len(buffer):  # type: ignore[arg-type]
@@ -125,7 +126,7 @@ class Tls:
             append(self._outgoing.read())
 
     def decrypt(self, data: bytes, append: Callable[[bytes], None]) -> list[bytes]:
-        """What is readable now; `append` gets what TLS itself has to say. b"" is the end."""
+        """What `data` makes readable; b"" in it is the end. `append` gets TLS's own answers."""
         found: list[bytes] = []
         with self._lock:
             if data:

@@ -1,6 +1,8 @@
 """What every subscription has, whatever its index: it is opened on each link, and ended once.
 
-Only the answer to the last attempt to open it counts; whatever else was opened is closed again.
+Like all cores of the client it does no I/O, waits for nothing and logs nothing.
+
+Only the answer to the last OpenSubscription counts; whatever else was opened is closed again.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from functools import partial
 from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Answer, Session, again, closed
-from hocket.client.connection.waiters import Waiters
+from hocket.client.connection.wakeups import WakeUps
 from hocket.errors import HocketError, ProtocolError, ReplyLost
 from hocket.frames import Frame
 from hocket.model import PREFETCH_DEFAULT, Failover, Mode, Start
+from hocket.timers import Timer
 
-TIDY_US = 50_000  # what need not be sent at once waits so long for company
+TIDY_US = 50_000  # credit and acks that are not urgent are sent together, so long after the first
 RETRYABLE = frozenset({"busy", "shuttingDown"})
 
 
@@ -32,28 +35,37 @@ class SubscriptionOptions:
     credit_bytes: int = 8 << 20
     # What follows is for shared indexes.
     prefetch: int = PREFETCH_DEFAULT
-    lease_us: int = 0  # like the next: 0 for what the index has
-    max_deliveries: int = 0
+    lease_us: int = 0  # 0: as the index has it
+    max_deliveries: int = 0  # 0: as the index has it
     failover: Failover = "safe"
 
 
 class Attachment(ABC):
+    """A subscription's tie to the session: opened on each link, closed once, with credit."""
+
     def __init__(self, session: Session, topic: str, options: SubscriptionOptions) -> None:
         self.session = session
         self.topic = topic
         self.options = options
         self.failure: HocketError | None = None
         self.lost = 0  # records that retention removed before they were read
-        self.changed = Waiters()  # woken when it is opened or ended
-        self.deliveries = Waiters()  # when there is something to hand out, or never will be
-        self.commits = Waiters()  # when what was said became durable, or could not
+        self.changed = WakeUps()  # called when the subscription is opened or ended
+        self.deliveries = WakeUps()  # called when a message can be handed out, or never will be
+        self.commits = WakeUps()  # called when acks became durable, or were refused
         self._handle: int | None = None
         self._was_open = False
-        self._opens = 0  # attempts to open
+        self._opens = 0  # how often OpenSubscription was sent
         self._backoff = Backoff(session.random)
+        self._owed_bytes = 0  # handed out or dropped, and not given back as credit yet
+        self._tidy_timer: Timer | None = None
 
     def open(self) -> None:
         self.session.add(self)
+
+    @property
+    def handle(self) -> int | None:
+        """What the broker calls this subscription on the current link; None: it is not open."""
+        return self._handle
 
     @property
     def is_open(self) -> bool:
@@ -76,15 +88,23 @@ class Attachment(ABC):
 
     @abstractmethod
     def _take_up(self, frame: frames.SubscriptionOpened) -> None:
-        """It is open; go on where it was."""
+        """The broker has opened the subscription; go on from there."""
 
     @abstractmethod
     def _refused(self, error: HocketError) -> None:
-        """The broker will not have it, or not any more."""
+        """The broker will not open the subscription, or has ended it for good."""
 
     @abstractmethod
     def _clear(self) -> None:
         """Drop what was not handed out."""
+
+    @abstractmethod
+    def _send_credit(self) -> None:
+        """Give back the credit that is owed, if the subscription is open."""
+
+    @abstractmethod
+    def _tidy(self) -> None:
+        """Send what has waited for company."""
 
     # --- opening ---------------------------------------------------------------------------------
 
@@ -92,16 +112,16 @@ class Attachment(ABC):
         self._opens += 1
         self.session.request(frame, partial(self._open_answered, self._opens))
 
-    def _open_answered(self, attempt: int, answer: Frame | HocketError) -> None:
+    def _open_answered(self, number: int, answer: Frame | HocketError) -> None:
         if isinstance(answer, ReplyLost):
             return  # the next link opens it
         if isinstance(answer, frames.SubscriptionOpened):
-            if self.failure is None and attempt == self._opens:
+            if self.failure is None and number == self._opens:
                 self._opened(answer)
             else:
                 self.session.close_handle(answer.handle)
         elif isinstance(answer, HocketError):
-            if attempt == self._opens:
+            if number == self._opens:
                 self._ended_by_broker(answer)
         else:
             raise ProtocolError(f"{type(answer).__name__} came in answer to OpenSubscription")
@@ -117,6 +137,34 @@ class Attachment(ABC):
     def _open_again(self) -> None:
         if self.session.state == "ready" and self._handle is None and self.failure is None:
             self.link_up()
+
+    # --- credit and loss -------------------------------------------------------------------------
+
+    def _give_back(self, size: int) -> None:
+        """`size` bytes were handed out or dropped; half of the credit goes back at once."""
+        self._owed_bytes += size
+        if 2 * self._owed_bytes >= self.options.credit_bytes:
+            self._send_credit()
+        else:
+            self.tidy_soon()
+
+    def tidy_soon(self) -> None:
+        if self._tidy_timer is None and self.failure is None:
+            self._tidy_timer = self.session.timers.after(TIDY_US, self._tidy_now)
+
+    def _tidy_now(self) -> None:
+        self._tidy_timer = None
+        if self.failure is None:
+            self._tidy()
+
+    def _count_lost(self, frame: frames.Moved) -> None:
+        if frame.lost:
+            self.lost += frame.lost
+            self.session.report(
+                "warning",
+                "topic %r, partition %d: %d messages before offset %d were removed by retention "
+                "before they were read", self.topic, frame.partition, frame.lost, frame.offset,
+            )  # fmt: skip
 
     # --- ending ----------------------------------------------------------------------------------
 
@@ -136,7 +184,7 @@ class Attachment(ABC):
         self._clear()
 
     def close(self, answer: Answer) -> None:
-        """Let go of it at the broker; `answer` is called when that is done."""
+        """End the subscription, at the broker too; `answer` is called when that is done."""
         handle, self._handle = self._handle, None
         self.end(closed("the subscription"))
         if handle is not None:

@@ -1,16 +1,15 @@
 """A subscription without threads and sockets: deliveries in, messages out, credits and acks back.
 
-Rule 1: within a partition every message is handed out once, in order, by one subscription, whatever
-happens to its links: it opens itself anew behind the last message it holds.
+Rule 1: a subscription hands out every message of a partition once and in order, whatever happens to
+its links: it opens itself anew behind the last message that it holds.
 Rule 2: credit is exact. The bytes of a batch go back when its last message is handed out, or when
-it is dropped unread; a subscription that opens anew asks for its credit less what it still holds.
-Rule 3: acks are cumulative, sent together at most every TIDY_US, and without waiting. What was
-acknowledged and not confirmed when a link broke is sent again on the next.
+the batch is dropped unread; a subscription that opens anew asks for its credit less what it holds.
+Rule 3: acks are cumulative. They are sent together, TIDY_US after the first, or at once for a
+commit; nobody waits for that. Acks that were not confirmed when a link broke are sent again.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,11 +17,10 @@ from typing import NoReturn
 
 from hocket import frames
 from hocket.client.connection.session import Answer, Session, again, closed
-from hocket.client.connection.timers import Timer
-from hocket.client.consuming.attachment import RETRYABLE, TIDY_US, Attachment, SubscriptionOptions
+from hocket.client.consuming.attachment import RETRYABLE, Attachment, SubscriptionOptions
 from hocket.client.consuming.inbound import Inbound
 from hocket.client.consuming.message import Message, MessageBatch
-from hocket.client.consuming.progress import Place
+from hocket.client.consuming.progress import Progress
 from hocket.errors import (
     BusyResource,
     CorruptData,
@@ -35,15 +33,13 @@ from hocket.errors import (
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Start
 
-log = logging.getLogger("hocket")
-
 
 @dataclass(slots=True)
 class Seek:
-    """Under way, with what is needed to undo it."""
+    """A seek that is under way, with what is needed to undo it."""
 
     partition: int
-    former: int
+    former: int  # the position before the seek
     answer: Answer
 
 
@@ -56,27 +52,25 @@ class SubscriptionCore(Attachment):
         *,
         message: type[Message],
         batch: type[MessageBatch],
-        arouse: Callable[[Place], None],
+        arouse: Callable[[Progress], None],
     ) -> None:
         super().__init__(session, topic, options)
         self.inbound = Inbound(
             topic,
             message=message,
             batch=batch,
-            new_place=self._new_place,
+            new_progress=self._new_progress,
             give_back=self._give_back,
         )
         self._arouse = arouse
         self._seek: Seek | None = None
-        self._owed_bytes = 0  # handed out and not given back as credit
-        self._tidy_timer: Timer | None = None
         self._commit_error: HocketError | None = None
 
-    def _new_place(self, partition: int, offset: int, end: int) -> Place:
-        place = Place(partition, offset, end, self._arouse)
+    def _new_progress(self, partition: int, offset: int, end: int) -> Progress:
+        progress = Progress(partition, offset, end, self._arouse)
         if not self.options.index:
-            place.note = _no_index
-        return place
+            progress.note = _no_index
+        return progress
 
     # --- opening and ending ----------------------------------------------------------------------
 
@@ -85,7 +79,9 @@ class SubscriptionCore(Attachment):
         start, positions = options.start, options.positions
         if self._was_open:
             start = Start()  # for partitions that came meanwhile: nothing of them was missed
-            positions = tuple((place.partition, place.expected) for place in self._places())
+            positions = tuple(
+                (progress.partition, progress.expected) for progress in self._all_progress()
+            )
         credit = options.credit_bytes - self.inbound.held_bytes
         frame = frames.OpenSubscription(
             0,
@@ -103,19 +99,19 @@ class SubscriptionCore(Attachment):
 
     def link_down(self) -> None:
         self._handle = None
-        for place in self._places():
-            place.requested = place.committed
+        for progress in self._all_progress():
+            progress.requested = progress.committed
 
     def wind_up(self) -> None:
-        """It is about to be closed; what waits here was not acknowledged, and that is enough."""
+        """The subscription is about to be closed. Nothing to do: what waits was never acked."""
 
     @property
     def refused(self) -> int:
-        """Acks of an own index are refused as a whole, and that is raised."""
+        """Always 0: acks of an own index are refused as a whole, and `commit` raises that."""
         return 0
 
     def partitions(self) -> list[int]:
-        return sorted(self.inbound.places)
+        return sorted(self.inbound.by_partition)
 
     def position(self, partition: int) -> int:
         return self.inbound.position(partition)
@@ -123,8 +119,8 @@ class SubscriptionCore(Attachment):
     def lag(self) -> int:
         return self.inbound.lag()
 
-    def _places(self) -> list[Place]:
-        return list(self.inbound.places.values())
+    def _all_progress(self) -> list[Progress]:
+        return list(self.inbound.by_partition.values())
 
     def _clear(self) -> None:
         self.inbound.clear()
@@ -137,15 +133,15 @@ class SubscriptionCore(Attachment):
 
     def _take_up(self, frame: frames.SubscriptionOpened) -> None:
         for partition, offset in _pairs(frame.positions):
-            place = self.inbound.places.get(partition)
-            if place is None:
-                self.inbound.add_place(partition, offset, offset)
-            elif offset != place.expected:
+            progress = self.inbound.by_partition.get(partition)
+            if progress is None:
+                self.inbound.add_partition(partition, offset, offset)
+            elif offset != progress.expected:
                 raise ProtocolError(
-                    f"partition {partition} was opened at {offset}, not {place.expected}"
+                    f"partition {partition} was opened at {offset}, not {progress.expected}"
                 )
             else:
-                place.sought = False
+                progress.sought = False
         if self._seek is not None and not self.options.index:
             seek, self._seek = self._seek, None
             seek.answer(frame)
@@ -155,7 +151,7 @@ class SubscriptionCore(Attachment):
         if self._seek is not None and not self.options.index:
             self._undo_seek(error)
         elif isinstance(error, CorruptData) and self.inbound:
-            self.failure = error  # what came before the damage is good: it is handed out first
+            self.failure = error  # what came before the damage is good, and is handed out first
             self._let_go()
         else:
             self.end(error)
@@ -163,15 +159,15 @@ class SubscriptionCore(Attachment):
     # --- seeking ---------------------------------------------------------------------------------
 
     def seek(self, partition: int, offset: int, answer: Answer) -> None:
-        """Go on at `offset`. What is held of the partition is dropped at once."""
+        """Go on at `offset`. What this client holds of the partition is dropped at once."""
         self.check_usable()
-        place = self.inbound.place(partition)
+        progress = self.inbound.progress_in(partition)
         if self._seek is not None:
             raise BusyResource("another seek of this subscription is under way; wait for it first")
         self._seek = Seek(partition, self.inbound.position(partition), answer)
-        new = self.inbound.replace(place, offset)
+        new = self.inbound.replace(progress, offset)
         if self.options.index:
-            # The broker moves the index, durably, and says Moved; until then all is stale.
+            # The broker moves the index, durably, and says Moved; what comes until then is stale.
             new.sought = True
             start = Start("offset", offset)
             self.session.request(
@@ -194,7 +190,7 @@ class SubscriptionCore(Attachment):
     def _undo_seek(self, error: HocketError) -> None:
         assert self._seek is not None
         seek, self._seek = self._seek, None
-        self.inbound.replace(self.inbound.places[seek.partition], seek.former)
+        self.inbound.replace(self.inbound.by_partition[seek.partition], seek.former)
         self._reopen()
         seek.answer(error)
 
@@ -217,40 +213,35 @@ class SubscriptionCore(Attachment):
             raise ProtocolError(f"{type(frame).__name__} came for a subscription")
 
     def _delivered(self, frame: frames.Deliver, payload: memoryview) -> None:
-        place = self.inbound.places.get(frame.partition)
-        if place is None:  # the topic has grown
-            place = self.inbound.add_place(frame.partition, frame.offset, frame.end)
-        if place.sought:
+        progress = self.inbound.by_partition.get(frame.partition)
+        if progress is None:  # the topic has grown
+            progress = self.inbound.add_partition(frame.partition, frame.offset, frame.end)
+        if progress.sought:
             self._give_back(len(payload))
             return
-        if frame.offset > place.expected:
+        if frame.offset > progress.expected:
             raise ProtocolError(
-                f"partition {frame.partition} went on at {frame.offset}, not {place.expected}"
+                f"partition {frame.partition} went on at {frame.offset}, not {progress.expected}"
             )
-        place.end = max(place.end, frame.end)
+        progress.end = max(progress.end, frame.end)
         try:
-            self.inbound.keep(place, payload)
+            self.inbound.keep(progress, payload)
         except CorruptData as error:
             raise ProtocolError(f"a delivery cannot be read: {error}") from error
         self.deliveries.wake_all()
 
     def _moved(self, frame: frames.Moved) -> None:
-        place = self.inbound.places.get(frame.partition)
-        if place is None:  # the topic has grown
-            place = self.inbound.add_place(frame.partition, frame.offset, frame.offset)
-        if frame.lost:
-            self.lost += frame.lost
-            log.warning(
-                "topic %r, partition %d: %d messages before offset %d were removed by retention "
-                "before they were read", self.topic, frame.partition, frame.lost, frame.offset,
-            )  # fmt: skip
-        if frame.lost and not place.sought and frame.offset >= place.expected:
-            place.skip_to(frame.offset)  # what was delivered before the gap is still good
+        progress = self.inbound.by_partition.get(frame.partition)
+        if progress is None:  # the topic has grown
+            progress = self.inbound.add_partition(frame.partition, frame.offset, frame.offset)
+        self._count_lost(frame)
+        if frame.lost and not progress.sought and frame.offset >= progress.expected:
+            progress.skip_to(frame.offset)  # what was delivered before the gap is still good
         else:
-            self.inbound.replace(place, frame.offset)
+            self.inbound.replace(progress, frame.offset)
 
     def next_message(self) -> Message | None:
-        """None: there is none now. Raises what has ended the subscription."""
+        """The next message, None if none is here. Raises what has ended the subscription."""
         message = next(self.inbound.ready, None)
         if message is None:
             try:
@@ -275,77 +266,66 @@ class SubscriptionCore(Attachment):
 
     # --- credit and acks -------------------------------------------------------------------------
 
-    def _give_back(self, size: int) -> None:
-        self._owed_bytes += size
-        if 2 * self._owed_bytes >= self.options.credit_bytes:
-            self._send_credit()
-        else:
-            self.tidy_soon()
-
     def _send_credit(self) -> None:
         if self._owed_bytes > 0 and self._handle is not None:
             self.session.send(frames.Credit(0, self._handle, self._owed_bytes))
             self._owed_bytes = 0
 
-    def tidy_soon(self) -> None:
-        if self._tidy_timer is None and self.failure is None:
-            self._tidy_timer = self.session.timers.after(TIDY_US, self._tidy)
-
     def _tidy(self) -> None:
-        self._tidy_timer = None
-        if self.failure is None:
-            self.inbound.settle_ready()
-            self._send_credit()
-            self._send_acks()
+        self.inbound.settle_ready()
+        self._send_credit()
+        self._send_acks()
 
-    def arouse(self, place: Place) -> None:
-        """There are acks, and nobody is going to look."""
-        place.awake = True
+    def arouse(self, progress: Progress) -> None:
+        """Messages were acked, and nobody is going to send that: see to it."""
+        progress.awake = True
         self.tidy_soon()
 
     def _send_acks(self) -> None:
         moves = []
-        for place in self._places():
-            place.gather_acks()
-            if place.acked > place.requested and self._handle is not None:
-                place.requested = place.acked
-                moves.append((place, place.acked))
+        for progress in self._all_progress():
+            progress.gather_acks()
+            if progress.acked > progress.requested and self._handle is not None:
+                progress.requested = progress.acked
+                moves.append((progress, progress.acked))
         if moves:
             assert self._handle is not None
-            pairs = packed(n for place, offset in moves for n in (place.partition, offset))
+            pairs = packed(n for progress, offset in moves for n in (progress.partition, offset))
             self.session.request(
                 frames.Commit(0, self._handle, pairs), partial(self._committed, moves)
             )
 
-    def _committed(self, moves: list[tuple[Place, int]], answer: Frame | HocketError) -> None:
+    def _committed(self, moves: list[tuple[Progress, int]], answer: Frame | HocketError) -> None:
         if isinstance(answer, HocketError):
-            for place, _ in moves:
-                place.requested = place.committed
+            for progress, _ in moves:
+                progress.requested = progress.committed
             if answer.code in RETRYABLE:
                 self.tidy_soon()
             elif not isinstance(answer, ReplyLost) and self.failure is None:
                 self._commit_error = answer
-                log.warning("acks of topic %r were refused: %s", self.topic, answer)
+                self.session.report(
+                    "warning", "acks of topic %r were refused: %s", self.topic, answer
+                )
         else:
-            for place, offset in moves:
-                place.committed = max(place.committed, offset)
+            for progress, offset in moves:
+                progress.committed = max(progress.committed, offset)
         self.commits.wake_all()
 
     def check_has_index(self) -> None:
         if not self.options.index:
             _no_index(0)
 
-    def acked_so_far(self) -> list[tuple[Place, int]]:
-        """What a commit has to wait for; the acks are on their way."""
+    def acked_so_far(self) -> list[tuple[Progress, int]]:
+        """Send the acks; what a commit then has to wait for."""
         self.check_usable()
         self._commit_error = None
         self._send_acks()
-        return [(place, place.acked) for place in self._places()]
+        return [(progress, progress.acked) for progress in self._all_progress()]
 
-    def are_committed(self, acked: list[tuple[Place, int]]) -> bool:
-        """A place that was replaced by a seek has nothing to wait for."""
-        places = self.inbound.places
-        if all(p.committed >= offset for p, offset in acked if places[p.partition] is p):
+    def are_committed(self, acked: list[tuple[Progress, int]]) -> bool:
+        """Whether these acks are durable. Those from before a seek are not waited for."""
+        by_partition = self.inbound.by_partition
+        if all(p.committed >= offset for p, offset in acked if by_partition[p.partition] is p):
             return True
         self.check_usable()
         if self._commit_error is not None:

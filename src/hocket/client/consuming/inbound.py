@@ -1,11 +1,11 @@
-"""What was delivered to a subscription and not handed out yet, and in which turn it is.
+"""What was delivered to a subscription and not handed out yet, in the order it is handed out.
 
 Messages are made in chunks, of one partition at a time, and partitions take turns. A chunk is an
 iterator of a list (`ready`) that any number of threads may draw from without a lock; what is left
-in it when its partition goes on elsewhere is drained away.
+in it when its partition goes on elsewhere is drained.
 
-Of every entry that comes in, its size goes out once through `give_back`: when its last message is
-handed out, or when it is dropped.
+The size of every entry that comes in goes out once through `give_back`: when the entry's last
+message is handed out, or when the entry is dropped.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from itertools import repeat
 from operator import length_hint
 
 from hocket.client.consuming.message import Message, MessageBatch, messages_of
-from hocket.client.consuming.progress import Place, Stored
+from hocket.client.consuming.progress import Progress, Stored
 from hocket.errors import ProtocolError, UnknownPartition
 from hocket.wire.batch import Batch, iterate_entries
 from hocket.wire.entry import Kind
 
 CHUNK = 512  # messages made at a time
-_ONCE = repeat(1)  # what is consumed in order is delivered once
+_ONCE = repeat(1)  # the delivery count of every message: an own index delivers each once
 
 
 class Inbound:
@@ -32,62 +32,66 @@ class Inbound:
         *,
         message: type[Message],
         batch: type[MessageBatch],
-        new_place: Callable[[int, int, int], Place],
+        new_progress: Callable[[int, int, int], Progress],
         give_back: Callable[[int], None],
     ) -> None:
-        self.places: dict[int, Place] = {}
+        self.by_partition: dict[int, Progress] = {}
         self.ready: Iterator[Message] = iter(())
         self.held_bytes = 0
         self._topic = topic
         self._message = message
         self._batch = batch
-        self._new_place = new_place
+        self._new_progress = new_progress
         self._give_back = give_back
-        self._turns: deque[Place] = deque()  # the places that have something in their queue
-        self._ready_place: Place | None = None
+        self._turns: deque[Progress] = deque()  # those whose queue is not empty
+        self._ready_progress: Progress | None = None
         self._ready_batch: Batch | None = None
         self._ready_end = 0  # the offset behind the last message of `ready`
         self._ready_bytes = 0  # to be given back when `ready` is drawn empty
 
     def __bool__(self) -> bool:
-        """Is there something beyond what is ready?"""
+        """Whether messages wait behind those in `ready`."""
         return bool(self._turns)
 
-    # --- places ----------------------------------------------------------------------------------
+    # --- partitions ------------------------------------------------------------------------------
 
-    def place(self, partition: object) -> Place:
-        place = self.places.get(partition) if isinstance(partition, int) else None
-        if place is None:
+    def progress_in(self, partition: object) -> Progress:
+        progress = self.by_partition.get(partition) if isinstance(partition, int) else None
+        if progress is None:
             raise UnknownPartition(
-                f"this subscription has the partitions {sorted(self.places)}, and no {partition!r}"
+                f"this subscription has the partitions {sorted(self.by_partition)}, "
+                f"and no {partition!r}"
             )
-        return place
+        return progress
 
-    def add_place(self, partition: int, offset: int, end: int) -> Place:
-        place = self.places[partition] = self._new_place(partition, offset, end)
-        return place
+    def add_partition(self, partition: int, offset: int, end: int) -> Progress:
+        progress = self.by_partition[partition] = self._new_progress(partition, offset, end)
+        return progress
 
-    def replace(self, place: Place, offset: int) -> Place:
-        """Go on elsewhere: what was delivered from the old place is dropped."""
-        if self._ready_place is place:
+    def replace(self, progress: Progress, offset: int) -> Progress:
+        """Go on at `offset`: what was delivered before is dropped, and acks of it are void."""
+        if self._ready_progress is progress:
             drain(self.ready)
             self.settle_ready()
-        if place.queue:
-            self._turns.remove(place)
-        while place.queue:
-            self._let_go(place.pop())
-        place.void()
-        return self.add_place(place.partition, offset, place.end)
+        if progress.queue:
+            self._turns.remove(progress)
+        while progress.queue:
+            self._let_go(progress.pop())
+        progress.void()
+        return self.add_partition(progress.partition, offset, progress.end)
 
     def position(self, partition: object) -> int:
         """The offset of the next message to be handed out."""
-        place = self.place(partition)
+        progress = self.progress_in(partition)
         left = length_hint(self.ready)
-        return self._ready_end - left if left and self._ready_place is place else place.next
+        return (
+            self._ready_end - left if left and self._ready_progress is progress else progress.next
+        )
 
     def lag(self) -> int:
         return sum(
-            max(0, place.end - self.position(partition)) for partition, place in self.places.items()
+            max(0, progress.end - self.position(partition))
+            for partition, progress in self.by_partition.items()
         )
 
     def clear(self) -> None:
@@ -96,81 +100,84 @@ class Inbound:
 
     # --- in --------------------------------------------------------------------------------------
 
-    def keep(self, place: Place, payload: memoryview) -> None:
-        """Entries of the partition, in order; what is not news is dropped."""
-        was_empty = not place.queue
+    def keep(self, progress: Progress, payload: memoryview) -> None:
+        """Keep entries of the partition, in order; what came before, or is no batch, is dropped."""
+        was_empty = not progress.queue
         for position, header in iterate_entries(payload):
-            if header.kind != Kind.BATCH or header.end_offset <= place.expected:
+            if header.kind != Kind.BATCH or header.end_offset <= progress.expected:
                 self._give_back(header.size)
                 continue
-            if header.base_offset > place.expected:
+            if header.base_offset > progress.expected:
                 raise ProtocolError(
-                    f"partition {place.partition} has {header.base_offset} behind {place.expected}"
+                    f"partition {progress.partition} went on at {header.base_offset}, "
+                    f"not {progress.expected}"
                 )
-            place.queue.append(Stored(payload, position, header))
-            place.expected = header.end_offset
+            progress.queue.append(Stored(payload, position, header))
+            progress.expected = header.end_offset
             self.held_bytes += header.size
-        if was_empty and place.queue:
-            self._turns.append(place)
+        if was_empty and progress.queue:
+            self._turns.append(progress)
 
     # --- out -------------------------------------------------------------------------------------
 
     def refill(self) -> bool:
-        """Put messages into `ready`, which is empty. False: there are none now."""
+        """Put messages into `ready`, which is empty. False: no message is here."""
         self.settle_ready()
         if not self._turns:
             return False
-        place = self._turns[0]
-        batch = place.head()
-        start = max(0, place.next - batch.base_offset)
+        progress = self._turns[0]
+        batch = progress.head()
+        start = max(0, progress.next - batch.base_offset)
         end = min(batch.count, start + CHUNK)
-        self.ready = iter(messages_of(self._message, batch, start, end, self._topic, place, _ONCE))
-        self._ready_place, self._ready_batch = place, batch
+        self.ready = iter(
+            messages_of(self._message, batch, start, end, self._topic, progress, _ONCE)
+        )
+        self._ready_progress, self._ready_batch = progress, batch
         self._ready_end = batch.base_offset + end
-        self._ready_bytes = self._handed_out(place, self._ready_end, batch)
+        self._ready_bytes = self._handed_out(progress, self._ready_end, batch)
         return True
 
     def settle_ready(self) -> None:
-        """If the messages in `ready` were all drawn, their batch is done with."""
+        """If the messages in `ready` were all drawn, give their batch's size back."""
         if self._ready_bytes and not length_hint(self.ready):
             size, self._ready_bytes = self._ready_bytes, 0
             self._let_go(size)
 
     def take_batch(self) -> MessageBatch | None:
-        """What is left of the messages in `ready`, or of the next batch; None: nothing now."""
+        """What is left in `ready`, or of the next batch; None: no message is here."""
         left = self._take_run()
         self.settle_ready()
         if left:
-            assert self._ready_place is not None
+            assert self._ready_progress is not None
             assert self._ready_batch is not None
-            place, batch = self._ready_place, self._ready_batch
+            progress, batch = self._ready_progress, self._ready_batch
             start, end = left[0].offset, left[-1].offset + 1
         elif self._turns:
-            place = self._turns[0]
-            batch = place.head()
-            start, end = max(place.next, batch.base_offset), batch.end_offset
-            self._let_go(self._handed_out(place, end, batch))
+            progress = self._turns[0]
+            batch = progress.head()
+            start, end = max(progress.next, batch.base_offset), batch.end_offset
+            self._let_go(self._handed_out(progress, end, batch))
         else:
             return None
-        return self._batch(self._message, batch, start, end, self._topic, place)
+        return self._batch(self._message, batch, start, end, self._topic, progress)
 
     def _take_run(self) -> list[Message]:
-        """From `ready`, as many as stand side by side: others may be drawing from it too."""
+        """Take from `ready` the messages that stand side by side; others may draw from it too."""
         drawn = list(self.ready)
         run = [each for at, each in enumerate(drawn) if each.offset == drawn[0].offset + at]
         self.ready = iter(drawn[len(run) :])
         return run
 
-    def _handed_out(self, place: Place, end: int, batch: Batch) -> int:
-        """Returns the size of the batch if that was the end of it, else 0."""
-        place.next = end
+    def _handed_out(self, progress: Progress, end: int, batch: Batch) -> int:
+        """All up to `end` is handed out. Returns the batch's size if that is its end, else 0."""
+        progress.next = end
         self._turns.rotate(-1)
         if end != batch.end_offset:
             return 0
-        size = place.pop()
-        if not place.queue:
-            place.next = place.expected  # further on, if retention has left a gap
-            self._turns.remove(place)
+        size = progress.pop()
+        if not progress.queue:
+            progress.next = progress.expected  # further on, if retention has left a gap
+            self._turns.remove(progress)
         return size
 
     def _let_go(self, size: int) -> None:
@@ -179,5 +186,5 @@ class Inbound:
 
 
 def drain(messages: Iterator[Message]) -> None:
-    """Whoever draws from it finds it empty."""
+    """Draw all that is left, so that nobody else can."""
     deque(messages, maxlen=0)

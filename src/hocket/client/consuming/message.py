@@ -15,19 +15,39 @@ if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
     import pyarrow  # type: ignore[import-untyped]
 
+# Of a message: what stands where in the tuple.
+offset_of = itemgetter(5)
+count_of = itemgetter(7)
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Keeper(Protocol):
-    """The place that a message is from, which is told what became of it."""
+    """What a message is from, and what is told what became of the message."""
 
     partition: int
 
     def ack(self, what: Any, /) -> None: ...
 
 
-class Message(tuple[Any, ...]):
-    """One record: `value`, `key`, `headers`, where it stands, and when it was made.
+class OfOwnIndex:
+    """What a message of an own index cannot be told: these calls are for shared indexes."""
+
+    __slots__ = ()
+
+    def nack(self, delay: float | str = 0) -> Any:
+        """Raises WrongKind, like `extend` and `reject`: they are for shared indexes."""
+        raise _not_shared(f"nack(delay={delay!r})")
+
+    def extend(self, seconds: float | str | None = None) -> Any:
+        raise _not_shared(f"extend({seconds!r})")
+
+    def reject(self, reason: str = "") -> Any:
+        raise _not_shared(f"reject({reason!r})")
+
+
+class Message(OfOwnIndex, tuple[Any, ...]):
+    """One record: `value`, `key`, `headers`, its position, and when it was made.
 
     A tuple underneath, because a million of them are made each second. `timestamp` is microseconds
     since the epoch, `time` the same as a datetime. `headers` may be shared: do not change it.
@@ -55,16 +75,6 @@ class Message(tuple[Any, ...]):
         waits until they are durable, and so does closing it.
         """
         self[8].ack(self[5])
-
-    def nack(self, delay: float | str = 0) -> Any:
-        """Shared indexes only, like `extend` and `reject`."""
-        raise _not_shared(f"nack(delay={delay!r})")
-
-    def extend(self, seconds: float | str | None = None) -> Any:
-        raise _not_shared(f"extend({seconds!r})")
-
-    def reject(self, reason: str = "") -> Any:
-        raise _not_shared(f"reject({reason!r})")
 
     def __repr__(self) -> str:
         value = self.value if len(self.value) <= 40 else self.value[:40] + b"..."
@@ -94,10 +104,10 @@ def messages_of(
     start: int,
     end: int,
     topic: str,
-    place: Keeper,
+    keeper: Keeper,
     deliveries: Iterable[int],
 ) -> list[Message]:
-    """The records from `start` to `end` of a batch, made by C loops alone."""
+    """The records from `start` to `end` of a batch as messages, made by loops in C alone."""
     columns = batch.columns()
     first = batch.base_offset
     fields = zip(
@@ -105,23 +115,31 @@ def messages_of(
         repeat(None) if columns.keys is None else batch.keys(start, end),
         repeat({}) if columns.headers is None else batch.headers(start, end),
         repeat(topic),
-        repeat(place.partition),
+        repeat(keeper.partition),
         range(first + start, first + end),
         batch.timestamps(start, end),
         deliveries,
-        repeat(place),
+        repeat(keeper),
     )
     return list(map(tuple.__new__, repeat(kind), fields))
 
 
-class MessageBatch:
-    """Messages of one partition, as they were stored together; nothing is made of them unasked.
+class MessageBatch(OfOwnIndex):
+    """Messages of one partition that were stored together; they are decoded only when asked for.
 
-    `offset` is the first one's, `end` the one behind the last.
+    `offset` is the first message's, `end` the one behind the last.
     """
 
     __slots__ = (
-        "_batch", "_first", "_kind", "_last", "_place", "delivery_count", "end", "offset", "topic",
+        "_batch",
+        "_first",
+        "_keeper",
+        "_kind",
+        "_last",
+        "delivery_count",
+        "end",
+        "offset",
+        "topic",
     )  # fmt: skip
 
     def __init__(
@@ -131,12 +149,12 @@ class MessageBatch:
         offset: int,
         end: int,
         topic: str,
-        place: Keeper,
+        keeper: Keeper,
         deliveries: int = 1,
     ) -> None:
         self._kind = kind
         self._batch = batch
-        self._place = place
+        self._keeper = keeper
         self._first = offset - batch.base_offset
         self._last = end - batch.base_offset
         self.topic = topic
@@ -146,7 +164,7 @@ class MessageBatch:
 
     @property
     def partition(self) -> int:
-        return self._place.partition
+        return self._keeper.partition
 
     @property
     def count(self) -> int:
@@ -154,7 +172,7 @@ class MessageBatch:
 
     @property
     def entry(self) -> memoryview:
-        """The whole batch as it is stored; it may hold others before and behind these."""
+        """The whole batch as it is stored; it may hold messages before and behind these."""
         return self._batch.entry
 
     def __len__(self) -> int:
@@ -170,7 +188,7 @@ class MessageBatch:
             self._first,
             self._last,
             self.topic,
-            self._place,
+            self._keeper,
             repeat(self.delivery_count),
         )
 
@@ -195,7 +213,7 @@ class MessageBatch:
         offset, timestamp and headers. The others are not made.
         """
         found = self._batch.to_arrow(
-            self.topic, self._place.partition, skip=self._first, headers=headers, columns=columns
+            self.topic, self._keeper.partition, skip=self._first, headers=headers, columns=columns
         )
         return found.slice(0, self.count) if found.num_rows != self.count else found
 
@@ -206,21 +224,26 @@ class MessageBatch:
         return self.to_arrow(headers, columns).to_pandas(use_threads=False)
 
     def ack(self) -> Any:
-        """All of it, and what came before it in its partition."""
-        self._place.ack(self.end - 1)
-
-    def nack(self, delay: float | str = 0) -> Any:
-        """Shared indexes only, like `extend` and `reject`."""
-        raise _not_shared(f"nack(delay={delay!r})")
-
-    def extend(self, seconds: float | str | None = None) -> Any:
-        raise _not_shared(f"extend({seconds!r})")
-
-    def reject(self, reason: str = "") -> Any:
-        raise _not_shared(f"reject({reason!r})")
+        """Acknowledge all of these messages, and those before them in their partition."""
+        self._keeper.ack(self.end - 1)
 
 
-class AsyncMessage(Message):
+class AsyncOfOwnIndex(OfOwnIndex):
+    """`OfOwnIndex` for messages of an asyncio subscription."""
+
+    __slots__ = ()
+
+    async def nack(self, delay: float | str = 0) -> None:
+        super().nack(delay)
+
+    async def extend(self, seconds: float | str | None = None) -> None:
+        super().extend(seconds)
+
+    async def reject(self, reason: str = "") -> None:
+        super().reject(reason)
+
+
+class AsyncMessage(AsyncOfOwnIndex, Message):
     """A message of an asyncio subscription: `await message.ack()`."""
 
     __slots__ = ()
@@ -228,27 +251,11 @@ class AsyncMessage(Message):
     async def ack(self) -> None:
         self[8].ack(self[5])
 
-    async def nack(self, delay: float | str = 0) -> None:
-        super().nack(delay)
 
-    async def extend(self, seconds: float | str | None = None) -> None:
-        super().extend(seconds)
+class AsyncMessageBatch(AsyncOfOwnIndex, MessageBatch):
+    """A batch of an asyncio subscription: `await batch.ack()`."""
 
-    async def reject(self, reason: str = "") -> None:
-        super().reject(reason)
-
-
-class AsyncMessageBatch(MessageBatch):
     __slots__ = ()
 
     async def ack(self) -> None:
-        self._place.ack(self.end - 1)
-
-    async def nack(self, delay: float | str = 0) -> None:
-        super().nack(delay)
-
-    async def extend(self, seconds: float | str | None = None) -> None:
-        super().extend(seconds)
-
-    async def reject(self, reason: str = "") -> None:
-        super().reject(reason)
+        self._keeper.ack(self.end - 1)

@@ -1,11 +1,11 @@
 """How far a subscription has come in one partition.
 
-A place is good until the subscription goes on elsewhere in that partition (a seek); then it is
-replaced, and acks of messages from before are void: they say nothing about the new place.
+A `Progress` is good until the subscription goes on elsewhere in that partition (a seek); then
+another one replaces it, and acks of messages from before are void.
 
-Acks come without a lock, from any thread: the list of acks is never replaced, whoever acks appends
-FIRST and looks at `awake` AFTERWARDS, and whoever gathers them clears `awake` FIRST and looks at
-the list AFTERWARDS (see `lane`, which works alike).
+Any thread acks, without a lock: the list of acks is never replaced, whoever acks appends FIRST and
+looks at `awake` AFTERWARDS, and whoever gathers the acks clears `awake` FIRST and looks at the list
+AFTERWARDS (`producing.gathering` works alike).
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ class Stored(NamedTuple):
     header: Header
 
 
-class Place:
+class Progress:
     __slots__ = (
         "_acks", "_arouse", "_opened", "acked", "awake", "committed", "end", "expected", "next",
         "note", "partition", "queue", "requested", "sought",
     )  # fmt: skip
 
     def __init__(
-        self, partition: int, offset: int, end: int, arouse: Callable[[Place], None]
+        self, partition: int, offset: int, end: int, arouse: Callable[[Progress], None]
     ) -> None:
         self.partition = partition
-        self.next = offset  # to be handed out
-        self.expected = offset  # to be delivered by the broker
-        self.end = end  # of the partition, as far as is known
-        self.acked = offset  # everything below is acknowledged by the application
-        self.requested = offset  # and of that, so much was sent to the broker
-        self.committed = offset  # and so much is durable there
+        self.next = offset  # the next offset to hand out
+        self.expected = offset  # the next offset that the broker is to deliver
+        self.end = end  # the end of the partition, as far as it is known
+        self.acked = offset  # the application has acknowledged everything below this
+        self.requested = offset  # the broker was told that everything below this is acked
+        self.committed = offset  # everything below this is durably acked
         self.queue: deque[Stored] = deque()
-        self.sought = False  # we asked to go on here: until the broker confirms, all is stale
+        self.sought = False  # a seek to here is not confirmed yet: what is delivered is stale
         self.awake = False
         self._acks: list[int] = []
         self.note: Callable[[int], None] = self._acks.append
         self._arouse = arouse
-        self._opened: Batch | None = None  # the head of the queue
+        self._opened: Batch | None = None  # the head of the queue, once it was parsed
 
     def ack(self, offset: int) -> None:
         self.note(offset)
@@ -63,12 +63,12 @@ class Place:
             del self._acks[:count]
 
     def void(self) -> None:
-        """It is replaced: acks of its messages come to nothing."""
+        """Another one replaces it: acks of its messages come to nothing."""
         self.note = _ignore
         self.awake = True
 
     def skip_to(self, offset: int) -> None:
-        """What lies before it cannot be had any more, but for what the queue holds."""
+        """Retention has removed what lies before `offset`, but for what the queue holds."""
         self.expected = offset
         if not self.queue:
             self.next = offset
@@ -81,7 +81,7 @@ class Place:
         return self._opened
 
     def pop(self) -> int:
-        """The head is handed out; returns its size."""
+        """Drop the head, which was handed out or is not wanted; returns its size."""
         self._opened = None
         return self.queue.popleft().header.size
 

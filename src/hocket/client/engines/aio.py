@@ -10,12 +10,16 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
+from hocket.adapters.clock import SystemClock
 from hocket.client.calls.topics import Call, outcomes
 from hocket.client.connection.link import Connector, Link
 from hocket.client.connection.session import Request, Session
-from hocket.client.connection.timers import SystemClock, Timers
-from hocket.client.connection.waiters import Deadline, Reply, Waiters, check_timeout
+from hocket.client.connection.timeout import check_timeout
+from hocket.client.connection.timers import Timers
+from hocket.client.connection.wakeups import Reply, WakeUps
 from hocket.client.engines import timeouts as late
+from hocket.client.engines.reports import log_report
+from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.frames import Frame
 
@@ -32,9 +36,10 @@ class AioEngine:
         self.session = Session(
             timers=Timers(SystemClock(), self._set_alarm),
             random=Random(),
-            open_link=lambda attempt: self.defer(lambda: connector.open(attempt, self)),
+            open_link=lambda number: self.defer(lambda: connector.open(number, self)),
+            report=log_report,
             target=connector.target,
-            places=connector.places,
+            address_count=connector.address_count,
             watched=connector.watched,
             name=name,
             token=token,
@@ -118,7 +123,7 @@ class AioEngine:
     async def wait_for(
         self,
         ready: Callable[[], T | None],
-        waiters: Waiters,
+        waiters: WakeUps,
         timeout: float | None,
         too_slow: Callable[[], HocketError],
     ) -> T:
@@ -147,7 +152,7 @@ class AioEngine:
     async def wait_for_reply(
         self, reply: Reply[T], timeout: float | None, too_slow: Callable[[], HocketError]
     ) -> T:
-        return await self.wait_for(reply.get, reply.waiters, timeout, too_slow)
+        return await self.wait_for(reply.get, reply.wake_ups, timeout, too_slow)
 
     async def call(self, call: Call[T], timeout: float | None) -> T:
         """Ask, and wait for the answer."""
@@ -168,7 +173,7 @@ class AioEngine:
             answers = [
                 await self.wait_for_reply(
                     reply,
-                    deadline.left(),
+                    deadline.remaining(),
                     partial(late.unanswered, session, request, call.changes, timeout),
                 )
                 for call, (request, reply) in zip(calls, asked, strict=True)

@@ -21,12 +21,16 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
+from hocket.adapters.clock import SystemClock
 from hocket.client.calls.topics import Call, outcomes
 from hocket.client.connection.link import Connector, Link
 from hocket.client.connection.session import Request, Session, closed
-from hocket.client.connection.timers import SystemClock, Timers
-from hocket.client.connection.waiters import Deadline, Reply, Waiters, check_timeout
+from hocket.client.connection.timeout import check_timeout
+from hocket.client.connection.timers import Timers
+from hocket.client.connection.wakeups import Reply, WakeUps
 from hocket.client.engines import timeouts as late
+from hocket.client.engines.reports import log_report
+from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.frames import Frame
 
@@ -46,9 +50,10 @@ class Engine:
         self.session = Session(
             timers=Timers(SystemClock(), self._alarm.set),
             random=Random(),
-            open_link=lambda attempt: self.defer(lambda: connector.open(attempt, self)),
+            open_link=lambda number: self.defer(lambda: connector.open(number, self)),
+            report=log_report,
             target=connector.target,
-            places=connector.places,
+            address_count=connector.address_count,
             watched=connector.watched,
             name=name,
             token=token,
@@ -180,7 +185,7 @@ class Engine:
     def wait_for(
         self,
         ready: Callable[[], T | None],
-        waiters: Waiters,
+        waiters: WakeUps,
         timeout: float | None,
         too_slow: Callable[[], HocketError],
     ) -> T:
@@ -215,7 +220,7 @@ class Engine:
     def wait_for_reply(
         self, reply: Reply[T], timeout: float | None, too_slow: Callable[[], HocketError]
     ) -> T:
-        return self.wait_for(reply.get, reply.waiters, timeout, too_slow)
+        return self.wait_for(reply.get, reply.wake_ups, timeout, too_slow)
 
     def call(self, call: Call[T], timeout: float | None) -> T:
         """Ask, and wait for the answer."""
@@ -236,7 +241,7 @@ class Engine:
             answers = [
                 self.wait_for_reply(
                     reply,
-                    deadline.left(),
+                    deadline.remaining(),
                     partial(late.unanswered, self.session, request, call.changes, timeout),
                 )
                 for call, (request, reply) in zip(calls, asked, strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from hocket.client.connection.session import Answer, Session
-from hocket.client.connection.waiters import Waiters
+from hocket.client.connection.wakeups import WakeUps
 from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.core import SubscriptionCore
 from hocket.client.consuming.message import AsyncMessage, AsyncMessageBatch, Message, MessageBatch
@@ -31,9 +31,9 @@ class Reader(Protocol):
     options: SubscriptionOptions
     failure: HocketError | None
     lost: int
-    changed: Waiters
-    deliveries: Waiters
-    commits: Waiters
+    changed: WakeUps
+    deliveries: WakeUps
+    commits: WakeUps
 
     @property
     def inbound(self) -> Inbox: ...
@@ -46,7 +46,7 @@ class Reader(Protocol):
     def check_usable(self) -> None: ...
     def next_message(self) -> Message | None: ...
     def next_batch(self) -> MessageBatch | None: ...
-    def arouse(self, place: Any) -> None: ...
+    def arouse(self, progress: Any) -> None: ...
     def check_has_index(self) -> None: ...
     def acked_so_far(self) -> Any: ...
     def are_committed(self, acked: Any, /) -> bool: ...

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.gathering import Lane, Stamp
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Stamp
 from hocket.errors import MessageTooLarge, WrongType
 from hocket.wire.from_arrow import checked_rows, encode_from_arrow
 
@@ -16,22 +17,25 @@ if TYPE_CHECKING:
 
     Hashes = NDArray[np.uint64]
 
-# More than a row grows when it is encoded: by a timestamp and a key's hash, if they are made here,
-# and by the offsets of a key and a value that were of fixed size.
+# A row grows by at most this when it is encoded: by a timestamp and a key's hash, if they are made
+# here, and by the offsets of a key and a value that were of fixed size.
 ROW_BYTES = 26
 
 
 class ArrowPortion:
-    """Rows for one partition, to be encoded when it is their turn; no lane: for the sticky one."""
+    """Rows for one partition, to be encoded when it is their turn.
 
-    __slots__ = ("_hashes", "_lane", "_rows", "count")
+    Without a gathering they are for the sticky partition.
+    """
+
+    __slots__ = ("_gathering", "_hashes", "_rows", "count")
 
     def __init__(
-        self, lane: Lane | None, rows: pyarrow.RecordBatch, hashes: Hashes | None = None
+        self, gathering: Gathering | None, rows: pyarrow.RecordBatch, hashes: Hashes | None = None
     ) -> None:
-        self._lane = lane
+        self._gathering = gathering
         self._rows = rows
-        self._hashes = hashes  # of the keys, if they are known already
+        self._hashes = hashes  # the keys' hashes, if they are known already
         self.count: int = rows.num_rows
 
     def offer(self, core: ProducerCore, _start: int) -> int | None:
@@ -46,10 +50,10 @@ class ArrowPortion:
                 sequence=stamp.sequence,
             )
 
-        return self.count if core.offer_entry(self._lane, encoded, self.count) else None
+        return self.count if core.offer_entry(self._gathering, encoded, self.count) else None
 
     def small_enough(self, entry_bytes_max: int) -> list[ArrowPortion]:
-        """Itself, or in halves of halves, of which each fits into an entry."""
+        """The same rows in portions that each fit into an entry: halved until they do."""
         if _fits(self._rows, entry_bytes_max):
             return [self]
         if self.count == 1:
@@ -63,9 +67,9 @@ class ArrowPortion:
             *self.part(middle, self.count).small_enough(entry_bytes_max),
         ]
 
-    def part(self, start: int, end: int, lane: Lane | None = None) -> ArrowPortion:
+    def part(self, start: int, end: int, gathering: Gathering | None = None) -> ArrowPortion:
         return ArrowPortion(
-            self._lane if lane is None else lane,
+            self._gathering if gathering is None else gathering,
             self._rows.slice(start, end - start),
             None if self._hashes is None else self._hashes[start:end],
         )
@@ -74,20 +78,20 @@ class ArrowPortion:
 def arrow_portions(
     core: ProducerCore, rows: pyarrow.RecordBatch, partition: int | None = None
 ) -> list[ArrowPortion]:
-    """Raises what is wrong with any row, or the partition, before the first portion is taken."""
+    """The rows by partition. Raises if a row or the partition is wrong, before any is sent."""
     core.check_usable()
-    lane = core.lane_of(None, partition)
+    gathering = core.gathering_of(None, partition)
     if not hasattr(rows, "num_rows") or not hasattr(rows, "schema"):
         raise WrongType(f"send_arrow takes a pyarrow.RecordBatch, not {type(rows).__name__}")
     if not rows.num_rows:
         return []
-    spread = lane is None and len(core.lanes) > 1 and "key" in rows.schema.names
+    spread = gathering is None and len(core.gatherings) > 1 and "key" in rows.schema.names
     if not spread and _fits(rows, core.entry_bytes_max):
-        return [ArrowPortion(lane, rows)]  # encoding it checks it
+        return [ArrowPortion(gathering, rows)]  # encoding it checks it
     checked, hashes = checked_rows(rows)
-    portions = [ArrowPortion(lane, checked, hashes)]
+    portions = [ArrowPortion(gathering, checked, hashes)]
     if spread and hashes is not None:
-        portions = _by_partition(core.lanes, checked, hashes)
+        portions = _by_partition(core.gatherings, checked, hashes)
     return [small for each in portions for small in each.small_enough(core.entry_bytes_max)]
 
 
@@ -97,13 +101,13 @@ def _fits(rows: pyarrow.RecordBatch, entry_bytes_max: int) -> bool:
 
 
 def _by_partition(
-    lanes: list[Lane], rows: pyarrow.RecordBatch, hashes: Hashes
+    gatherings: list[Gathering], rows: pyarrow.RecordBatch, hashes: Hashes
 ) -> list[ArrowPortion]:
-    """By the hashes of their keys, rows without one together; in each the order is as it was."""
+    """Rows by the hashes of their keys, rows without a key together; their order is kept."""
     import numpy as np
 
-    sticky = len(lanes)
-    numbers = (hashes % np.uint64(len(lanes))).astype(np.uint16)
+    sticky = len(gatherings)
+    numbers = (hashes % np.uint64(len(gatherings))).astype(np.uint16)
     keys = rows.column(rows.schema.get_field_index("key"))
     if keys.null_count:
         numbers[keys.is_null().to_numpy(zero_copy_only=False)] = sticky
@@ -116,7 +120,7 @@ def _by_partition(
     start = 0
     for number, end in enumerate(ends):
         if start < end:
-            lane = None if number == sticky else lanes[number]
-            portions.append(sorted_rows.part(start, end, lane))
+            gathering = None if number == sticky else gatherings[number]
+            portions.append(sorted_rows.part(start, end, gathering))
         start = end
     return portions

@@ -1,4 +1,4 @@
-"""Many messages at once: checked, split by partition in one pass, with their sizes added up."""
+"""Many messages in one call: checked, split by partition in one pass, their sizes added up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xxhash import xxh3_64_intdigest
 
 from hocket.client.producing.arrow_rows import ArrowPortion
 from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.gathering import Lane
+from hocket.client.producing.gathering import Gathering
 from hocket.client.producing.records import (
     RECORD_BYTES,
     Pairs,
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 
 class ListPortion:
-    """Records for one partition; no lane: for whichever is sticky."""
+    """Records for one partition; without a gathering, for the partition that is sticky then."""
 
-    __slots__ = ("_ends", "_lane", "_records", "count")
+    __slots__ = ("_ends", "_gathering", "_records", "count")
 
     def __init__(
-        self, lane: Lane | None, records: Sequence[bytes | Record], sizes: Iterable[int]
+        self, gathering: Gathering | None, records: Sequence[bytes | Record], sizes: Iterable[int]
     ) -> None:
-        self._lane = lane
+        self._gathering = gathering
         self._records = records
         self._ends = list(accumulate(sizes))
         self.count = len(records)
 
     def offer(self, core: ProducerCore, start: int) -> int | None:
-        """Hand over records from `start` on; where that ended, or None while there is no room."""
-        end = core.offer_many(self._lane, self._records, self._ends, start)
+        """Hand over records from `start` on. Returns the first not taken; None: no room yet."""
+        end = core.offer_many(self._gathering, self._records, self._ends, start)
         return end if end > start else None
 
 
@@ -73,25 +73,25 @@ def list_portions(
 def record_portions(
     core: ProducerCore, records: list[Record], sizes: list[int]
 ) -> list[ListPortion]:
-    """Of records that were checked; there is one at least."""
+    """The records by partition. They were checked, and there is at least one."""
     core.check_size(max(sizes))
-    if len(core.lanes) == 1:
+    if len(core.gatherings) == 1:
         return [ListPortion(None, records, sizes)]
     return _split(core, records, sizes)
 
 
 def _split(core: ProducerCore, records: list[Record], sizes: list[int]) -> list[ListPortion]:
-    lanes = core.lanes
-    found: dict[Lane | None, tuple[list[Record], list[int]]] = {}
+    gatherings = core.gatherings
+    found: dict[Gathering | None, tuple[list[Record], list[int]]] = {}
     for record, size in zip(records, sizes, strict=True):
         key = record[1]
-        lane = None if key is None else lanes[xxh3_64_intdigest(key) % len(lanes)]
-        if lane not in found:
-            found[lane] = ([], [])
-        taken, taken_sizes = found[lane]
+        gathering = None if key is None else gatherings[xxh3_64_intdigest(key) % len(gatherings)]
+        if gathering not in found:
+            found[gathering] = ([], [])
+        taken, taken_sizes = found[gathering]
         taken.append(record)
         taken_sizes.append(size)
-    return [ListPortion(lane, taken, many) for lane, (taken, many) in found.items()]
+    return [ListPortion(gathering, taken, many) for gathering, (taken, many) in found.items()]
 
 
 def _size(record: Record) -> int:

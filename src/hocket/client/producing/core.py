@@ -1,12 +1,13 @@
-"""The near half of a producer: records gather into lanes, and are cut into batches.
+"""The near half of a producer: records gather, one gathering a partition, and are cut into batches.
 
-Records with a key go to the partition of its hash, others to the sticky one, which moves on with
-each batch cut there. A batch is cut when it is full, when its first record has waited for `linger`,
-or, without linger, as soon as nothing of its lane is in flight: then the time an acknowledgement
-takes decides how many records gather, and a lone record waits for nothing.
+A record with a key goes to the partition of the key's hash. A record without a key goes to the
+sticky partition; the next partition becomes sticky whenever a batch is cut there. A batch is cut
+when it is full, or when its first record has waited for `linger`. Without linger it is cut as soon
+as nothing of its partition is in flight: then the time that an acknowledgement takes decides how
+many records gather, and a lone record waits for nothing.
 
-Cutting never waits. What waits is the beginning of a new batch while more than `window_bytes` are
-unacknowledged; so a producer holds at most its window and one batch for each partition.
+Cutting never waits. A new batch is not begun while `window_bytes` or more are unacknowledged; so a
+producer holds at most its window and one batch for each partition.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hocket.client.connection.session import Session, again
-from hocket.client.connection.timers import Timer
 from hocket.client.producing.delivery import ProducerOptions, Pusher
-from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Stamp
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Outcome, Outgoing, Stamp
 from hocket.client.producing.records import Record
 from hocket.errors import HocketError, MessageTooLarge, UnknownPartition, WrongType
 from hocket.model import partition_of
+from hocket.timers import Timer
 from hocket.wire.batch import NO_PRODUCER, encode
 
-VALUE_ALONE = (None, None, None, None)  # no key, headers, timestamp, nobody who waits
+VALUE_ALONE = (None, None, None, None)  # no key, no headers, no timestamp, nothing that waits
 
 
 class ProducerCore(Pusher):
-    """Called by one thread at a time, but for what `lane` says may be done by any."""
+    """One thread at a time calls this; only what `gathering` allows may be done by any."""
 
     def __init__(
         self,
@@ -38,30 +40,30 @@ class ProducerCore(Pusher):
         settle: Callable[[Outgoing, Outcome], None],
     ) -> None:
         super().__init__(session, topic, options, settle)
-        self.sticky = Lane(0, room=-1)  # takes nothing: no partition is known yet
-        self._gathering: dict[Lane, None] = {}  # a timer will look at these
-        self._gather_timer: Timer | None = None
+        self.sticky = Gathering(0, room=-1)  # takes nothing while no partition is known
+        self._lingering: dict[Gathering, None] = {}  # what the linger timer will look at
+        self._linger_timer: Timer | None = None
 
     # --- taking records --------------------------------------------------------------------------
 
-    def lane_of(self, key: bytes | None, partition: object) -> Lane | None:
-        """None: whichever is sticky."""
+    def gathering_of(self, key: bytes | None, partition: object) -> Gathering | None:
+        """Where a record with this key goes; None: to the partition that is sticky then."""
         if partition is None:
-            return None if key is None else self.lanes[partition_of(key, len(self.lanes))]
+            return None if key is None else self.gatherings[partition_of(key, len(self.gatherings))]
         if isinstance(partition, bool) or not isinstance(partition, int):
             raise WrongType(f"a partition is a number, not {partition!r}")
-        if not 0 <= partition < len(self.lanes):
+        if not 0 <= partition < len(self.gatherings):
             raise UnknownPartition(
-                f"topic {self.topic!r} has partitions 0 to {len(self.lanes) - 1}, "
+                f"topic {self.topic!r} has partitions 0 to {len(self.gatherings) - 1}, "
                 f"and no {partition}"
             )
-        return self.lanes[partition]
+        return self.gatherings[partition]
 
-    def offer(self, lane: Lane | None, record: Record, size: int) -> bool:
+    def offer(self, gathering: Gathering | None, record: Record, size: int) -> bool:
         """Take the record, unless the window is full."""
         self.check_usable()
         self.check_size(size)
-        chosen = self._with_room(lane, size)
+        chosen = self._with_room(gathering, size)
         if chosen is None:
             return False
         chosen.room -= size
@@ -72,16 +74,20 @@ class ProducerCore(Pusher):
         return True
 
     def offer_many(
-        self, lane: Lane | None, records: Sequence[bytes | Record], ends: list[int], start: int
+        self,
+        gathering: Gathering | None,
+        records: Sequence[bytes | Record],
+        ends: list[int],
+        start: int,
     ) -> int:
-        """Take records from `start` on while the window has room; returns where it ended.
+        """Take records from `start` on while the window has room; returns the first not taken.
 
         `ends` are their sizes, added up: ends[i] is the size of the records 0 to i.
         """
         while start < len(records):
             self.check_usable()
             before = ends[start - 1] if start else 0
-            chosen = self._with_room(lane, ends[start] - before)
+            chosen = self._with_room(gathering, ends[start] - before)
             if chosen is None:
                 break
             end = max(bisect_right(ends, before + chosen.room, start), start + 1)
@@ -94,19 +100,19 @@ class ProducerCore(Pusher):
 
     def offer_entry(
         self,
-        lane: Lane | None,
+        gathering: Gathering | None,
         encode_entry: Callable[[Stamp], bytes],
         count: int,
         waiter: Any = None,
     ) -> bool:
-        """Take a batch that is encoded elsewhere, behind what has gathered; unless it must wait.
+        """Take a batch that `encode_entry` makes, behind what has gathered; False: no room yet.
 
-        The `waiter` is told where its first record stands.
+        The `waiter` is told the position of its first record.
         """
         self.check_usable()
         if self.is_full:
             return False
-        chosen = self.sticky if lane is None else lane
+        chosen = self.sticky if gathering is None else gathering
         if chosen.items:
             self.cut(chosen)
         stamp = self._stamp(chosen)
@@ -117,7 +123,7 @@ class ProducerCore(Pusher):
                 "broker takes"
             )
         waiters = [] if waiter is None else [(0, waiter)]
-        self.enqueue(chosen, self._outgoing(chosen, entry, count, stamp, waiters))
+        self.enqueue(chosen, self._outgoing(entry, count, stamp, waiters))
         if chosen is self.sticky:
             self._move_on()
         return True
@@ -133,14 +139,14 @@ class ProducerCore(Pusher):
     def is_full(self) -> bool:
         return self.unacked_bytes >= self.options.window_bytes
 
-    def _with_room(self, lane: Lane | None, size: int) -> Lane | None:
-        """The lane for a record of this size, after a cut if it was full; None: wait."""
-        chosen = self.sticky if lane is None else lane
+    def _with_room(self, gathering: Gathering | None, size: int) -> Gathering | None:
+        """The gathering for a record of this size, cut if it was full; None: no room yet."""
+        chosen = self.sticky if gathering is None else gathering
         if size <= chosen.room:
             return chosen
         if chosen.items:
             self.cut(chosen)
-            chosen = self.sticky if lane is None else lane
+            chosen = self.sticky if gathering is None else gathering
         if not chosen.items:
             if self.is_full:
                 return None
@@ -148,114 +154,114 @@ class ProducerCore(Pusher):
         return chosen
 
     def withdraw(self, record: Record) -> bool:
-        """Take back a record that is not part of a batch yet."""
-        return any(lane.take_back(record) for lane in self.lanes)
+        """Take back a record that is not part of a batch yet; False: it is, or was never taken."""
+        return any(gathering.take_back(record) for gathering in self.gatherings)
 
     # --- cutting batches -------------------------------------------------------------------------
 
-    def wake_for(self, lane: Lane, record: bytes | Record) -> None:
-        """For a sender that found the lane asleep after it had appended this record."""
+    def wake_for(self, gathering: Gathering, record: bytes | Record) -> None:
+        """For a sender that has appended this record and found that nobody looks."""
         if self.failure is not None or self._closing:
             # Everything gathered was cut or failed when we stopped. If the record is still here it
             # came too late, and its sender is told so; the others look after their own.
-            if lane.take_back(record):
+            if gathering.take_back(record):
                 self.check_usable()
-        elif lane.items and not lane.awake:
-            self.wake(lane)
+        elif gathering.items and not gathering.awake:
+            self.wake(gathering)
 
-    def wake(self, lane: Lane) -> None:
-        """Records have gathered and nobody is going to look: see to it that somebody does."""
-        lane.awake = True
+    def wake(self, gathering: Gathering) -> None:
+        """Records have gathered and nobody is going to cut them: see to it."""
+        gathering.awake = True
         if self.options.linger_us:
-            lane.begun_us = self.session.clock.ticks_us()
-            self._gathering[lane] = None
-            if self._gather_timer is None:
-                self._set_gather_timer(self.options.linger_us)
-        elif not lane.queue:  # else the next acknowledgement looks
-            self.cut(lane)
+            gathering.begun_us = self.session.clock.ticks_us()
+            self._lingering[gathering] = None
+            if self._linger_timer is None:
+                self._set_linger_timer(self.options.linger_us)
+        elif not gathering.queue:  # else the next acknowledgement looks
+            self.cut(gathering)
 
-    def _set_gather_timer(self, delay_us: int) -> None:
-        self._gather_timer = self.session.timers.after(delay_us, self._look_at_gathered)
+    def _set_linger_timer(self, delay_us: int) -> None:
+        self._linger_timer = self.session.timers.after(delay_us, self._look_at_gathered)
 
     def _look_at_gathered(self) -> None:
-        self._gather_timer = None
+        self._linger_timer = None
         now = self.session.clock.ticks_us()
         linger = self.options.linger_us
-        for lane in list(self._gathering):
-            if lane.begun_us + linger <= now:
-                del self._gathering[lane]
-                lane.awake = False
-                if lane.items:
-                    self.cut(lane)
-        if self._gathering:
-            due = min(lane.begun_us for lane in self._gathering) + linger
-            self._set_gather_timer(due - now)
+        for gathering in list(self._lingering):
+            if gathering.begun_us + linger <= now:
+                del self._lingering[gathering]
+                gathering.awake = False
+                if gathering.items:
+                    self.cut(gathering)
+        if self._lingering:
+            due = min(gathering.begun_us for gathering in self._lingering) + linger
+            self._set_linger_timer(due - now)
 
-    def _lane_is_idle(self, lane: Lane) -> None:
+    def _gathering_is_idle(self, gathering: Gathering) -> None:
         if not self.options.linger_us:
-            lane.awake = False
-            if lane.items:
-                self.wake(lane)
+            gathering.awake = False
+            if gathering.items:
+                self.wake(gathering)
 
     def stop_taking(self) -> None:
-        """It is about to be closed; what was taken is still delivered."""
+        """The producer is about to be closed; what it has taken is still delivered."""
         self._closing = True
-        for lane in self.lanes:
-            lane.room, lane.awake = -1, False
+        for gathering in self.gatherings:
+            gathering.room, gathering.awake = -1, False
         self.cut_all()
 
     def cut_all(self) -> int:
-        """Cut what has gathered anywhere. Every batch so far has a smaller serial than this."""
-        for lane in self.lanes:
-            if lane.items:
-                self.cut(lane)
+        """Cut what has gathered anywhere. Returns a serial that is behind every batch so far."""
+        for gathering in self.gatherings:
+            if gathering.items:
+                self.cut(gathering)
         return self.new_serial()
 
-    def cut(self, lane: Lane) -> None:
-        items = lane.take()
-        self._cut_items(lane, items)
-        lane.drop(len(items))
-        lane.begun_us = self.session.clock.ticks_us()
+    def cut(self, gathering: Gathering) -> None:
+        items = gathering.take()
+        self._cut_items(gathering, items)
+        gathering.drop(len(items))
+        gathering.begun_us = self.session.clock.ticks_us()
         if not self._closing:
-            lane.room = 0 if self.is_full else self.batch_bytes
-        if lane is self.sticky:
+            gathering.room = 0 if self.is_full else self.batch_bytes
+        if gathering is self.sticky:
             self._move_on()
 
-    def _cut_items(self, lane: Lane, items: list[bytes | Record]) -> None:
+    def _cut_items(self, gathering: Gathering, items: list[bytes | Record]) -> None:
         try:
-            batch = self._batch(lane, items)
-        except MessageTooLarge:  # `room` is only a hint: see `lane`
+            batch = self._batch(gathering, items)
+        except MessageTooLarge:  # `room` is only a hint: see `gathering`
             middle = len(items) // 2
-            self._cut_items(lane, items[:middle])
-            self._cut_items(lane, items[middle:])
+            self._cut_items(gathering, items[:middle])
+            self._cut_items(gathering, items[middle:])
         else:
-            self.enqueue(lane, batch)
+            self.enqueue(gathering, batch)
 
-    def _batch(self, lane: Lane, items: list[bytes | Record]) -> Outgoing:
-        stamp = self._stamp(lane)
+    def _batch(self, gathering: Gathering, items: list[bytes | Record]) -> Outgoing:
+        stamp = self._stamp(gathering)
         now = self.session.clock.now_us()
-        if not lane.mixed:
+        if not gathering.mixed:
             try:
                 entry = self._encoded(stamp, items, now)
             except WrongType:  # not values alone: some are records with keys or more
-                lane.mixed = True
+                gathering.mixed = True
             else:
-                return self._outgoing(lane, entry, len(items), stamp, [])
+                return self._outgoing(entry, len(items), stamp, [])
         records = [
             item if type(item) is tuple else (item, None, None, None, None) for item in items
         ]
         values, keys, headers, timestamps, waiters = zip(*records, strict=True)
         waiting = [(at, waiter) for at, waiter in enumerate(waiters) if waiter is not None]
-        lane.mixed = bool(waiting) or any(keys) or any(headers)
+        gathering.mixed = bool(waiting) or any(keys) or any(headers)
         stamps: int | list[int] = now
         if any(each is not None for each in timestamps):
             stamps = [now if each is None else each for each in timestamps]
         entry = self._encoded(stamp, values, stamps, keys=keys, headers=headers)
-        return self._outgoing(lane, entry, len(items), stamp, waiting)
+        return self._outgoing(entry, len(items), stamp, waiting)
 
-    def _stamp(self, lane: Lane) -> Stamp:
+    def _stamp(self, gathering: Gathering) -> Stamp:
         """Before the producer has an id, batches are stamped as nobody's, and anew when pushed."""
-        stamp = self.stamp_of_next(lane)
+        stamp = self.stamp_of_next(gathering)
         return stamp if stamp.producer_id else stamp._replace(producer_id=NO_PRODUCER)
 
     def _encoded(self, stamp: Stamp, values: Any, timestamps: Any, **columns: Any) -> bytes:
@@ -270,25 +276,25 @@ class ProducerCore(Pusher):
         )
 
     def _outgoing(
-        self, lane: Lane, entry: bytes, count: int, stamp: Stamp, waiters: list[tuple[int, Any]]
+        self, entry: bytes, count: int, stamp: Stamp, waiters: list[tuple[int, Any]]
     ) -> Outgoing:
         expires = self.session.clock.ticks_us() + self.options.delivery_us
-        return Outgoing(lane, self.new_serial(), entry, count, stamp, waiters, expires)
+        return Outgoing(self.new_serial(), entry, count, stamp, waiters, expires)
 
     # --- partitions ------------------------------------------------------------------------------
 
     def _grow(self, partitions: int) -> None:
-        known = len(self.lanes)
+        known = len(self.gatherings)
         super()._grow(partitions)
         if not known:  # a random one, so that many small producers do not all begin at the first
-            self.sticky = self.lanes[self.session.random.randrange(partitions)]
+            self.sticky = self.gatherings[self.session.random.randrange(partitions)]
 
     def _move_on(self) -> None:
-        self.sticky = self.lanes[(self.sticky.partition + 1) % len(self.lanes)]
+        self.sticky = self.gatherings[(self.sticky.partition + 1) % len(self.gatherings)]
 
-    def _fail_gathered(self, lane: Lane, error: HocketError) -> None:
-        items = lane.take()
-        lane.drop(len(items))
+    def _fail_gathered(self, gathering: Gathering, error: HocketError) -> None:
+        items = gathering.take()
+        gathering.drop(len(items))
         if items and self.first_error is None:
             self.first_error = again(error)
         for item in items:
@@ -296,6 +302,6 @@ class ProducerCore(Pusher):
                 self.refuse(item[4], again(error))
 
     def refuse(self, waiter: Any, error: HocketError) -> None:
-        """Tell who waits for a record that it will not be sent."""
-        batch = Outgoing(self.sticky, -1, b"", 1, Stamp(b"", 0, 0), [(0, waiter)], 0)
+        """Tell the `waiter` of a record that the record will not be sent."""
+        batch = Outgoing(-1, b"", 1, Stamp(b"", 0, 0), [(0, waiter)], 0)
         self._settle(batch, error)

@@ -1,13 +1,13 @@
 """The far half of a producer: batches that were cut, on their way to the broker and acknowledged.
 
-Rule 1: within a partition batches are pushed in the order of their sequence, without gaps, and one
-that is pushed again is the same bytes: the broker then knows it and stores it once.
-Rule 2: a batch is reported once, as delivered or as failed, and never both.
-Rule 3: that a batch is stored is learned from its acknowledgement; that it is not, from what the
-broker says it expects next when the producer is opened. A refusal proves neither: it may be of an
-earlier attempt than the last, so it is only a reason to push again, or to ask.
-Rule 4: a batch is given up only together with its producer id. What comes after it is stamped as a
-new producer's, so that neither the gap nor a late copy of the lost batch can do harm.
+Rule 1: within a partition batches are pushed in the order of their sequence, without gaps. A batch
+that is pushed again under the same id is the same bytes, so the broker knows it and stores it once.
+Rule 2: a batch is reported once, as delivered or as failed.
+Rule 3: an acknowledgement proves that a batch is stored; the sequence that the broker expects next,
+which it says when the producer is opened, proves that a batch is not. A refusal proves neither: it
+may be the answer to an earlier push of the batch, so it is only a reason to push again, or to ask.
+Rule 4: a batch that may be stored is given up only together with its producer id. What comes after
+it is stamped as a new producer's, so that neither the gap nor a late copy of it can do harm.
 
 For rule 4 the producer drains: nothing new is pushed under the old id, and once the fate of every
 batch that the broker may hold is known, it asks for a new id and restamps the waiting batches.
@@ -22,9 +22,9 @@ from itertools import count
 from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Session, again, closed
-from hocket.client.connection.timers import Timer
-from hocket.client.connection.waiters import Waiters
-from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions, Stamp
+from hocket.client.connection.wakeups import WakeUps
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Outcome, Outgoing, Positions, Stamp
 from hocket.errors import (
     Fenced,
     HocketError,
@@ -37,10 +37,11 @@ from hocket.errors import (
 )
 from hocket.frames import Frame, unpacked
 from hocket.model import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SECOND_US
+from hocket.timers import Timer
 
 RETRYABLE = frozenset({"busy", "storageFull", "shuttingDown", "sequenceGap"})
-FORGOTTEN_OFFSET = 2**64 - 1  # of a batch that is stored, though the broker no longer knows where
-FRAMING_BYTES = 1024  # more than an entry adds to its records
+FORGOTTEN_OFFSET = 2**64 - 1  # acknowledges a batch whose offset the broker no longer knows
+FRAMING_BYTES = 1024  # an entry adds less than this to its records
 
 
 @dataclass(slots=True)
@@ -53,6 +54,8 @@ class ProducerOptions:
 
 
 class Pusher:
+    """Opens a producer on each link, pushes its batches, and reports what became of each."""
+
     def __init__(
         self,
         session: Session,
@@ -63,12 +66,12 @@ class Pusher:
         self.session = session
         self.topic = topic
         self.options = options
-        self.lanes: list[Lane] = []
-        self.failure: HocketError | None = None  # it takes no more records, for this reason
-        self.first_error: HocketError | None = None  # that `flush` has not raised yet
+        self.gatherings: list[Gathering] = []
+        self.failure: HocketError | None = None  # why the producer takes no more records
+        self.first_error: HocketError | None = None  # the first that `flush` has not raised yet
         self.unacked_bytes = 0
-        self.changed = Waiters()  # woken when it is opened, or ended
-        self.settled = Waiters()  # when a batch was reported, so that there is room again
+        self.changed = WakeUps()  # called when the producer is opened or ended
+        self.settled = WakeUps()  # called when a batch was reported, so that there is room again
         self.batch_bytes = options.batch_bytes
         self.message_bytes_max = MESSAGE_BYTES_MAX
         self.entry_bytes_max = BATCH_BYTES_MAX
@@ -76,7 +79,7 @@ class Pusher:
         self._handle: int | None = None
         self._producer_id = b""
         self._epoch = 0
-        self._renewing = False  # see rule 3
+        self._renewing = False  # the producer drains, to ask for a new id: see rule 4
         self._closing = False
         self._serials = count()
         self._unsettled: dict[int, Outgoing] = {}  # by serial, oldest first
@@ -90,8 +93,8 @@ class Pusher:
 
     @property
     def is_open(self) -> bool:
-        """Whether it ever was: from then on records are taken, link or no link."""
-        return bool(self.lanes)
+        """Whether the producer was ever opened: from then on it takes records, link or no link."""
+        return bool(self.gatherings)
 
     def check_usable(self) -> None:
         if self.failure is not None:
@@ -109,36 +112,36 @@ class Pusher:
 
     def link_down(self) -> None:
         self._close_up()
-        for lane in self.lanes:
-            for batch in lane.queue:
+        for gathering in self.gatherings:
+            for batch in gathering.queue:
                 batch.doubtful = batch.exposed
 
     def _close_up(self) -> None:
         self._handle = None
-        for lane in self.lanes:
-            lane.sent = 0
+        for gathering in self.gatherings:
+            gathering.sent = 0
 
     def end(self, error: HocketError) -> None:
-        """No more records; what is not acknowledged has failed."""
+        """Take no more records; report what is not acknowledged as failed."""
         if self.failure is not None:
             return
         self.failure = error
-        for lane in self.lanes:
-            lane.room, lane.awake = -1, False
-            while lane.queue:
-                self._fail(lane.queue.popleft(), error)
-            self._fail_gathered(lane, error)
+        for gathering in self.gatherings:
+            gathering.room, gathering.awake = -1, False
+            while gathering.queue:
+                self._fail(gathering.queue.popleft(), error)
+            self._fail_gathered(gathering, error)
         if self._handle is not None and self._handle in self.session.handles:
             self.session.close_handle(self._handle)
         self.session.remove(self)
         self.changed.wake_all()
         self.settled.wake_all()
 
-    def _fail_gathered(self, lane: Lane, error: HocketError) -> None:
-        """What is not part of a batch yet has failed too."""
+    def _fail_gathered(self, gathering: Gathering, error: HocketError) -> None:
+        """Report records that are not part of a batch yet as failed, too."""
 
-    def _lane_is_idle(self, lane: Lane) -> None:
-        """Everything pushed there is acknowledged."""
+    def _gathering_is_idle(self, gathering: Gathering) -> None:
+        """Nothing of this partition is on its way any more."""
 
     def _open_answered(self, answer: Frame | HocketError) -> None:
         if isinstance(answer, ReplyLost):
@@ -155,10 +158,10 @@ class Pusher:
 
     def _opened(self, frame: frames.ProducerOpened) -> None:
         sequences = unpacked(frame.sequences)
-        if not 0 < frame.partitions == len(sequences) >= len(self.lanes):
+        if not 0 < frame.partitions == len(sequences) >= len(self.gatherings):
             raise ProtocolError(
                 f"{len(sequences)} sequences for {frame.partitions} partitions, of which "
-                f"{len(self.lanes)} were there before"
+                f"{len(self.gatherings)} were there before"
             )
         self._handle = frame.handle
         self.session.handles[frame.handle] = self
@@ -170,34 +173,29 @@ class Pusher:
             self._give_up_exposed(UnknownProducer("the broker knows this producer no more"))
             self._producer_id, self._epoch = frame.producer_id, frame.epoch
             self._renewing = False
-        for lane, expected in zip(self.lanes, sequences, strict=True):
-            lane.paused = False
+        for gathering, expected in zip(self.gatherings, sequences, strict=True):
+            gathering.paused = False
             if is_new:
-                lane.renumber(expected)
+                gathering.renumber(expected)
             else:
-                self._learn_fates(lane, expected)
-        for lane in self.lanes:
-            self._pump(lane)
+                self._learn_fates(gathering, expected)
+        for gathering in self.gatherings:
+            self._pump(gathering)
         self._renew_if_drained()
         self.changed.wake_all()
 
-    def _learn_fates(self, lane: Lane, expected: int) -> None:
-        """What lies before the sequence that the broker expects is stored, the rest is not."""
-        if not lane.agrees(expected):
-            # It has lost what it had acknowledged (its topic is kept in memory only, say), or what
-            # comes next in the queue was given up. What is left cannot follow under this id.
+    def _learn_fates(self, gathering: Gathering, expected: int) -> None:
+        """Learn from the sequence that the broker expects next what it has stored."""
+        if not gathering.agrees(expected):
+            # The broker has lost what it had acknowledged (its topic is kept in memory only, say),
+            # or what comes next in the queue was given up. The rest cannot follow under this id.
             self._renewing = True
-        for batch in list(lane.queue):
-            if batch.sequence < expected:
-                batch.refusal = None
-            elif batch.refusal is None:
-                batch.exposed = False
-            else:
-                lane.queue.remove(batch)
-                self._fail(batch, batch.refusal)
-                self._renewing = True
-        if not lane.queue:
-            self._lane_is_idle(lane)
+        for batch in gathering.take_refused(expected):
+            assert batch.refusal is not None
+            self._fail(batch, batch.refusal)
+            self._renewing = True
+        if not gathering.queue:
+            self._gathering_is_idle(gathering)
 
     def _take_limits(self) -> None:
         limits = self.session.limits
@@ -207,11 +205,11 @@ class Pusher:
         self.batch_bytes = min(self.options.batch_bytes, largest)
 
     def _grow(self, partitions: int) -> None:
-        for number in range(len(self.lanes), partitions):
-            self.lanes.append(Lane(number, self.batch_bytes))
+        for number in range(len(self.gatherings), partitions):
+            self.gatherings.append(Gathering(number, self.batch_bytes))
 
     def _ended_by_broker(self, error: HocketError) -> None:
-        """It is not open, or not any more; whether that can be mended depends on the reason."""
+        """The broker has ended the producer, or did not open it; some reasons can be mended."""
         self._close_up()
         if error.code in RETRYABLE:
             self.session.timers.after(self._backoff.next_us(), self._open_again)
@@ -228,55 +226,57 @@ class Pusher:
 
     # --- pushing ---------------------------------------------------------------------------------
 
-    def enqueue(self, lane: Lane, batch: Outgoing) -> None:
-        lane.queue.append(batch)
+    def enqueue(self, gathering: Gathering, batch: Outgoing) -> None:
+        gathering.queue.append(batch)
         self._unsettled[batch.serial] = batch
         self.unacked_bytes += len(batch.entry)
         if self._expiry_timer is None:
             self._set_expiry_timer(batch.expires_us)
-        self._pump(lane)
+        self._pump(gathering)
 
-    def stamp_of_next(self, lane: Lane) -> Stamp:
-        return Stamp(self._producer_id, self._epoch, lane.next_sequence)
+    def stamp_of_next(self, gathering: Gathering) -> Stamp:
+        return Stamp(self._producer_id, self._epoch, gathering.next_sequence)
 
     def new_serial(self) -> int:
         return next(self._serials)
 
     def is_settled(self, serial: int) -> bool:
-        """Was every batch before this serial reported?"""
+        """Whether every batch with a smaller serial was reported."""
         return next(iter(self._unsettled), serial) >= serial
 
     @property
     def in_flight_max(self) -> int:
         return self.session.limits.in_flight_max
 
-    def _pump(self, lane: Lane) -> None:
+    def _pump(self, gathering: Gathering) -> None:
         """Push what may be pushed now."""
-        queue = lane.queue
+        queue = gathering.queue
         while (
             self._handle is not None
-            and not lane.paused
-            and lane.sent < len(queue)
-            and lane.sent < self.in_flight_max
+            and not gathering.paused
+            and gathering.sent < len(queue)
+            and gathering.sent < self.in_flight_max
         ):
-            batch = queue[lane.sent]
+            batch = queue[gathering.sent]
             if self._renewing and not batch.exposed:
                 return
             batch.restamp(Stamp(self._producer_id, self._epoch, batch.sequence))
             batch.exposed = True
-            lane.sent += 1
-            self._push(lane, batch)
+            gathering.sent += 1
+            self._push(gathering, batch)
 
-    def _push(self, lane: Lane, batch: Outgoing) -> None:
+    def _push(self, gathering: Gathering, batch: Outgoing) -> None:
         assert self._handle is not None
-        self.session.send(frames.Push(0, self._handle, lane.partition), [batch.entry])
+        self.session.send(frames.Push(0, self._handle, gathering.partition), [batch.entry])
 
     def received(self, frame: Frame, _payload: memoryview) -> None:
         if isinstance(frame, frames.PushAcked):
-            self._acked(self._lane(frame.partition), frame.sequence, unpacked(frame.offsets))
+            self._acked(
+                self._gathering_in(frame.partition), frame.sequence, unpacked(frame.offsets)
+            )
         elif isinstance(frame, frames.PushRefused):
             error = from_code(frame.code, frame.message)
-            self._refused(self._lane(frame.partition), frame.sequence, error)
+            self._refused(self._gathering_in(frame.partition), frame.sequence, error)
         elif isinstance(frame, frames.HandleEnded):
             self._ended_by_broker(from_code(frame.code, frame.message))
         elif isinstance(frame, frames.PartitionsChanged):
@@ -284,54 +284,51 @@ class Pusher:
         else:
             raise ProtocolError(f"{type(frame).__name__} came for a producer")
 
-    def _lane(self, partition: int) -> Lane:
-        if not 0 <= partition < len(self.lanes):
+    def _gathering_in(self, partition: int) -> Gathering:
+        if not 0 <= partition < len(self.gatherings):
             raise ProtocolError(f"partition {partition} of topic {self.topic!r} is not known here")
-        return self.lanes[partition]
+        return self.gatherings[partition]
 
-    def _acked(self, lane: Lane, sequence: int, offsets: list[int]) -> None:
-        """The batches that end with `sequence` are stored, at these offsets.
+    def _acked(self, gathering: Gathering, sequence: int, offsets: list[int]) -> None:
+        """The batches whose sequences end with `sequence` are stored, at these offsets.
 
-        So are all before them; but one that stands in the queue still was pushed again and then
-        refused, and where it is will be told when it is pushed once more.
+        So are all batches before them. One of these that is still in the queue was pushed again and
+        then refused; the broker tells its offset when it is pushed once more.
         """
         first = sequence - len(offsets) + 1
         self._backoff.reset()
-        for batch in [b for b in lane.queue if first <= b.sequence <= sequence]:
-            lane.sent -= lane.queue.index(batch) < lane.sent
-            lane.queue.remove(batch)
-            lane.start = max(lane.start, batch.sequence + 1)
-            self._delivered(lane, batch, offsets[batch.sequence - first])
-        if not lane.queue:
-            self._lane_is_idle(lane)
-        self._pump(lane)
+        for batch in gathering.take_acked(first, sequence):
+            self._delivered(gathering, batch, offsets[batch.sequence - first])
+        if not gathering.queue:
+            self._gathering_is_idle(gathering)
+        self._pump(gathering)
         self._renew_if_drained()
 
-    def _delivered(self, lane: Lane, batch: Outgoing, offset: int) -> None:
-        outcome: Outcome = Positions(self.topic, lane.partition, offset, offset + batch.count)
+    def _delivered(self, gathering: Gathering, batch: Outgoing, offset: int) -> None:
+        outcome: Outcome = Positions(self.topic, gathering.partition, offset, offset + batch.count)
         if offset == FORGOTTEN_OFFSET:
             outcome = ReplyLost("the batch is stored, but the broker no longer knows where")
         self._report(batch, outcome)
 
-    def _refused(self, lane: Lane, sequence: int, error: HocketError) -> None:
-        """This batch, and what was pushed behind it, was not stored by this attempt."""
-        found = (at for at, batch in enumerate(lane.queue) if batch.sequence == sequence)
+    def _refused(self, gathering: Gathering, sequence: int, error: HocketError) -> None:
+        """This push of the batch, and all pushes behind it, stored nothing."""
+        found = (at for at, batch in enumerate(gathering.queue) if batch.sequence == sequence)
         at = next(found, None)
-        if at is None or at >= lane.sent:
-            return  # it is about an attempt that was already taken back
+        if at is None or at >= gathering.sent:
+            return  # the refused push was already taken back
         if error.code in RETRYABLE:
-            # Behind a gap, what came before did not arrive either.
-            lane.sent = 0 if isinstance(error, SequenceGap) else at
-            lane.paused = True
-            self.session.timers.after(self._backoff.next_us(), lambda: self._resume(lane))
+            # A gap means that what was pushed before did not arrive either.
+            gathering.sent = 0 if isinstance(error, SequenceGap) else at
+            gathering.paused = True
+            self.session.timers.after(self._backoff.next_us(), lambda: self._resume(gathering))
         else:
             if not isinstance(error, UnknownProducer):
-                lane.queue[at].refusal = error
+                gathering.queue[at].refusal = error
             self._ask()
 
-    def _resume(self, lane: Lane) -> None:
-        lane.paused = False
-        self._pump(lane)
+    def _resume(self, gathering: Gathering) -> None:
+        gathering.paused = False
+        self._pump(gathering)
 
     # --- giving up -------------------------------------------------------------------------------
 
@@ -339,7 +336,7 @@ class Pusher:
         return any(batch.exposed for batch in self._unsettled.values())
 
     def _ask(self) -> None:
-        """Open it anew, and so learn what the broker has; or become another if nothing is open."""
+        """Open the producer anew: to learn what the broker has stored, or under a new id."""
         if self._handle is not None:
             self.session.close_handle(self._handle)
             self._close_up()
@@ -350,41 +347,35 @@ class Pusher:
             self._ask()
 
     def _give_up_exposed(self, error: HocketError) -> None:
-        for lane in self.lanes:
-            kept = [batch for batch in lane.queue if not batch.exposed]
-            lost = [batch for batch in lane.queue if batch.exposed]
-            lane.queue.clear()
-            lane.queue.extend(kept)
-            for batch in lost:
+        for gathering in self.gatherings:
+            for batch in gathering.take_exposed():
                 self._fail(batch, error)
-            if not kept:
-                self._lane_is_idle(lane)
+            if not gathering.queue:
+                self._gathering_is_idle(gathering)
 
     def _set_expiry_timer(self, due_us: int) -> None:
         delay = max(0, due_us - self.session.clock.ticks_us())
         self._expiry_timer = self.session.timers.after(delay, self._expire)
 
     def _expire(self) -> None:
-        """Give up what could not be delivered in its time."""
+        """Give up what could not be delivered in time."""
         self._expiry_timer = None
         expired = False
         now = self.session.clock.ticks_us()
-        for lane in self.lanes:
-            while lane.queue and lane.queue[0].expires_us <= now:
-                batch = lane.queue.popleft()
-                lane.sent = max(0, lane.sent - 1)
+        for gathering in self.gatherings:
+            for batch in gathering.take_expired(now):
                 self._renewing = expired = True
                 reason = self.session.last_error if self._handle is None else None
                 self._fail(
                     batch,
                     Timeout(
-                        f"{batch.count} records for partition {lane.partition} of topic "
+                        f"{batch.count} records for partition {gathering.partition} of topic "
                         f"{self.topic!r} could not be delivered in time"
                         + (f"; there is no connection: {reason}" if reason else "")
                     ),
                 )
-            if not lane.queue:
-                self._lane_is_idle(lane)
+            if not gathering.queue:
+                self._gathering_is_idle(gathering)
         first = min((batch.expires_us for batch in self._unsettled.values()), default=None)
         if first is not None:
             self._set_expiry_timer(first)

@@ -1,13 +1,13 @@
-"""A producer's way to one partition: the records that gather, and the batches cut from them.
+"""What a producer has for one partition: the records that gather, and the batches cut from them.
 
-Records are gathered without a lock, from any thread. What that rests on (and on the GIL, which
-makes one call into a list one step):
+Any thread adds records, without a lock. That is safe by three rules, and by the GIL, which makes
+one call into a list one step:
 
-Rule 1: the list of records is never replaced. Senders append; whoever cuts copies the first n and
-then deletes the first n, so a record that arrives in between stays for the next batch.
-Rule 2: a sender appends FIRST and looks at `awake` AFTERWARDS; if it is false, it makes somebody
-look at the lane. Whoever stops looking clears `awake` FIRST and looks at the records AFTERWARDS.
-One of the two therefore sees the other, and no record is left lying.
+Rule 1: the list of records is never replaced. Senders append; whoever cuts a batch copies the first
+n records and then deletes the first n. So a record that comes in between stays for the next batch.
+Rule 2: a sender appends FIRST and looks at `awake` AFTERWARDS; if it is false, the sender has
+somebody look at the gathering. Whoever stops looking clears `awake` FIRST and looks at the records
+AFTERWARDS. One of the two therefore sees the other, and no record is left lying.
 Rule 3: `room` is a hint. Two senders at once may both subtract from the same number, and a batch
 becomes a little larger; everything exact is decided when the batch is cut.
 """
@@ -15,82 +15,15 @@ becomes a little larger; everything exact is decided when the batch is cut.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
-from crc32c import crc32c
-
+from hocket.client.producing.outgoing import Outgoing
 from hocket.client.producing.records import Record
-from hocket.errors import HocketError
-from hocket.model import Position
-from hocket.wire.batch import NO_PRODUCER, PRELUDE
-from hocket.wire.entry import HEADER_BYTES, pack_header, unpack_header
 
 
-class Positions(NamedTuple):
-    """Where the records of one batch stand: from `start` up to, and without, `end`."""
+class Gathering:
+    """The records for one partition that gather, and the queue of its batches on their way."""
 
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    def position(self, number: int) -> Position:
-        """Of one of its records, counted from 0."""
-        return Position(self.topic, self.partition, self.start + number)
-
-
-Outcome = Positions | HocketError
-
-
-class Stamp(NamedTuple):
-    """What makes a batch this one and no other; it stands in the batch's prelude."""
-
-    producer_id: bytes
-    epoch: int
-    sequence: int
-
-
-class Outgoing:
-    """A batch that was cut and is not acknowledged yet."""
-
-    __slots__ = (
-        "count", "doubtful", "entry", "expires_us", "exposed", "lane", "refusal", "sequence",
-        "serial", "stamp", "waiters",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        lane: Lane,
-        serial: int,
-        entry: bytes,
-        count: int,
-        stamp: Stamp,
-        waiters: list[tuple[int, Any]],
-        expires_us: int,
-    ) -> None:
-        self.lane = lane
-        self.serial = serial  # of all batches of the producer, in the order they were cut
-        self.entry = entry
-        self.count = count
-        self.stamp = stamp  # what the entry says; it is stamped anew if that is out of date
-        self.sequence = stamp.sequence
-        self.waiters = waiters  # who wants to know of which record
-        self.expires_us = expires_us
-        self.exposed = False  # it was pushed, and may be stored for all we know
-        self.doubtful = False  # it was pushed on a link that broke
-        self.refusal: HocketError | None = None  # for good, if it turns out that it is not stored
-
-    @property
-    def may_be_stored(self) -> bool:
-        return self.exposed and (self.doubtful or self.refusal is None)
-
-    def restamp(self, stamp: Stamp) -> None:
-        if self.stamp != stamp:
-            self.entry = restamped(self.entry, stamp)
-            self.stamp = stamp
-
-
-class Lane:
     __slots__ = (
         "awake", "begun_us", "items", "mixed", "partition", "paused", "queue", "room",
         "sent", "start",
@@ -101,16 +34,16 @@ class Lane:
         self.items: list[bytes | Record] = []
         self.room = room
         self.awake = False
-        self.mixed = False  # the last batch had more than values; a guess for the next one
+        self.mixed = False  # the last batch had more than values; the next one probably has too
         self.begun_us = 0
         self.queue: deque[Outgoing] = deque()  # sequences rise along it
-        self.sent = 0  # of the queue, so many from its head are pushed on the handle of now
-        self.start = start  # every batch up to here is acknowledged, or in the queue
-        self.paused = False  # refused for the moment
+        self.sent = 0  # how many batches, from the head of `queue`, the current handle was pushed
+        self.start = start  # every batch with a smaller sequence is acknowledged, or in `queue`
+        self.paused = False  # the broker has refused a batch for the moment
 
     @property
     def next_sequence(self) -> int:
-        """Derived, so that a batch and its number cannot come apart whatever interrupts us."""
+        """The next batch's sequence; derived from the queue, so that the two always agree."""
         return max(self.start, self.queue[-1].sequence + 1) if self.queue else self.start
 
     def agrees(self, expected: int) -> bool:
@@ -123,8 +56,47 @@ class Lane:
         for sequence, batch in enumerate(self.queue, start):
             batch.sequence = sequence
 
+    # These take batches out of the queue one by one, as each is reported, so that an interrupt can
+    # part no more than one batch from its report.
+
+    def take_acked(self, first: int, last: int) -> Iterator[Outgoing]:
+        """Take the batches with the sequences from `first` to `last` out of the queue."""
+        for batch in [each for each in self.queue if first <= each.sequence <= last]:
+            self.sent -= self.queue.index(batch) < self.sent
+            self.queue.remove(batch)
+            self.start = max(self.start, batch.sequence + 1)
+            yield batch
+
+    def take_refused(self, expected: int) -> Iterator[Outgoing]:
+        """Take what was refused for good, and is not stored, out of the queue.
+
+        The broker expects the sequence `expected` next: what lies before it is stored, all else is
+        not.
+        """
+        for batch in list(self.queue):
+            if batch.sequence < expected:
+                batch.refusal = None
+            elif batch.refusal is None:
+                batch.exposed = False
+            else:
+                self.queue.remove(batch)
+                yield batch
+
+    def take_exposed(self) -> Iterator[Outgoing]:
+        """Take what the broker may have stored out of the queue."""
+        for batch in [each for each in self.queue if each.exposed]:
+            self.queue.remove(batch)
+            yield batch
+
+    def take_expired(self, now_us: int) -> Iterator[Outgoing]:
+        """Take what could not be delivered in time off the head of the queue."""
+        while self.queue and self.queue[0].expires_us <= now_us:
+            batch = self.queue.popleft()
+            self.sent = max(0, self.sent - 1)
+            yield batch
+
     def take(self) -> list[bytes | Record]:
-        """What has gathered, which `drop` then removes."""
+        """The records that have gathered; `drop` then removes them."""
         return self.items[:]
 
     def drop(self, count: int) -> None:
@@ -137,23 +109,3 @@ class Lane:
                 del self.items[at]
                 return True
         return False
-
-
-def restamped(entry: bytes | memoryview, stamp: Stamp) -> bytes:
-    """The same batch as another producer's, or with another number."""
-    header = unpack_header(entry)
-    producer_id, epoch, sequence = stamp
-    _, _, raw_length, _, reserved = PRELUDE.unpack_from(entry, HEADER_BYTES)
-    prelude = PRELUDE.pack(producer_id or NO_PRODUCER, epoch, raw_length, sequence, reserved)
-    rest = memoryview(entry)[HEADER_BYTES + PRELUDE.size :]
-    body_crc = crc32c(rest[: header.length - PRELUDE.size], crc32c(prelude))
-    new_header = pack_header(
-        length=header.length,
-        kind=header.kind,
-        codec=header.codec,
-        flags=header.flags,
-        count=header.count,
-        body_crc=body_crc,
-        max_timestamp=header.max_timestamp,
-    )
-    return b"".join((new_header, prelude, rest))

@@ -1,9 +1,9 @@
-"""One-off publishes of a client to one topic, as a producer of its own.
+"""One-off publishes of a client to one topic, through a hidden producer.
 
 One batch for each partition is in flight at a time; what is published meanwhile gathers, and leaves
 together when the answer has come. So a lone publish waits for nothing, and ten thousand at once
-cost a few frames. Each batch carries the producer's id and its sequence, so that one whose answer
-was lost is sent again and stored once.
+cost a few frames. Each batch carries the producer's id and its sequence, so that a batch whose
+answer was lost can be sent again and is stored once.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Any
 
 from hocket import frames
 from hocket.client.connection.session import Session, again
-from hocket.client.connection.waiters import Reply, seconds_us
+from hocket.client.connection.timeout import seconds_us
+from hocket.client.connection.wakeups import Reply
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions, Stamp
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Outcome, Outgoing, Positions, Stamp
 from hocket.errors import HocketError, ProtocolError, ReplyLost
 from hocket.frames import Frame
 from hocket.model import Position
@@ -34,34 +36,38 @@ class PublishCore(ProducerCore):
     def in_flight_max(self) -> int:
         return 1
 
-    def _push(self, lane: Lane, batch: Outgoing) -> None:
+    def _push(self, gathering: Gathering, batch: Outgoing) -> None:
         self.session.request(
-            frames.Publish(0, self.topic, lane.partition),
-            partial(self._answered, lane, batch.stamp),
+            frames.Publish(0, self.topic, gathering.partition),
+            partial(self._answered, gathering, batch.stamp),
             payload=[batch.entry],
         )
 
     def _outgoing(
-        self, lane: Lane, entry: bytes, count: int, stamp: Stamp, waiters: list[tuple[int, Any]]
+        self, entry: bytes, count: int, stamp: Stamp, waiters: list[tuple[int, Any]]
     ) -> Outgoing:
-        """It is tried for as long as somebody waits for one of its records."""
-        batch = super()._outgoing(lane, entry, count, stamp, waiters)
+        """The batch is tried for as long as somebody waits for one of its records."""
+        batch = super()._outgoing(entry, count, stamp, waiters)
         batch.expires_us = max(waiter.expires_us for _, waiter in waiters)
         return batch
 
-    def _answered(self, lane: Lane, stamp: Stamp, answer: Frame | HocketError) -> None:
-        if isinstance(answer, ReplyLost) or not lane.queue or lane.queue[0].stamp != stamp:
-            return  # it is pushed again when there is a link, or it was given up
+    def _answered(self, gathering: Gathering, stamp: Stamp, answer: Frame | HocketError) -> None:
+        if (
+            isinstance(answer, ReplyLost)
+            or not gathering.queue
+            or gathering.queue[0].stamp != stamp
+        ):
+            return  # the batch is pushed again on the next link, or was given up
         if isinstance(answer, frames.Published):
-            self._acked(lane, stamp.sequence, [answer.offset])
+            self._acked(gathering, stamp.sequence, [answer.offset])
         elif isinstance(answer, HocketError):
-            self._refused(lane, stamp.sequence, answer)
+            self._refused(gathering, stamp.sequence, answer)
         else:
             raise ProtocolError(f"{type(answer).__name__} came in answer to Publish")
 
 
 class Publication(Reply[Position | HocketError]):
-    """One message that somebody waits for."""
+    """One message, and the wake-up of whoever waits until it is stored."""
 
     __slots__ = ("expires_us",)
 

@@ -1,8 +1,8 @@
-"""What a caller hands over, checked and made unchangeable before anything is promised.
+"""Records as callers hand them over, checked and made unchangeable before anything is promised.
 
-A record is gathered long before it is encoded, so whatever could still change is copied, and
-whatever is wrong is found here, where the call that passed it can be told. What leaves this file
-can be encoded: one bad record never takes down the batch it would have been part of.
+A record is gathered long before it is encoded. So whatever could still change is copied here, and
+whatever is wrong is raised here, from the call that passed it. What leaves this file can be
+encoded: one bad record never spoils the batch of which it would have been a part.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Headers = Mapping[str, "Buffer | None"] | Sequence[tuple[str, "Buffer | None"]]
 Pairs = tuple[tuple[str, bytes | None], ...]
-# value, key, headers, timestamp, and who waits for it; a record of a value alone is just bytes
+# value, key, headers, timestamp, and what waits for it; a record of a value alone is just bytes
 Record = tuple[bytes, bytes | None, Pairs | None, int | None, Any]
 
 RECORD_BYTES = 12  # what a record costs beside its value: a timestamp and an offset
@@ -110,7 +110,7 @@ def check_timestamp(timestamp: object) -> int | None:
 
 
 def checked_values(values: object) -> list[bytes]:
-    """Of many records at once; the usual case, bytes all of them, costs one look at the types."""
+    """The values of many records; the usual case, all of them bytes, costs a look at the types."""
     items = as_list(values, "values")
     if set(map(type, items)) <= {bytes}:
         return items

@@ -1,8 +1,8 @@
 """A producer whose batches are staged for a transaction, and the request that decides it.
 
-Staging differs from producing in what a loss means: what was acknowledged and is gone at the
-broker, or given up here, cannot be left out and gone on without. So there is no new id in its
-place; the core ends, and with it the transaction.
+Staging differs from producing in what a loss means. A transaction cannot leave out a batch that the
+broker has lost, or that was given up here. So from then on `check_usable` and `check_whole` raise,
+and the transaction can only be aborted.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from crc32c import crc32c
 from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Request, Session, again
-from hocket.client.connection.timers import Timer
-from hocket.client.connection.waiters import Reply
+from hocket.client.connection.wakeups import Reply
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import RETRYABLE, ProducerOptions
-from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Outcome, Outgoing, Positions
 from hocket.errors import HocketError, TransactionAborted, WrongType
 from hocket.frames import Frame
 from hocket.model import Participant
+from hocket.timers import Timer
 from hocket.wire.entry import unpack_header
 
 
 @dataclass(slots=True)
 class Total:
-    """What is staged in one partition."""
+    """How much is staged in one partition."""
 
     batches: int = 0
     records: int = 0
-    crc: int = 0  # over the CRCs of their bodies
+    crc: int = 0  # over the CRCs of the batches' bodies
 
     def add(self, batch: Outgoing) -> None:
         self.batches += 1
@@ -53,10 +54,10 @@ class StagingCore(ProducerCore):
         self._transaction = transaction
         self._number = number
         self._totals: dict[int, Total] = {}  # by partition
-        self._ids: dict[bytes, None] = {}  # all that it ever had
+        self._ids: dict[bytes, None] = {}  # every producer id that it ever had
 
     def participants(self) -> list[Participant]:
-        """What the broker has acknowledged."""
+        """What is staged, as far as the broker has acknowledged it."""
         return [
             Participant(
                 self.topic, partition, self._producer_id, total.batches, total.records, total.crc
@@ -66,17 +67,17 @@ class StagingCore(ProducerCore):
 
     @property
     def producer_ids(self) -> list[bytes]:
-        """Under which something of it may be staged: one, unless something of it was lost."""
+        """The ids under which something may be staged: one, unless something was lost."""
         return list(self._ids)
 
     def check_whole(self) -> None:
-        """Raise if something of it is lost."""
+        """Raise if something that was to be staged is lost."""
         error = self.failure or self.first_error
         if error is not None:
             raise again(error)
 
     def is_staged(self) -> bool:
-        """Whether the broker has all of it. Raises if something of it is lost."""
+        """Whether the broker has everything. Raises if something is lost."""
         self.check_whole()
         return not self._unsettled
 
@@ -93,13 +94,13 @@ class StagingCore(ProducerCore):
         self._ids[frame.producer_id] = None
         super()._opened(frame)
 
-    def _learn_fates(self, lane: Lane, expected: int) -> None:
-        if not lane.agrees(expected) and self.first_error is None:
+    def _learn_fates(self, gathering: Gathering, expected: int) -> None:
+        if not gathering.agrees(expected) and self.first_error is None:
             self.first_error = TransactionAborted(
-                f"the broker has dropped what was staged in partition {lane.partition} of topic "
-                f"{self.topic!r} for transaction {self._transaction!r} number {self._number}"
+                f"the broker has dropped what was staged in partition {gathering.partition} of "
+                f"topic {self.topic!r} for transaction {self._transaction!r} number {self._number}"
             )
-        super()._learn_fates(lane, expected)
+        super()._learn_fates(gathering, expected)
 
     def _ended_by_broker(self, error: HocketError) -> None:
         if error.code in RETRYABLE:
@@ -107,18 +108,18 @@ class StagingCore(ProducerCore):
         else:
             self.end(error)
 
-    def _acked(self, lane: Lane, sequence: int, _offsets: list[int]) -> None:
-        """Staged batches have no offsets; all up to this one are staged."""
-        count = sum(batch.sequence <= sequence for batch in lane.queue)
-        super()._acked(lane, sequence, [0] * count)
+    def _acked(self, gathering: Gathering, sequence: int, _offsets: list[int]) -> None:
+        """Staged batches have no offsets: all up to `sequence` are staged."""
+        count = sum(batch.sequence <= sequence for batch in gathering.queue)
+        super()._acked(gathering, sequence, [0] * count)
 
-    def _delivered(self, lane: Lane, batch: Outgoing, offset: int) -> None:
-        self._totals.setdefault(lane.partition, Total()).add(batch)
-        self._report(batch, Positions(self.topic, lane.partition, offset, offset))
+    def _delivered(self, gathering: Gathering, batch: Outgoing, offset: int) -> None:
+        self._totals.setdefault(gathering.partition, Total()).add(batch)
+        self._report(batch, Positions(self.topic, gathering.partition, offset, offset))
 
 
 def _nobody_is_told(_batch: Outgoing, _outcome: Outcome) -> None:
-    """Batches of a transaction are reported by its end, all together."""
+    """Nobody waits for one batch of a transaction: its end reports them all."""
 
 
 def participants_of(cores: Iterable[StagingCore]) -> tuple[Participant, ...]:
@@ -144,13 +145,16 @@ def check_participants(participants: object) -> tuple[Participant, ...]:
 def abort_of(
     transaction: str, number: int, producers: Iterable[bytes]
 ) -> frames.AbortTransaction | None:
-    """None: nobody has staged anything, so there is nothing to drop."""
+    """The request to abort; None: nobody has staged anything, so there is nothing to drop."""
     named = tuple(dict.fromkeys(producers))
     return frames.AbortTransaction(0, transaction, number, named) if named else None
 
 
 class Deciding:
-    """A request to commit or abort. It may be sent twice, and is sent again while that may help."""
+    """A request to commit or abort, sent again until the broker gives a final answer.
+
+    The broker decides a transaction once, so that the request may reach it twice.
+    """
 
     def __init__(
         self, session: Session, frame: frames.CommitTransaction | frames.AbortTransaction
@@ -161,13 +165,15 @@ class Deciding:
         self._backoff = Backoff(session.random)
         self._request: Request | None = None
         self._timer: Timer | None = None
-        self.refusal: HocketError | None = None  # the last one, after which it is tried again
+        self.refusal: HocketError | None = (
+            None  # the last one, after which the request is sent again
+        )
         self._ask()
 
     def _ask(self) -> None:
         self._timer = None
         try:
-            # A frame of its own each time: it is numbered, and may still be on its way.
+            # A copy each time: the session numbers the frame, and the last may be on its way yet.
             frame = replace(self._frame)
             self._request = self._session.request(frame, self._answered, repeatable=True)
         except HocketError as error:  # the client was closed

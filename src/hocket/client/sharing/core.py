@@ -1,53 +1,46 @@
 """A subscription to a shared index without threads and sockets: leases in, verdicts back.
 
-Rule 1: credit is exact, in bytes and in messages. The bytes of a batch go back when the last of its
-messages that its delivery leased is handed out or dropped; a message when it is settled or dropped,
-so that no consumer holds more than its window (see `window`) unsettled.
-Rule 2: leases of messages that wait here are renewed (see `leases`); what was handed out is the
-application's, and is never renewed by itself. If the application takes nothing for a whole lease,
-what waits is released for others, and its credit stays here until the application comes back.
-Rule 3: what is said about messages is sent together, at most every TIDY_US, and without waiting;
-extensions at once. It is told until it is answered (see `settlements`).
-Rule 4: what waits when a link breaks is dropped, since the broker releases it when this consumer
-opens anew; what was handed out stays ours, by naming it in `held`.
-Rule 5: where keys keep their order, nothing of a key is handed out behind a message of it that was
-nacked or released until the broker has answered: what waits, or still comes, is released.
+Rule 1: credit is exact, in bytes and in messages. The bytes of a batch go back when the last of the
+messages that its delivery leased is handed out or dropped. Credit for a message goes back when the
+message is settled or dropped, so that no consumer holds more than its window (see `window`).
+Rule 2: the leases of messages that wait here are renewed (see `leases`). A message that was handed
+out is the application's, and only the application extends its lease. If the application takes
+nothing for a whole lease, what waits is released for other consumers, and its credit is kept back
+until the application asks for more.
+Rule 3: what is said about messages is sent together, TIDY_US after the first; extensions, and what
+a full window waits for, are sent at once. It is told until it is answered (see `settlements`).
+Rule 4: what waits here when a link breaks is dropped, since the broker releases it when this
+consumer opens anew. What was handed out stays this consumer's: OpenSubscription names it in `held`.
+Rule 5: where keys keep their order, nothing of a key is handed out behind a nacked or released
+message of that key until the broker has answered: what waits, or still comes, is released.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Container
-from functools import partial
 
 from hocket import frames
-from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Answer, Session
-from hocket.client.connection.timers import Timer
-from hocket.client.consuming.attachment import RETRYABLE, TIDY_US, Attachment, SubscriptionOptions
+from hocket.client.consuming.attachment import Attachment, SubscriptionOptions
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.sharing.leases import ALL, CHUNK, Leases
-from hocket.client.sharing.message import Run
-from hocket.client.sharing.progress import NOTES_MAX, SharedPlace
-from hocket.client.sharing.ranges import ranges_of
-from hocket.client.sharing.settlements import Settlements, Telling
-from hocket.client.sharing.verdict import RELEASE, RENEWAL
+from hocket.client.sharing.progress import NOTES_MAX, SharedProgress
+from hocket.client.sharing.ranges import ranges_of, triples
+from hocket.client.sharing.settlements import Settlements
+from hocket.client.sharing.teller import Teller
+from hocket.client.sharing.verdict import RELEASE
 from hocket.client.sharing.window import Window
 from hocket.core.session.session import CONSUMER_BYTES
 from hocket.errors import (
     CorruptData,
     HocketError,
     ProtocolError,
-    ReplyLost,
     WrongKind,
     from_code,
 )
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Start
-
-log = logging.getLogger("hocket")
-
-KEPT = RETRYABLE | {"storageFull"}  # a verdict so refused is told again
+from hocket.timers import Timer
 
 
 class SharedCore(Attachment):
@@ -59,30 +52,27 @@ class SharedCore(Attachment):
         *,
         message: type[Message],
         batch: type[MessageBatch],
-        arouse: Callable[[SharedPlace], None],
+        arouse: Callable[[SharedProgress], None],
     ) -> None:
         super().__init__(session, topic, options)
         self.inbound = Leases(
             topic,
             message=message,
             batch=batch,
-            chunk=max(1, min(CHUNK, options.prefetch // 4)),  # so that credit flows meanwhile
+            chunk=max(1, min(CHUNK, options.prefetch // 4)),  # small: credit flows meanwhile
             give_back=self._give_back,
         )
-        self._settlements = Settlements(topic)
+        self._settlements = Settlements(topic, session.report)
+        self._teller = Teller(self, self.inbound, self._settlements)
         self._arouse = arouse
         self._consumer = session.random.randbytes(CONSUMER_BYTES)
         self._winding_up = False
-        self._stopping = False  # it was asked to stop, and has not answered
+        self._stopping = False  # the broker was asked to send no more, and has not answered
         self._lost_us = 0  # when the last link was lost
-        self._owed_bytes = 0  # handed out and not given back as credit
         self._window = Window(options.prefetch)
-        self._idle = False  # the application has left what waited until it was released
-        self._tidy_timer: Timer | None = None
+        self._idle = False  # the application took nothing for a lease, so what waited was released
         self._watch_timer: Timer | None = None
-        self._looked_us = 0  # when leases that must have ended were last looked for
-        self._commit_error: HocketError | None = None
-        self._settle_backoff = Backoff(session.random)
+        self._looked_us = 0  # when `_watch` last looked for leases that must have ended
 
     # --- opening and ending ----------------------------------------------------------------------
 
@@ -107,42 +97,45 @@ class SharedCore(Attachment):
             failover=options.failover,
             held=packed(
                 number
-                for place, offsets in held.items()
+                for progress, offsets in held.items()
                 for start, end in ranges_of(offsets)
-                for number in (place.partition, start, end)
+                for number in (progress.partition, start, end)
             ),
         )
         self._ask(frame)
 
-    def _held(self) -> dict[SharedPlace, set[int]]:
-        """What was handed out and is not settled, as far as the broker is known to know.
+    def _held(self) -> dict[SharedProgress, set[int]]:
+        """The messages to claim from the broker: handed out, and not known there as settled.
 
-        But not what our lease of had ended before the link was lost: that may be with somebody
-        else, and after a restart of the broker the first who claims it has it.
+        A message whose lease had ended before the link was lost is not claimed: somebody else may
+        have it, and after a restart the broker gives a message to the first who claims it.
         """
-        self._settlements.put_together(self.inbound.deliveries)
-        held = {place: place.held_still(self._lost_us) for place in self._places()}
-        for place, offset in self._settlements.held():
-            held[place].add(offset)
+        self._teller.put_together()
+        held = {progress: progress.held_still(self._lost_us) for progress in self._all_progress()}
+        for progress, offset in self._settlements.held():
+            held[progress].add(offset)
         return held
 
     def link_down(self) -> None:
         self._handle = None
         self._lost_us = self._now_us()
-        here = {place: self.inbound.waiting(place).union(place.held) for place in self._places()}
-        self._settlements.put_together(self.inbound.deliveries)
-        self._settlements.link_lost(lambda place, offset: offset in here[place])
+        here = {
+            progress: self.inbound.waiting(progress).union(progress.held)
+            for progress in self._all_progress()
+        }
+        self._teller.put_together()
+        self._settlements.link_lost(lambda progress, offset: offset in here[progress])
         self.inbound.clear()
 
     def wind_up(self) -> None:
-        """It is about to be closed: what waits here, or is on its way, is for others.
+        """The subscription is about to be closed: release what waits here or is on its way.
 
-        Whoever releases gets no more (see core.sharing), so behind the answer nothing comes, and
-        what was not handed out does not count as delivered.
+        A consumer that releases is sent nothing more (see `core.sharing`), so nothing comes behind
+        the answer, and what was not handed out does not count as delivered.
         """
         self._winding_up = True
-        for place in self._places():
-            self._release(place)
+        for progress in self._all_progress():
+            self._release(progress)
         self._flush()
         if self._handle is not None:
             self._stopping = True
@@ -154,18 +147,19 @@ class SharedCore(Attachment):
             self._flush()
         self.commits.wake_all()
 
-    def _places(self) -> list[SharedPlace]:
-        return list(self.inbound.places.values())
+    def _all_progress(self) -> list[SharedProgress]:
+        return list(self.inbound.by_partition.values())
 
     def _take_up(self, frame: frames.SubscriptionOpened) -> None:
         if not frame.lease_us:
             raise ProtocolError("a shared index was opened without a lease")
         self.inbound.lease_us = frame.lease_us
         for partition in unpacked(frame.positions)[::2]:
-            self._place(partition).lease_us = frame.lease_us
+            self._progress_in(partition).lease_us = frame.lease_us
         self._looked_us = now_us = self._now_us()
-        for place in self._places():
-            place.renewed(place.held_still(self._lost_us), now_us)  # as they were claimed
+        for progress in self._all_progress():
+            # OpenSubscription has claimed these, which renews their leases.
+            progress.renewed(progress.held_still(self._lost_us), now_us)
         self._flush()
         self._watch_soon()
 
@@ -175,18 +169,20 @@ class SharedCore(Attachment):
     def _clear(self) -> None:
         self.inbound.clear()
 
-    def _place(self, partition: int) -> SharedPlace:
-        """The topic may have grown."""
-        place = self.inbound.places.get(partition)
-        if place is None:
-            place = self.inbound.places[partition] = self._new_place(partition)
-        return place
+    def _progress_in(self, partition: int) -> SharedProgress:
+        """What is known of the partition; one that the topic has gained begins here."""
+        progress = self.inbound.by_partition.get(partition)
+        if progress is None:
+            progress = self.inbound.by_partition[partition] = self._new_progress(partition)
+        return progress
 
-    def _new_place(self, partition: int) -> SharedPlace:
-        place = SharedPlace(partition, keyed=self.options.mode == "key_shared", arouse=self._arouse)
-        place.lease_us = self.inbound.lease_us
-        place.notes_max = self._notes_max()
-        return place
+    def _new_progress(self, partition: int) -> SharedProgress:
+        progress = SharedProgress(
+            partition, keyed=self.options.mode == "key_shared", arouse=self._arouse
+        )
+        progress.lease_us = self.inbound.lease_us
+        progress.notes_max = self._notes_max()
+        return progress
 
     # --- what only an own index has --------------------------------------------------------------
 
@@ -194,7 +190,7 @@ class SharedCore(Attachment):
         raise self._wrong_kind("is put elsewhere for all its consumers: client.seek(topic, index)")
 
     def position(self, partition: int) -> int:  # noqa: ARG002
-        raise self._wrong_kind("has no one place: client.indexes(topic) tells what is done")
+        raise self._wrong_kind("has no one position: client.indexes(topic) tells what is done")
 
     def lag(self) -> int:
         raise self._wrong_kind("has many consumers: client.lag(topic, index) tells how far it is")
@@ -205,7 +201,7 @@ class SharedCore(Attachment):
         )
 
     def partitions(self) -> list[int]:
-        return sorted(self.inbound.places)
+        return sorted(self.inbound.by_partition)
 
     # --- deliveries ------------------------------------------------------------------------------
 
@@ -220,52 +216,47 @@ class SharedCore(Attachment):
             raise ProtocolError(f"{type(frame).__name__} came for a subscription to a shared index")
 
     def _leased(self, frame: frames.Lease, payload: memoryview) -> None:
-        place = self._place(frame.partition)
-        runs = _triples(frame.ranges)
+        progress = self._progress_in(frame.partition)
+        runs = triples(frame.ranges)
         self._window.received(sum(end - start for start, end, _ in runs))
         again = {n for start, end, count in runs if count > 1 for n in range(start, end)}
         contested: set[int] = set()
         if again:  # it may be here already, by a lease that has ended, or be settled any moment
-            contested = again & self._settlements.contested(place)
-            self.inbound.withdraw(place, again)
-            place.delivered_again(sorted(again - contested))
+            contested = again & self._settlements.contested(progress)
+            self.inbound.withdraw(progress, again)
+            progress.delivered_again(sorted(again - contested))
         try:
             self.inbound.keep(
-                place, runs, payload, continued=frame.continued, now_us=self._now_us()
+                progress, runs, payload, continued=frame.continued, now_us=self._now_us()
             )
         except CorruptData as error:
             raise ProtocolError(f"a delivery cannot be read: {error}") from error
         if contested or self._winding_up:
-            self._release(place, ALL if self._winding_up else contested)
-        if place.returned:
+            self._release(progress, ALL if self._winding_up else contested)
+        if progress.returned:
             for start, end, _ in runs:
                 for offset in set(range(start, end)) - contested:
-                    place.returned.pop(offset, None)  # it comes again, so that was heard
-            self._release_overtaking(place)
+                    progress.returned.pop(offset, None)  # it comes again, so that was heard
+            self._release_overtaking(progress)
         self._watch_soon()
         self.deliveries.wake_all()
 
     def _moved(self, frame: frames.Moved) -> None:
-        if frame.lost:
-            self.lost += frame.lost
-            log.warning(
-                "topic %r, partition %d: %d messages before offset %d were removed by retention "
-                "before they were read", self.topic, frame.partition, frame.lost, frame.offset,
-            )  # fmt: skip
-        place = self.inbound.places.get(frame.partition)
-        if place is not None:
-            self._settlements.forget(place)
-            self.inbound.replace(place, self._new_place(frame.partition))
+        self._count_lost(frame)
+        progress = self.inbound.by_partition.get(frame.partition)
+        if progress is not None:
+            self._settlements.forget(progress)
+            self.inbound.replace(progress, self._new_progress(frame.partition))
             self.commits.wake_all()
 
     def next_message(self) -> Message | None:
-        """None: there is none now. Raises what has ended the subscription."""
+        """The next message, None if none is here. Raises what has ended the subscription."""
         message = next(self.inbound.ready, None)
         if message is None:
             self._asked_for_more()
             try:
                 while message is None and self.inbound.refill(self._now_us()):
-                    self._tell_renewals()
+                    self._teller.tell_renewals()
                     self.tidy_soon()
                     message = next(self.inbound.ready, None)  # None: others have drawn it all
             except CorruptData as error:
@@ -279,7 +270,7 @@ class SharedCore(Attachment):
         self._asked_for_more()
         try:
             batch = self.inbound.take_batch(self._now_us())
-            self._tell_renewals()
+            self._teller.tell_renewals()
         except CorruptData as error:
             self.end(error)
             batch = None
@@ -293,15 +284,8 @@ class SharedCore(Attachment):
 
     # --- credit ----------------------------------------------------------------------------------
 
-    def _give_back(self, size: int) -> None:
-        self._owed_bytes += size
-        if 2 * self._owed_bytes >= self.options.credit_bytes:
-            self._send_credit()
-        else:
-            self.tidy_soon()
-
     def _unsettled(self) -> int:
-        return sum(len(place.held) + place.waiting() for place in self._places())
+        return sum(len(progress.held) + progress.waiting() for progress in self._all_progress())
 
     def _send_credit(self) -> None:
         if self._handle is None or self._idle or self._winding_up:
@@ -313,15 +297,15 @@ class SharedCore(Attachment):
             self.session.send(frames.Credit(0, self._handle, size, messages))
 
     def _ran_dry(self) -> None:
-        """The application waits; if the broker does too, for us, it must not for long."""
+        """The application waits for a message; if the broker waits for our credit, send it now."""
         if self._window.ran_dry():
-            for place in self._places():
-                place.notes_max = self._notes_max()
+            for progress in self._all_progress():
+                progress.notes_max = self._notes_max()
             self._flush()
             self._send_credit()
 
     def _notes_max(self) -> int:
-        """So many verdicts are told at once; soon enough for the window to move on."""
+        """How many verdicts may gather: few enough for the window to move on in time."""
         return max(1, min(NOTES_MAX, self._window.size // 2))
 
     def _asked_for_more(self) -> None:
@@ -329,26 +313,20 @@ class SharedCore(Attachment):
             self._idle = False
             self._send_credit()
 
-    def tidy_soon(self) -> None:
-        if self._tidy_timer is None and self.failure is None:
-            self._tidy_timer = self.session.timers.after(TIDY_US, self._tidy)
-
     def _tidy(self) -> None:
-        self._tidy_timer = None
-        if self.failure is None:
-            self.inbound.count_drawn(self._now_us())
-            self._flush()
-            self._send_credit()
+        self.inbound.count_drawn(self._now_us())
+        self._flush()
+        self._send_credit()
 
     # --- leases ----------------------------------------------------------------------------------
 
     def _watch_soon(self) -> None:
-        """While there are leases, look after them ten times in each."""
+        """While this consumer has leases, look after them ten times in the length of one."""
         if self._watch_timer is None and self._handle is not None and self._has_leases():
             self._watch_timer = self.session.timers.after(self.inbound.lease_us // 10, self._watch)
 
     def _has_leases(self) -> bool:
-        return bool(self.inbound) or any(place.held for place in self._places())
+        return bool(self.inbound) or any(progress.held for progress in self._all_progress())
 
     def _watch(self) -> None:
         self._watch_timer = None
@@ -357,44 +335,37 @@ class SharedCore(Attachment):
         now_us, lease_us = self._now_us(), self.inbound.lease_us
         if self.inbound.untouched_us(now_us) >= lease_us:
             self._idle = True
-            for place in self._places():
-                self._release(place)
+            for progress in self._all_progress():
+                self._release(progress)
             self._flush()
         self.inbound.look_for_old(now_us)
-        self._tell_renewals()
+        self._teller.tell_renewals()
         if now_us - self._looked_us >= 2 * lease_us:
             self._looked_us = now_us
-            for place in self._places():
-                place.forget_lapsed(now_us)
+            for progress in self._all_progress():
+                progress.forget_lapsed(now_us)
             self.tidy_soon()
         self._watch_soon()
 
-    def _tell_renewals(self) -> None:
-        renewals, self.inbound.renewals = self.inbound.renewals, []
-        for place, offsets in renewals:
-            self._settlements.add(RENEWAL, place, offsets, quiet=True)
-        if renewals:
-            self._tell()
-
-    def _release(self, place: SharedPlace, doomed: Container[int] = ALL) -> None:
-        """Messages that wait here are for others, as if they had not been sent."""
-        withdrawn = self.inbound.withdraw(place, doomed)
+    def _release(self, progress: SharedProgress, doomed: Container[int] = ALL) -> None:
+        """Give messages that wait here to other consumers, as if they had not been sent here."""
+        withdrawn = self.inbound.withdraw(progress, doomed)
         for offset, hash_ in withdrawn.items():
-            place.give_back(offset, hash_)
-        self._settlements.add(RELEASE, place, withdrawn, quiet=True)
+            progress.give_back(offset, hash_)
+        self._settlements.add(RELEASE, progress, withdrawn, quiet=True)
         self.tidy_soon()
 
-    def _release_overtaking(self, place: SharedPlace) -> None:
-        doomed = self.inbound.behind(place, place.first_returned())
+    def _release_overtaking(self, progress: SharedProgress) -> None:
+        doomed = self.inbound.behind(progress, progress.first_returned())
         if doomed:
-            self._release(place, doomed)
+            self._release(progress, doomed)
 
     # --- verdicts --------------------------------------------------------------------------------
 
-    def arouse(self, place: SharedPlace) -> None:
-        """Something was said, and nobody is going to look, or not soon enough."""
-        place.awake = True
-        if place.hurries:
+    def arouse(self, progress: SharedProgress) -> None:
+        """Something was said, and nobody is going to tell it, or not soon enough."""
+        progress.awake = True
+        if progress.hurries:
             self._flush()
             self._send_credit()
         else:
@@ -402,92 +373,46 @@ class SharedCore(Attachment):
 
     def _flush(self) -> None:
         self._gather()
-        self._tell()
+        self._teller.tell()
 
     def _gather(self) -> None:
         now_us = self._now_us()
-        for place in self._places():
-            for verdict, offsets, hashes in place.gather(now_us):
-                self._settlements.add(verdict, place, offsets)
+        for progress in self._all_progress():
+            for verdict, offsets, hashes in progress.gather(now_us):
+                self._settlements.add(verdict, progress, offsets)
                 for offset, hash_ in zip(offsets, hashes, strict=False):
-                    place.give_back(offset, hash_)
-            if place.refused:
-                self._report(place)
-            if place.returned:
-                self._release_overtaking(place)
+                    progress.give_back(offset, hash_)
+            if progress.refused:
+                self._report(progress)
+            if progress.returned:
+                self._release_overtaking(progress)
 
-    def _report(self, place: SharedPlace) -> None:
-        offsets, place.refused = place.refused, []
-        self._settlements.report(
-            [(place.partition, each) for each in ranges_of(offsets)],
+    def _report(self, progress: SharedProgress) -> None:
+        offsets, progress.refused = progress.refused, []
+        self._settlements.add_refused(
+            [(progress.partition, each) for each in ranges_of(offsets)],
             self._now_us(),
-            log_it=not self.commits,
+            awaited=bool(self.commits),
         )
-
-    def _tell(self) -> None:
-        if self._handle is None:
-            return
-        self._settlements.put_together(self.inbound.deliveries)
-        for telling in self._settlements.to_send():
-            telling.waits = False
-            action, duration_us, reason = telling.verdict
-            frame = frames.Settle(0, self._handle, action, telling.triples(), duration_us, reason)
-            self.session.request(frame, partial(self._answered, telling))
-
-    def _answered(self, telling: Telling, answer: Frame | HocketError) -> None:
-        if not self._settlements.is_open(telling) or isinstance(answer, ReplyLost):
-            return  # void, or to be told again on the next link
-        if isinstance(answer, HocketError):
-            self._not_settled(telling, answer)
-        elif isinstance(answer, frames.Settled):
-            self._settled(telling, _triples(answer.refused))
-        else:
-            raise ProtocolError(f"{type(answer).__name__} came in answer to Settle")
-        self.commits.wake_all()
-
-    def _settled(self, telling: Telling, refused: list[Run]) -> None:
-        self._settle_backoff.reset()
-        self._settlements.answered(telling, refused, self._now_us(), log_it=not self.commits)
-        telling.let_keys_go_on()
-        if telling.quiet and telling.verdict == RENEWAL:
-            places = telling.places()
-            for partition, start, end in refused:  # somebody else has them, or will
-                if partition in places:
-                    self.inbound.withdraw(
-                        places[partition], range(start, end), delivery=telling.delivery
-                    )
-
-    def _not_settled(self, telling: Telling, error: HocketError) -> None:
-        if telling.waits or self.failure is not None:  # it will be told again, or never
-            return
-        if error.code in KEPT and not telling.quiet:
-            telling.waits = True
-            self.session.timers.after(self._settle_backoff.next_us(), self._tell)
-        else:
-            self._settlements.drop(telling)
-            telling.let_keys_go_on()
-        if error.code not in RETRYABLE and not telling.quiet:
-            self._commit_error = error
-            log.warning("settling messages of topic %r was refused: %s", self.topic, error)
 
     @property
     def refused(self) -> int:
         return self._settlements.refused
 
     def check_has_index(self) -> None:
-        """A shared one always has."""
+        """A shared subscription always has an index."""
 
     def acked_so_far(self) -> int:
-        """What a commit has to wait for; it is on its way."""
+        """Tell what was said; what a commit then has to wait for."""
         self.check_usable()
         self._flush()
-        self._settlements.put_together(self.inbound.deliveries)  # also if there is no link
+        self._teller.put_together()  # also if there is no link
         return self._settlements.mark()
 
     def are_committed(self, mark: int) -> bool:
-        """Raises, once, what went wrong since the last commit."""
-        if self._commit_error is not None:
-            error, self._commit_error = self._commit_error, None
+        """Whether all of it was answered. Raises, once, what went wrong since the last commit."""
+        error = self._teller.take_error()
+        if error is not None:
             raise error
         if self._stopping or not self._settlements.is_answered(mark):
             self.check_usable()
@@ -496,8 +421,3 @@ class SharedCore(Attachment):
         if lost is not None:
             raise lost
         return True
-
-
-def _triples(data: bytes) -> list[tuple[int, int, int]]:
-    numbers = unpacked(data)
-    return list(zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True))

@@ -1,15 +1,15 @@
-"""Messages of a shared index that wait in this client, and in which turn they are handed out.
+"""Messages of a shared index that wait in this client, and the order in which they are handed out.
 
 Messages are made in chunks, of one portion (what one delivery leases of one batch) at a time, and
 partitions take turns. A chunk is an iterator of a list (`ready`) that any number of threads may
-draw from without a lock; what is taken back of it is taken by drawing it.
+draw from without a lock; whoever takes messages of a chunk back does so by drawing them.
 
-Of every payload its size goes out once through `give_back`: when the last of its messages is handed
-out, or dropped.
+The size of each batch goes out once through `give_back`: when the last of its leased messages is
+handed out or dropped.
 
-Leases run while messages wait, so they are renewed: in the queue after a third of their time, in
-`ready` after a tenth, because nobody is asked when a message is drawn from there and the one who
-draws it shall have nearly all of the time.
+Leases run while messages wait, so they are renewed: in the queue after a third of their length, in
+`ready` after a tenth. Nobody is asked when a message is drawn from `ready`, and whoever draws it is
+to have nearly the whole lease.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from collections.abc import Callable, Container, Iterator
 from itertools import accumulate, repeat
 from operator import length_hint
 
-from hocket.client.consuming.message import Message, MessageBatch
-from hocket.client.sharing.message import Run, count_of, hash_of, leased_messages, offset_of
-from hocket.client.sharing.progress import Portion, SharedPlace, Source
-from hocket.client.sharing.ranges import ranges_of
+from hocket.client.consuming.message import Message, MessageBatch, count_of, offset_of
+from hocket.client.sharing.message import hash_of, leased_messages
+from hocket.client.sharing.progress import Portion, SharedProgress, Source
+from hocket.client.sharing.ranges import Run, ranges_of
 from hocket.errors import ProtocolError
 from hocket.wire.batch import iterate_entries
 from hocket.wire.entry import Kind
@@ -42,34 +42,34 @@ class Leases:
         chunk: int,
         give_back: Callable[[int], None],
     ) -> None:
-        self.places: dict[int, SharedPlace] = {}
+        self.by_partition: dict[int, SharedProgress] = {}
         self.ready: Iterator[Message] = iter(())
-        self.lease_us = 0  # as the broker has it
-        self.deliveries = 0  # so many have come
+        self.lease_us = 0  # the length of a lease, as the broker says
+        self.deliveries = 0  # how many Lease frames have come
         self._topic = topic
         self._message = message
         self._batch = batch
         self._chunk = chunk
         self._give_back = give_back
-        self.renewals: list[tuple[SharedPlace, list[int]]] = []  # to be told to the broker
-        self._turns: deque[SharedPlace] = deque()  # the places that have something in their queue
+        self.renewals: list[tuple[SharedProgress, list[int]]] = []  # to be told to the broker
+        self._turns: deque[SharedProgress] = deque()  # those whose queue is not empty
         self._messages: list[Message] = []  # what `ready` draws from
-        self._ready_place: SharedPlace | None = None
+        self._ready_progress: SharedProgress | None = None
         self._ready_portion: Portion | None = None
-        self._left = 0  # of `ready`, when last looked at
+        self._left = 0  # how many messages `ready` had when it was last looked at
         self._ready_bytes = 0  # to be given back when `ready` is drawn empty
         self._ready_us = 0  # when the leases of `ready` were renewed
         self._taken_us = 0  # when the application was last seen to take something
 
     def __bool__(self) -> bool:
-        """Is there anything that waits to be handed out?"""
+        """Whether a message waits to be handed out."""
         return bool(self._turns) or length_hint(self.ready) > 0
 
     # --- in --------------------------------------------------------------------------------------
 
     def keep(
         self,
-        place: SharedPlace,
+        progress: SharedProgress,
         runs: list[Run],
         payload: memoryview,
         *,
@@ -81,72 +81,74 @@ class Leases:
         self.deliveries += 1
         sources: list[tuple[Source, int]] = []
         if continued:
-            if place.last is None:
-                raise ProtocolError(f"partition {place.partition} goes on in a batch never sent")
-            sources.append((place.last, 0))
+            if progress.last is None:
+                raise ProtocolError(f"partition {progress.partition} goes on in a batch never sent")
+            sources.append((progress.last, 0))
         for position, header in iterate_entries(payload):
             if header.kind == Kind.BATCH:
                 sources.append((Source(payload, position, header), header.size))
             else:
                 self._give_back(header.size)
         if sources:
-            place.last = sources[-1][0]
-        was_empty = not place.queue
-        for source, size, part in _parted(place, sources, runs):
+            progress.last = sources[-1][0]
+        was_empty = not progress.queue
+        for source, size, part in _parted(progress, sources, runs):
             if part:
-                place.queue.append(Portion(source, size, part, self.deliveries, now_us))
+                progress.queue.append(Portion(source, size, part, self.deliveries, now_us))
             else:
                 self._give_back(size)
-        if was_empty and place.queue:
-            self._turns.append(place)
+        if was_empty and progress.queue:
+            self._turns.append(progress)
 
     # --- out -------------------------------------------------------------------------------------
 
     def refill(self, now_us: int) -> bool:
-        """Put messages into `ready`, which is empty. False: there are none now."""
+        """Put messages into `ready`, which is empty. False: no message is here."""
         self.count_drawn(now_us)
         if not self._turns:
             return False
-        place, portion = self._head(now_us)
+        progress, portion = self._head(now_us)
         runs = _cut(portion.runs, self._chunk)
-        messages = leased_messages(self._message, portion.source.batch(), runs, self._topic, place)
+        messages = leased_messages(
+            self._message, portion.source.batch(), runs, self._topic, progress
+        )
         offsets = [*map(offset_of, messages)]
-        place.hand_out(offsets, map(count_of, messages), portion.renewed_us)
-        self._ready_bytes = self._pass_turn(place, portion)
-        self._ready_place, self._ready_portion = place, portion
+        progress.hand_out(offsets, map(count_of, messages), portion.renewed_us)
+        self._ready_bytes = self._pass_turn(progress, portion)
+        self._ready_progress, self._ready_portion = progress, portion
         self._ready_us = portion.renewed_us
         self._taken_us = now_us
         self._make_ready(messages)
         return True
 
     def take_batch(self, now_us: int) -> MessageBatch | None:
-        """What is left of the messages in `ready`, or the next run; None: nothing now."""
+        """What is left of the messages in `ready`, or the next run; None: no message is here."""
         run = self._take_run(now_us)
         if run is not None:
-            assert self._ready_place is not None
+            assert self._ready_progress is not None
             assert self._ready_portion is not None
-            place, portion = self._ready_place, self._ready_portion
+            progress, portion = self._ready_progress, self._ready_portion
             start, end, count = run
         elif self._turns:
-            place, portion = self._head(now_us)
+            progress, portion = self._head(now_us)
             start, end, count = portion.runs.pop(0)
-            place.hand_out(range(start, end), repeat(count), portion.renewed_us)
-            self._give_back(self._pass_turn(place, portion))
+            progress.hand_out(range(start, end), repeat(count), portion.renewed_us)
+            self._give_back(self._pass_turn(progress, portion))
         else:
             return None
         self._taken_us = now_us
         return self._batch(
-            self._message, portion.source.batch(), start, end, self._topic, place, count
+            self._message, portion.source.batch(), start, end, self._topic, progress, count
         )
 
-    def _head(self, now_us: int) -> tuple[SharedPlace, Portion]:
-        """Whose turn it is. Raises CorruptData if its batch is damaged."""
-        place = self._turns[0]
-        portion = place.queue[0]
+    def _head(self, now_us: int) -> tuple[SharedProgress, Portion]:
+        """The partition whose turn it is, and its first portion. Raises CorruptData if damaged."""
+        progress = self._turns[0]
+        portion = progress.queue[0]
         portion.source.batch()
         if now_us - portion.renewed_us > self.lease_us // 10:
-            self._renew(place, portion, now_us)
-        return place, portion
+            self._renew(progress, portion, now_us)
+        return progress, portion
 
     def _make_ready(self, messages: list[Message]) -> None:
         self._messages = messages
@@ -154,7 +156,7 @@ class Leases:
         self.ready = iter(messages)
 
     def _take_run(self, now_us: int) -> Run | None:
-        """From `ready`, as many as stand side by side: others may be drawing from it too."""
+        """Take from `ready` the messages that stand side by side; others may draw from it too."""
         drawn = self._draw_all()
         if not drawn:
             self.count_drawn(now_us)
@@ -170,23 +172,23 @@ class Leases:
         return start, end, count
 
     def _draw_all(self) -> list[Message]:
-        """What nobody else has drawn, and nobody else can any more."""
+        """Draw what nobody else has drawn; nobody else can draw it then."""
         drawn = list(self.ready)
         self._left = len(drawn)
         return drawn
 
-    def _pass_turn(self, place: SharedPlace, portion: Portion) -> int:
-        """Returns the size of the portion's batch if that was the end of it, else 0."""
+    def _pass_turn(self, progress: SharedProgress, portion: Portion) -> int:
+        """It is the next partition's turn. Returns the portion's size if it is used up, else 0."""
         self._turns.rotate(-1)
         if portion.runs:
             return 0
-        place.queue.remove(portion)
-        if not place.queue:
-            self._turns.remove(place)
+        progress.queue.remove(portion)
+        if not progress.queue:
+            self._turns.remove(progress)
         return portion.size
 
     def count_drawn(self, now_us: int) -> None:
-        """See what was drawn from `ready`, and give its batch back if that was all."""
+        """See what was drawn from `ready`; once it is empty, give its batch's size back."""
         left = length_hint(self.ready)
         drawn, self._left = self._left - left, left
         size = 0
@@ -199,31 +201,31 @@ class Leases:
     # --- renewal ---------------------------------------------------------------------------------
 
     def look_for_old(self, now_us: int) -> None:
-        """Renew what has waited for long: see `renewals`."""
+        """Put into `renewals` the leases of messages that have waited for long."""
         waiting = self._ready_offsets()
         if waiting and now_us - self._ready_us >= self.lease_us // 10:
-            assert self._ready_place is not None
+            assert self._ready_progress is not None
             self._ready_us = now_us
-            self._ready_place.renewed(waiting, now_us)
-            self.renewals.append((self._ready_place, waiting))
-        for place in self.places.values():
-            for portion in place.queue:
+            self._ready_progress.renewed(waiting, now_us)
+            self.renewals.append((self._ready_progress, waiting))
+        for progress in self.by_partition.values():
+            for portion in progress.queue:
                 if now_us - portion.renewed_us >= self.lease_us // 3:
-                    self._renew(place, portion, now_us)
+                    self._renew(progress, portion, now_us)
 
-    def _renew(self, place: SharedPlace, portion: Portion, now_us: int) -> None:
+    def _renew(self, progress: SharedProgress, portion: Portion, now_us: int) -> None:
         portion.renewed_us = now_us
-        self.renewals.append((place, portion.offsets()))
+        self.renewals.append((progress, portion.offsets()))
 
     def untouched_us(self, now_us: int) -> int:
         """How long messages have waited without the application taking one."""
         self.count_drawn(now_us)
         return now_us - self._taken_us if self else 0
 
-    def waiting(self, place: SharedPlace) -> set[int]:
-        """The offsets of the place's messages that were not handed out."""
-        found = set(self._ready_offsets()) if self._ready_place is place else set()
-        for portion in place.queue:
+    def waiting(self, progress: SharedProgress) -> set[int]:
+        """The offsets of the partition's messages that were not handed out."""
+        found = set(self._ready_offsets()) if self._ready_progress is progress else set()
+        for portion in progress.queue:
             found.update(portion.offsets())
         return found
 
@@ -236,32 +238,32 @@ class Leases:
     # --- taking back -----------------------------------------------------------------------------
 
     def withdraw(
-        self, place: SharedPlace, doomed: Container[int] = ALL, *, delivery: int | None = None
+        self, progress: SharedProgress, doomed: Container[int] = ALL, *, delivery: int | None = None
     ) -> dict[int, int]:
-        """Drop messages that were not handed out (of deliveries up to this one).
+        """Drop messages that were not handed out, of deliveries up to `delivery`.
 
-        Returns which, with the hashes of their keys where these matter.
+        Returns the offsets of those dropped, with the hashes of their keys where these matter.
         """
         if delivery is None:
             delivery = self.deliveries
         found: dict[int, int] = {}
-        if self._ready_place is place:
+        if self._ready_progress is progress:
             assert self._ready_portion is not None
             if self._ready_portion.number <= delivery:
-                self._withdraw_ready(place, doomed, found)
-        for portion in list(place.queue):
+                self._withdraw_ready(progress, doomed, found)
+        for portion in list(progress.queue):
             if portion.number <= delivery:
-                self._withdraw_portion(place, portion, doomed, found)
+                self._withdraw_portion(progress, portion, doomed, found)
         return found
 
     def _withdraw_ready(
-        self, place: SharedPlace, doomed: Container[int], found: dict[int, int]
+        self, progress: SharedProgress, doomed: Container[int], found: dict[int, int]
     ) -> None:
         drawn = self._draw_all()
         gone = [each for each in drawn if each[5] in doomed]
         for message in gone:
-            del place.held[message[5]]
-            found[message[5]] = hash_of(message[1]) if place.keyed else 0
+            del progress.held[message[5]]
+            found[message[5]] = hash_of(message[1]) if progress.keyed else 0
         self._make_ready([each for each in drawn if each[5] not in doomed])
         size = 0
         if not self._left:
@@ -269,12 +271,16 @@ class Leases:
         self._give_back(size)
 
     def _withdraw_portion(
-        self, place: SharedPlace, portion: Portion, doomed: Container[int], found: dict[int, int]
+        self,
+        progress: SharedProgress,
+        portion: Portion,
+        doomed: Container[int],
+        found: dict[int, int],
     ) -> None:
         gone = [each for each in portion.offsets() if each in doomed]
         if not gone:
             return
-        found.update((each, portion.key_hash(each) if place.keyed else 0) for each in gone)
+        found.update((each, portion.key_hash(each) if progress.keyed else 0) for each in gone)
         portion.runs = [
             (start, end, count)
             for first, last, count in portion.runs
@@ -283,51 +289,51 @@ class Leases:
         size = 0
         if not portion.runs:
             size = portion.size
-            place.queue.remove(portion)
-            if not place.queue:
-                self._turns.remove(place)
+            progress.queue.remove(portion)
+            if not progress.queue:
+                self._turns.remove(progress)
         self._give_back(size)
 
-    def behind(self, place: SharedPlace, firsts: dict[int, int]) -> set[int]:
-        """Messages whose key (by its hash) has one before them that is to come first."""
+    def behind(self, progress: SharedProgress, firsts: dict[int, int]) -> set[int]:
+        """Messages behind the offset that `firsts` has for the hash of their key."""
         found = set()
-        if self._ready_place is place:
+        if self._ready_progress is progress:
             for message in self._undrawn():
                 if message[5] > firsts.get(hash_of(message[1]), message[5]):
                     found.add(message[5])
-        for portion in place.queue:
+        for portion in progress.queue:
             for offset in portion.offsets():
                 if offset > firsts.get(portion.key_hash(offset), offset):
                     found.add(offset)
         return found
 
-    def replace(self, old: SharedPlace, new: SharedPlace) -> None:
-        """The index was put elsewhere: what came before is dropped."""
+    def replace(self, old: SharedProgress, new: SharedProgress) -> None:
+        """The index was put elsewhere: drop what was delivered before that."""
         self.withdraw(old)
         old.void()
         new.last = old.last
-        self.places[new.partition] = new
+        self.by_partition[new.partition] = new
 
     def clear(self) -> None:
-        """Drop all that waits; no credit is given back, since nobody counts on it any more."""
+        """Drop all that waits, without credit: the link it was for is gone, or the end has come."""
         for message in list(self.ready):
             message[8].held.pop(message[5], None)
         self._make_ready([])
         self._ready_bytes = 0
         self._turns.clear()
-        for place in self.places.values():
-            place.queue.clear()
-            place.link_lost()
+        for progress in self.by_partition.values():
+            progress.queue.clear()
+            progress.link_lost()
 
 
 def _parted(
-    place: SharedPlace, sources: list[tuple[Source, int]], runs: list[Run]
+    progress: SharedProgress, sources: list[tuple[Source, int]], runs: list[Run]
 ) -> Iterator[tuple[Source, int, list[Run]]]:
-    """Which of the runs each batch holds. Every message has to be in one of them."""
+    """Which of the runs each batch holds. Raises if a batch for some message did not come."""
     former = 0
     for start, end, _ in runs:
         if not former <= start < end:
-            raise _missing(place, start)
+            raise _missing(progress, start)
         former = end
     at = 0
     for source, size in sources:
@@ -336,7 +342,7 @@ def _parted(
         part = runs[at:end_at]
         at = end_at
         if part and part[0][0] < first:
-            raise _missing(place, part[0][0])
+            raise _missing(progress, part[0][0])
         if part and part[-1][1] > last:
             start, end, count = part[-1]
             part[-1] = (start, last, count)
@@ -344,17 +350,17 @@ def _parted(
             runs[at] = (last, end, count)
         yield source, size, part
     if at < len(runs):
-        raise _missing(place, runs[at][0])
+        raise _missing(progress, runs[at][0])
 
 
-def _missing(place: SharedPlace, offset: int) -> ProtocolError:
+def _missing(progress: SharedProgress, offset: int) -> ProtocolError:
     return ProtocolError(
-        f"offset {offset} of partition {place.partition} was leased, and is not in what came"
+        f"offset {offset} of partition {progress.partition} was leased, but its batch did not come"
     )
 
 
 def _cut(runs: list[Run], most: int) -> list[Run]:
-    """Take so many messages from the front of the runs."""
+    """Take at most `most` messages from the front of `runs`, and return them as runs."""
     sizes = list(accumulate(end - start for start, end, _ in runs[:most]))  # each has one or more
     whole = bisect_right(sizes, most)
     found = runs[:whole]

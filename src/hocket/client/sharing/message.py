@@ -1,6 +1,6 @@
 """What a subscription to a shared index hands out: messages that are settled one by one.
 
-The place in such a message is a `SharedPlace`. It is given the message itself, since an offset
+The keeper in such a message is a `SharedProgress`. It is given the message itself, since an offset
 alone does not say which of its deliveries is meant.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
@@ -20,6 +20,8 @@ from hocket.client.consuming.message import (
     MessageBatch,
     messages_of,
 )
+from hocket.client.sharing.progress import SharedProgress
+from hocket.client.sharing.ranges import Run
 from hocket.client.sharing.verdict import (
     ACK,
     Duration,
@@ -31,15 +33,7 @@ from hocket.client.sharing.verdict import (
 )
 from hocket.wire.batch import Batch
 
-if TYPE_CHECKING:
-    from hocket.client.sharing.progress import SharedPlace
-
-Run = tuple[int, int, int]  # start, end, delivery count: messages side by side, delivered as often
-
-SPARSE = 16  # where fewer than one record in so many is meant, the others are not read
-
-offset_of = itemgetter(5)
-count_of = itemgetter(7)
+SPARSE = 16  # where fewer than one record in 16 is wanted, the records between are not read
 
 
 class SharedMessage(Message):
@@ -47,25 +41,25 @@ class SharedMessage(Message):
 
     `ack`, `nack`, `extend` and `reject` concern this message alone. None of them waits: they are
     sent together, a little later. `commit` of the subscription waits until they are durable, and so
-    does closing it. Of several the first counts, but for `extend`, which may come before it.
+    does closing it. Of several calls the first one counts; only `extend` may come before another.
     """
 
     __slots__ = ()
 
     def ack(self) -> Any:
-        """It is done with, and is not delivered again."""
+        """The message is done with, and is not delivered again."""
         self[8].ack(self)
 
     def nack(self, delay: Duration = 0) -> Any:
-        """It is to be delivered again, to whoever is ready, after `delay` (seconds, or "5s")."""
+        """Have it delivered again, to any consumer, after `delay` (seconds, or "5s")."""
         self[8].say(_note(self, refusal(delay)))
 
     def extend(self, seconds: Duration | None = None) -> Any:
-        """It takes longer: it is yours for so long from now on; None: for the usual lease."""
+        """Have the lease end `seconds` from now (or "5s"); None: after the usual lease."""
         self[8].say(_note(self, extension(seconds)))
 
     def reject(self, reason: str = "") -> Any:
-        """It cannot be dealt with: to the dead letters, with this reason (500 characters of it)."""
+        """Move it to the dead letters, with this reason (of which 500 characters are kept)."""
         self[8].say(_note(self, rejection(reason)))
 
 
@@ -93,12 +87,12 @@ def _note(message: Message, verdict: Verdict) -> Note:
 
 
 def hash_of(key: bytes | None) -> int:
-    """As the batch has it: 0 stands for none."""
+    """The key's hash as a batch holds it; 0 stands for no key."""
     return 0 if key is None else xxh3_64_intdigest(key)
 
 
 class SharedBatch(MessageBatch):
-    """Messages of a shared index that stand side by side; `ack` and the others are for all."""
+    """Messages of a shared index that stand side by side; each call settles all of them."""
 
     __slots__ = ()
 
@@ -132,33 +126,33 @@ class AsyncSharedBatch(AsyncMessageBatch):
 
 
 def _say(batch: MessageBatch, verdict: Verdict) -> None:
-    place: SharedPlace = batch._place  # type: ignore[assignment]
+    progress: SharedProgress = batch._keeper  # type: ignore[assignment]
     hashes = (0,) * batch.count
-    if verdict.action == "nack" and place.keyed:
+    if verdict.action == "nack" and progress.keyed:
         hashes = tuple(map(hash_of, batch.keys()))
-    place.say(Note(verdict, batch.offset, batch.end, batch.delivery_count, hashes))
+    progress.say(Note(verdict, batch.offset, batch.end, batch.delivery_count, hashes))
 
 
 def leased_messages(
-    kind: type[Message], batch: Batch, runs: Sequence[Run], topic: str, place: SharedPlace
+    kind: type[Message], batch: Batch, runs: Sequence[Run], topic: str, progress: SharedProgress
 ) -> list[Message]:
     """The messages of these runs of a batch, in order, made by C loops wherever that is cheaper."""
     base = batch.base_offset
     first, last = runs[0][0], runs[-1][1]
     if len(runs) > 1 and last - first <= SPARSE * sum(end - start for start, end, _ in runs):
-        return _scattered(kind, batch, runs, topic, place)
+        return _scattered(kind, batch, runs, topic, progress)
     messages: list[Message] = []
     for start, end, deliveries in runs:
         messages += messages_of(
-            kind, batch, start - base, end - base, topic, place, repeat(deliveries)
+            kind, batch, start - base, end - base, topic, progress, repeat(deliveries)
         )
     return messages
 
 
 def _scattered(
-    kind: type[Message], batch: Batch, runs: Sequence[Run], topic: str, place: SharedPlace
+    kind: type[Message], batch: Batch, runs: Sequence[Run], topic: str, progress: SharedProgress
 ) -> list[Message]:
-    """Read all from the first to the last of them, and pick."""
+    """Read all records from the first to the last wanted, and pick those wanted."""
     first, last = runs[0][0], runs[-1][1]
     start, end = first - batch.base_offset, last - batch.base_offset
     offsets = [offset for low, high, _ in runs for offset in range(low, high)]
@@ -169,10 +163,10 @@ def _scattered(
         repeat(None) if columns.keys is None else pick(batch.keys(start, end)),
         repeat({}) if columns.headers is None else pick(batch.headers(start, end)),
         repeat(topic),
-        repeat(place.partition),
+        repeat(progress.partition),
         offsets,
         pick(batch.timestamps(start, end)),
         [deliveries for low, high, deliveries in runs for _ in range(low, high)],
-        repeat(place),
+        repeat(progress),
     )
     return list(map(tuple.__new__, repeat(kind), fields))

@@ -1,13 +1,13 @@
 """What this consumer knows of one partition of a shared index.
 
 A message is known by its offset and its delivery count. The count tells a message whose lease has
-ended from the same one delivered again: what is said about the former must not be taken for the
-latter. A place is good until the index is put elsewhere; then it is replaced, and what is said
-about its messages comes to nothing.
+ended from the same message delivered again: what is said about the former must not settle the
+latter. A `SharedProgress` is good until the index is put elsewhere; then another one replaces it,
+and what is said about its messages comes to nothing.
 
-Notes come without a lock, from any thread: the list of notes is never replaced, whoever says
-something appends FIRST and looks at `awake` AFTERWARDS, and whoever gathers clears `awake` FIRST
-and looks at the list AFTERWARDS (see `place` and `lane`, which work alike).
+Any thread adds notes, without a lock: the list of notes is never replaced, whoever says something
+appends FIRST and looks at `awake` AFTERWARDS, and whoever gathers clears `awake` FIRST and looks at
+the list AFTERWARDS (`consuming.progress` and `producing.gathering` work alike).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, islice, repeat
 from typing import Any
 
-from hocket.client.consuming.message import Message
-from hocket.client.sharing.message import Run, count_of, offset_of
+from hocket.client.consuming.message import Message, count_of, offset_of
+from hocket.client.sharing.ranges import Run
 from hocket.client.sharing.verdict import ACK, Note, Verdict
 from hocket.errors import CorruptData
 from hocket.wire.batch import Batch, parse
 from hocket.wire.entry import Header
 
-NOTES_MAX = 1000  # told at once, at most
-LAPSED_MAX = 20_000  # as many as can be leased at a time
+NOTES_MAX = 1000  # how many notes may gather before they are told
+LAPSED_MAX = 20_000  # as many as can be leased to one consumer at a time
 
 
-# A verdict, the offsets it is on, and the hashes of the keys of each if they matter.
+# A verdict, the offsets it is about, and the hashes of their keys where these matter.
 Judged = tuple[Verdict, list[int], Sequence[int]]
 
 
@@ -51,7 +51,7 @@ class Source:
 
 
 class Portion:
-    """What one delivery leases of one batch, as far as it was not handed out."""
+    """The messages of one batch that one delivery has leased and that were not handed out yet."""
 
     __slots__ = ("number", "renewed_us", "runs", "size", "source")
 
@@ -59,16 +59,16 @@ class Portion:
         self, source: Source, size: int, runs: list[Run], number: int, now_us: int
     ) -> None:
         self.source = source
-        self.size = size  # to be given back in the end; 0 if the batch was not sent again
+        self.size = size  # credit to give back in the end; 0 if the batch was sent before
         self.runs = runs
-        self.number = number  # of the delivery
-        self.renewed_us = now_us  # its leases run from here, as far as we can tell
+        self.number = number  # the delivery's, counted from 1
+        self.renewed_us = now_us  # when its leases began or were renewed, by our own clock
 
     def offsets(self) -> list[int]:
         return [offset for start, end, _ in self.runs for offset in range(start, end)]
 
     def key_hash(self, offset: int) -> int:
-        """0 if it has no key, or if the batch is damaged, which is found when it is handed out."""
+        """0 for no key, and if the batch is damaged: that is found when it is handed out."""
         try:
             batch = self.source.batch()
         except CorruptData:
@@ -76,7 +76,7 @@ class Portion:
         return 0 if batch.key_hashes is None else batch.key_hashes[offset - batch.base_offset]
 
 
-class SharedPlace:
+class SharedProgress:
     __slots__ = (
         "_arouse", "_extended", "_lapsed", "_note", "_until", "awake", "held", "keyed",
         "last", "lease_us", "notes", "notes_max", "partition", "queue", "refused", "returned",
@@ -84,16 +84,16 @@ class SharedPlace:
     )  # fmt: skip
 
     def __init__(
-        self, partition: int, *, keyed: bool, arouse: Callable[[SharedPlace], None]
+        self, partition: int, *, keyed: bool, arouse: Callable[[SharedProgress], None]
     ) -> None:
         self.partition = partition
         self.keyed = keyed  # messages of one key keep their order
         self.lease_us = 0
         self.queue: deque[Portion] = deque()
-        self.last: Source | None = None  # the batch that came last: a delivery may go on in it
+        self.last: Source | None = None  # the last batch that came: the next Lease may go on in it
         self.held: dict[int, int] = {}  # offset -> deliveries: handed out, and not settled
         self.refused: list[int] = []  # settled after they had lapsed, and not reported yet
-        # offset -> key hash: nacked or released; until that is answered its key waits
+        # offset -> key hash: nacked or released, and not answered; until then its key waits
         self.returned: dict[int, int] = {}
         self.notes: list[Message | Note] = []
         self.notes_max = NOTES_MAX
@@ -102,8 +102,8 @@ class SharedPlace:
         self._note: Callable[[Message | Note], None] = self.notes.append
         self._arouse = arouse
         self._lapsed: dict[tuple[int, int], None] = {}  # handed out, and the lease has ended
-        self._extended: dict[int, int] = {}  # offset -> until when, where it was asked for
-        self._until: dict[int, int] = {}  # offset -> until when; also of some not held any more
+        self._extended: dict[int, int] = {}  # offset -> when its lease ends, if it was extended
+        self._until: dict[int, int] = {}  # offset -> when its lease ends; some are held no more
 
     # --- what is said, by any thread -------------------------------------------------------------
 
@@ -124,13 +124,13 @@ class SharedPlace:
     def hurries(self) -> bool:
         return self.urgent or len(self.notes) >= self.notes_max
 
-    # --- what is made of it, under the lock ------------------------------------------------------
+    # --- gathering it, under the lock ------------------------------------------------------------
 
     def gather(self, now_us: int) -> list[Judged]:
         """What was said, in order.
 
-        Of several verdicts on a message the first stands. What is not held is left out: it was
-        settled before, or its lease has ended (`refused`).
+        Of several verdicts on a message the first one stands. A message that is not held is left
+        out: it was settled before, or its lease has ended (then `refused` names it).
         """
         self.awake = self.urgent = False
         said = self.notes[:]
@@ -163,7 +163,7 @@ class SharedPlace:
         return verdict, offsets, [hashes[each - start] for each in offsets]
 
     def _settled(self, offsets: list[int], counts: list[int]) -> list[int]:
-        """Those of them that were held, and are not any more."""
+        """Which of these messages were held; from now on they are not."""
         held = self.held
         taken = list(map(held.pop, offsets, repeat(0)))
         if taken == counts:
@@ -196,7 +196,7 @@ class SharedPlace:
         self._until.update(dict.fromkeys(offsets, now_us + self.lease_us))
 
     def held_still(self, at_us: int) -> set[int]:
-        """Of what is held, that of which the lease had not ended then, by our own clock."""
+        """The held messages whose lease had not ended at `at_us`, by our own clock."""
         until, extended = self._until, self._extended
         return {
             each
@@ -205,22 +205,22 @@ class SharedPlace:
         }
 
     def waiting(self) -> int:
-        """How many messages are here and not handed out, nor about to be."""
+        """How many messages wait in the queue."""
         return sum(end - start for portion in self.queue for start, end, _ in portion.runs)
 
     def delivered_again(self, offsets: Iterable[int]) -> None:
-        """Leases that we took for ours had ended."""
+        """These messages came again, so our earlier leases of them have ended."""
         self._lapse([each for each in offsets if each in self.held])
 
     def give_back(self, offset: int, hash_: int) -> None:
-        """It is nacked or released: if order matters, nothing of its key may overtake it."""
+        """It was nacked or released: where order matters, nothing of its key may overtake it."""
         if self.keyed and hash_:
             self.returned[offset] = hash_
 
     def forget_lapsed(self, now_us: int) -> None:
-        """What is held whose lease must have ended, a whole lease ago by our clock.
+        """Give up held messages whose lease ended a whole lease ago, by our own clock.
 
-        The broker knows exactly, but has nothing to say about messages of which we say nothing.
+        The broker knows exactly, but it says nothing about messages that we say nothing about.
         """
         self._lapse(sorted(set(self.held) - self.held_still(now_us - self.lease_us)))
         self._extended = {
@@ -232,21 +232,21 @@ class SharedPlace:
             self._lapsed[offset, self.held.pop(offset)] = None
         excess = len(self._lapsed) - LAPSED_MAX
         for lapsed in list(islice(self._lapsed, max(0, excess))):
-            del self._lapsed[lapsed]  # settled so late, it is passed over as if settled twice
+            del self._lapsed[lapsed]  # a verdict that comes later still is passed over in silence
 
     def first_returned(self) -> dict[int, int]:
-        """By key hash: messages of this key behind this offset are not to be handed out."""
+        """By key hash, the first offset that was given back: nothing behind it is handed out."""
         found: dict[int, int] = {}
         for offset, hash_ in self.returned.items():
             found[hash_] = min(offset, found.get(hash_, offset))
         return found
 
     def link_lost(self) -> None:
-        """Leases are taken up anew with the next link, and batches sent anew."""
+        """The next link sends batches anew, so none can be gone on in."""
         self.last = None
 
     def void(self) -> None:
-        """It is replaced: what is said about its messages comes to nothing."""
+        """Another one replaces it: what is said about its messages comes to nothing."""
         self._note = _ignore
         self.awake = True
         self.urgent = False

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hocket.frames import unpacked
+
 Range = tuple[int, int]  # half-open
+Run = tuple[int, int, int]  # start, end, delivery count: messages side by side, delivered as often
+
+
+def triples(data: bytes) -> list[tuple[int, int, int]]:
+    """The numbers in a field of a frame, three by three."""
+    numbers = unpacked(data)
+    return list(zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True))
 
 
 def ranges_of(offsets: Iterable[int]) -> list[Range]:

@@ -1,33 +1,31 @@
-"""What was said about messages of a shared index, on its way to the broker and back.
+"""What was said about messages of a shared index, until the broker has answered it.
 
-Rule 1: what is said alike is told together, as ranges, one Settle for each verdict; extensions go
+Rule 1: the same verdict on many messages is told together, as ranges, in one Settle; extensions go
 first and releases last, so that what is nacked comes again before what was released behind it.
 Rule 2: what the application said is told until it is answered. If a link breaks before the answer,
-nobody knows whether the broker has heard it, so it is told again on the next one (but for a nack
-without delay, which comes true by itself). Until then the messages count as held, which keeps their
-leases; and a refusal of something told twice is not reported, since the first telling may be what
-has settled it.
+nobody knows whether the broker has heard it, so it is told again on the next link; only a nack
+without delay is not, since it comes true by itself. Until it is answered, its messages count as
+held, which keeps their leases. The refusal of something told twice is not reported, since the first
+telling may have settled the message.
 Rule 3: what the client said of its own accord (*quiet*: about messages that it had not handed out)
-is told once, and its refusal is no news for the application.
+is told once, and the application does not hear of a refusal.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from hocket.client.sharing.progress import SharedPlace
+from hocket.client.connection.report import Report
+from hocket.client.sharing.progress import SharedProgress
 from hocket.client.sharing.ranges import Range, in_words, ranges_of
 from hocket.client.sharing.verdict import NACK, Verdict
 from hocket.errors import LeaseLost
 from hocket.frames import packed
 from hocket.model import SECOND_US
 
-log = logging.getLogger("hocket")
-
-NAMED_MAX = 5  # ranges that an error names
-BURST_US = SECOND_US  # refusals with less than that between them are one burst
+NAMED_MAX = 5  # how many ranges an error names
+BURST_US = SECOND_US  # refusals that follow each other faster are logged as one burst
 
 _TURNS = {"extend": 0, "ack": 1, "nack": 2, "reject": 3, "release": 4}
 
@@ -38,72 +36,82 @@ class Telling:
 
     number: int
     verdict: Verdict
-    ranges: list[tuple[SharedPlace, int, int]]
+    ranges: list[tuple[SharedProgress, int, int]]
     quiet: bool
-    delivery: int  # the last one that had come when it was made
-    waits: bool = True  # to be sent
+    delivery: int  # the number of the last Lease that had come when this was put together
+    waits: bool = True  # it has yet to be sent
     doubtful: bool = False  # it was sent on a link that broke
 
     @property
     def is_given_back(self) -> bool:
-        """A plain nack on a link that broke: whether it was heard or not, the message is free.
+        """A nack without delay on a link that broke: whether heard or not, the message is free.
 
-        If not, it is when this consumer opens anew without naming it. Told again, the nack might
-        meet the lease of the next delivery.
+        If the nack was not heard, the message becomes free when this consumer opens anew without
+        claiming it. Told again, the nack might end the lease of the next delivery.
         """
         return self.doubtful and self.verdict == NACK
 
     def let_keys_go_on(self) -> None:
-        """The broker has heard it, or never will: what comes from now on comes in order."""
+        """The broker has heard this, or never will: what comes from now on comes in order."""
         if self.verdict.action in ("nack", "release"):
-            for place, offset in self.offsets():
-                place.returned.pop(offset, None)
+            for progress, offset in self.offsets():
+                progress.returned.pop(offset, None)
 
     def triples(self) -> bytes:
-        return packed(n for place, start, end in self.ranges for n in (place.partition, start, end))
+        return packed(
+            n for progress, start, end in self.ranges for n in (progress.partition, start, end)
+        )
 
-    def places(self) -> dict[int, SharedPlace]:
-        return {place.partition: place for place, _, _ in self.ranges}
+    def by_partition(self) -> dict[int, SharedProgress]:
+        return {progress.partition: progress for progress, _, _ in self.ranges}
 
-    def offsets(self) -> Iterator[tuple[SharedPlace, int]]:
-        return ((place, each) for place, start, end in self.ranges for each in range(start, end))
+    def offsets(self) -> Iterator[tuple[SharedProgress, int]]:
+        return (
+            (progress, each) for progress, start, end in self.ranges for each in range(start, end)
+        )
 
-    def keep(self, wanted: Callable[[SharedPlace, int], bool]) -> None:
-        offsets: dict[SharedPlace, list[int]] = {}
-        for place, offset in self.offsets():
-            if wanted(place, offset):
-                offsets.setdefault(place, []).append(offset)
+    def keep(self, wanted: Callable[[SharedProgress, int], bool]) -> None:
+        offsets: dict[SharedProgress, list[int]] = {}
+        for progress, offset in self.offsets():
+            if wanted(progress, offset):
+                offsets.setdefault(progress, []).append(offset)
         self.ranges = _ranges(offsets)
 
 
 class Settlements:
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, report: Report) -> None:
         self.refused = 0  # messages whose settling was refused, in all
         self._topic = topic
-        self._last = 0  # number given to a telling
-        self._open: dict[int, Telling] = {}  # not answered, in order
-        self._said: dict[tuple[Verdict, bool], dict[SharedPlace, list[int]]] = {}
-        self._extended: dict[tuple[SharedPlace, int], Verdict] = {}  # of several the last counts
-        self._named: list[tuple[int, Range]] = []  # refused since the last commit: the first few
-        self._lost = 0  # and how many in all
+        self._report = report
+        self._last = 0  # the number of the last telling
+        self._open: dict[int, Telling] = {}  # by number: not answered yet
+        self._said: dict[tuple[Verdict, bool], dict[SharedProgress, list[int]]] = {}
+        self._extended: dict[tuple[SharedProgress, int], Verdict] = {}  # the last extension counts
+        self._named: list[tuple[int, Range]] = []  # the first ranges refused since the last commit
+        self._lost = 0  # how many messages were refused since the last commit
         self._refused_us = -BURST_US
 
     # --- what is said ----------------------------------------------------------------------------
 
     def add(
-        self, verdict: Verdict, place: SharedPlace, offsets: Iterable[int], *, quiet: bool = False
+        self,
+        verdict: Verdict,
+        progress: SharedProgress,
+        offsets: Iterable[int],
+        *,
+        quiet: bool = False,
     ) -> None:
         if verdict.action == "extend" and not quiet:
-            self._extended.update(((place, offset), verdict) for offset in offsets)
+            self._extended.update(((progress, offset), verdict) for offset in offsets)
         else:
-            self._said.setdefault((verdict, quiet), {}).setdefault(place, []).extend(offsets)
+            self._said.setdefault((verdict, quiet), {}).setdefault(progress, []).extend(offsets)
 
     def put_together(self, delivery: int) -> None:
-        """Make of what was said what is to be told. `delivery` is the last one that has come."""
+        """Make tellings of what was said. `delivery` is the number of the last Lease so far."""
         said, self._said = self._said, {}
         extended, self._extended = self._extended, {}
-        for (place, offset), verdict in extended.items():
-            said.setdefault((verdict, False), {}).setdefault(place, []).append(offset)
+        for (progress, offset), verdict in extended.items():
+            said.setdefault((verdict, False), {}).setdefault(progress, []).append(offset)
         for (verdict, quiet), offsets in sorted(said.items(), key=_turn):
             if ranges := _ranges(offsets):
                 self._last += 1
@@ -112,16 +120,16 @@ class Settlements:
     def to_send(self) -> list[Telling]:
         return [telling for telling in self._open.values() if telling.waits]
 
-    def held(self) -> Iterator[tuple[SharedPlace, int]]:
-        """Messages that are settled as far as the application is concerned, and not answered."""
+    def held(self) -> Iterator[tuple[SharedProgress, int]]:
+        """Messages that the application has settled, and the broker has not answered for."""
         for telling in self._open.values():
             if not telling.quiet and telling.verdict.action != "extend":
                 yield from telling.offsets()
 
-    def contested(self, place: SharedPlace) -> set[int]:
-        """Messages that a telling under way settles, should they come again: it meets their lease.
+    def contested(self, progress: SharedProgress) -> set[int]:
+        """Messages that would be settled by a telling under way if they came again now.
 
-        A nack that is told for the first time is no such case: it is why they come again.
+        A nack that is told for the first time does not count: it is why its messages come again.
         """
         return {
             offset
@@ -129,7 +137,7 @@ class Settlements:
             if telling.verdict.action in ("ack", "reject")
             or (telling.verdict.action == "nack" and telling.doubtful)
             for each, offset in telling.offsets()
-            if each is place
+            if each is progress
         }
 
     # --- what becomes of it ----------------------------------------------------------------------
@@ -140,16 +148,17 @@ class Settlements:
         refused: Iterable[tuple[int, int, int]],
         now_us: int,
         *,
-        log_it: bool,
+        awaited: bool,
     ) -> None:
+        """`awaited`: somebody waits in a commit, which raises refusals, so they are not logged."""
         del self._open[telling.number]
         if telling.quiet or telling.doubtful:
             return
-        places = telling.places()  # without those that were replaced since
-        self.report(
-            [(at, (start, end)) for at, start, end in refused if at in places],
+        by_partition = telling.by_partition()  # without those that were replaced
+        self.add_refused(
+            [(at, (start, end)) for at, start, end in refused if at in by_partition],
             now_us,
-            log_it=log_it,
+            awaited=awaited,
         )
 
     def is_open(self, telling: Telling) -> bool:
@@ -158,52 +167,55 @@ class Settlements:
     def drop(self, telling: Telling) -> None:
         del self._open[telling.number]
 
-    def link_lost(self, is_here: Callable[[SharedPlace, int], bool]) -> None:
-        """`is_here` tells whether we hold a message: if we nacked it, it has come again since."""
+    def link_lost(self, is_here: Callable[[SharedProgress, int], bool]) -> None:
+        """`is_here` tells whether this client has a message; a nacked one has come again then."""
         for number, telling in list(self._open.items()):
             telling.doubtful |= not telling.waits
             telling.waits = True
             if telling.verdict.action == "nack":
-                telling.keep(lambda place, offset: not is_here(place, offset))
+                telling.keep(lambda progress, offset: not is_here(progress, offset))
             elif telling.verdict.action == "extend":
-                telling.keep(lambda place, offset: offset in place.held)  # else it was settled
+                telling.keep(
+                    lambda progress, offset: offset in progress.held
+                )  # else it was settled
             if telling.quiet or not telling.ranges or telling.is_given_back:
                 del self._open[number]
                 telling.let_keys_go_on()
 
-    def forget(self, replaced: SharedPlace) -> None:
-        """What is said about a place that is void need not be told, nor its answer be heard."""
+    def forget(self, replaced: SharedProgress) -> None:
+        """The index was put elsewhere: do not tell what was said about `replaced`."""
         for offsets in self._said.values():
             offsets.pop(replaced, None)
         self._extended = {
-            (place, offset): verdict
-            for (place, offset), verdict in self._extended.items()
-            if place is not replaced
+            (progress, offset): verdict
+            for (progress, offset), verdict in self._extended.items()
+            if progress is not replaced
         }
         for number, telling in list(self._open.items()):
             telling.ranges = [each for each in telling.ranges if each[0] is not replaced]
             if telling.waits and not telling.ranges:
                 del self._open[number]
 
-    # --- reports ---------------------------------------------------------------------------------
+    # --- refusals --------------------------------------------------------------------------------
 
-    def report(self, refused: list[tuple[int, Range]], now_us: int, *, log_it: bool) -> None:
-        """Refused ranges, with their partitions: for the next commit, and for the log."""
+    def add_refused(self, refused: list[tuple[int, Range]], now_us: int, *, awaited: bool) -> None:
+        """Keep refused ranges, with their partitions, for the next commit; report them to the log
+        unless a commit waits."""
         if not refused:
             return
         number = sum(end - start for _, (start, end) in refused)
         self.refused += number
         self._lost += number
         self._named += refused[: NAMED_MAX - len(self._named)]
-        if log_it and now_us - self._refused_us >= BURST_US:
-            log.warning("%s", self._in_words(number, refused[:NAMED_MAX]))
+        if not awaited and now_us - self._refused_us >= BURST_US:
+            self._report("warning", "%s", self._in_words(number, refused[:NAMED_MAX]))
         self._refused_us = now_us
 
     def mark(self) -> int:
         return self._last
 
     def is_answered(self, mark: int) -> bool:
-        """What the client says of its own accord is not waited for."""
+        """Whether all up to `mark` is answered, but for what the client said of its own accord."""
         return all(telling.quiet or number > mark for number, telling in self._open.items())
 
     def take_lost(self) -> LeaseLost | None:
@@ -232,7 +244,9 @@ def _turn(said: tuple[tuple[Verdict, bool], object]) -> int:
     return _TURNS[said[0][0].action]
 
 
-def _ranges(offsets: dict[SharedPlace, list[int]]) -> list[tuple[SharedPlace, int, int]]:
+def _ranges(offsets: dict[SharedProgress, list[int]]) -> list[tuple[SharedProgress, int, int]]:
     return [
-        (place, start, end) for place, each in offsets.items() for start, end in ranges_of(each)
+        (progress, start, end)
+        for progress, each in offsets.items()
+        for start, end in ranges_of(each)
     ]

@@ -14,7 +14,7 @@ REASON_MAX = 500  # characters; a whole traceback is for a log
 
 
 class Verdict(NamedTuple):
-    """Messages of which the same is said are told to the broker together."""
+    """What is said about a message. The same verdict on many messages is told together."""
 
     action: Settlement
     duration_us: int = 0
@@ -24,17 +24,17 @@ class Verdict(NamedTuple):
 ACK = Verdict("ack")
 NACK = Verdict("nack")
 RELEASE = Verdict("release")
-RENEWAL = Verdict("extend")  # by the usual lease
+RENEWAL = Verdict("extend")  # for the length of a usual lease
 
 
 class Note(NamedTuple):
-    """Something that was said, about messages side by side of one delivery."""
+    """A verdict on messages that stand side by side and were delivered equally often."""
 
     verdict: Verdict
     start: int
     end: int
     deliveries: int
-    hashes: tuple[int, ...]  # of their keys, each; 0 for none
+    hashes: tuple[int, ...]  # the hash of each message's key; 0 for no key
 
 
 def refusal(delay: Duration) -> Verdict:

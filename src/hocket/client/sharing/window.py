@@ -17,11 +17,11 @@ class Window:
     def __init__(self, prefetch: int) -> None:
         self.prefetch = prefetch
         self.size = min(FIRST, prefetch)
-        self.granted = 0  # so many more the broker may send as things are
-        self._received = 0  # since it last grew
+        self.granted = 0  # how many more messages the broker may send
+        self._received = 0  # how many messages came since the window last grew
 
     def open(self, unsettled: int) -> int:
-        """The first credit on a new link; at least one, or nothing could ever be said to come."""
+        """The first credit on a new link; at least 1, since OpenSubscription cannot ask for 0."""
         self.granted = max(1, self.size - unsettled)
         return self.granted
 
@@ -30,14 +30,14 @@ class Window:
         self._received += count
 
     def owed(self, unsettled: int) -> int:
-        """So much credit may be given now."""
+        """How many messages of credit may be given now."""
         return max(0, self.size - unsettled - self.granted)
 
     def give(self, count: int) -> None:
         self.granted += count
 
     def ran_dry(self) -> bool:
-        """The application waits. True: because of us; the window is larger now, if it may be."""
+        """The application waits. True if the window may be why; then it grows, up to `prefetch`."""
         if self.granted > 0 and self._received < self.size:
             return False
         self._received = 0

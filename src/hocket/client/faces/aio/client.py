@@ -24,15 +24,16 @@ from hocket.client.connection.aio_tcp import AioConnector
 from hocket.client.connection.embedded import EmbeddedConnector, start_broker
 from hocket.client.connection.link import Connector
 from hocket.client.connection.session import closed
+from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.connection.tls import Path, context_for
-from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.faces.aio.transaction import AsyncTransaction, decide, drop
 from hocket.client.faces.opening import Opening
-from hocket.client.producing.gathering import Outcome
+from hocket.client.producing.outgoing import Outcome
 from hocket.client.producing.staging import check_participants
+from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.model import (
     PREFETCH_DEFAULT,
@@ -163,7 +164,7 @@ class AsyncClient:
             ]
             for each in opened:
                 try:
-                    await each.close(deadline.left())
+                    await each.close(deadline.remaining())
                 except HocketError as error:
                     errors.append(error)
         finally:

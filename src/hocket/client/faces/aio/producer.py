@@ -8,16 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from hocket.client.connection.session import again, closed
-from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
+from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts as late
 from hocket.client.engines.aio import AioEngine
 from hocket.client.producing.arrow_rows import arrow_portions
 from hocket.client.producing.bulk import Portion, list_portions
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Outcome, Outgoing, Positions
+from hocket.client.producing.outgoing import Outcome, Outgoing, Positions
 from hocket.client.producing.publishing import Publications
 from hocket.client.producing.records import RECORD_BYTES, checked
+from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError
 from hocket.model import Position, check_name
 
@@ -81,13 +82,13 @@ class AsyncProducer:
         """Take a message to be delivered soon; waits only while the window is full."""
         plain = key is None and headers is None and timestamp is None and partition is None
         if plain and type(value) is bytes:
-            lane = self._core.sticky
-            room = lane.room - len(value) - RECORD_BYTES
+            gathering = self._core.sticky
+            room = gathering.room - len(value) - RECORD_BYTES
             if room >= 0:
-                lane.room = room
-                lane.items.append(value)
-                if not lane.awake:
-                    self._core.wake_for(lane, value)
+                gathering.room = room
+                gathering.items.append(value)
+                if not gathering.awake:
+                    self._core.wake_for(gathering, value)
                 return
         await self._send(value, key, headers, timestamp, partition, None)
 
@@ -130,7 +131,7 @@ class AsyncProducer:
             start = 0
             while start < portion.count:
                 offer = partial(portion.offer, self._core, start)
-                start = await self._when_taken(offer, deadline.left(), taken + start)
+                start = await self._when_taken(offer, deadline.remaining(), taken + start)
             taken += portion.count
 
     async def _send(
@@ -145,8 +146,10 @@ class AsyncProducer:
         record, size = checked(value, key, headers, timestamp, future)
         core = self._core
         core.check_usable()
-        lane = core.lane_of(record[1], partition)
-        await self._when_taken(lambda: core.offer(lane, record, size) or None, self._send_timeout)
+        gathering = core.gathering_of(record[1], partition)
+        await self._when_taken(
+            lambda: core.offer(gathering, record, size) or None, self._send_timeout
+        )
 
     async def _when_taken(
         self, offer: Callable[[], T | None], timeout: float | None, taken: int = 0
@@ -233,12 +236,12 @@ class AsyncPublisher:
         publication = self._publications.new(timeout)
         record, size = checked(value, key, headers, timestamp, publication)
         core = self._publications.core(check_name(topic))
-        await wait_until_open(self._engine, core, "topic", deadline.left())
-        core.offer(core.lane_of(record[1], partition), record, size)
+        await wait_until_open(self._engine, core, "topic", deadline.remaining())
+        core.offer(core.gathering_of(record[1], partition), record, size)
         try:
             outcome = await self._engine.wait_for_reply(
                 publication,
-                deadline.left(),
+                deadline.remaining(),
                 lambda: late.unpublished(core, core.withdraw(record), timeout),
             )
         except BaseException:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 from hocket.client.calls.options import check_offset
 from hocket.client.connection.session import again, closed
-from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline, Reply, check_timeout
+from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
+from hocket.client.connection.wakeups import Reply
 from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.message import AsyncMessage, AsyncMessageBatch
 from hocket.client.engines import timeouts as late
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.reader import Reader, async_reader
+from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError, WouldBlock
 from hocket.frames import Frame
 
@@ -31,7 +33,7 @@ class AsyncSubscription:
         self._client = client
         self._engine = engine
         self._core: Reader = async_reader(
-            engine.session, topic, options, lambda place: self._core.arouse(place)
+            engine.session, topic, options, lambda progress: self._core.arouse(progress)
         )
 
     @property
@@ -170,12 +172,12 @@ class AsyncSubscription:
         try:
             core.wind_up()
             if core.options.index:
-                await self.commit(deadline.left())
+                await self.commit(deadline.remaining())
         finally:
             reply: Reply[Frame | HocketError] = Reply()
             core.close(reply.put)
             self._client._forget(self)
-        left = deadline.left()
+        left = deadline.remaining()
         await self._engine.wait_for_reply(reply, left, lambda: late.not_closed(left))
 
     async def _open(self, timeout: float | None) -> Self:

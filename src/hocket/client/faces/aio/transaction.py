@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hocket import frames
 from hocket.client.connection.session import closed
-from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
+from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts as late
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.aio.producer import AsyncProducer
@@ -21,6 +21,7 @@ from hocket.client.producing.staging import (
     participants_of,
     producers_of,
 )
+from hocket.deadline import Deadline
 from hocket.errors import HocketError, TransactionConflict
 from hocket.model import Participant, check_name
 
@@ -163,7 +164,7 @@ class AsyncTransaction:
         cores = await self._stop_taking()
         await self._wait_until_staged(cores, deadline, timeout)
         commit = frames.CommitTransaction(0, self.id, self.number, participants_of(cores))
-        await decide(self._engine, commit, deadline.left(), "commit")
+        await decide(self._engine, commit, deadline.remaining(), "commit")
         self.committed = True
         self._end(cores)
 
@@ -192,7 +193,7 @@ class AsyncTransaction:
             await self._engine.wait_for(
                 lambda core=core: core.is_staged() or None,  # type: ignore[misc]
                 core.settled,
-                deadline.left(),
+                deadline.remaining(),
                 lambda core=core: late.undelivered(core, timeout),  # type: ignore[misc]
             )
 

@@ -22,14 +22,15 @@ from hocket.client.connection.address import parse_url
 from hocket.client.connection.link import Connector
 from hocket.client.connection.session import closed
 from hocket.client.connection.tcp import TcpConnector
+from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.connection.tls import Path, context_for
-from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking.producer import Producer, Publisher
 from hocket.client.faces.blocking.subscription import Subscription
 from hocket.client.faces.blocking.transaction import Transaction, decide, drop
-from hocket.client.producing.gathering import Outcome
+from hocket.client.producing.outgoing import Outcome
 from hocket.client.producing.staging import check_participants
+from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.model import (
     PREFETCH_DEFAULT,
@@ -140,7 +141,7 @@ class Client:
             ]
             for each in opened:
                 try:
-                    each.close(deadline.left())
+                    each.close(deadline.remaining())
                 except HocketError as error:
                     errors.append(error)
         finally:

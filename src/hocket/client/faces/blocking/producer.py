@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, TypeVar
 from xxhash import xxh3_64_intdigest
 
 from hocket.client.connection.session import again, closed
-from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
+from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts as late
 from hocket.client.engines.threads import Engine
 from hocket.client.producing.arrow_rows import arrow_portions
 from hocket.client.producing.bulk import Portion, list_portions
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Lane, Outcome, Outgoing, Positions
+from hocket.client.producing.gathering import Gathering
+from hocket.client.producing.outgoing import Outcome, Outgoing, Positions
 from hocket.client.producing.publishing import Publications
 from hocket.client.producing.records import RECORD_BYTES, checked
+from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError
 from hocket.model import Position, check_name
 
@@ -91,27 +93,27 @@ class Producer:
         once, Timeout after `send_timeout`, and Closed; then the message was not taken. A message
         that is taken and cannot be delivered is reported by `flush`, `close` and `on_delivery`.
         """
-        # The usual cases take no lock: see `lane` for why that is safe. Every line here counts.
+        # The usual cases take no lock: `gathering` says why that is safe. Every line here counts.
         if headers is None and timestamp is None and partition is None and type(value) is bytes:
             if key is None:
-                lane = self._core.sticky
-                room = lane.room - len(value) - RECORD_BYTES
+                gathering = self._core.sticky
+                room = gathering.room - len(value) - RECORD_BYTES
                 if room >= 0:
-                    lane.room = room
-                    lane.items.append(value)
-                    if not lane.awake:
-                        self._wake(lane, value)
+                    gathering.room = room
+                    gathering.items.append(value)
+                    if not gathering.awake:
+                        self._wake(gathering, value)
                     return
             elif type(key) is bytes:
-                lanes = self._core.lanes
-                lane = lanes[xxh3_64_intdigest(key) % len(lanes)]
-                room = lane.room - len(value) - len(key) - 2 * RECORD_BYTES
+                gatherings = self._core.gatherings
+                gathering = gatherings[xxh3_64_intdigest(key) % len(gatherings)]
+                room = gathering.room - len(value) - len(key) - 2 * RECORD_BYTES
                 if room >= 0:
-                    lane.room = room
+                    gathering.room = room
                     record = (value, key, None, None, None)
-                    lane.items.append(record)
-                    if not lane.awake:
-                        self._wake(lane, record)
+                    gathering.items.append(record)
+                    if not gathering.awake:
+                        self._wake(gathering, record)
                     return
         self._send(value, key, headers, timestamp, partition, None)
 
@@ -157,7 +159,7 @@ class Producer:
             start = 0
             while start < portion.count:
                 offer = partial(portion.offer, self._core, start)
-                start = self._when_taken(offer, deadline.left(), taken + start)
+                start = self._when_taken(offer, deadline.remaining(), taken + start)
             taken += portion.count
 
     def _send(
@@ -172,8 +174,8 @@ class Producer:
         record, size = checked(value, key, headers, timestamp, future)
         core = self._core
         core.check_usable()
-        lane = core.lane_of(record[1], partition)
-        self._when_taken(lambda: core.offer(lane, record, size) or None, self._send_timeout)
+        gathering = core.gathering_of(record[1], partition)
+        self._when_taken(lambda: core.offer(gathering, record, size) or None, self._send_timeout)
 
     def _when_taken(
         self, offer: Callable[[], T | None], timeout: float | None, taken: int = 0
@@ -185,9 +187,9 @@ class Producer:
             lambda: late.window_full(self._core, self._send_timeout, taken),
         )
 
-    def _wake(self, lane: Lane, record: bytes | Record) -> None:
+    def _wake(self, gathering: Gathering, record: bytes | Record) -> None:
         with self._engine, self._engine.lock:
-            self._core.wake_for(lane, record)
+            self._core.wake_for(gathering, record)
 
     # --- delivering ------------------------------------------------------------------------------
 
@@ -285,13 +287,13 @@ class Publisher:
         record, size = checked(value, key, headers, timestamp, publication)
         with engine, engine.lock:
             core = self._publications.core(check_name(topic))
-        wait_until_open(engine, core, "topic", deadline.left())
+        wait_until_open(engine, core, "topic", deadline.remaining())
         with engine, engine.lock:
-            core.offer(core.lane_of(record[1], partition), record, size)
+            core.offer(core.gathering_of(record[1], partition), record, size)
         try:
             outcome = engine.wait_for_reply(
                 publication,
-                deadline.left(),
+                deadline.remaining(),
                 lambda: late.unpublished(core, core.withdraw(record), timeout),
             )
         except BaseException:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from hocket.client.calls.options import check_offset
 from hocket.client.connection.session import again, closed
-from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline, Reply, check_timeout
+from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
+from hocket.client.connection.wakeups import Reply
 from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.engines import timeouts as late
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.reader import reader
+from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError, WouldBlock
 from hocket.frames import Frame
 
@@ -36,9 +38,9 @@ class Subscription:
         self._client = client
         self._engine = engine
 
-        def arouse(place: object) -> None:  # knows no `self`: a dropped one can be collected
+        def arouse(progress: object) -> None:  # knows no `self`: a dropped one can be collected
             with engine, engine.lock:
-                core.arouse(place)
+                core.arouse(progress)
 
         core = reader(engine.session, topic, options, arouse)
         self._core = core
@@ -184,12 +186,12 @@ class Subscription:
             with self._engine, self._engine.lock:
                 core.wind_up()
             if core.options.index:
-                self.commit(deadline.left())
+                self.commit(deadline.remaining())
         finally:
             self._let_go(deadline)
 
     def _let_go(self, deadline: Deadline) -> None:
-        left = deadline.left()
+        left = deadline.remaining()
         reply: Reply[Frame | HocketError] = Reply()
         with self._engine, self._engine.lock:
             self._core.close(reply.put)

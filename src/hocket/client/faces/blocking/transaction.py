@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hocket import frames
 from hocket.client.connection.session import closed
-from hocket.client.connection.waiters import DEFAULT_TIMEOUT, Deadline, check_timeout
+from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts as late
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking.producer import Producer
@@ -20,6 +20,7 @@ from hocket.client.producing.staging import (
     participants_of,
     producers_of,
 )
+from hocket.deadline import Deadline
 from hocket.errors import HocketError, TransactionConflict
 from hocket.model import Participant, check_name
 
@@ -176,7 +177,7 @@ class Transaction:
         cores = self._stop_taking()
         self._wait_until_staged(cores, deadline, timeout)
         commit = frames.CommitTransaction(0, self.id, self.number, participants_of(cores))
-        decide(self._engine, commit, deadline.left(), "commit")
+        decide(self._engine, commit, deadline.remaining(), "commit")
         self.committed = True
         self._end(cores)
 
@@ -210,7 +211,7 @@ class Transaction:
             self._engine.wait_for(
                 lambda core=core: core.is_staged() or None,  # type: ignore[misc]
                 core.settled,
-                deadline.left(),
+                deadline.remaining(),
                 lambda core=core: late.undelivered(core, timeout),  # type: ignore[misc]
             )
 
