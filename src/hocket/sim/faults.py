@@ -17,9 +17,9 @@ from hocket.sim.ring_view import may_fail, snapshot
 if TYPE_CHECKING:
     from random import Random
 
-    from hocket.sim.cluster import Cluster
     from hocket.sim.machine import Machine
     from hocket.sim.scheduler import Timer
+    from hocket.sim.site import Site
 
 LIVES_MAX = 5  # of one machine: those who come back ever so often wait ever longer, as they should
 STALL_US = (10_000, 300_000)  # too short for a conviction
@@ -32,12 +32,12 @@ SLOW_FOR_US = (1_000_000, 10_000_000)
 
 
 class Faults:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, site: Site) -> None:
         self.counts: dict[str, int] = {}
-        self._cluster = cluster
-        self._chance = cluster.scheduler.random("faults")
-        self._is_single = cluster.options.temper == "single"
-        self._is_split = cluster.options.temper == "split"
+        self._site = site
+        self._chance = site.scheduler.random("faults")
+        self._is_single = site.options.temper == "single"
+        self._is_split = site.options.temper == "split"
         self._next: Timer | None = None
         self._undo: list[Timer] = []  # cuts, clogs and the like that will end
         strikes: dict[str, Callable[[Random], bool]] = {
@@ -57,7 +57,7 @@ class Faults:
             "cut_partly": self._cut_partly,
             "clog": self._clog,
         }
-        self._strikes = {kind: strikes[kind] for kind in strikes if cluster.options.has(kind)}
+        self._strikes = {kind: strikes[kind] for kind in strikes if site.options.has(kind)}
 
     def begin(self) -> None:
         if self._strikes:
@@ -69,12 +69,12 @@ class Faults:
             self._next.cancel()
         for undo in self._undo:
             undo.cancel()
-        cluster = self._cluster
-        cluster.links.heal()
-        for address in cluster.links.clogged:
-            cluster.links.unclog(address)
-        for machine in cluster.machines:
-            cluster.links.slow(machine.address, 0)
+        site = self._site
+        site.links.heal()
+        for address in site.links.clogged:
+            site.links.unclog(address)
+        for machine in site.machines:
+            site.links.slow(machine.address, 0)
             machine.slow_disk(DISK_US_MAX)
             if machine.stalled:
                 machine.resume()
@@ -83,17 +83,17 @@ class Faults:
                 self._restart(machine)
 
     def _wait(self) -> None:
-        mean_us = self._cluster.options.fault_every_us
+        mean_us = self._site.options.fault_every_us
         if self._is_single:
             delay_us = self._chance.randint(mean_us - mean_us // 20, mean_us + mean_us // 20)
         else:
             delay_us = round(self._chance.expovariate(1 / mean_us))
-        self._next = self._cluster.scheduler.after(delay_us, self._strike)
+        self._next = self._site.scheduler.after(delay_us, self._strike)
 
     def _strike(self) -> None:
         self._wait()
         kind = self._chance.choice(list(self._strikes))
-        if self._strikes[kind](self._cluster.scheduler.random(f"fault/{kind}")):
+        if self._strikes[kind](self._site.scheduler.random(f"fault/{kind}")):
             self.count(kind)
 
     def count(self, kind: str) -> None:
@@ -103,10 +103,10 @@ class Faults:
 
     def _join(self, chance: Random) -> bool:
         del chance
-        cluster = self._cluster
-        if len(cluster.machines) >= cluster.options.nodes_max:
+        site = self._site
+        if len(site.machines) >= site.options.nodes_max:
             return False
-        cluster.add_machine().start(cluster.seeds())
+        site.add_machine().start(site.seeds())
         return True
 
     def _join_storm(self, chance: Random) -> bool:
@@ -117,14 +117,14 @@ class Faults:
         machine = self._pick(chance, lambda machine: not machine.keeps)
         if machine is None or not self.may_stop(machine):
             return False
-        self._cluster.tell(machine, "leaves")
-        self._cluster.failed(machine)
+        self._site.tell(machine, "leaves")
+        self._site.failed(machine)
         comes_back = chance.random() < 0.3 and machine.lives < LIVES_MAX
         machine.leave(lambda: self._left(machine, chance, comes_back=comes_back))
         return True
 
     def _left(self, machine: Machine, chance: Random, *, comes_back: bool) -> None:
-        self._cluster.tell(machine, "has left")
+        self._site.tell(machine, "has left")
         machine.gone = not comes_back
         machine.left = True
         if comes_back:
@@ -163,33 +163,33 @@ class Faults:
 
     def _amnesia(self, chance: Random) -> bool:
         """A machine is lost with its disk; a new one takes its place, under a new name."""
-        cluster = self._cluster
+        site = self._site
         machine = self._pick(chance, lambda machine: not machine.keeps)
-        if machine is None or len(cluster.machines) >= cluster.options.nodes_max:
+        if machine is None or len(site.machines) >= site.options.nodes_max:
             return False
         if not (self.may_stop(machine) and self._may_stay_dead()):
             return False
         self.crash(machine, power=True)
         machine.gone = True
-        cluster.add_machine().start(cluster.seeds())
+        site.add_machine().start(site.seeds())
         return True
 
     def crash(self, machine: Machine, *, power: bool) -> None:
-        self._cluster.tell(machine, "loses power" if power else "is killed")
-        self._cluster.failed(machine)
+        self._site.tell(machine, "loses power" if power else "is killed")
+        self._site.failed(machine)
         machine.crash(power=power)
 
     def _restart_later(self, machine: Machine, delay_us: int) -> None:
-        machine.restart = self._cluster.scheduler.after(delay_us, lambda: self._restart(machine))
+        machine.restart = self._site.scheduler.after(delay_us, lambda: self._restart(machine))
 
     def _restart(self, machine: Machine) -> None:
-        self._cluster.tell(machine, "starts again")
-        machine.start(self._cluster.seeds(but=machine))
+        self._site.tell(machine, "starts again")
+        machine.start(self._site.seeds(but=machine))
 
     def _pick(self, chance: Random, fits: Callable[[Machine], bool]) -> Machine | None:
         machines = [
             machine
-            for machine in self._cluster.machines
+            for machine in self._site.machines
             if machine.up and not machine.leaving and fits(machine)
         ]
         return chance.choice(machines) if machines else None
@@ -206,7 +206,7 @@ class Faults:
 
     def _may_stay_dead(self) -> bool:
         """Those that are dead for good are to stay a minority."""
-        machines = self._cluster.machines
+        machines = self._site.machines
         dead = sum(machine.gone and not machine.up for machine in machines)
         return 3 * (dead + 1) < len(machines)
 
@@ -216,14 +216,14 @@ class Faults:
         A ring that lives by the registry may turn into one that stabilizes at any time, with those
         who are dead on its lists: one at a time is what the proof's first state can bear.
         """
-        cluster = self._cluster
-        if not cluster.options.guarded:
+        site = self._site
+        if not site.options.guarded:
             return True
         assert machine.node is not None
-        view = snapshot(cluster.rings())
+        view = snapshot(site.rings())
         if view.small or not view.members:
-            return all(other.up or other.left for other in cluster.machines)
-        return may_fail(view, machine.node.ring.core.me, cluster.successors)
+            return all(other.up or other.left for other in site.machines)
+        return may_fail(view, machine.node.ring.core.me, site.successors)
 
     # --- machines that hang ------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class Faults:
         if machine is None:
             return False
         duration = chance.randint(*duration_us)
-        self._cluster.tell(machine, "stands still for {} ms", duration // 1000)
+        self._site.tell(machine, "stands still for {} ms", duration // 1000)
         machine.stall()
         life = machine.lives
         self._later(duration, lambda: self._go_on(machine, life))
@@ -246,11 +246,11 @@ class Faults:
 
     def _go_on(self, machine: Machine, life: int) -> None:
         if machine.stalled and machine.lives == life:
-            self._cluster.tell(machine, "goes on")
+            self._site.tell(machine, "goes on")
             machine.resume()
 
     def _slow_disk(self, chance: Random) -> bool:
-        machine = chance.choice(self._cluster.machines)
+        machine = chance.choice(self._site.machines)
         machine.slow_disk(chance.choice([500, 20_000, 100_000]))
         return True
 
@@ -258,33 +258,31 @@ class Faults:
 
     def _break(self, chance: Random) -> bool:
         del chance
-        return self._cluster.links.break_one()
+        return self._site.links.break_one()
 
     def _slow(self, chance: Random) -> bool:
-        machine = chance.choice(self._cluster.machines)
+        machine = chance.choice(self._site.machines)
         delay_us = chance.randint(*SLOW_US)
-        self._cluster.tell(machine, "is slow by {} ms", delay_us // 1000)
-        self._cluster.links.slow(machine.address, delay_us)
-        self._later(
-            chance.randint(*SLOW_FOR_US), lambda: self._cluster.links.slow(machine.address, 0)
-        )
+        self._site.tell(machine, "is slow by {} ms", delay_us // 1000)
+        self._site.links.slow(machine.address, delay_us)
+        self._later(chance.randint(*SLOW_FOR_US), lambda: self._site.links.slow(machine.address, 0))
         return True
 
     def _cut(self, chance: Random) -> bool:
         """In two parts."""
-        machines = list(self._cluster.machines)
+        machines = list(self._site.machines)
         if len(machines) < 2:
             return False
         chance.shuffle(machines)
         size = chance.randint(1, len(machines) - 1)
         if self._is_split:
-            if self._cluster.links.is_cut:
+            if self._site.links.is_cut:
                 return False
             size = len(machines) // 2
         return self._cut_between(chance, machines[:size], machines[size:])
 
     def _cut_one_way(self, chance: Random) -> bool:
-        machines = list(self._cluster.machines)
+        machines = list(self._site.machines)
         if len(machines) < 2:
             return False
         chance.shuffle(machines)
@@ -293,7 +291,7 @@ class Faults:
 
     def _cut_partly(self, chance: Random) -> bool:
         """Some machines do not reach some others, while all reach the rest."""
-        machines = list(self._cluster.machines)
+        machines = list(self._site.machines)
         if len(machines) < 3:
             return False
         chance.shuffle(machines)
@@ -303,13 +301,13 @@ class Faults:
     def _cut_between(
         self, chance: Random, some: list[Machine], others: list[Machine], *, one_way: bool = False
     ) -> bool:
-        cluster = self._cluster
-        cluster.tell(
+        site = self._site
+        site.tell(
             some[0], "is cut off ({}): {} | {}", "one way" if one_way else "both ways",
             " ".join(machine.name for machine in some),
             " ".join(machine.name for machine in others),
         )  # fmt: skip
-        cluster.links.cut(
+        site.links.cut(
             [machine.address for machine in some],
             [machine.address for machine in others],
             one_way=one_way,
@@ -319,13 +317,13 @@ class Faults:
         return True
 
     def _heal(self) -> None:
-        self._cluster.tell(None, "all cuts are healed")
-        self._cluster.links.heal()
+        self._site.tell(None, "all cuts are healed")
+        self._site.links.heal()
 
     def _clog(self, chance: Random) -> bool:
         """Swizzle-clog, as FoundationDB calls it: some machines' links are clogged one after the
         other, and unclogged one after the other in another order."""
-        machines = list(self._cluster.machines)
+        machines = list(self._site.machines)
         chance.shuffle(machines)
         chosen = machines[: chance.randint(1, min(4, len(machines)))]
         delay_us = 0
@@ -339,12 +337,12 @@ class Faults:
         return True
 
     def _clog_one(self, machine: Machine) -> None:
-        self._cluster.tell(machine, "is clogged")
-        self._cluster.links.clog(machine.address)
+        self._site.tell(machine, "is clogged")
+        self._site.links.clog(machine.address)
 
     def _unclog_one(self, machine: Machine) -> None:
-        self._cluster.tell(machine, "is unclogged")
-        self._cluster.links.unclog(machine.address)
+        self._site.tell(machine, "is unclogged")
+        self._site.links.unclog(machine.address)
 
     def _later(self, delay_us: int, action: Callable[[], None]) -> None:
-        self._undo.append(self._cluster.scheduler.after(delay_us, action))
+        self._undo.append(self._site.scheduler.after(delay_us, action))

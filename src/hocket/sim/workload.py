@@ -24,8 +24,8 @@ from hocket.model import TopicConfig
 from hocket.wire import batch as batches
 
 if TYPE_CHECKING:
-    from hocket.sim.cluster import Cluster
     from hocket.sim.machine import Machine
+    from hocket.sim.site import Site
 
 RETRY_US = 20_000
 IN_FLIGHT_MAX = 8  # batches of a producer and partition
@@ -35,6 +35,9 @@ CREDIT_US = 5_000  # at most, till a consumer gives its credit back
 SLOW_US = 3_000_000  # a slow one; when faults are over all are quick
 
 
+Logs = dict[Place, dict[int, bytes]]  # by partition and offset: what producers were told is stored
+
+
 class Unexpected(AssertionError):
     """A client was told what no client may be told."""
 
@@ -42,10 +45,10 @@ class Unexpected(AssertionError):
 class Client:
     """Connects to one machine, greets, asks, and begins again when the connection is lost."""
 
-    def __init__(self, cluster: Cluster, machine: Machine, name: str) -> None:
-        self.cluster = cluster
+    def __init__(self, site: Site, machine: Machine, name: str) -> None:
+        self.site = site
         self.machine = machine
-        self.chance = cluster.scheduler.random(name)
+        self.chance = site.scheduler.random(name)
         self.name = name
         self.connection: int | None = None
         self._last_request = 0
@@ -55,7 +58,7 @@ class Client:
     def _connect(self) -> None:
         self.connection = self.machine.network.connect(self)
         if self.connection is None:
-            self.cluster.scheduler.after(RETRY_US, self._connect)
+            self.site.scheduler.after(RETRY_US, self._connect)
         else:
             self.ask(partial(frames.Hello, client=self.name), lambda _answer: self.begin())
 
@@ -87,20 +90,20 @@ class Client:
     def lost(self) -> None:
         self.connection = None
         self._answers.clear()
-        self.cluster.scheduler.after(1 + self.chance.randrange(RETRY_US), self._connect)
+        self.site.scheduler.after(1 + self.chance.randrange(RETRY_US), self._connect)
 
 
 class Founder(Client):
     """Creates a topic, however often that takes."""
 
-    def __init__(self, cluster: Cluster, machine: Machine, topic: str) -> None:
+    def __init__(self, site: Site, machine: Machine, topic: str) -> None:
         self.topic = topic
         self.created = False
-        super().__init__(cluster, machine, f"founder of {topic}")
+        super().__init__(site, machine, f"founder of {topic}")
 
     def begin(self) -> None:
         config = TopicConfig(
-            partitions=self.cluster.options.partitions,
+            partitions=self.site.options.partitions,
             memory_retention_us=2_000_000,
             segment_bytes_max=4096,
         )
@@ -116,15 +119,16 @@ class Founder(Client):
 class Producer(Client):
     """Pushes numbered batches into every partition of a topic, and again those not acknowledged."""
 
-    def __init__(self, cluster: Cluster, machine: Machine, topic: str, number: int) -> None:
-        partitions = range(cluster.options.partitions)
+    def __init__(self, site: Site, machine: Machine, topic: str, number: int, logs: Logs) -> None:
+        partitions = range(site.options.partitions)
         self.topic = topic
         self.stopped = False
         self.sent: dict[int, list[list[bytes]]] = {each: [] for each in partitions}
         self.unacked = dict.fromkeys(partitions, 0)  # the oldest sequence, by partition
         self.producer_id = b""
+        self._logs = logs
         self.handle = 0
-        super().__init__(cluster, machine, f"producer {topic}/{number}")
+        super().__init__(site, machine, f"producer {topic}/{number}")
         self._later()
 
     @property
@@ -140,7 +144,7 @@ class Producer(Client):
 
     def _opened(self, answer: frames.Frame) -> None:
         if isinstance(answer, frames.Failure) and answer.code == "unknownTopic":
-            self.cluster.scheduler.after(RETRY_US, self.begin)
+            self.site.scheduler.after(RETRY_US, self.begin)
             return
         if not isinstance(answer, frames.ProducerOpened):
             raise Unexpected(f"{self.name} was answered {answer}")
@@ -151,10 +155,10 @@ class Producer(Client):
 
     def _later(self) -> None:
         delay_us = round(self.chance.expovariate(1 / PUSH_EVERY_US))
-        self.cluster.scheduler.after(delay_us, self._produce)
+        self.site.scheduler.after(delay_us, self._produce)
 
     def _produce(self) -> None:
-        options = self.cluster.options
+        options = self.site.options
         if self.stopped:
             return
         self._later()
@@ -175,7 +179,7 @@ class Producer(Client):
     def _push(self, partition: int, sequence: int) -> None:
         entry = batches.encode(
             self.sent[partition][sequence],
-            timestamps=self.cluster.now_us,
+            timestamps=self.site.now_us,
             producer_id=self.producer_id,
             sequence=sequence,
         )
@@ -188,7 +192,7 @@ class Producer(Client):
         partition = frame.partition
         offsets = unpacked(frame.offsets)
         first = frame.sequence + 1 - len(offsets)
-        log = self.cluster.workload.logs[Place(self.topic, partition)]
+        log = self._logs[Place(self.topic, partition)]
         for sequence, offset in enumerate(offsets, first):
             for each, value in enumerate(self.sent[partition][sequence], offset):
                 if log.setdefault(each, value) != value:
@@ -203,7 +207,15 @@ class Producer(Client):
 class Consumer:
     """Follows one partition through the relays of whatever machine it is on."""
 
-    def __init__(self, cluster: Cluster, number: int, place: Place, *, slow: bool) -> None:
+    def __init__(
+        self,
+        site: Site,
+        number: int,
+        place: Place,
+        *,
+        slow: bool,
+        delivered: Callable[[Consumer, int], None],
+    ) -> None:
         self.number = number
         self.place = place
         self.slow = slow
@@ -211,29 +223,30 @@ class Consumer:
         self.diary: list[tuple[int, bytes]] = []  # offset and value, as they came
         self.next_offset = 0
         self.started_at_us = 0  # on this machine
-        self.credit_bytes = cluster.options.credit_bytes
+        self.credit_bytes = site.options.credit_bytes
         self.outstanding_bytes = 0  # delivered, and no credit given for it yet
         self.deliveries = 0
-        self._cluster = cluster
-        self._chance = cluster.scheduler.random(f"consumer {number}")
+        self._site = site
+        self._delivered = delivered
+        self._chance = site.scheduler.random(f"consumer {number}")
         self._handle = 0
         self._life = 0  # counts its starts: what was for an earlier one comes too late
         self._begin()
 
     def _begin(self) -> None:
-        machines = [machine for machine in self._cluster.machines if machine.is_member]
+        machines = [machine for machine in self._site.machines if machine.is_member]
         if not machines:
-            self._cluster.scheduler.after(RETRY_US, self._begin)
+            self._site.scheduler.after(RETRY_US, self._begin)
             return
         self._start(self._chance.choice(machines))
-        if self._cluster.is_safety_phase:
+        if self._site.is_safety_phase:
             delay_us = round(self._chance.expovariate(1 / MOVE_EVERY_US))
-            self._cluster.scheduler.after(delay_us, partial(self._move, self._life))
+            self._site.scheduler.after(delay_us, partial(self._move, self._life))
 
     def _start(self, machine: Machine) -> None:
         self._life += 1
         self.machine = machine
-        self.started_at_us = self._cluster.now_us
+        self.started_at_us = self._site.now_us
         self.outstanding_bytes = 0
         node = machine.node
         assert node is not None
@@ -248,20 +261,20 @@ class Consumer:
 
     def _move(self, life: int) -> None:
         """Stop here, begin again there."""
-        if life != self._life or not self._cluster.is_safety_phase or self.machine is None:
+        if life != self._life or not self._site.is_safety_phase or self.machine is None:
             return
         machine, handle = self.machine, self._handle
         node = machine.node
         assert node is not None
         self.machine = None
         machine.turn(lambda: node.relays.stop(handle))
-        self._cluster.tell(machine, "consumer {} stops at {}", self.number, self.next_offset)
-        self._cluster.scheduler.after(self._chance.randrange(100_000), self._begin)
+        self._site.tell(machine, "consumer {} stops at {}", self.number, self.next_offset)
+        self._site.scheduler.after(self._chance.randrange(100_000), self._begin)
 
     def machine_died(self) -> None:
         self.machine = None
         self._life += 1
-        self._cluster.scheduler.after(self._chance.randrange(1_000_000), self._begin)
+        self._site.scheduler.after(self._chance.randrange(1_000_000), self._begin)
 
     def _deliver(self, life: int, pieces: tuple[Piece, ...], end: int) -> None:
         if life != self._life:
@@ -279,11 +292,11 @@ class Consumer:
             for offset, value in enumerate(batch.values(skipped), batch.base_offset + skipped):
                 self.diary.append((offset, bytes(value)))
                 self.next_offset = offset + 1
-        self._cluster.workload.delivered(self, end)
+        self._delivered(self, end)
         self.outstanding_bytes += taken
-        dawdles = self.slow and self._cluster.is_safety_phase
+        dawdles = self.slow and self._site.is_safety_phase
         delay_us = self._chance.randrange(SLOW_US if dawdles else CREDIT_US)
-        self._cluster.scheduler.after(delay_us, partial(self._give_credit, life, taken))
+        self._site.scheduler.after(delay_us, partial(self._give_credit, life, taken))
 
     def _give_credit(self, life: int, taken: int) -> None:
         machine = self.machine
@@ -307,21 +320,21 @@ class Lookup:
 
 
 class Workload:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, site: Site) -> None:
         self.consumers: list[Consumer] = []
         self.lookups: list[Lookup] = []
         self.lookups_open = 0
         self.deliveries = 0
         self.owners: dict[Place, Machine] = {}
-        self.logs: dict[Place, dict[int, bytes]] = {}  # what was acknowledged, by offset
+        self.logs: Logs = {}
         self.producers: list[Producer] = []
         self._founders: list[Founder] = []
-        self._cluster = cluster
-        self._chance = cluster.scheduler.random("workload")
-        self._keys = cluster.scheduler.random("lookups")
+        self._site = site
+        self._chance = site.scheduler.random("workload")
+        self._keys = site.scheduler.random("lookups")
 
     def begin(self) -> None:
-        cluster, options = self._cluster, self._cluster.options
+        site, options = self._site, self._site.options
         for number in range(options.topics):
             self._found(f"topic-{number}")
         places = list(self.owners)
@@ -330,24 +343,26 @@ class Workload:
             place = places[0] if self._chance.random() < 0.7 else self._chance.choice(places)
             slow = self._chance.random() < options.slow_consumers
             delay_us = self._chance.randrange(options.safety_us // 2)
-            cluster.scheduler.after(delay_us, partial(self._consume, number, place, slow))
+            site.scheduler.after(delay_us, partial(self._consume, number, place, slow))
         self._look_up_later()
 
     def _found(self, topic: str) -> None:
-        cluster, options = self._cluster, self._cluster.options
-        machine = cluster.successor_machine(position_of(topic))
+        site, options = self._site, self._site.options
+        machine = site.successor_machine(position_of(topic))
         machine.keeps = True
         for partition in range(options.partitions):
             place = Place(topic, partition)
             self.owners[place] = machine
             self.logs[place] = {}
-        self._founders.append(Founder(cluster, machine, topic))
+        self._founders.append(Founder(site, machine, topic))
         self.producers += [
-            Producer(cluster, machine, topic, number) for number in range(options.producers)
+            Producer(site, machine, topic, number, self.logs) for number in range(options.producers)
         ]
 
     def _consume(self, number: int, place: Place, slow: bool) -> None:
-        self.consumers.append(Consumer(self._cluster, number, place, slow=slow))
+        self.consumers.append(
+            Consumer(self._site, number, place, slow=slow, delivered=self._delivered)
+        )
 
     def stop(self) -> None:
         """Nothing new is published; what was begun is finished."""
@@ -377,25 +392,23 @@ class Workload:
             if consumer.machine is machine:
                 consumer.machine_died()
 
-    def delivered(self, consumer: Consumer, end: int) -> None:
+    def _delivered(self, consumer: Consumer, end: int) -> None:
         self.deliveries += 1
-        self._cluster.tree_moved = True
-        self._cluster.trace.event(
-            self._cluster.now_us, f"c{consumer.number}", f"{consumer.next_offset} {end}"
+        self._site.tree_moved = True
+        self._site.trace.event(
+            self._site.now_us, f"c{consumer.number}", f"{consumer.next_offset} {end}"
         )
 
     # --- lookups -----------------------------------------------------------------------------
 
     def _look_up_later(self) -> None:
-        delay_us = round(self._keys.expovariate(1 / self._cluster.options.lookups_every_us))
-        self._cluster.scheduler.after(delay_us, self._look_up)
+        delay_us = round(self._keys.expovariate(1 / self._site.options.lookups_every_us))
+        self._site.scheduler.after(delay_us, self._look_up)
 
     def _look_up(self) -> None:
         self._look_up_later()
         machines = [
-            machine
-            for machine in self._cluster.machines
-            if machine.is_member and not machine.stalled
+            machine for machine in self._site.machines if machine.is_member and not machine.stalled
         ]
         if machines:
             self.look_up(self._keys.choice(machines), self._key())
@@ -404,14 +417,14 @@ class Workload:
         """Anywhere, or right at a machine, where mistakes by one are made."""
         if self._keys.random() < 0.5:
             return self._keys.randrange(SIZE)
-        machine = self._keys.choice(self._cluster.machines)
+        machine = self._keys.choice(self._site.machines)
         return (machine.position + self._keys.choice([-1, 0, 1])) % SIZE
 
     def look_up(self, machine: Machine, key: int) -> None:
-        cluster = self._cluster
+        site = self._site
         node = machine.node
         assert node is not None
-        asked_at_us, truth = cluster.now_us, cluster.owner_of(key)
+        asked_at_us, truth = site.now_us, site.owner_of(key)
         self.lookups_open += 1
 
         def found(answer: Located | NotLocated) -> None:
@@ -420,11 +433,11 @@ class Workload:
             route: tuple[Contact, ...] = ()
             if isinstance(answer, Located):
                 owners, route = answer.owners, answer.route
-            ended_at_us = cluster.now_us
+            ended_at_us = site.now_us
             self.lookups.append(
                 Lookup(
                     machine.name, key, asked_at_us, ended_at_us, owners, route,
-                    (truth, cluster.owner_of(key)),
+                    (truth, site.owner_of(key)),
                 )
             )  # fmt: skip
 
