@@ -292,6 +292,17 @@ def test_the_package_imports_with_nothing_but_the_standard_library():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_ci_runs_every_python_that_the_classifiers_claim():
+    classifiers = "\n".join(PROJECT["project"]["classifiers"])
+    claimed = re.findall(r"Python :: (3\.\d+)$", classifiers, re.MULTILINE)
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    (matrix,) = re.findall(r"^ +python: \[(.*)\]", workflow, re.MULTILINE)
+    assert re.findall(r'"([\d.]+)"', matrix) == claimed
+    assert PROJECT["project"]["requires-python"] == f">={claimed[0]}"
+    for target in ("check", "test", "demo"):
+        assert f"run: make {target} " in workflow
+
+
 def test_the_extras_are_there():
     extras = set(PROJECT["project"]["optional-dependencies"])
     assert extras >= {"spark", "console", "bench", "dev"}
