@@ -1,8 +1,9 @@
-"""What strikes a cluster while it must stay right: machines come, go, die and hang, links are cut.
+"""The faults of a run: machines come, go, die and hang, links are cut.
 
-Every kind has a random stream of its own. Where crashes are *guarded*, nobody is stopped whose
-failure the ring's proof excludes (Zave's preconditions of Fail): what is demanded then is demanded
-without excuse. Who holds a partition, or is the root, always comes back; a few others stay dead.
+Every kind of fault has a random stream of its own. Where crashes are *guarded*, no machine is
+stopped whose failure the ring's proof excludes (Zave's preconditions of Fail), so that the
+invariants are demanded without exception. A machine that holds a partition, or is the root, always
+comes back; a few others stay dead.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from hocket.sim.scheduler import Timer
     from hocket.sim.site import Site
 
-LIVES_MAX = 5  # of one machine: those who come back ever so often wait ever longer, as they should
-STALL_US = (10_000, 300_000)  # too short for a conviction
+LIVES_MAX = 5  # of one machine: a node that comes back often has to wait longer each time
+STALL_US = (10_000, 300_000)  # too short for the node to be convicted
 LONG_STALL_US = (200_000, 3_000_000)
 DOWN_US = (50_000, 8_000_000)
 CUT_US = (300_000, 12_000_000)
 CLOG_US = (50_000, 2_000_000)
-SLOW_US = (1_000, 25_000)  # for every message
+SLOW_US = (1_000, 25_000)  # added to every message
 SLOW_FOR_US = (1_000_000, 10_000_000)
 
 
@@ -64,7 +65,7 @@ class Faults:
             self._wait()
 
     def stop(self) -> None:
-        """No more faults. What can be mended is mended; who was to come back does so now."""
+        """End all faults: mend what can be mended, and start machines that were to come back."""
         if self._next is not None:
             self._next.cancel()
         for undo in self._undo:
@@ -144,7 +145,7 @@ class Faults:
         return True
 
     def _flap(self, chance: Random) -> bool:
-        """Down and up again at once, two or three times."""
+        """A machine crashes and comes back at once, two or three times."""
         machine = self._pick(chance, self._can_come_back)
         if machine is None or not self.may_stop(machine):
             return False
@@ -198,20 +199,20 @@ class Faults:
         return machine.lives < LIVES_MAX
 
     def _feeds_others(self, machine: Machine) -> bool:
-        """It is a relay between an owner and others."""
+        """Whether the machine is a relay between an owner and others."""
         assert machine.node is not None
         return not machine.keeps and any(
             len(core.children) for core in machine.node.relays.cores.values()
         )
 
     def _may_stay_dead(self) -> bool:
-        """Those that are dead for good are to stay a minority."""
+        """Whether one more may die for good: the dead must stay a minority."""
         machines = self._site.machines
         dead = sum(machine.gone and not machine.up for machine in machines)
         return 3 * (dead + 1) < len(machines)
 
     def may_stop(self, machine: Machine) -> bool:
-        """Fail's preconditions hold for it; always, where crashes are not guarded.
+        """Whether Fail's preconditions hold for this machine; True where crashes are not guarded.
 
         A ring that lives by the registry may turn into one that stabilizes at any time, with those
         who are dead on its lists: one at a time is what the proof's first state can bear.
@@ -269,7 +270,7 @@ class Faults:
         return True
 
     def _cut(self, chance: Random) -> bool:
-        """In two parts."""
+        """Cut the network into two groups."""
         machines = list(self._site.machines)
         if len(machines) < 2:
             return False
@@ -312,7 +313,7 @@ class Faults:
             [machine.address for machine in others],
             one_way=one_way,
         )
-        if not self._is_split:  # that one lasts as long as there are faults
+        if not self._is_split:  # in a split run the cut lasts until faults are over
             self._later(chance.randint(*CUT_US), self._heal)
         return True
 
@@ -321,8 +322,10 @@ class Faults:
         self._site.links.heal()
 
     def _clog(self, chance: Random) -> bool:
-        """Swizzle-clog, as FoundationDB calls it: some machines' links are clogged one after the
-        other, and unclogged one after the other in another order."""
+        """Clog some machines' links one after the other, and unclog them in another order.
+
+        FoundationDB calls this swizzle-clogging.
+        """
         machines = list(self._site.machines)
         chance.shuffle(machines)
         chosen = machines[: chance.randint(1, min(4, len(machines)))]

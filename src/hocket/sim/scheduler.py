@@ -10,11 +10,11 @@ import heapq
 from collections.abc import Callable
 from random import Random
 
-START_US = 1_700_000_000_000_000  # some day; a clock that begins at 0 hides mistakes
+START_US = 1_700_000_000_000_000  # any day will do; a clock that begins at 0 hides mistakes
 
 
 class Timer:
-    """An event to come; `cancel` takes it back."""
+    """An event that will happen, unless it is cancelled."""
 
     __slots__ = ("action",)
 
@@ -44,7 +44,10 @@ class Scheduler:
         return found
 
     def at(self, time_us: int, action: Callable[[], None]) -> Timer:
-        """Not before now; events of one time happen in the order in which they were made."""
+        """Do `action` at this time, or now if that has passed.
+
+        Events of the same time happen in the order in which they were made.
+        """
         timer = Timer(action)
         self._arrived += 1
         heapq.heappush(self._heap, (max(time_us, self._now_us), self._arrived, timer))
@@ -67,7 +70,7 @@ class Scheduler:
         return False
 
     def run_until(self, time_us: int) -> None:
-        """Let everything up to and including this time happen; then it is this time."""
+        """Let everything happen up to and including this time, which is then the current time."""
         while self._heap and self._heap[0][0] <= time_us:
             if self._heap[0][2].action is None:
                 heapq.heappop(self._heap)
@@ -79,7 +82,7 @@ class Scheduler:
         self.run_until(self._now_us + duration_us)
 
     def run_until_true(self, predicate: Callable[[], object], *, within_us: int) -> bool:
-        """Let events happen until the predicate holds; False if it does not in this time."""
+        """Let events happen until the predicate holds; False if it does not within this time."""
         deadline_us = self._now_us + within_us
         while not predicate():
             if not self._heap or self._heap[0][0] > deadline_us:

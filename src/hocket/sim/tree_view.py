@@ -1,4 +1,4 @@
-"""What the relay tree of one partition looks like from above, at one moment.
+"""The relay tree of one partition at one moment, as an observer sees it.
 
 Each node knows its parent and its children, and they may disagree for a while: a tree is what the
 parents make it. All here is plain reading of the production cores.
@@ -13,7 +13,7 @@ from hocket.core.ring.contact import Contact
 
 
 class RelayLike(Protocol):
-    """The part of the production core that is looked at."""
+    """What is read of the production core."""
 
     @property
     def me(self) -> Contact: ...
@@ -25,7 +25,9 @@ class RelayLike(Protocol):
 
 class TreeView:
     def __init__(self, relays: Iterable[RelayLike]) -> None:
-        self.parents: dict[str, str] = {}  # by node; the owner has none, nor has who looks for one
+        self.parents: dict[
+            str, str
+        ] = {}  # by node; the owner has none, nor has a node that looks for one
         self.owners: list[str] = []
         for relay in relays:
             if relay.is_owner:
@@ -34,7 +36,7 @@ class TreeView:
                 self.parents[relay.me.node] = relay.parent.node
 
     def cycles(self) -> list[tuple[str, ...]]:
-        """Every closed way along parents, each from its first name on."""
+        """Every cycle along parents; each begins at its first name."""
         parents, walked, cycles = self.parents, dict[str, int](), []
         for number, node in enumerate(parents):
             at: str | None = node
@@ -51,7 +53,7 @@ class TreeView:
         return cycles
 
     def depth(self, node: str) -> int | None:
-        """Steps up to an owner; None: it does not hang on one just now."""
+        """How many steps the node is below an owner; None: it is below no owner just now."""
         steps = 0
         while node not in self.owners:
             if node not in self.parents or steps > len(self.parents):

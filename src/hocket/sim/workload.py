@@ -1,10 +1,10 @@
-"""What the machines of a cluster are there for: records are published, followed and looked up.
+"""The work of a cluster: records are published and consumed, and keys are looked up.
 
 Producers speak frames with the owner of a topic, as any client does, and push again what was not
-acknowledged. Consumers hang on the relays of any machine, keep a diary of what they were given, and
-go on elsewhere, at the offset where they were, when their machine dies. Lookups ask any machine for
-any key. None of them uses `hocket.client`: a client that repaired what the cluster got wrong would
-hide it.
+acknowledged. Consumers use the relays of any machine, and keep a diary of what was delivered. When
+its machine dies, a consumer goes on at another, at the same offset. Lookups ask any machine for any
+key. None of them uses `hocket.client`: a client that repairs what the cluster does wrong would hide
+it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 RETRY_US = 20_000
 IN_FLIGHT_MAX = 8  # batches of a producer and partition
 PUSH_EVERY_US = 400_000  # on the average
-MOVE_EVERY_US = 15_000_000  # a consumer that stops and begins again elsewhere, on the average
-CREDIT_US = 5_000  # at most, till a consumer gives its credit back
-SLOW_US = 3_000_000  # a slow one; when faults are over all are quick
+MOVE_EVERY_US = 15_000_000  # on average, until a consumer moves to another machine
+CREDIT_US = 5_000  # at most, until a consumer gives its credit back
+SLOW_US = 3_000_000  # the same for a slow consumer; when faults are over all are quick
 
 
 Logs = dict[Place, dict[int, bytes]]  # by partition and offset: what producers were told is stored
 
 
 class Unexpected(AssertionError):
-    """A client was told what no client may be told."""
+    """A client was sent a frame that no client may be sent."""
 
 
 class Client:
@@ -63,7 +63,7 @@ class Client:
             self.ask(partial(frames.Hello, client=self.name), lambda _answer: self.begin())
 
     def begin(self) -> None:
-        """Greeted."""
+        """The broker has answered the greeting."""
 
     def ask(
         self, make: Callable[[int], frames.Frame], answered: Callable[[frames.Frame], None]
@@ -94,7 +94,7 @@ class Client:
 
 
 class Founder(Client):
-    """Creates a topic, however often that takes."""
+    """Creates a topic; tries again until it is there."""
 
     def __init__(self, site: Site, machine: Machine, topic: str) -> None:
         self.topic = topic
@@ -117,14 +117,14 @@ class Founder(Client):
 
 
 class Producer(Client):
-    """Pushes numbered batches into every partition of a topic, and again those not acknowledged."""
+    """Pushes numbered batches to every partition of a topic, until they are acknowledged."""
 
     def __init__(self, site: Site, machine: Machine, topic: str, number: int, logs: Logs) -> None:
         partitions = range(site.options.partitions)
         self.topic = topic
         self.stopped = False
         self.sent: dict[int, list[list[bytes]]] = {each: [] for each in partitions}
-        self.unacked = dict.fromkeys(partitions, 0)  # the oldest sequence, by partition
+        self.unacked = dict.fromkeys(partitions, 0)  # by partition: the oldest such sequence
         self.producer_id = b""
         self._logs = logs
         self.handle = 0
@@ -133,7 +133,7 @@ class Producer(Client):
 
     @property
     def finished(self) -> bool:
-        """All that it has begun to send is acknowledged."""
+        """Whether all batches that it has made are acknowledged."""
         return all(self.unacked[each] == len(self.sent[each]) for each in self.sent)
 
     def begin(self) -> None:
@@ -205,7 +205,7 @@ class Producer(Client):
 
 
 class Consumer:
-    """Follows one partition through the relays of whatever machine it is on."""
+    """Consumes one partition through the relays of the machine that it is on."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class Consumer:
         self.number = number
         self.place = place
         self.slow = slow
-        self.machine: Machine | None = None  # it is on none just now
+        self.machine: Machine | None = None  # None: it is on no machine just now
         self.diary: list[tuple[int, bytes]] = []  # offset and value, as they came
         self.next_offset = 0
         self.started_at_us = 0  # on this machine
@@ -230,7 +230,7 @@ class Consumer:
         self._delivered = delivered
         self._chance = site.scheduler.random(f"consumer {number}")
         self._handle = 0
-        self._life = 0  # counts its starts: what was for an earlier one comes too late
+        self._life = 0  # counts its starts, to tell what comes late for an earlier one
         self._begin()
 
     def _begin(self) -> None:
@@ -260,7 +260,7 @@ class Consumer:
         machine.turn(start)
 
     def _move(self, life: int) -> None:
-        """Stop here, begin again there."""
+        """Stop on this machine, and begin again on another."""
         if life != self._life or not self._site.is_safety_phase or self.machine is None:
             return
         machine, handle = self.machine, self._handle
@@ -278,15 +278,15 @@ class Consumer:
 
     def _deliver(self, life: int, pieces: tuple[Piece, ...], end: int) -> None:
         if life != self._life:
-            return  # it was on its way when the consumer went
+            return  # it was on its way when the consumer stopped
         taken = 0
         self.deliveries += 1
         wanted = self.next_offset
         for number, piece in enumerate(pieces):
             taken += len(piece.data)
             batch = batches.parse(memoryview(piece.data), 0)
-            # The first may begin before what is wanted, if it holds it. What else repeats itself
-            # is written down.
+            # The first batch may begin before the wanted offset, if it contains it. Any other
+            # repetition goes into the diary, where a checker finds it.
             is_whole = number == 0 and piece.start <= wanted < piece.end
             skipped = wanted - batch.base_offset if is_whole else 0
             for offset, value in enumerate(batch.values(skipped), batch.base_offset + skipped):
@@ -308,7 +308,7 @@ class Consumer:
 
 @dataclass(slots=True)
 class Lookup:
-    """One that has ended, with what was true at its beginning and at its end."""
+    """A lookup that has ended, with the truth at its beginning and at its end."""
 
     machine: str
     key: int
@@ -365,12 +365,12 @@ class Workload:
         )
 
     def stop(self) -> None:
-        """Nothing new is published; what was begun is finished."""
+        """Publish nothing new; what was begun is finished."""
         for producer in self.producers:
             producer.stopped = True
 
     def unfinished(self) -> str:
-        """What is not published and acknowledged, or not with every consumer; empty if all is."""
+        """What is not acknowledged, or not delivered to every consumer; empty if nothing."""
         for founder in self._founders:
             if not founder.created:
                 return f"{founder.topic} is not created"
@@ -414,7 +414,7 @@ class Workload:
             self.look_up(self._keys.choice(machines), self._key())
 
     def _key(self) -> int:
-        """Anywhere, or right at a machine, where mistakes by one are made."""
+        """A key anywhere, or right at a machine's position, where off-by-one mistakes show."""
         if self._keys.random() < 0.5:
             return self._keys.randrange(SIZE)
         machine = self._keys.choice(self._site.machines)
