@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import hocket
-from hocket.client.faces.blocking.client import Client
+from hocket import Client
 from hocket.errors import BadName, OutOfRange, UnknownPartition
 from hocket.model import DAY_US, HOUR_US, MINUTE_US, SECOND_US, Start
 from hocket.spark.bounds import Bound, Bounds, Side
