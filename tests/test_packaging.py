@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import importlib.resources
 import inspect
@@ -137,6 +138,135 @@ def test_errors_about_arguments_are_also_the_builtin_errors_callers_expect():
     assert issubclass(errors.Timeout, TimeoutError)
 
 
+# --- the names that users import from `hocket` ---------------------------------------------------
+
+NOUNS = {
+    "AsyncClient",
+    "AsyncProducer",
+    "AsyncSubscription",
+    "AsyncTransaction",
+    "Batch",
+    "Client",
+    "Message",
+    "Position",
+    "Producer",
+    "Subscription",
+    "Transaction",
+}
+
+
+def test_hocket_exports_exactly_its_public_names():
+    others = {"__version__", "aio", "connect", "embedded", "errors", "local"}
+    assert set(hocket.__all__) == NOUNS | others
+    assert hocket.__all__ == sorted(hocket.__all__)
+    assert set(hocket.__all__) <= set(dir(hocket))
+    for name in hocket.__all__:
+        assert getattr(hocket, name) is not None, name
+
+
+@pytest.mark.parametrize("name", sorted(NOUNS))
+def test_every_noun_is_a_class_with_a_docstring(name: str):
+    value = getattr(hocket, name)
+    assert inspect.isclass(value)
+    assert value.__doc__
+
+
+def test_a_name_that_hocket_does_not_have_is_refused():
+    with pytest.raises(AttributeError, match="module 'hocket' has no attribute 'Consumer'"):
+        _ = hocket.Consumer
+
+
+def test_the_nouns_are_what_users_are_given():
+    with hocket.embedded() as client:
+        assert isinstance(client, hocket.Client)
+        client.create_topic("t")
+        assert isinstance(client.publish("t", b"zero"), hocket.Position)
+        with client.producer("t") as producer:
+            assert isinstance(producer, hocket.Producer)
+            producer.send(b"one")
+            producer.send(b"two")
+        with client.transaction("id") as transaction:
+            assert isinstance(transaction, hocket.Transaction)
+        with client.subscribe("t", start="earliest") as subscription:
+            assert isinstance(subscription, hocket.Subscription)
+            assert isinstance(subscription.receive(timeout=10), hocket.Message)
+            assert isinstance(subscription.receive_batch(timeout=10), hocket.Batch)
+
+
+def test_the_nouns_are_what_users_of_asyncio_are_given():
+    async def use() -> None:
+        async with hocket.aio.embedded() as client:
+            assert isinstance(client, hocket.AsyncClient)
+            await client.create_topic("t")
+            async with client.producer("t") as producer:
+                assert isinstance(producer, hocket.AsyncProducer)
+                await producer.send(b"one")
+                await producer.send(b"two")
+            async with client.transaction("id") as transaction:
+                assert isinstance(transaction, hocket.AsyncTransaction)
+            async with client.subscribe("t", start="earliest") as subscription:
+                assert isinstance(subscription, hocket.AsyncSubscription)
+                assert isinstance(await subscription.receive(timeout=10), hocket.Message)
+                assert isinstance(await subscription.receive_batch(timeout=10), hocket.Batch)
+
+    asyncio.run(use())
+
+
+ANNOTATED = """
+import hocket
+from hocket import Batch, Client
+
+def last(client: Client, producer: hocket.Producer) -> hocket.Message | None:
+    reveal_type(client)
+    reveal_type(producer)
+    with client.subscribe("t") as subscription:
+        reveal_type(subscription.receive_batch())
+        return subscription.receive()
+
+def settled(batch: Batch, error: hocket.errors.HocketError) -> None:
+    reveal_type(batch)
+    reveal_type(error.may_have_happened)
+
+hocket.Consumer
+"""
+
+
+def test_a_type_checker_knows_the_nouns_and_no_others(tmp_path: Path):
+    program = tmp_path / "program.py"
+    program.write_text(ANNOTATED)
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-color-output",
+         "--config-file", str(ROOT / "pyproject.toml"), str(program)],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        cwd=ROOT,
+    )  # fmt: skip
+    said = [line.split(": ", 1)[1] for line in found.stdout.splitlines() if ": " in line]
+    assert said == [
+        'note: Revealed type is "hocket.client.faces.blocking.client.Client"',
+        'note: Revealed type is "hocket.client.faces.blocking.producer.Producer"',
+        'note: Revealed type is "hocket.client.consuming.message.MessageBatch"',
+        'note: Revealed type is "hocket.client.consuming.message.MessageBatch"',
+        'note: Revealed type is "bool"',
+        'error: Module has no attribute "Consumer"  [attr-defined]',
+    ], found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("statement", ["import hocket", "import hocket.local", "hocket.errors"])
+def test_what_belongs_to_the_broker_is_not_loaded_unasked(statement: str):
+    code = (
+        f"import sys, hocket; {statement}\n"
+        "heavy = {'capnp', 'hocket.client', 'hocket.node', 'hocket.wire', 'click', 'pyarrow'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
 # --- what it needs -------------------------------------------------------------------------------
 
 
@@ -160,6 +290,17 @@ def test_the_package_imports_with_nothing_but_the_standard_library():
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_ci_runs_every_python_that_the_classifiers_claim():
+    classifiers = "\n".join(PROJECT["project"]["classifiers"])
+    claimed = re.findall(r"Python :: (3\.\d+)$", classifiers, re.MULTILINE)
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    (matrix,) = re.findall(r"^ +python: \[(.*)\]", workflow, re.MULTILINE)
+    assert re.findall(r'"([\d.]+)"', matrix) == claimed
+    assert PROJECT["project"]["requires-python"] == f">={claimed[0]}"
+    for target in ("check", "test", "demo"):
+        assert f"run: make {target} " in workflow
 
 
 def test_the_extras_are_there():

@@ -16,7 +16,7 @@ from time import perf_counter
 
 import hocket
 import hocket.aio
-from hocket.client.faces.blocking.client import Client, Producer
+from hocket import Client, Producer
 
 _names = itertools.count()
 READY_SECONDS = 30

@@ -4,39 +4,88 @@
     hocket.connect    a client of a broker
     hocket.embedded   a broker in this process, and a client of it
     hocket.aio        both for asyncio, with the same names
+    hocket.errors     every error that Hocket raises on purpose
 
-What belongs to the broker is loaded when it is first used, so that a program that only wants
-`hocket.local` pays for nothing else.
+The classes exported here are those of the objects that users hold: they are for annotations and
+for `isinstance`, and nobody calls them. `connect` and `embedded` give a `Client`, a client gives
+producers, subscriptions and transactions, a subscription gives messages and batches of them.
+
+Every name is loaded when it is first used, so that a program that only wants `hocket.local` does
+not load the broker's client, nor what that client needs.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hocket import aio
-    from hocket.client.connection.embedded import embedded
-    from hocket.client.faces.blocking.client import connect
-    from hocket.model import Position
+    from hocket import aio as aio
+    from hocket import errors as errors
+    from hocket import local as local
+    from hocket.client.connection.embedded import embedded as embedded
+    from hocket.client.consuming.message import Message as Message
+    from hocket.client.consuming.message import MessageBatch as Batch
+    from hocket.client.faces.aio.client import AsyncClient as AsyncClient
+    from hocket.client.faces.aio.producer import AsyncProducer as AsyncProducer
+    from hocket.client.faces.aio.subscription import AsyncSubscription as AsyncSubscription
+    from hocket.client.faces.aio.transaction import AsyncTransaction as AsyncTransaction
+    from hocket.client.faces.blocking.client import Client as Client
+    from hocket.client.faces.blocking.client import connect as connect
+    from hocket.client.faces.blocking.producer import Producer as Producer
+    from hocket.client.faces.blocking.subscription import Subscription as Subscription
+    from hocket.client.faces.blocking.transaction import Transaction as Transaction
+    from hocket.model import Position as Position
 
 __version__ = "0.1.0"
-__all__ = ["Position", "__version__", "aio", "connect", "embedded"]
+__all__ = [
+    "AsyncClient",
+    "AsyncProducer",
+    "AsyncSubscription",
+    "AsyncTransaction",
+    "Batch",
+    "Client",
+    "Message",
+    "Position",
+    "Producer",
+    "Subscription",
+    "Transaction",
+    "__version__",
+    "aio",
+    "connect",
+    "embedded",
+    "errors",
+    "local",
+]
 
+# The module that each name lives in; its name there, where that is another one, follows a colon.
 _HOMES = {
+    "AsyncClient": "hocket.client.faces.aio.client",
+    "AsyncProducer": "hocket.client.faces.aio.producer",
+    "AsyncSubscription": "hocket.client.faces.aio.subscription",
+    "AsyncTransaction": "hocket.client.faces.aio.transaction",
+    "Batch": "hocket.client.consuming.message:MessageBatch",
+    "Client": "hocket.client.faces.blocking.client",
+    "Message": "hocket.client.consuming.message",
+    "Position": "hocket.model",
+    "Producer": "hocket.client.faces.blocking.producer",
+    "Subscription": "hocket.client.faces.blocking.subscription",
+    "Transaction": "hocket.client.faces.blocking.transaction",
     "connect": "hocket.client.faces.blocking.client",
     "embedded": "hocket.client.connection.embedded",
-    "Position": "hocket.model",
 }
+_MODULES = ("aio", "errors", "local")
 
+if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for one of ours
 
-def __getattr__(name: str) -> Any:
-    if name == "aio":
-        return import_module("hocket.aio")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'hocket' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        if name in _MODULES:
+            return import_module(f"hocket.{name}")
+        if name in _HOMES:
+            module, _, other_name = _HOMES[name].partition(":")
+            return getattr(import_module(module), other_name or name)
+        raise AttributeError(f"module 'hocket' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOMES, "aio"]
+    return sorted({*globals(), *__all__})

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from hocket import Message
 from hocket.cli import output
-from hocket.client.consuming.message import Message
 
 
 @pytest.mark.parametrize(

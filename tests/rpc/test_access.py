@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hocket import Client
 from hocket.client.connection.embedded import EmbeddedConnector
-from hocket.client.faces.blocking.client import Client
 from tests.support.certificates import made
 from tests.support.rpc.world import Sink, World, connected, fails, of, run, session, world
 from tests.support.threads import until_async

@@ -15,7 +15,7 @@ import pytest
 
 from hocket.model import Limits
 from hocket.node.settings import NodeSettings
-from hocket.rpc import connection as lines
+from hocket.rpc import connection as connections
 from hocket.rpc.schema import rpc_capnp
 from tests.support.certificates import made
 from tests.support.rpc.world import Sink, World, connected, fails, of, run, session, world
@@ -134,7 +134,7 @@ async def _wait(promise: Any) -> Any:
 def test_a_connection_that_does_not_log_in_is_hung_up_on(
     here: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lines, "LOGIN_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "LOGIN_SECONDS", 0.05)
     with socket.create_connection(here.address) as sock:
         sock.settimeout(10)
         assert sock.recv(1) == b""
@@ -165,7 +165,7 @@ def test_connections_beyond_the_limit_are_refused(tmp_path: Path):
 
 
 def test_logins_beyond_the_limit_are_refused(here: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lines, "LOGINS_MAX", 3)
+    monkeypatch.setattr(connections, "LOGINS_MAX", 3)
 
     async def main() -> None:
         async with connected(here.address) as broker:
@@ -200,16 +200,16 @@ def test_calls_that_flood_in_are_read_as_they_are_done(
     here: World, monkeypatch: pytest.MonkeyPatch
 ):
     """However many calls a client makes at once, only so many are in progress here."""
-    monkeypatch.setattr(lines, "CALLS_MAX", 8)
+    monkeypatch.setattr(connections, "CALLS_MAX", 8)
     most = 0
-    call = lines.Line.call
+    call = connections.Connection.call
 
-    def counted(line: lines.Line) -> Any:
+    def counted(connection: connections.Connection) -> Any:
         nonlocal most
-        most = max(most, line.calls)
-        return call(line)
+        most = max(most, connection.calls)
+        return call(connection)
 
-    monkeypatch.setattr(lines.Line, "call", counted)
+    monkeypatch.setattr(connections.Connection, "call", counted)
 
     async def main() -> None:
         async with session(here.address) as one:

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from hocket.errors import HocketError, Timeout, UnknownTopic
-from hocket.rpc import connection as lines
-from hocket.rpc.connection import Line
+from hocket.rpc import connection as connections
+from hocket.rpc.connection import Connection
 from hocket.rpc.failure import cleaned, failure
 from tests.support.threads import settle
 
 
 class Transport:
-    """As far as a line looks at it."""
+    """As far as a connection looks at it."""
 
     def __init__(self) -> None:
         self.reading = True
@@ -36,76 +36,76 @@ class Inner:
     resume_writing = pause_writing
 
 
-def on_a_line(scenario: Callable[[Line, Transport], Any]) -> None:
+def on_a_connection(scenario: Callable[[Connection, Transport], Any]) -> None:
     async def main() -> None:
-        line = Line(lambda *_: None, lambda _line: None)
+        connection = Connection(lambda *_: None, lambda _connection: None)
         transport: Any = Transport()
-        line._transport, line._inner = transport, Inner()
-        line.resume_reading()
+        connection._transport, connection._inner = transport, Inner()
+        connection.resume_reading()
         assert transport.reading
-        await scenario(line, transport)
+        await scenario(connection, transport)
         await settle()
         assert transport.reading
-        line.pause_reading()  # pycapnp has enough
+        connection.pause_reading()  # pycapnp has enough
         assert not transport.reading
 
     asyncio.run(main())
 
 
 def test_while_many_calls_are_in_progress_nothing_is_read():
-    async def scenario(line: Line, transport: Transport) -> None:
+    async def scenario(connection: Connection, transport: Transport) -> None:
         with ExitStack() as calls:
-            for _ in range(lines.CALLS_MAX - 1):
-                calls.enter_context(line.call())
+            for _ in range(connections.CALLS_MAX - 1):
+                calls.enter_context(connection.call())
             await settle()
             assert transport.reading
-            with line.call():
+            with connection.call():
                 await settle()
                 assert not transport.reading
-                line.resume_reading()  # pycapnp would like to
+                connection.resume_reading()  # pycapnp would like to
                 assert not transport.reading
             await settle()
             assert transport.reading
 
-    on_a_line(scenario)
+    on_a_connection(scenario)
 
 
 def test_while_calls_carry_much_nothing_is_read():
-    async def scenario(line: Line, transport: Transport) -> None:
-        with line.carrying(lines.CARRIED_BYTES_MAX - 1):
+    async def scenario(connection: Connection, transport: Transport) -> None:
+        with connection.carrying(connections.CARRIED_BYTES_MAX - 1):
             await settle()
             assert transport.reading
-            with line.carrying(1):
+            with connection.carrying(1):
                 await settle()
                 assert not transport.reading
 
-    on_a_line(scenario)
+    on_a_connection(scenario)
 
 
 def test_while_a_stream_waits_nothing_is_read():
-    async def scenario(line: Line, transport: Transport) -> None:
-        with line.carrying(1, stream=True):
+    async def scenario(connection: Connection, transport: Transport) -> None:
+        with connection.carrying(1, stream=True):
             await settle()
             assert not transport.reading
 
-    on_a_line(scenario)
+    on_a_connection(scenario)
 
 
 def test_while_answers_are_not_fetched_only_so_many_calls_are_read():
-    async def scenario(line: Line, transport: Transport) -> None:
-        line.pause_writing()
-        for _ in range(lines.CALLS_MAX - 1):
-            with line.call():
+    async def scenario(connection: Connection, transport: Transport) -> None:
+        connection.pause_writing()
+        for _ in range(connections.CALLS_MAX - 1):
+            with connection.call():
                 pass
         await settle()
         assert transport.reading
-        with line.call():
+        with connection.call():
             pass
         await settle()
         assert not transport.reading
-        line.resume_writing()
+        connection.resume_writing()
 
-    on_a_line(scenario)
+    on_a_connection(scenario)
 
 
 # --- failures on their way out -------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_nothing_of_pycapnps_is_left_in_a_circle(here: World):
     dangerous = {
         kind.__name__
         for kind in found
-        if kind.__module__.startswith(("capnp", "hocket.rpc.interfaces", "hocket.rpc.delivery"))
+        if kind.__module__.startswith(("capnp", "hocket.rpc.capabilities", "hocket.rpc.delivery"))
     }
     assert not dangerous
 

@@ -1,4 +1,4 @@
-"""Scale runs in small: their parts, their truth, their text."""
+"""Scale runs in small: their chapters, their truth, their text."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from hocket.cli.commands.sim_ring import PART_NAMES, ring
+from hocket.cli.commands.sim_ring import CHAPTER_NAMES, ring
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.settings import RingSettings
 from hocket.sim.scale import balance, fanout_run, figures, picture, ring_run, trouble_run
 from hocket.sim.scale.asking import Asking, ask_for
 from hocket.sim.scale.audience import Audience
-from hocket.sim.scale.figures import Options, Part, Table
-from hocket.sim.scale.parts import PARTS
+from hocket.sim.scale.chapters import CHAPTERS
+from hocket.sim.scale.figures import Chapter, Options, Table
 from hocket.sim.scale.plots import NoPlotting, plot
 from hocket.sim.scale.statistics import histogram, max_to_mean, mean, percentile
 from hocket.sim.scale.wires import Delays, Wires
@@ -84,11 +84,11 @@ def test_one_part_is_written_without_losing_the_others(tmp_path) -> None:
     (tmp_path / "scale.md").write_text(
         "<!-- table hops -->\n<!-- end -->\n<!-- table more -->\n<!-- end -->\n"
     )
-    other = Part("second", [Table("more", ["x"], [["y"]])], {"points": [1]}, {"seed": 7})
-    figures.write(tmp_path, [Part("first", [TABLE]), other])
+    other = Chapter("second", [Table("more", ["x"], [["y"]])], {"points": [1]}, {"seed": 7})
+    figures.write(tmp_path, [Chapter("first", [TABLE]), other])
     newer = Table("hops", ["nodes>", "name"], [[30, "newer"]])
-    together = figures.write(tmp_path, [Part("first", [newer])])
-    assert together == [Part("first", [newer]), other]
+    together = figures.write(tmp_path, [Chapter("first", [newer])])
+    assert together == [Chapter("first", [newer]), other]
     text = (tmp_path / "scale.md").read_text()
     assert "| 30 | newer |" in text
     assert "| y |" in text
@@ -99,9 +99,9 @@ def test_the_page_has_a_place_for_every_table_of_every_part() -> None:
     directory = Path(__file__).parents[2] / "docs/internals"
     page = (directory / "scale.md").read_text()
     data = json.loads((directory / "scale.json").read_text())
-    parts = [Part.from_json(each) for each in data]
-    assert sorted(part.name for part in parts) == sorted(PARTS)
-    tables = [table for part in parts for table in part.tables]
+    chapters = [Chapter.from_json(each) for each in data]
+    assert sorted(chapter.name for chapter in chapters) == sorted(CHAPTERS)
+    tables = [table for chapter in chapters for table in chapter.tables]
     assert figures.fill(page, tables) == page  # nobody has changed a number by hand
 
 
@@ -214,7 +214,7 @@ def test_the_way_back_from_crashes_and_from_a_cut() -> None:
         assert way.right[-1][1] > 0.9
 
 
-# --- parts ----------------------------------------------------------------------------------------
+# --- chapters -------------------------------------------------------------------------------------
 
 
 def cells(table: Table, column: str) -> list[object]:
@@ -226,8 +226,8 @@ SMALL = Options(nodes=60, seconds=10, seed=3)
 
 
 def test_maintenance_is_what_the_formulas_say() -> None:
-    part = ring_run.maintenance(replace(SMALL, seconds=60))
-    measured = dict(zip(cells(part.tables[0], "for"), part.tables[0].rows, strict=True))
+    chapter = ring_run.maintenance(replace(SMALL, seconds=60))
+    measured = dict(zip(cells(chapter.tables[0], "for"), chapter.tables[0].rows, strict=True))
     for kind in ("stabilization", "beacon"):
         row = measured[kind]
         assert row[2] == pytest.approx(row[3], rel=0.2)
@@ -235,8 +235,8 @@ def test_maintenance_is_what_the_formulas_say() -> None:
 
 def test_balance_is_better_with_candidates_and_a_window(monkeypatch) -> None:
     monkeypatch.setattr(balance, "PARTITIONS_EACH", 10)
-    part = balance.balance(replace(SMALL, nodes=100))
-    ratios = cells(part.tables[0], "max / mean>")
+    chapter = balance.balance(replace(SMALL, nodes=100))
+    ratios = cells(chapter.tables[0], "max / mean>")
     keys, chosen_keys, plain, chosen, window, moved, consumers, chosen_home, two = ratios
     assert 1 < chosen_keys < keys
     assert 1 <= window < chosen < plain
@@ -272,17 +272,17 @@ def test_lookups_go_round_the_dead(monkeypatch) -> None:
 
 def test_a_crowd_doubles_the_ring(monkeypatch) -> None:
     monkeypatch.setattr(trouble_run, "CROWD_SECONDS", 10)
-    part = trouble_run.crowd(replace(SMALL, nodes=20))
-    assert isinstance(cells(part.tables[0], "s until ideal>")[0], int)
-    assert cells(part.tables[0], "then>") == [40]
+    chapter = trouble_run.crowd(replace(SMALL, nodes=20))
+    assert isinstance(cells(chapter.tables[0], "s until ideal>")[0], int)
+    assert cells(chapter.tables[0], "then>") == [40]
 
 
 def test_the_tree_reaches_everybody_and_mends_itself(monkeypatch) -> None:
     monkeypatch.setattr(fanout_run, "GATHER_SECONDS", 3)
     monkeypatch.setattr(fanout_run, "CROWD_SECONDS", 5)
     monkeypatch.setattr(fanout_run, "SETTLE_SECONDS", 3)
-    part = fanout_run.fanout(replace(SMALL, nodes=40))
-    tree, repair, crowd = part.tables
+    chapter = fanout_run.fanout(replace(SMALL, nodes=40))
+    tree, repair, crowd = chapter.tables
     assert cells(tree, "children, max>")[0] <= 16  # type: ignore[operator]
     assert cells(tree, "depth, max>")[0] >= 2  # type: ignore[operator]
     assert cells(tree, "owner's egress>")[0] <= 16.01  # type: ignore[operator]
@@ -332,13 +332,13 @@ def test_the_command_prints_tables_and_json() -> None:
     assert "   30  stabilization" in told.stdout
     assert "maintenance: done in" in told.stderr
     as_json = CliRunner().invoke(ring, [*arguments, "--json"])
-    [part] = json.loads(as_json.stdout)["parts"]
-    assert part["name"] == "maintenance"
-    assert part["run"] == {"nodes": 30, "seconds": 3, "seed": 1}
+    [chapter] = json.loads(as_json.stdout)["parts"]
+    assert chapter["name"] == "maintenance"
+    assert chapter["run"] == {"nodes": 30, "seconds": 3, "seed": 1}
 
 
 def test_the_command_knows_the_parts_there_are() -> None:
-    assert list(PARTS) == PART_NAMES
+    assert list(CHAPTERS) == CHAPTER_NAMES
     for arguments in (["--only", "nothing"], ["--only", "picture"], ["--nodes", "3"]):
         assert CliRunner().invoke(ring, arguments).exit_code == 2
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import hocket
-from hocket.client.faces.blocking.client import Client, Subscription
+from hocket import Client, Subscription
 from hocket.errors import OutOfRange, Timeout
 from hocket.spark import reading
 from hocket.spark.batch_reader import HocketBatchReader

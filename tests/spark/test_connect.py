@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.client.faces.blocking.client import Client
+from hocket import Client
 from hocket.spark import java
 from tests.spark.programs.running import run
 from tests.support.processes.server import ServerProcess

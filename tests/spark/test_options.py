@@ -12,13 +12,13 @@ import pytest
 
 from hocket.errors import BadName, OutOfRange, WrongType
 from hocket.model import HOUR_US, MINUTE_US, SECOND_US
+from hocket.spark.bounds import Bound
 from hocket.spark.options import (
     DEFAULT_ROWS_PER_TRIGGER,
     ConnectionOptions,
     ReadOptions,
     WriteOptions,
 )
-from hocket.spark.places import Place
 from hocket.spark.selection import Selection
 
 SECRET = "hunter2-very-secret"
@@ -61,9 +61,9 @@ def refused(*words: str, **options: str) -> str:
 
 def test_a_batch_reads_all_there_is_and_a_stream_what_comes() -> None:
     batch = reading()
-    assert batch.starting.everywhere == Place("earliest")
-    assert batch.ending.everywhere == Place("latest")
-    assert streaming().starting.everywhere == Place("latest")
+    assert batch.starting.everywhere == Bound("earliest")
+    assert batch.ending.everywhere == Bound("latest")
+    assert streaming().starting.everywhere == Bound("latest")
 
 
 def test_the_defaults_are_those_of_the_connector() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import hocket
-from hocket.client.faces.blocking.client import Client
+from hocket import Client
 from hocket.errors import BadName, OutOfRange, UnknownPartition, UnknownTopic
 from hocket.spark.selection import Selection
 from hocket.spark.values import Given

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from hocket.client.faces.blocking.client import Client
+from hocket import Client
 from tests.support.spark import failure_of, load, run_to_end, stream
 
 

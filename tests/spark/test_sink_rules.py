@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from hocket import errors
-from hocket.client.faces.blocking.client import Client
+from hocket import Client, errors
 from hocket.model import Participant
 from hocket.spark import sink, writing
 from hocket.spark.options import WriteOptions

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from hocket.client.faces.blocking.client import Client
+from hocket import Client
 from tests.support.processes.server import ServerProcess
 from tests.support.threads import PATIENCE, until
 

@@ -1,10 +1,11 @@
 """The command line: `hocket serve`, `hocket topic ...`, `hocket produce`, `hocket consume`, ...
 
-A thin shell over the public client: whatever a command does, a program can do with the same names.
+The commands are a thin shell over the public client: whatever a command does with a broker, a
+program can do with the same names.
 Rule 1: results go to stdout, everything else (progress, logs, errors) to stderr.
 Rule 2: an error is one line, says what to do, and its exit code has a meaning (`exits.py`).
 Rule 3: what is slow to load is loaded by the command that needs it, so that `hocket --version`
-and a completion in the shell answer at once.
+and a shell's completion answer at once.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     server.pem       for brokers                                server.key
     client-NAME.pem  for the user NAME                          client-NAME.key
 
-Keys are for their owner's eyes alone (mode 0600), and no file is ever overwritten. ECDSA on P-256:
-small, quick, and understood everywhere.
+Only the owner can read the keys (mode 0600), and no file is ever overwritten. All keys are ECDSA on
+P-256: they are small and quick, and every TLS library knows them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_LIFE = timedelta(days=3650)
 LIFE = timedelta(days=825)  # the longest that every client accepts
-CLOCKS_APART = timedelta(hours=1)  # a machine whose clock is behind may use them at once
+CLOCKS_APART = timedelta(hours=1)  # a machine whose clock is behind may use a certificate at once
 
 SERVER = ExtendedKeyUsageOID.SERVER_AUTH
 CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
@@ -32,7 +32,7 @@ CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two files."""
+    """The files of a certificate and its key."""
 
     certificate: Path
     key: Path
@@ -46,7 +46,7 @@ class Pair:
 
 
 class Authority:
-    """Signs certificates. `at` is the time they are made at; now unless told otherwise."""
+    """Signs certificates. `at` is the time at which a certificate is made; None: now."""
 
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         self.certificate = certificate
@@ -65,7 +65,7 @@ class Authority:
 
     @classmethod
     def load(cls, files: Pair) -> Authority:
-        """OSError or ValueError if the files are not there, or not what `save` wrote."""
+        """Raises OSError if the files cannot be read, ValueError if `save` did not write them."""
         certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
         key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -85,7 +85,7 @@ class Authority:
         hosts: Iterable[str] = (),
         at: datetime | None = None,
     ) -> None:
-        """A certificate for `name`, and its key, into the files."""
+        """Write a certificate for `name`, and its key, into the files."""
         key = ec.generate_private_key(ec.SECP256R1())
         authority = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         builder = (
@@ -159,6 +159,6 @@ def _save(files: Pair, certificate: x509.Certificate, key: ec.EllipticCurvePriva
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """FileExistsError rather than overwrite; the mode holds from the first moment."""
+    """Write a new file, with this mode from the start. Raises FileExistsError if it exists."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(data)

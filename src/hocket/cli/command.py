@@ -1,7 +1,9 @@
-"""Our kind of click command: examples in its help, connection options apart, `--debug` everywhere.
+"""Our click commands: their help has examples and a section on connecting, and all take `--debug`.
 
-`Program` is the root. It replaces click's own `main`, so that every error takes the one road
-through `exits.report`, from a process as from a test.
+`Program` is the root. It replaces click's own `main`, so that every error goes through
+`exits.report`, in a process as in a test.
+
+Rule 1: `hocket.cli.commands` is imported here only, and by name, when a command is asked for.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ from hocket.cli import exits
 
 PROGRAM = "hocket"
 COMPLETE_VARIABLE = "_HOCKET_COMPLETE"
-_DEBUG = "hocket.debug"  # in the context's meta, which parent and child share
+_DEBUG = "hocket.debug"  # a key of the context's meta, which parent and child share
 
 
 class ServerOption(click.Option):
-    """An option about reaching the broker; stands in a section of its own in the help."""
+    """An option about reaching the broker; the help has a section for these."""
 
 
 def _remember_debug(context: click.Context, _option: click.Parameter, value: bool) -> None:
@@ -51,7 +53,7 @@ def is_debugging(context: click.Context | None) -> bool:
 
 
 class Command(click.Command):
-    """A click command with `examples`: lines that stand in its help as they are."""
+    """A click command with `examples`: lines that its help shows as they are."""
 
     def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -74,7 +76,7 @@ class Group(click.Group):
         self._examples = examples.strip("\n")
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(self.commands)  # in the order we gave them, not of the alphabet
+        return list(self.commands)  # in the order in which we define them, not by name
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_commands(ctx, formatter)
@@ -108,18 +110,21 @@ def _format_examples(examples: str, formatter: click.HelpFormatter) -> None:
 
 
 class Program(Group):
-    """The root of all commands. Each of its `parts` is a module here, with a command so named."""
+    """The root of all commands.
 
-    def __init__(self, *args: Any, parts: Sequence[str], **kwargs: Any) -> None:
+    Each of `names` is a module of `hocket.cli.commands` with a command of the same name.
+    """
+
+    def __init__(self, *args: Any, names: Sequence[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.append(_debug_option())
-        self._parts = parts
+        self._names = names
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(self._parts)
+        return list(self._names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in self._parts:
+        if cmd_name not in self._names:
             return None
         command: click.Command = getattr(import_module(f"hocket.cli.commands.{cmd_name}"), cmd_name)
         return command
@@ -127,10 +132,10 @@ class Program(Group):
     def main(  # type: ignore[override]
         self,
         args: Sequence[str] | None = None,
-        prog_name: str | None = None,  # noqa: ARG002 - ours is fixed, however we were started
+        prog_name: str | None = None,  # noqa: ARG002 - the name is fixed, however we were started
         **_extra: Any,
     ) -> NoReturn:
-        """Run the command and end the process (in a test: raise SystemExit) with its code."""
+        """Run the command, and end the process with its exit code (by SystemExit)."""
         instruction = os.environ.get(COMPLETE_VARIABLE)
         if instruction:
             sys.exit(shell_complete(self, {}, PROGRAM, COMPLETE_VARIABLE, instruction))
@@ -142,7 +147,7 @@ class Program(Group):
             context = self.make_context(PROGRAM, args)
             with context:
                 self.invoke(context)
-            sys.stdout.flush()  # here, where an error can still be told
+            sys.stdout.flush()  # here, where an error can still be reported
         except click.exceptions.Exit as end:
             return end.exit_code
         except BrokenPipeError:  # `| head` has seen enough

@@ -1,4 +1,4 @@
-"""Asking before something is gone for good."""
+"""Asking the user before something is deleted for good."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
 def confirm(yes: bool, question: str) -> None:
-    """Return if the user agrees. Where nobody can be asked, --yes has to be given."""
+    """Return if the user agrees. Without a terminal to ask at, --yes must be given."""
     if yes:
         return
     if not sys.stdin.isatty():

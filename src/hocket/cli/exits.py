@@ -1,7 +1,7 @@
 """How a command ends: exit codes, and errors as one line.
 
-The codes are part of the interface. Errors about what the caller passed (a bad name, a number out
-of range) count as usage even where only the broker could tell.
+The codes are part of the interface. An error about what the user passed (a bad name, a number out
+of range) counts as usage, even where only the broker could find it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ USAGE = 2
 NOT_FOUND = 3
 NOT_ALLOWED = 4
 NO_CONNECTION = 5
-INTERRUPTED = 128  # plus the signal's number, as shells count
+INTERRUPTED = 128  # plus the signal's number, as in shells
 
 _CODES: list[tuple[tuple[type[BaseException], ...], int]] = [
     ((errors.UnknownTopic, errors.UnknownIndex, errors.UnknownPartition), NOT_FOUND),
@@ -31,7 +31,7 @@ _CODES: list[tuple[tuple[type[BaseException], ...], int]] = [
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the command to end. `summary` is for the user."""
+    """A signal asked the command to end. The user is shown `summary`."""
 
     def __init__(self, signal_number: int, summary: str = "interrupted") -> None:
         super().__init__(summary)
@@ -47,12 +47,12 @@ def code_of(error: BaseException) -> int:
 
 
 def say(message: str) -> None:
-    """One line for people, on stderr."""
+    """Print one line for people, on stderr."""
     click.echo(f"hocket: {' '.join(message.split())}", err=True)
 
 
 def report(error: BaseException, *, debug: bool) -> int:
-    """Tell the user about an error that ended the command; the exit code."""
+    """Tell the user about an error that ended the command. Returns the exit code."""
     if debug:
         traceback.print_exception(error)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -83,7 +83,7 @@ def _hint(error: click.UsageError) -> str:
 
 
 def silence_stdout() -> None:
-    """The reader of our stdout has gone; let nobody stumble over that while Python shuts down."""
+    """Point stdout at nothing: its reader has gone, and Python would fail to flush it at exit."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError):  # not a file: nothing will be flushed to a pipe

@@ -1,8 +1,8 @@
-"""Lines to stdout, with an exact account of how many of them got out.
+"""Writes lines to stdout, and counts exactly how many of them were written.
 
-Unbuffered on purpose: what a buffer holds when the reader of a pipe leaves is neither written nor
-known, and an index must not move past it. For the same reason no signal interrupts a write: a
-pipe is given only what it takes without waiting, and the waiting can be stopped.
+There is no buffer, on purpose: when the reader of a pipe leaves, nobody knows what was in a buffer,
+and an index must not move past lines that were not written. For the same reason no signal
+interrupts a write: a pipe is given only what it takes without waiting, and a signal stops the wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hocket.cli.stop_signals import StopSignals
 
 
 class LineWriter:
-    """`written` is how many lines of the last `write` got out whole, also if it raised."""
+    """`written` is how many whole lines the last `write` has written, also if it raised."""
 
     def __init__(self, stop: StopSignals) -> None:
         self.written = 0
@@ -31,7 +31,7 @@ class LineWriter:
         self._waits_on = _descriptor_that_may_block(self._raw)
 
     def write(self, lines: list[bytes]) -> None:
-        """All of them, their ends included. Raises Interrupted, and what the system does."""
+        """Write all lines, which include their ends. Raises Interrupted and OSError."""
         self.written = 0
         view = memoryview(b"".join(lines))
         done = 0
@@ -48,7 +48,7 @@ class LineWriter:
             if not self._stop.wait_writable(self._waits_on):
                 raise Interrupted(self._stop.requested)
             view = view[: select.PIPE_BUF]
-        return self._raw.write(view) or 0  # None: it is non-blocking, and somebody was faster
+        return self._raw.write(view) or 0  # None: somebody else has filled the pipe
 
 
 def _descriptor_that_may_block(raw: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""Bytes into lines, in pieces as they come, whatever the delimiter; nothing is decoded."""
+"""Splits bytes, which come in chunks, into lines. Any delimiter will do; nothing is decoded."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ _ESCAPES = {"\\n": "\n", "\\r": "\r", "\\t": "\t", "\\0": "\0"}
 
 
 class LineSplitter:
-    """Fed with chunks, it gives whole lines. Between two calls it holds less than one line."""
+    """Takes chunks and gives whole lines. Between two calls it holds less than one line."""
 
     def __init__(self, delimiter: bytes = b"\n") -> None:
         self._delimiter = delimiter
-        self._rest: list[bytes] = []  # joined only when the line is whole, so a long one is cheap
+        self._rest: list[bytes] = []  # joined once, when the line is whole: long lines stay cheap
         self.rest_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -33,14 +33,14 @@ class LineSplitter:
         return self._delimiter in chunk
 
     def end(self) -> list[bytes]:
-        """What followed the last delimiter, if anything did, is a line too."""
+        """The last line, if anything followed the last delimiter."""
         last = b"".join(self._rest)
         self._rest, self.rest_bytes = [], 0
         return [last] if last else []
 
 
 def split_keys(lines: list[bytes], separator: bytes) -> tuple[list[bytes], list[bytes]]:
-    """(keys, values) of the lines, up to the first that has no separator."""
+    """The keys and the values of the lines, up to the first line without a separator."""
     parts = [line.partition(separator) for line in lines]
     if not all(found for _, found, _ in parts):
         parts = parts[: next(at for at, (_, found, _) in enumerate(parts) if not found)]
@@ -48,7 +48,7 @@ def split_keys(lines: list[bytes], separator: bytes) -> tuple[list[bytes], list[
 
 
 def unescape(_context: click.Context, option: click.Parameter, text: str | None) -> bytes | None:
-    """A delimiter as it is typed: '\\n', '\\t' and '\\0' stand for what they name."""
+    """Read a delimiter as it is typed: '\\n', '\\t' and '\\0' stand for what they name."""
     if text is None:
         return None
     for escape, meant in _ESCAPES.items():

@@ -1,7 +1,7 @@
 """Where a broker may listen.
 
-Whoever reaches an open port may read and delete everything, so beyond loopback a port needs both:
-TLS, or tokens and data could be read on the way, and users, or anybody would be let in.
+Anybody who reaches an open port may read and delete everything. So beyond loopback a port needs TLS
+(else tokens and data could be read on the way) and users (else anybody would be let in).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def parse_address(text: str | Address) -> Address:
 
 
 def is_loopback(listen: Address) -> bool:
-    """Whether every address of that name is reached from this machine alone."""
+    """Whether only this machine can reach the address, for every meaning of the host's name."""
     try:
-        found = socket.getaddrinfo(  # just as it is bound: '*' is loopback without the flag
+        found = socket.getaddrinfo(  # with the flag of a bind: without it '*' would be loopback
             listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
@@ -47,7 +47,7 @@ def is_loopback(listen: Address) -> bool:
 
 
 def refuse_if_open(listen: Address, *, tls: bool, users: bool) -> None:
-    """ClickException if this port would be open to others without TLS or without any user."""
+    """Raise ClickException if others could reach this port and it lacks TLS or users."""
     if (tls and users) or is_loopback(listen):
         return
     missing = [

@@ -1,4 +1,4 @@
-"""Names on the command line (of topics, indexes, users, roles), completed by asking the broker."""
+"""The names of topics, indexes, users and roles as arguments; shells complete them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Name(Checked):
-    """The name of something that a broker has, or is to have."""
+    """The name of something that a broker has, or will have."""
 
     def __init__(self, what: str, known: Callable[[Client, click.Context], list[str]]) -> None:
         super().__init__(what, lambda value: check_name(value, f"the name of the {what}"))
@@ -32,7 +32,7 @@ class Name(Checked):
         try:
             with ctx.ensure_object(Server).for_completion().connect() as client:
                 names = self._known(client, ctx)
-        except Exception:  # noqa: BLE001 - whatever is wrong, a shell that completes is not told
+        except Exception:  # noqa: BLE001 - a completion must stay silent, whatever is wrong
             return []
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 

@@ -1,7 +1,7 @@
 """How many files a process may have open, and so how many connections a broker can take.
 
-A connection is a file like those of the log. Were connections allowed to use them all up, the next
-file of the log could not be opened, and the store would have to stop.
+A connection counts as an open file, like those of the log. If connections could use up all of them,
+the next file of the log could not be opened, and the store would have to stop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ RESERVED = 256  # for the log's own files, and a little more
 
 
 def connections_that_fit(wanted: int, doors: int = 1) -> int:
-    """At most so many connections at each of the doors; asks the system for as much as it gives."""
+    """How many connections each of `doors` ports may take: `wanted`, or fewer if files are short.
+
+    Raises the process's own limit as far as the system allows.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

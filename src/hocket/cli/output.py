@@ -26,7 +26,7 @@ def size(count: int) -> str:
     amount = float(count)
     for unit in ("KiB", "MiB", "GiB", "TiB"):
         amount /= 1024
-        if amount < 1023.95 or unit == "TiB":  # what would be shown as 1024.0 is one unit up
+        if amount < 1023.95 or unit == "TiB":  # "1024.0 KiB" is shown as "1.0 MiB"
             break
     return f"{amount:.1f} {unit}"
 
@@ -41,7 +41,7 @@ def messages(count: int) -> str:
 
 
 def rate(count: float) -> str:
-    """Of something per second: '1.2 M', '87.5 k', '12'."""
+    """A rate per second: '1.2 M', '87.5 k', '12'."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= limit:
             return f"{count / limit:.1f} {unit}"
@@ -52,7 +52,7 @@ def seconds(duration: float) -> str:
     return f"{duration:.1f} s" if duration >= 1 else f"{duration * 1000:.0f} ms"
 
 
-@lru_cache(maxsize=1024)  # the messages of a batch mostly share theirs
+@lru_cache(maxsize=1024)  # most messages of a batch have the same timestamp
 def moment(timestamp_us: int) -> str:
     """ISO 8601, UTC, to the microsecond; beyond the years Python knows, the bare number."""
     try:
@@ -82,12 +82,12 @@ _to_lines = json.JSONEncoder(ensure_ascii=False, indent=2).encode
 
 
 def print_json(value: Any) -> None:
-    """A list over lines, for people who look at it; one object as one line."""
+    """Print a list over several lines, and one object as one line."""
     click.echo(_to_lines(value) if isinstance(value, list) else _to_line(value))
 
 
 def text_or_base64(data: bytes | None) -> Any:
-    """Text where the bytes are UTF-8; else an object that says what it is."""
+    """The text if the bytes are UTF-8; else an object with them in base64."""
     if data is None:
         return None
     try:
@@ -97,7 +97,7 @@ def text_or_base64(data: bytes | None) -> Any:
 
 
 def message_json(message: Message, *, counted: bool = False) -> bytes:
-    """One line, with its end; `counted` tells how often it was delivered."""
+    """The message as one line; `counted` adds how often it was delivered."""
     fields: dict[str, Any] = {
         "topic": message.topic,
         "partition": message.partition,

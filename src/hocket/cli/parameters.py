@@ -1,4 +1,4 @@
-"""What may stand on the command line: sizes, durations, and where to start.
+"""The types of options and arguments: sizes, durations, and where to start.
 
 Each type checks at once what can be checked without a broker, so that a slip is a usage error
 before anything has happened.
@@ -26,7 +26,7 @@ class Checked(click.ParamType):  # type: ignore[type-arg]
     def __init__(self, name: str, check: Callable[[Any], Any], words: Sequence[str] = ()) -> None:
         self.name = name
         self._check = check
-        self._words = words  # for completion
+        self._words = words  # that a shell completes
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -44,7 +44,7 @@ class Checked(click.ParamType):  # type: ignore[type-arg]
 
 
 def _duration_us(value: str | int | float) -> int:
-    """A bare number is seconds, as everywhere in the package."""
+    """Microseconds; a bare number is in seconds, as everywhere in the package."""
     if isinstance(value, str):
         with suppress(ValueError):
             value = float(value)

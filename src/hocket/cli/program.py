@@ -1,4 +1,4 @@
-"""The root command. What hangs from it is loaded when it is asked for."""
+"""The root command. Its subcommands are loaded when they are asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hocket import __version__
 from hocket.cli.command import Program
 from hocket.cli.server_options import server_options
 
-PARTS = [
+COMMANDS = [
     "serve", "topic", "publish", "produce", "consume", "index", "dlq", "user", "role",
     "grant", "can", "log", "certs", "sim", "completion",
 ]  # fmt: skip
@@ -16,7 +16,7 @@ PARTS = [
 
 @click.group(
     cls=Program,
-    parts=PARTS,
+    names=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 not allowed, 5 no connection.",
     examples="""

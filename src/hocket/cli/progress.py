@@ -1,4 +1,4 @@
-"""How far `produce` has come: a bar on stderr while it works, and one line when it is done."""
+"""The progress of a command: a bar on stderr while it works; for `produce`, a line at its end."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from hocket.cli import output
 
 
 class Progress:
-    """Counts messages and bytes. With `shown`, a bar; `total_bytes` lets it tell the end."""
+    """Counts messages and bytes. With `shown` there is a bar; `total_bytes` tells it the end."""
 
     def __init__(self, *, shown: bool, total_bytes: int | None) -> None:
         self.messages = 0
         self.bytes = 0
         self._began = time.monotonic()
-        self._bar = _bar(total_bytes) if shown else None
+        options = {"unit_scale": True, "unit_divisor": 1024}
+        self._bar = new_bar(total_bytes, unit="B", **options) if shown else None
 
     def add_messages(self, count: int) -> None:
         self.messages += count
 
     def add_bytes(self, count: int) -> None:
-        """Of the input, which is what the bar measures."""
+        """Count bytes of the input; the bar shows these."""
         self.bytes += count
         if self._bar is not None:
             speed = output.rate(self.messages / self._seconds())
@@ -52,19 +53,19 @@ def _columns() -> int:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:  # not a terminal
         columns = 0
-    return columns or 80  # some terminals do not know either, and tqdm would draw nothing
+    return columns or 80  # some terminals say 0, and then tqdm would draw nothing
 
 
-def _bar(total_bytes: int | None) -> Any:
+def new_bar(total: int | None, *, unit: str, **options: Any) -> Any:
+    """A bar of tqdm on stderr; the caller updates and closes it."""
     from tqdm import tqdm  # type: ignore[import-untyped]
 
-    tqdm.monitor_interval = 0  # its watching thread is for loops that seldom report; ours does
+    tqdm.monitor_interval = 0  # no watching thread: it is for loops that seldom report
     return tqdm(
-        total=total_bytes,
-        unit="B",
-        unit_scale=True,
-        unit_divisor=1024,
+        total=total,
+        unit=unit,
         file=sys.stderr,
         ncols=_columns(),
-        nrows=24,  # of no use for one bar, but it must not be 0
+        nrows=24,  # one bar needs no rows, but 0 would hide it
+        **options,
     )

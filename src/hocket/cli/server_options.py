@@ -1,8 +1,7 @@
-"""Which broker a command talks to, and as whom.
+"""Which broker a command talks to, and as which user.
 
-The options may stand before the subcommand or after it; what stands after wins. The token comes
-from a file or the environment, never from the command line, where every user of the machine could
-read it.
+The options may stand before the subcommand or after it; the later one wins. The token comes from a
+file or the environment, never from the command line, which every user of the machine can read.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 SERVER_DEFAULT = "hocket://127.0.0.1:4150"
 TIMEOUT_DEFAULT = 10.0
-COMPLETION_TIMEOUT = 0.5  # somebody has just pressed the tabulator and waits
+COMPLETION_TIMEOUT = 0.5  # the user has just pressed Tab, and waits
 
 
 @dataclass(slots=True)
@@ -41,7 +40,7 @@ class Server:
     timeout: float = TIMEOUT_DEFAULT
 
     def connect(self) -> Client:
-        import hocket  # loads the client, which takes longer than all of the command line
+        import hocket  # loads the client, which takes longer than the rest of the command line
 
         return hocket.connect(
             self.server,
@@ -78,11 +77,12 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> No
 
 
 def server_options(command: F) -> F:
-    """The options of every command that talks to a broker; it takes them by `pass_server`."""
+    """Add the options for reaching a broker; the command gets them with `pass_server`."""
     options = [
         click.option(
             "--server", metavar="URL", default=SERVER_DEFAULT, envvar="HOCKET_SERVER",
-            show_default=True, show_envvar=True, help="The broker; several, separated by commas.",
+            show_default=True, show_envvar=True,
+            help="The broker's URL; several addresses are separated by commas.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(
@@ -99,7 +99,7 @@ def server_options(command: F) -> F:
         click.option(
             "--tls-cert", metavar="FILE", type=click.Path(exists=True, path_type=Path),
             envvar="HOCKET_TLS_CERT", show_envvar=True,
-            help="A certificate that says who we are, instead of a token.",
+            help="A client certificate, which names the user; instead of a token.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(

@@ -1,7 +1,7 @@
-"""`hocket consume` of a shared index: message by message, each acknowledged once it is written.
+"""`hocket consume` of a shared index: each message is acknowledged once it is written.
 
-Nothing is taken that is not printed, since what was taken counts as a delivery. Without --follow
-it ends when nothing is left but what others have in hand.
+No message is taken that is not printed, since a message that is taken counts as delivered. Without
+--follow the command ends when only messages are left that other consumers hold.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hocket.client.faces.blocking.subscription import Subscription
 
 PORTION = 500  # messages written at once
-QUIET = 0.2  # seconds without a message, after which it is asked whether there are any left
+QUIET = 0.2  # seconds without a message, after which the broker is asked whether any are left
 
 
 class SharedReading:
@@ -40,7 +40,7 @@ class SharedReading:
         self._left = sys.maxsize if count_max is None else count_max
 
     def next(self) -> list[Message] | None:
-        """Messages to print; None: that was all."""
+        """The next messages to print; None: there are no more."""
         if not self._left:
             return None
         first = self._first()
@@ -64,7 +64,7 @@ class SharedReading:
                     return None
 
     def _is_done(self) -> bool:
-        """Is nothing left for us? What others have in hand may come again, or not."""
+        """Whether nothing is left for us. What other consumers hold may or may not come again."""
         name = self._subscription.index
         return all(
             each.lag <= each.leased
@@ -76,7 +76,7 @@ class SharedReading:
 
 
 class SharedPrinting:
-    """Messages to stdout, each acknowledged once it is written."""
+    """Writes messages to stdout, and acknowledges each once it is written."""
 
     def __init__(self, writer: LineWriter, *, as_json: bool) -> None:
         self._writer = writer

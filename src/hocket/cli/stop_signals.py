@@ -1,9 +1,9 @@
-"""SIGINT and SIGTERM as a fact to look at, instead of an exception at any point.
+"""SIGINT and SIGTERM as a flag to look at, instead of an exception at any point.
 
-A command that must keep account of what it has read or written asks for the fact between two
-steps, and waits with `wait_readable` and `wait_writable`; only where losing track does no harm
-does it let itself be `interruptible`. The second signal has its usual effect, so a step that
-hangs can still be ended.
+A command that must know exactly what it has read or written looks at the flag between two steps,
+and waits with `wait_readable` and `wait_writable`. Only where losing track does no harm does it
+let itself be `interruptible`. The second signal has its usual effect, so a step that hangs can
+still be ended.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class StopSignals:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Within the block a signal raises Interrupted; so does one that came before."""
+        """Within the block a signal raises Interrupted; a signal that came before does at once."""
         self._raising = True
         try:
             if self.requested:

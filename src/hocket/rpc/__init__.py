@@ -1,7 +1,8 @@
 """The broker's second front door: Cap'n Proto RPC, for clients in every language that has it.
 
-A thin adapter: each login is a client of the broker in its own process, and each capability a face
-of what that client has open. `schema/rpc.capnp` is the contract, docs/guide/rpc.md the guide.
+This package is a thin adapter. Each login is a client of the broker, in the broker's own process,
+and each capability stands for something that this client has open. `schema/rpc.capnp` is the
+contract, docs/guide/rpc.md the guide.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is done in the background: closing what was dropped, carrying messages to sinks.
+"""Work in the background: closing what clients have dropped, carrying messages to sinks.
 
-Nobody waits for a chore but the endpoint when it goes down, so a chore's failure is logged here.
+Nobody waits for such work, except the endpoint when it goes down. So a failure is logged here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hocket.rpc.failure import forget_trace
 log = logging.getLogger("hocket.rpc")
 
 
-class Chores:
+class Background:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -27,21 +27,28 @@ class Chores:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def do(self, chore: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None] | None:
-        """None: later, or not at all, since the endpoint is down and everything it had with it."""
+    def do(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None] | None:
+        """Begin `work` now and return its task, where that can be done.
+
+        None is returned if another thread asks (the work begins later), and if the endpoint is
+        down (the work is not done, since everything it could concern is gone).
+        """
         if self._closed:
             return None
         if threading.get_ident() != self._thread:
-            # Something was dropped by the garbage collector, which runs wherever it likes.
-            self._loop.call_soon_threadsafe(self.do, chore)
+            # The garbage collector dropped something, and it runs on any thread.
+            self._loop.call_soon_threadsafe(self.do, work)
             return None
-        task = self._loop.create_task(_logged(chore))
+        task = self._loop.create_task(_logged(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def finish(self, seconds: float) -> None:
-        """Return when all are done, those too that come of them, or when the time is up."""
+        """Return when all work is done, or when the time is up.
+
+        Work that other work begins in the meantime is waited for too.
+        """
         deadline = self._loop.time() + seconds
         while self._tasks and (left := deadline - self._loop.time()) > 0:
             await asyncio.wait(self._tasks, timeout=left)
@@ -53,12 +60,12 @@ class Chores:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _logged(chore: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _logged(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
-        await chore()
+        await work()
     except HocketError as error:
         log.info("%s", error)
         forget_trace(error)
     except Exception as error:
-        log.exception("a chore of the RPC endpoint failed")
+        log.exception("background work of the RPC endpoint failed")
         forget_trace(error)

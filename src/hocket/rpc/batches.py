@@ -1,7 +1,7 @@
-"""Batches as they come in and go out: records one by one, or the entries of the log as they are.
+"""Batches on their way in and out: records one by one, or entries exactly as the log has them.
 
-What comes in is copied out of its message and checked whole before anything is done with it, since
-the message is gone as soon as the call is given up.
+A batch that comes in is copied out of its Cap'n Proto message, and all of it is checked, before
+anything is done with it: the message is gone as soon as its call is given up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hocket.errors import OutOfRange
 from hocket.wire.batch import BatchInfo, check_entries, encode, first_key_hash
 
 RECORDS_PER_DELIVERY = 512
-BYTES_PER_DELIVERY = 256 << 10  # one record more may be in it
+BYTES_PER_DELIVERY = 256 << 10  # a delivery may be larger by one record
 
 
 class Records(NamedTuple):
@@ -42,7 +42,7 @@ class Records(NamedTuple):
         return [ListPortion(core.gathering_of(None, self.partition), self.records, self.sizes)]
 
     def gathering(self, core: ProducerCore) -> Gathering | None:
-        """The one that all of them go to; None: any."""
+        """The gathering of the partition that all records go to; None: any partition will do."""
         if self.partition is not None:
             return core.gathering_of(None, self.partition)
         keyed = {core.gathering_of(record[1], None) for record in self.records} - {None}
@@ -68,7 +68,7 @@ class Records(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Entries of the log, whose checksums were found to be right."""
+    """Entries of the log whose checksums are right."""
 
     data: memoryview
     entries: list[BatchInfo]
@@ -86,7 +86,7 @@ class Encoded(NamedTuple):
         ]
 
     def gathering(self, core: ProducerCore, info: BatchInfo) -> Gathering | None:
-        """By the batch's partition or its first key, as the broker does; None: any."""
+        """By the partition or the first key of the batch, as the broker chooses; None: any."""
         if self.partition is not None:
             return core.gathering_of(None, self.partition)
         hashed = first_key_hash(self.data, info)
@@ -114,7 +114,7 @@ class EntryPortion:
 
 
 def read_batch(batch: Any) -> Records | Encoded:
-    """A Batch of the schema. Raises what `checked` raises, and CorruptData."""
+    """Read a Batch of the schema. Raises what `checked` raises, and CorruptData."""
     number = batch.partition
     partition = None if number == -1 else number
     if batch._which_str() == "encoded":
@@ -142,16 +142,16 @@ def _read_header(header: Any) -> tuple[str, bytes | None]:
 
 
 def write_encoded(builder: Any, batch: MessageBatch) -> int:
-    """All of it as it is stored; returns its size."""
+    """Write the batch exactly as it is stored, and return its size."""
     entry = batch.entry
-    _write_place(builder, batch.partition, batch.offset, batch.end)
+    _write_range(builder, batch.partition, batch.offset, batch.end)
     builder.deliveryCount = batch.delivery_count
     builder.encoded = bytes(entry)
     return len(entry)
 
 
 def portions_out(batch: MessageBatch) -> Iterator[tuple[list[Message], int]]:
-    """Its messages in runs that are not too large for one delivery, each with its size."""
+    """The batch's messages in runs that fit into one delivery; each run with its size."""
     run: list[Message] = []
     size = 0
     for message in batch.messages():
@@ -165,14 +165,14 @@ def portions_out(batch: MessageBatch) -> Iterator[tuple[list[Message], int]]:
 
 
 def _size_out(message: Message) -> int:
-    """About what it takes in a Cap'n Proto message."""
+    """About how many bytes the message takes within a Cap'n Proto message."""
     headers = sum(len(name) + len(data or b"") + 32 for name, data in message.headers.items())
     return 80 + len(message.value) + len(message.key or b"") + headers
 
 
 def write_records(builder: Any, run: list[Message]) -> None:
     first, last = run[0], run[-1]
-    _write_place(builder, first.partition, first.offset, last.offset + 1)
+    _write_range(builder, first.partition, first.offset, last.offset + 1)
     builder.deliveryCount = first.delivery_count
     records = builder.init("records", len(run))
     for at, message in enumerate(run):
@@ -195,7 +195,7 @@ def _write_headers(builder: Any, headers: dict[str, bytes | None]) -> None:
             builder[at].value = data
 
 
-def _write_place(builder: Any, partition: int, start: int, end: int) -> None:
+def _write_range(builder: Any, partition: int, start: int, end: int) -> None:
     builder.partition = partition
     builder.start = start
     builder.end = end

@@ -1,13 +1,14 @@
-"""One connection to the RPC port, between asyncio's transport and pycapnp's protocol.
+"""One connection to the RPC port. It stands between asyncio's transport and pycapnp's protocol.
 
-To either it looks like the other. pycapnp reads calls for as long as there are any, whether or not
-the ones before are done; so that a client cannot fill our memory with calls, reading stops here
+To asyncio a connection is a protocol, to pycapnp it is a transport. pycapnp reads calls for as long
+as there are any, whether or not earlier calls are done. So that a client cannot fill our memory
+with calls, a connection stops reading
 
-* while many calls, or many bytes of them, are in progress,
-* while a streaming call waits: those behind it queue up where nobody can count them,
-* while the client does not read the answers it gets.
+* while many calls, or calls with many bytes, are in progress,
+* while a streaming call waits: later calls queue up inside pycapnp, where nobody can count them,
+* while the client does not read the answers that it gets.
 
-None of this waits for the client to say something more (pushes wait for the broker alone), so
+None of these ends only when the client sends something more (pushes wait for the broker alone), so
 reading always goes on.
 """
 
@@ -30,19 +31,20 @@ from hocket.rpc.failure import Failure, cleaned
 log = logging.getLogger("hocket.rpc")
 
 CALLS_MAX = 256  # in progress on one connection, or answered while nobody fetches the answers
-CARRIED_BYTES_MAX = 16 << 20  # of records in these calls
-LOGINS_MAX = 100  # of one connection
-UNKNOWN_BYTES_MAX = 1 << 20  # from somebody who has not logged in yet
-LOGIN_SECONDS = 10.0  # until the first of them, or it is hung up on
-CLOSE_SECONDS = 2.0  # for the client to take the last we sent
-# A client whose machine is gone without a word is noticed after about two minutes.
+CARRIED_BYTES_MAX = 16 << 20  # of records, in all calls in progress on one connection
+LOGINS_MAX = 100  # open at once on one connection
+UNKNOWN_BYTES_MAX = 1 << 20  # that a connection may send before its first login
+LOGIN_SECONDS = 10.0  # that a connection may take for its first login
+CLOSE_SECONDS = 2.0  # for the client to read what was written before the close
+# A client whose machine vanished without closing is noticed after about two minutes.
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
-Serve = Callable[["Line", Any], Any]  # (the line, pycapnp's stream) -> its TwoPartyServer
+# Takes a connection and pycapnp's stream on it; returns pycapnp's TwoPartyServer.
+Serve = Callable[["Connection", Any], Any]
 
 
-class Line(asyncio.BufferedProtocol):
-    def __init__(self, serve: Serve, ended: Callable[[Line], None]) -> None:
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, serve: Serve, ended: Callable[[Connection], None]) -> None:
         self.caller = Caller()
         self._loop = asyncio.get_running_loop()
         self._serve = serve
@@ -50,21 +52,21 @@ class Line(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._inner: Any = None  # pycapnp's protocol
         self._server: Any = None
-        self._alarm: asyncio.TimerHandle | None = None  # for a login, later for the end
+        self._alarm: asyncio.TimerHandle | None = None  # for the first login, later for the close
         self._eof = False
         self._closing = False
         self._logins = 0
-        self._unknown_bytes: int | None = 0  # None: somebody has logged in
-        self._has_failed = False  # so there may be failures in what is written
+        self._unknown_bytes: int | None = 0  # None: a login has succeeded
+        self._has_failed = False  # so what is written may contain failures
         # --- what decides whether we read
-        self._wanted = False  # pycapnp would like to
+        self._wanted = False  # pycapnp wants to read
         self._open = True
         self._weighing = False
         self._calls = 0
-        self._waiting = 0  # streaming calls
+        self._waiting = 0  # streaming calls that wait
         self._carried_bytes = 0
         self._writing = True  # the client takes what we send
-        self._unfetched = 0  # calls that began while it does not
+        self._unfetched = 0  # calls that began while the client does not take what we send
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -74,7 +76,7 @@ class Line(asyncio.BufferedProtocol):
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A call is in progress."""
+        """Within this context a call is in progress."""
         self._calls += 1
         self._unfetched += not self._writing
         self._weigh()
@@ -89,7 +91,10 @@ class Line(asyncio.BufferedProtocol):
 
     @contextmanager
     def carrying(self, size: int, *, stream: bool = False) -> Iterator[None]:
-        """A call holds records of this size; those behind one of a stream wait for it."""
+        """Within this context a call holds records of this size.
+
+        A `stream` call makes the later calls of its capability wait.
+        """
         self._carried_bytes += size
         self._waiting += stream
         self._weigh()
@@ -101,7 +106,7 @@ class Line(asyncio.BufferedProtocol):
             self._weigh()
 
     def _weigh(self) -> None:
-        """When this turn is over, which is when most calls are over: look whether to read."""
+        """Decide whether to read at the end of this turn of the loop: most calls are over then."""
         if not self._weighing:
             self._weighing = True
             self._loop.call_soon(self._weighed)
@@ -153,7 +158,7 @@ class Line(asyncio.BufferedProtocol):
         self.caller = _caller(transport)
         self._set_alarm(LOGIN_SECONDS)
         _keep_alive(transport.get_extra_info("socket"))
-        # What its own server makes for each connection, but with us for a transport.
+        # pycapnp's own server does the same for each connection, with asyncio's transport.
         self._inner = capnp.AsyncIoStream._connect(self._begin)
         self._inner.connection_made(self)
 
@@ -169,7 +174,10 @@ class Line(asyncio.BufferedProtocol):
         if self._unknown_bytes is not None:
             self._unknown_bytes += nbytes
             if self._unknown_bytes > UNKNOWN_BYTES_MAX:
-                log.info("hung up on %s: too much without a login", self.caller.address)
+                log.info(
+                    "closed the connection of %s: it sent too much without a login",
+                    self.caller.address,
+                )
                 self.abort()
                 return
         self._inner.buffer_updated(nbytes)
@@ -208,26 +216,26 @@ class Line(asyncio.BufferedProtocol):
     def write(self, data: bytes) -> None:
         if self.is_closing() or self._transport is None:
             return  # nobody is there to read it
-        # From the first failure on, since one of a streaming call is told again for every later
-        # call of that capability, without our doing.
+        # From the first failure on everything is cleaned: pycapnp itself repeats the failure of a
+        # streaming call for every later call of that capability.
         self._transport.write(cleaned(data) if self._has_failed else data)
 
     def can_write_eof(self) -> bool:
-        return False  # it is closed as a whole
+        return False  # a connection is closed as a whole
 
     def is_closing(self) -> bool:
-        # From the end of what came on, pycapnp must not begin to read: it would read from nowhere.
+        # Once the client has sent its end, pycapnp must not begin to read: nothing would answer.
         return self._eof or self._transport is None or self._transport.is_closing()
 
     # --- the end ---------------------------------------------------------------------------------
 
     def _disconnected(self, ending: asyncio.Future[None]) -> None:
         if not ending.cancelled():
-            ending.exception()  # however it ended, it has
+            ending.exception()  # asked for, so that asyncio does not report it as never retrieved
         self.close()
 
     def close(self) -> None:
-        """What is written gets a little time to leave."""
+        """End the connection; what is written has CLOSE_SECONDS to reach the client."""
         if self._closing:
             return
         self._closing = True
@@ -246,9 +254,13 @@ class Line(asyncio.BufferedProtocol):
             self._alarm = self._loop.call_later(seconds, self._give_up)
 
     def _give_up(self) -> None:
-        """It has not logged in, or does not take the last we sent."""
+        """The client has not logged in, or does not read what was written before the close."""
         if not self._closing:
-            log.info("hung up on %s: no login within %g s", self.caller.address, LOGIN_SECONDS)
+            log.info(
+                "closed the connection of %s: no login within %g s",
+                self.caller.address,
+                LOGIN_SECONDS,
+            )
         self.abort()
 
     def abort(self) -> None:
@@ -266,5 +278,5 @@ def _keep_alive(sock: socket.socket | None) -> None:
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in KEEPALIVE.items():
-            if hasattr(socket, name):  # not everywhere
+            if hasattr(socket, name):  # some systems do not have all of them
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

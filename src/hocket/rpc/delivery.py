@@ -1,7 +1,7 @@
-"""Carries the messages of a subscription to its sink, and what becomes of them back.
+"""Carries the messages of a subscription to its sink, and the client's settlements back.
 
-At most `window_bytes` are on their way to the sink without its answer (a batch that is larger goes
-alone), and as many wait here; a sink that does not answer gets no more than that.
+At most `window_bytes` are on their way to the sink without an answer (a batch that is larger goes
+alone), and as many wait here. A sink that does not answer gets no more than that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.sharing.verdict import Verdict
 from hocket.errors import Closed, HocketError
-from hocket.rpc.background import Chores
+from hocket.rpc.background import Background
 from hocket.rpc.batches import portions_out, write_encoded, write_records
 from hocket.rpc.failure import code_of, forget_trace, reason_of
 from hocket.rpc.settling import settling
@@ -21,19 +21,19 @@ from hocket.rpc.settling import settling
 log = logging.getLogger("hocket.rpc")
 
 
-class Courier:
+class Delivery:
     def __init__(
         self,
         subscription: AsyncSubscription,
         sink: Any,
-        chores: Chores,
+        background: Background,
         *,
         encoded: bool,
         window_bytes: int,
     ) -> None:
         self._subscription = subscription
         self._sink = sink
-        self._chores = chores
+        self._background = background
         self._encoded = encoded
         self._window_bytes = window_bytes
         self._unanswered_bytes = 0
@@ -41,7 +41,7 @@ class Courier:
         self._answered = asyncio.Event()
         self._closed = False
         self._settling = settling(subscription)
-        self._carrying = chores.do(self._carry)
+        self._carrying = background.do(self._carry)
 
     # --- to the sink -----------------------------------------------------------------------------
 
@@ -60,18 +60,18 @@ class Courier:
                     write_records(request.init("batch"), run)
                     await self._deliver(request, size)
         except Closed:
-            return  # by the client
+            return  # the client closed the subscription
         except HocketError as error:
             forget_trace(error)
             await self._say_ended(error)
         except Exception as error:
-            log.exception("deliveries of %r failed in a way that they should not", self)
+            log.exception("%r failed unexpectedly", self)
             forget_trace(error)
             await self._say_ended(HocketError("the broker has failed; its log says how"))
-            self._chores.do(self.close)
+            self._background.do(self.close)
 
     def __repr__(self) -> str:
-        return f"<Courier of {self._subscription!r}>"
+        return f"<Delivery of {self._subscription!r}>"
 
     async def _deliver(self, request: Any, size: int) -> None:
         while self._unanswered_bytes and self._unanswered_bytes + size > self._window_bytes:
@@ -85,17 +85,17 @@ class Courier:
     async def _answer(self, promise: Any, size: int) -> None:
         try:
             await promise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the sink's
+        except Exception as error:  # noqa: BLE001 - whatever it is, the sink raised it
             if not self._closed:
                 log.info("the sink of %r failed: %s", self._subscription, reason_of(error))
-                self._chores.do(self.close)
+                self._background.do(self.close)
         self._unanswered_bytes -= size
         self._answered.set()
 
     async def _say_ended(self, error: HocketError) -> None:
         try:
             await self._sink.ended(code=code_of(error), message=str(error))
-        except Exception as failed:  # noqa: BLE001 - it is the sink's, and the end anyway
+        except Exception as failed:  # noqa: BLE001 - the sink raised it, and this is the end anyway
             log.info("the sink of %r is gone: %s", self._subscription, reason_of(failed))
 
     # --- from the client -------------------------------------------------------------------------
@@ -107,11 +107,11 @@ class Courier:
         await self._subscription.commit()
 
     async def close(self) -> None:
-        """Nothing more is delivered; what was acknowledged is durable when it returns."""
+        """Deliver nothing more. When this returns, what was acknowledged is durable."""
         if self._closed:
             return
         self._closed = True
-        carrying, self._carrying = self._carrying, None  # it refers to us: no circle is to remain
+        carrying, self._carrying = self._carrying, None  # the task refers to self: break the cycle
         if carrying is not None:
             carrying.cancel()
         for task in self._unanswered:
@@ -119,7 +119,7 @@ class Courier:
         await self._subscription.close()
 
     async def end(self, error: HocketError) -> None:
-        """The broker goes down."""
+        """Close, and tell the sink why: the broker goes down."""
         if not self._closed:
             await self.close()
             await self._say_ended(error)

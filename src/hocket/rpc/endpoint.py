@@ -1,7 +1,7 @@
-"""The RPC endpoint of a broker: a port, and a thread with an event loop of its own behind it.
+"""The RPC endpoint of a broker: a port, and a thread of its own with an event loop behind it.
 
-The loop is asyncio's own, by name: under uvloop pycapnp crashes the process when clients vanish in
-the middle of a call, and the loop must not depend on what the program around it prefers.
+The loop is always asyncio's own. Under uvloop pycapnp crashes the process when clients vanish in
+the middle of a call, so the loop must not depend on what the program around it prefers.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ import capnp  # type: ignore[import-untyped]
 from hocket.errors import NoConnection
 from hocket.model import Limits
 from hocket.node.broker import Broker
+from hocket.rpc.capabilities import BrokerCapability
 from hocket.rpc.garbage import collect_here
-from hocket.rpc.registry import Switchboard
+from hocket.rpc.registry import Registry
 
 log = logging.getLogger("hocket.rpc")
 
-HANDSHAKE_SECONDS = 10.0  # of TLS
+HANDSHAKE_SECONDS = 10.0  # that a TLS handshake may take
 
 
 class Endpoint:
-    """Begins with `listen`, ends with `close`, and must end before its broker does."""
+    """One RPC port. It begins with `listen`, ends with `close`, and must end before its broker."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class Endpoint:
         limits: Limits | None = None,
         tls: ssl.SSLContext | None = None,
         *,
-        owns_process: bool = False,  # so that it may say where garbage is collected
+        owns_process: bool = False,  # the endpoint may say where garbage is collected
     ) -> None:
         self._broker = broker
         self._owns_process = owns_process
@@ -49,10 +50,10 @@ class Endpoint:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
-        self._then: list[Callable[[], None]] = []  # to be called at the end
+        self._then: list[Callable[[], None]] = []  # called at the end
 
     def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Accept connections; the address, with the port that was picked for port 0."""
+        """Accept connections. Returns the address, with the port that was picked for port 0."""
         address: Future[tuple[str, int]] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(host, port, address), name="hocket-rpc", daemon=True
@@ -69,23 +70,29 @@ class Endpoint:
             ) from error
 
     def renew_tls(self, tls: ssl.SSLContext) -> None:
-        """New connections get this certificate. Whose clients are let in by theirs stays."""
+        """Show this certificate to new connections.
+
+        Which authority clients' certificates are checked against does not change.
+        """
         self._certificate = tls
 
     def stop(self, then: Callable[[], None] | None = None) -> None:
-        """Begin to drain, and call `then` when it is done. From any thread, or a signal handler."""
+        """Begin to drain, and call `then` when that is done.
+
+        May be called from any thread, and from a signal handler.
+        """
         if then is not None:
             self._then.append(then)
         try:
             if self._loop is not None and self._stopping is not None:
                 self._loop.call_soon_threadsafe(self._stopping.set)
                 return
-        except RuntimeError:  # it has ended already
+        except RuntimeError:  # the loop has ended already
             pass
         self._call_then()
 
     def close(self) -> None:
-        """Drain, and return when nothing of it is left."""
+        """Drain, and return when the endpoint's thread has ended."""
         if self._thread is not None:
             self.stop()
             self._thread.join()
@@ -109,12 +116,12 @@ class Endpoint:
     async def _serve(self, host: str, port: int, address: Future[tuple[str, int]]) -> None:
         self._stopping = asyncio.Event()
         async with capnp.kj_loop():
-            switchboard = Switchboard(self._broker, self._limits)
+            registry = Registry(self._broker, self._limits, BrokerCapability)
             family, _, _, _, resolved = socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]  # one of them, as at the other port: one address can be told
+            )[0]  # the first address only, as at the other port: `listen` returns one address
             server = await asyncio.get_running_loop().create_server(
-                switchboard.new_line,
+                registry.new_connection,
                 str(resolved[0]),
                 port,
                 family=family,
@@ -126,10 +133,10 @@ class Endpoint:
             try:
                 await self._stopping.wait()
                 server.close()
-                await switchboard.drain()
+                await registry.drain()
             finally:
                 server.close()
-                await switchboard.close()
+                await registry.close()
                 if collecting is not None:
                     collecting.cancel()
                     await asyncio.wait([collecting])
@@ -146,5 +153,5 @@ class Endpoint:
 
 
 def _report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What asyncio has nobody else to tell of."""
+    """Log what asyncio has nobody else to tell."""
     log.warning("%s", context["message"], exc_info=context.get("exception"))

@@ -1,12 +1,12 @@
 """Errors as Cap'n Proto exceptions, whose reason begins with the error's code.
 
-pycapnp sends a method's exception as Python would print it: a traceback, then the type's name, then
-the text; and before all that, `message = `. None of our paths and lines are a client's business, so
-what is raised here has no traceback to show, and its type is named for the code. What is left is
-`message = code: text`. Of that, the beginning is taken away when it leaves (`cleaned`), and since
-nothing may change its length any more there, blanks are put at its end.
+pycapnp sends a method's exception as Python would print it: first `message = `, then a traceback,
+then the type's name, then the text. Our paths and line numbers are not a client's business, so what
+is raised here shows no traceback, and its type is named after the code. What is left is
+`message = code: text`. `cleaned` removes `message = ` from the bytes on their way out; the length
+of these bytes must not change any more, so `cleaned` adds blanks at the end of the text.
 
-To find it among the bytes, what is raised stands between marks that nobody outside can know.
+To find the text among the bytes, `failure` puts it between marks that nobody outside can know.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _PREFIX = b"message = "
 
 
 class Failure(Exception):
-    """What a client is told; its class has the code for a name."""
+    """What a client is told. The name of its class is the error's code."""
 
-    # Nobody gets to see it; but those who pass it on must be able to cut it, or it would hold
-    # what it went through.
+    # Nobody may read the traceback. Setting it must work all the same: whoever passes the failure
+    # on cuts the traceback, which would otherwise hold the frames that it went through.
     __traceback__ = property(lambda _self: None, BaseException.__dict__["__traceback__"].__set__)
 
 
 @cache
 def _named(code: str) -> type[Failure]:
-    # Of a builtin, Python prints the name alone, without its module.
+    # Python prints the name of a builtin without its module.
     return type(code, (Failure,), {"__module__": "builtins", "__qualname__": _BEGIN + code})
 
 
@@ -54,7 +54,7 @@ def forget_trace(error: BaseException | None) -> None:
 
 
 def cleaned(data: bytes) -> bytes:
-    """Bytes on their way out, in which there may be a failure."""
+    """The bytes on their way out, without the marks of the failure that may be among them."""
     begin, end = _BEGIN.encode(), _END.encode()
     at = data.find(begin)
     stop = data.find(end, at)
@@ -68,7 +68,10 @@ def cleaned(data: bytes) -> bytes:
 
 
 def code_of(error: HocketError) -> str:
-    """Its name on the wire; an error that never goes there otherwise goes by its own: `timeout`."""
+    """The error's name on the wire.
+
+    An error that no broker sends has no code; it goes by the name of its class: `timeout`.
+    """
     kind = type(error)
     if error.code != HocketError.code or kind is HocketError:
         return error.code

@@ -1,10 +1,10 @@
-"""Circles of garbage are collected on the endpoint's own thread, and on no other, while it runs.
+"""Reference cycles are collected on the endpoint's own thread, and on no other, while it runs.
 
-pycapnp's objects must be freed on the thread of their event loop: a connection that is freed
-anywhere else aborts the process, and nothing else of it is made for threads either. Python's
-collector runs on whichever thread happens to allocate. Nothing of ours leaves such an object in a
-circle (a test looks for one); this is for what nobody has thought of. It is for a process that is
-ours as a whole, as that of `hocket serve` is.
+pycapnp's objects must be freed on the thread of their event loop: a connection that is freed on
+another thread aborts the process, and no other object of pycapnp is made for threads either.
+Python's collector runs on whichever thread happens to allocate. Our code leaves no such object in a
+cycle (a test looks for one); this module is for cycles that nobody has thought of. It is only for a
+process that is wholly ours, as that of `hocket serve` is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PAUSE_SECONDS = 0.1
 
 
 async def collect_here() -> None:
-    """Until it is cancelled."""
+    """Collect here until cancelled."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -29,7 +29,7 @@ async def collect_here() -> None:
 
 
 def collect_due() -> None:
-    """What the collector would have done by itself by now."""
+    """Collect what Python's own collector would have collected by now."""
     due = [
         generation
         for generation, (count, threshold) in enumerate(

@@ -1,8 +1,8 @@
-"""A client of the broker for each login: the one that asyncio users have, over a link of its own.
+"""A client of the broker for each login: the client that asyncio users have, with its own link.
 
-So windows, retries, batching, handles and permissions are the code that everybody uses; here is
-only what RPC clients can ask for and others cannot: batches that are encoded already, and several
-records in one publish.
+So windows, retries, batching, handles and permissions are the code that everybody uses. This module
+adds only what RPC clients can ask for and others cannot: batches that are encoded already, and
+several records in one publish.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Choose = Callable[[ProducerCore], Gathering | None]
 
 
 class Login(AsyncClient):
-    """Ends when the last capability that came of it was dropped."""
+    """One login. It ends when the last capability that belongs to it is dropped."""
 
     def __init__(self, broker: Broker, caller: Caller, *, token: str, name: str) -> None:
         super().__init__(
@@ -45,7 +45,7 @@ class Login(AsyncClient):
         await self._open(DEFAULT_TIMEOUT)
 
     def abandon(self, error: HocketError) -> None:
-        """There is no time left to close it."""
+        """End the login without closing what it has open: there is no time left for that."""
         self._engine.stop(error)
 
     # --- capabilities ----------------------------------------------------------------------------
@@ -54,7 +54,7 @@ class Login(AsyncClient):
         self._holders += 1
 
     def let_go(self) -> bool:
-        """Whether that was the last."""
+        """One capability is dropped. Returns whether it was the last."""
         self._holders -= 1
         return not self._holders
 
@@ -94,7 +94,7 @@ class Login(AsyncClient):
 
 
 async def _nothing_more() -> None:
-    """The broker goes on without this client."""
+    """Nothing is closed with the client: the broker goes on without it."""
 
 
 class BatchPublisher(AsyncPublisher):
@@ -105,7 +105,7 @@ class BatchPublisher(AsyncPublisher):
         encode_entry: Callable[[Stamp], bytes],
         count: int,
     ) -> Position:
-        """Records that stay together, in a batch of their own; the position of the first."""
+        """Publish records in a batch of their own; returns the position of the first record."""
         deadline = Deadline(DEFAULT_TIMEOUT)
         publication = self._publications.new(DEFAULT_TIMEOUT)
         core = self._publications.core(check_name(topic))
@@ -122,7 +122,7 @@ class BatchPublisher(AsyncPublisher):
 
 
 class PushProducer(AsyncProducer):
-    """A producer that takes whole batches, and knows where its last records stand."""
+    """A producer that takes whole batches, and knows the offsets of its last records."""
 
     def __init__(
         self, client: AsyncClient, engine: AioEngine, topic: str, options: ProducerOptions
@@ -131,7 +131,7 @@ class PushProducer(AsyncProducer):
         super().__init__(client, engine, topic, options, on_delivery=None, send_timeout=None)
 
     async def push(self, batch: Records | Encoded) -> None:
-        """Returns when the window has taken them."""
+        """Return when the producer's window has taken all records."""
         core = self._core
         for portion in batch.portions(core):
             start = 0

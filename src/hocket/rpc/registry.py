@@ -1,4 +1,7 @@
-"""What the connections of one endpoint share, on the endpoint's own loop: lines, logins, chores."""
+"""What one endpoint has open: connections, logins, deliveries, and work in the background.
+
+All of it lives on the endpoint's own loop.
+"""
 
 from __future__ import annotations
 
@@ -13,63 +16,66 @@ import capnp  # type: ignore[import-untyped]
 from hocket.errors import ShuttingDown
 from hocket.model import Limits
 from hocket.node.broker import Broker
-from hocket.rpc.background import Chores
-from hocket.rpc.connection import Line
-from hocket.rpc.delivery import Courier
-from hocket.rpc.interfaces import BrokerFace
+from hocket.rpc.background import Background
+from hocket.rpc.connection import Connection
+from hocket.rpc.delivery import Delivery
 from hocket.rpc.login import Login
 
 log = logging.getLogger("hocket.rpc")
 
-NESTING_MAX = 16  # ours nest 7 deep
+NESTING_MAX = 16  # the schema's own messages nest 7 deep
 DRAIN_SECONDS = 2.0  # for calls in progress, when the broker goes down
 
+# Makes the capability that a connection begins with.
+Bootstrap = Callable[["Registry", Connection], Any]
 
-class Switchboard:
-    def __init__(self, broker: Broker, limits: Limits) -> None:
-        self.chores = Chores()
-        self.couriers: dict[Courier, None] = {}
+
+class Registry:
+    def __init__(self, broker: Broker, limits: Limits, bootstrap: Bootstrap) -> None:
+        self.background = Background()
+        self.deliveries: dict[Delivery, None] = {}
         self._broker = broker
         self._limits = limits
-        self._lines: dict[Line, None] = {}
-        self._logins: dict[Login, Line] = {}
+        self._bootstrap = bootstrap
+        self._connections: dict[Connection, None] = {}
+        self._logins: dict[Login, Connection] = {}
 
-    # --- lines -----------------------------------------------------------------------------------
+    # --- connections -----------------------------------------------------------------------------
 
-    def new_line(self) -> asyncio.BaseProtocol:
-        if len(self._lines) >= self._limits.connections_max:
-            log.warning("refused a connection: %d are open", len(self._lines))
+    def new_connection(self) -> asyncio.BaseProtocol:
+        if len(self._connections) >= self._limits.connections_max:
+            log.warning("refused a connection: %d are open", len(self._connections))
             return Refused()
-        line = Line(self._serve, self._lines.pop)
-        self._lines[line] = None
-        return line
+        connection = Connection(self._serve, self._connections.pop)
+        self._connections[connection] = None
+        return connection
 
-    def _serve(self, line: Line, stream: Any) -> Any:
+    def _serve(self, connection: Connection, stream: Any) -> Any:
         return capnp.TwoPartyServer(
             stream,
-            bootstrap=BrokerFace(self, line),
+            bootstrap=self._bootstrap(self, connection),
             traversal_limit_in_words=self._limits.frame_bytes_max // 8,
             nesting_limit=NESTING_MAX,
         )
 
     # --- logins ----------------------------------------------------------------------------------
 
-    async def log_in(self, line: Line, token: str, client: str) -> Login:
-        line.check_login()
-        login = Login(self._broker, line.caller, token=token, name=client)
-        self._logins[login] = line
+    async def log_in(self, connection: Connection, token: str, client: str) -> Login:
+        connection.check_login()
+        login = Login(self._broker, connection.caller, token=token, name=client)
+        self._logins[login] = connection
         try:
             await login.open()
         except BaseException:
             self._forget(login)
             raise
-        line.logged_in()
+        connection.logged_in()
         return login
 
     def let_go(self, login: Login) -> None:
-        """One who held it does not hold it any more."""
+        """One capability of this login was dropped; after the last one the login is closed."""
         if login.let_go():
-            self.chores.do(partial(self._log_out, login))
+            self.background.do(partial(self._log_out, login))
 
     async def _log_out(self, login: Login) -> None:
         try:
@@ -78,40 +84,40 @@ class Switchboard:
             self._forget(login)
 
     def _forget(self, login: Login) -> None:
-        line = self._logins.pop(login, None)
-        if line is not None:
-            line.logged_out()
+        connection = self._logins.pop(login, None)
+        if connection is not None:
+            connection.logged_out()
 
     # --- the end ---------------------------------------------------------------------------------
 
     async def drain(self) -> None:
-        """Sinks are told, calls in progress are answered, and what was pushed is delivered."""
-        for courier in list(self.couriers):
-            self.chores.do(partial(courier.end, _going_down()))
-        await self.chores.finish(DRAIN_SECONDS / 2)
-        for line in self._lines:
-            line.stop_reading()
-        await self._until(lambda: not any(line.calls for line in self._lines))
+        """Tell the sinks, answer the calls in progress, and deliver what was pushed."""
+        for delivery in list(self.deliveries):
+            self.background.do(partial(delivery.end, _going_down()))
+        await self.background.finish(DRAIN_SECONDS / 2)
+        for connection in self._connections:
+            connection.stop_reading()
+        await self._until(lambda: not any(connection.calls for connection in self._connections))
         for login in list(self._logins):
-            self.chores.do(partial(self._log_out, login))
-        await self.chores.finish(DRAIN_SECONDS / 2)
-        for line in list(self._lines):
-            line.close()
-        await self._until(lambda: not self._lines)
+            self.background.do(partial(self._log_out, login))
+        await self.background.finish(DRAIN_SECONDS / 2)
+        for connection in list(self._connections):
+            connection.close()
+        await self._until(lambda: not self._connections)
 
     async def _until(self, is_so: Callable[[], bool]) -> None:
-        """Or until it has lasted too long."""
+        """Return when `is_so`, or after half of DRAIN_SECONDS."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + DRAIN_SECONDS / 2
         while not is_so() and loop.time() < deadline:
             await asyncio.sleep(0.005)
 
     async def close(self) -> None:
-        """What is not done by now is given up."""
-        await self.chores.close()
-        for line in list(self._lines):
-            line.abort()
-        await self._until(lambda: not self._lines)
+        """Give up everything that is not done by now."""
+        await self.background.close()
+        for connection in list(self._connections):
+            connection.abort()
+        await self._until(lambda: not self._connections)
         for login in list(self._logins):
             login.abandon(_going_down())
 
@@ -121,7 +127,7 @@ def _going_down() -> ShuttingDown:
 
 
 class Refused(asyncio.Protocol):
-    """One connection too many."""
+    """A connection beyond `connections_max`: closed at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

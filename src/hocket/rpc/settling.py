@@ -1,8 +1,8 @@
-"""What a client says about messages it was delivered, by their partition and offsets.
+"""Settling messages by their partition and offsets.
 
-Other clients say it about message objects, which know whether they are still good. Over RPC there
-are only numbers, so here they are compared with what was delivered, and what is not the client's
-(never was, or not any more) is refused at once.
+Other clients settle message objects, which know whether they are still held. Over RPC there are
+only numbers. So the numbers are compared here with what was delivered, and offsets that the client
+does not hold (it never did, or does not any more) are refused at once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from hocket.client.sharing.verdict import ACK, RELEASE, Note, Verdict, extension
 from hocket.errors import LeaseLost, OutOfRange, UnknownPartition, WrongKind
 from hocket.model import SECOND_US, Settlement
 
-SPARE_HASHES = 1000  # of messages that are not held any more
+SPARE_HASHES = 1000  # kept of messages that are not held any more, before they are cleaned out
 
 
 def verdict_of(action: Settlement, duration_us: int, reason: str) -> Verdict:
-    """Raises OutOfRange for a duration that cannot be."""
+    """Raises OutOfRange for a duration that is not allowed."""
     seconds = duration_us / SECOND_US
     if action == "nack":
         return refusal(seconds)
@@ -51,7 +51,7 @@ def settling(subscription: AsyncSubscription) -> Settling:
 
 
 class OwnSettling:
-    """Of an own index: acks are of everything up to an offset."""
+    """Settling on an own index: an ack is for everything up to an offset."""
 
     def __init__(self, inbound: Inbound) -> None:
         self._inbound = inbound
@@ -62,24 +62,24 @@ class OwnSettling:
     def settle(self, verdict: Verdict, partition: int, start: int, end: int) -> None:
         if verdict is not ACK:
             raise WrongKind(
-                f"{verdict.action} is for messages of a shared index; those of an own one are "
+                f"{verdict.action} is for messages of a shared index; messages of an own index are "
                 "delivered again by seeking back to them, and skipped by acknowledging them"
             )
         delivered = self._inbound.position(partition)
         if not start < end <= delivered:
             raise OutOfRange(
-                f"an ack of offsets {start} to {end} of partition {partition}: it must be of one "
-                f"at least, and only those before {delivered} were delivered"
+                f"an ack of offsets {start} to {end} of partition {partition}: it must name one at "
+                f"least, and only those before {delivered} were delivered"
             )
         self._inbound.progress_in(partition).ack(end - 1)
 
 
 class SharedSettling:
-    """Of a shared index: each message by itself."""
+    """Settling on a shared index: each message by itself."""
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
-        # Of messages whose key has an order, by partition and offset: a nack has to say the key.
+        # Key hashes of messages whose key has an order, by partition and offset: a nack names them.
         self._hashes: dict[int, dict[int, int]] = {}
 
     def delivered(self, batch: MessageBatch) -> None:
@@ -95,12 +95,12 @@ class SharedSettling:
                 }
 
     def settle(self, verdict: Verdict, partition: int, start: int, end: int) -> None:
-        """Those that are held are settled, whatever is the matter with the others."""
+        """Settle those offsets that are held; then raise LeaseLost if there are others."""
         progress = self._progress_in(partition)
         held = progress.held
         if not start < end:
-            raise OutOfRange(f"offsets {start} to {end} of partition {partition} are none at all")
-        if end - start > len(held):  # it may be of any length
+            raise OutOfRange(f"offsets {start} to {end} of partition {partition}: an empty range")
+        if end - start > len(held):  # the range may be of any length
             offsets = sorted(offset for offset in held if start <= offset < end)
         else:
             offsets = [offset for offset in range(start, end) if offset in held]
@@ -119,7 +119,7 @@ class SharedSettling:
     def _progress_in(self, partition: int) -> SharedProgress:
         progress = self._leases.by_partition.get(partition)
         if progress is None:
-            raise UnknownPartition(f"nothing was delivered of a partition {partition}")
+            raise UnknownPartition(f"nothing of partition {partition} was delivered")
         return progress
 
     def _refused(self, partition: int, start: int, end: int, settled: list[int]) -> str:

@@ -1,73 +1,30 @@
-"""A whole cluster from one seed: machines, the links between them, what strikes them, what they do.
+"""A whole cluster from one seed: a site, the faults that strike it, and the workload on it.
 
-This is the world only; the rules that a run follows are in `run`, and what must be true is in
-`checkers`. Nothing here takes part in the protocol: production nodes talk to each other, and the
-cluster knows what they cannot, namely who is really alive.
+This is the world only. The rules that a run follows are in `run`, and what must be true is in
+`checkers`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hocket.core.ring.circle import SIZE, distance, position_of
-from hocket.core.ring.contact import Contact
 from hocket.model import PartitionId
 from hocket.sim.faults import Faults
-from hocket.sim.links import SimLinks, Weather
+from hocket.sim.links import Weather
 from hocket.sim.machine import Machine
-from hocket.sim.scheduler import Scheduler
-from hocket.sim.trace import Trace
+from hocket.sim.site import Site
 from hocket.sim.workload import Consumer, Lookup, Workload
 
 if TYPE_CHECKING:
-    from hocket.sim.ring_view import CoreLike
     from hocket.sim.swarm import Options
 
-SEEDS_MAX = 3  # addresses that a joining node is told
 
-
-class Cluster:
+class Cluster(Site):
     def __init__(self, seed: int, options: Options) -> None:
-        self.seed = seed
-        self.options = options
-        self.scheduler = Scheduler(seed)
-        self.started_at_us = self.scheduler.now_us()
-        self.trace = Trace(self.started_at_us)
-        self.links = SimLinks(self.scheduler, options.weather(), self.trace)
-        self.machines: list[Machine] = []
-        self.active: Machine | None = None  # on which something happened in this event
-        self.ring_moved = False  # by this event, beside what happened on that machine
-        self.tree_moved = False
-        self.is_safety_phase = True
-        self.deceived_at_us: int | None = None  # a living node was taken for dead
-        self.deceptions = 0
-        self.fails: list[tuple[int, Contact]] = []  # crashes and leaves: when, and whose life
-        self.relay_crashes: list[tuple[int, Contact]] = []  # of nodes that had relays
+        super().__init__(seed, options)
         self._ends: dict[PartitionId, int] = {}  # committed, as it was when the owner went down
-        self._chance = self.scheduler.random("cluster")
-        for number in range(options.nodes):
-            self.add_machine(is_root=number == 0)
         self.faults = Faults(self)
         self.workload = Workload(self)
-
-    # --- machines ----------------------------------------------------------------------------
-
-    @property
-    def root(self) -> Machine:
-        return self.machines[0]
-
-    def add_machine(self, *, is_root: bool = False) -> Machine:
-        number = len(self.machines)
-        machine = Machine(self, f"n{number}", self._position(number), is_root=is_root)
-        self.machines.append(machine)
-        return machine
-
-    def _position(self, number: int) -> int:
-        if self.options.spread == "even":
-            return number * 5 % 16 * (SIZE // 16)
-        if self.options.spread == "crowded":  # side by side, across the circle's zero
-            return (number * 5 % 16 - 8) % SIZE
-        return position_of(f"{self.seed}/n{number}")
 
     def begin(self) -> None:
         """Everybody that is there starts as a member of one ring."""
@@ -79,36 +36,6 @@ class Cluster:
         self.workload.begin()
         self.faults.begin()
 
-    def seeds(self, *, but: Machine | None = None) -> list[str]:
-        """As somebody would write them into a configuration file: the root, and some others."""
-        others = [
-            machine.address
-            for machine in self.machines[1:]
-            if machine is not but and machine.lives and not machine.gone
-        ]
-        self._chance.shuffle(others)
-        addresses = [self.root.address, *others[: SEEDS_MAX - 1]]
-        self._chance.shuffle(addresses)
-        return addresses
-
-    # --- what the cluster knows and nodes do not ---------------------------------------------
-
-    @property
-    def now_us(self) -> int:
-        return self.scheduler.now_us()
-
-    @property
-    def events(self) -> int:
-        return self.scheduler.events
-
-    @property
-    def successors(self) -> int:
-        return self.options.successors
-
-    @property
-    def deceived(self) -> bool:
-        return self.deceived_at_us is not None
-
     @property
     def consumers(self) -> list[Consumer]:
         return self.workload.consumers
@@ -116,27 +43,6 @@ class Cluster:
     @property
     def lookups(self) -> list[Lookup]:
         return self.workload.lookups
-
-    def rings(self) -> list[CoreLike]:
-        """The cores of all machines that are up."""
-        return [machine.node.ring.core for machine in self.machines if machine.node is not None]
-
-    def registered(self) -> tuple[Contact, ...]:
-        """All whom the registry has, by position; nobody while the root is down."""
-        root = self.root.node
-        return () if root is None else root.node.registering.members()[1]
-
-    def owner_of(self, key: int) -> Contact | None:
-        """The first living member at or after the key."""
-        members = [machine.me for machine in self.machines if machine.is_member]
-        return min(
-            (me for me in members if me is not None),
-            key=lambda me: distance(key, me.position),
-            default=None,
-        )
-
-    def successor_machine(self, key: int) -> Machine:
-        return min(self.machines, key=lambda machine: distance(key, machine.position))
 
     def committed(self, partition_id: PartitionId) -> dict[int, bytes]:
         """What producers were told is stored, by offset."""
@@ -152,57 +58,12 @@ class Cluster:
             )  # the log's word, not the relay's
         return end
 
-    # --- what happens ------------------------------------------------------------------------
-
-    def failed(self, machine: Machine) -> None:
-        """It is about to crash, or to leave."""
-        if machine.me is not None:
-            self.fails.append((self.now_us, machine.me))
-
     def ending(self, machine: Machine) -> None:
-        """A life of this machine ends now."""
-        assert machine.node is not None
         for partition_id, owner in self.workload.owners.items():
             if owner is machine:
                 self._ends[partition_id] = self.committed_end(partition_id)
-        if machine.node.relays.cores and machine.me is not None:
-            self.relay_crashes.append((self.now_us, machine.me))
-        machine.seen_me = None
-        self.ring_moved = self.tree_moved = True
+        super().ending(machine)
         self.workload.machine_died(machine)
-
-    def convicted(self, by: Machine, contact: Contact) -> None:
-        """A node gives another one up. We know whether it is right."""
-        accused = next((each for each in self.machines if each.name == contact.node), None)
-        lives = accused is not None and accused.me == contact and not accused.leaving
-        self.tell(by, "gives up {}/{}{}", contact.node, contact.incarnation,
-                  ", which lives" if lives else "")  # fmt: skip
-        if lives:
-            self.deceptions += 1
-            if self.deceived_at_us is None:
-                self.deceived_at_us = self.now_us
-
-    def look_at(self, machine: Machine) -> bool:
-        """After an event on it: has its place on the ring changed?"""
-        node = machine.node
-        if node is None or node.ring.changes == machine.seen_changes:
-            return False
-        machine.seen_changes = node.ring.changes
-        core = node.ring.core
-        if machine.seen_me is not None and machine.seen_me != core.me:
-            self.tell(machine, "begins again as life {}", core.me.incarnation)
-            if self.deceived:  # else nobody had a reason to, and the checkers shall say so
-                self.fails.append((self.now_us, machine.seen_me))
-        machine.seen_me = core.me
-        before = core.predecessor.node if core.predecessor is not None else "-"
-        self.tell(
-            machine, "is {}: {} < {}/{} < {}", str(core.standing), before, machine.name,
-            core.me.incarnation, " ".join(each.node for each in core.successors) or "-",
-        )  # fmt: skip
-        return True
-
-    def tell(self, machine: Machine | None, text: str, *values: object) -> None:
-        self.trace.tell(self.now_us, machine.name if machine else "-", text, *values)
 
     def end_of_faults(self) -> None:
         """From now on nothing goes wrong any more; everything must become right again."""

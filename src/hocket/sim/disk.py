@@ -31,7 +31,7 @@ class PowerLoss(BaseException):
 
 @dataclass(slots=True, eq=False)
 class _Content:
-    """What a file holds: as the running system sees it, and as the platters have it."""
+    """What a file holds: as the running system sees it, and as it is stored durably."""
 
     data: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
@@ -40,7 +40,7 @@ class _Content:
     def write(self, buffer: Buffer, position: int) -> int:
         view = memoryview(buffer).cast("B")
         if not view:
-            return 0  # does not make the file longer
+            return 0  # an empty write does not make the file longer
         end = position + len(view)
         if end > len(self.data):
             self.touch(len(self.data), end)
@@ -57,7 +57,7 @@ class _Content:
         self.dirty.clear()
 
     def sync_range(self, start: int, end: int) -> None:
-        """These bytes, the sectors they lie in, and the length that makes them reachable."""
+        """Make durable the sectors of these bytes, and the length that makes them reachable."""
         if end > len(self.durable):
             self.durable.extend(bytes(end - len(self.durable)))
         for sector in range(start // SECTOR, (end + SECTOR - 1) // SECTOR):
@@ -82,7 +82,7 @@ class _Content:
 
 @dataclass(slots=True)
 class _NameChange:
-    """A name now stands for this content; None: there is no such name any more."""
+    """A name now refers to this content; None: the name was removed."""
 
     names: dict[str, _Content | None]
 
@@ -224,7 +224,7 @@ class SimDisk:
     # --- faults ------------------------------------------------------------------------------
 
     def crash(self, random: Random) -> None:
-        """Power is lost, and comes back."""
+        """The power is lost, and comes back."""
         survive = random.randint(0, len(self._changes))
         for change in self._changes[:survive]:
             change.apply(self._durable_names)
@@ -239,20 +239,20 @@ class SimDisk:
         self.crashes += 1
 
     def kill(self) -> None:
-        """The process ends, the machine goes on: nothing is lost, nothing is synced."""
+        """The process ends and the machine goes on: nothing is lost, and nothing is synced."""
         self.before = _allow
         self._locked = False
         self.crashes += 1
 
     def flip(self, path: str, position: int, mask: int = 1) -> None:
-        """Change bits of a byte, as if the medium had."""
+        """Flip bits of a byte, as a bad medium does."""
         content = self._names[path]
         content.data[position] ^= mask
         if position < len(content.durable):
             content.durable[position] ^= mask
 
     def files(self) -> dict[str, int]:
-        """Sizes, for tests."""
+        """The sizes of all files, for tests."""
         return {name: len(content.data) for name, content in sorted(self._names.items())}
 
     def take_space(self, content: _Content, end: int) -> None:

@@ -1,8 +1,9 @@
-"""What strikes a cluster while it must stay right: machines come, go, die and hang, links are cut.
+"""The faults of a run: machines come, go, die and hang, links are cut.
 
-Every kind has a random stream of its own. Where crashes are *guarded*, nobody is stopped whose
-failure the ring's proof excludes (Zave's preconditions of Fail): what is demanded then is demanded
-without excuse. Who holds a partition, or is the root, always comes back; a few others stay dead.
+Every kind of fault has a random stream of its own. Where crashes are *guarded*, no machine is
+stopped whose failure the ring's proof excludes (Zave's preconditions of Fail), so that the
+invariants are demanded without exception. A machine that holds a partition, or is the root, always
+comes back; a few others stay dead.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from hocket.sim.ring_view import may_fail, snapshot
 if TYPE_CHECKING:
     from random import Random
 
-    from hocket.sim.cluster import Cluster
     from hocket.sim.machine import Machine
+    from hocket.sim.site import Site
     from hocket.timers import Timer
 
-LIVES_MAX = 5  # of one machine: those who come back ever so often wait ever longer, as they should
-STALL_US = (10_000, 300_000)  # too short for a conviction
+LIVES_MAX = 5  # of one machine: a node that comes back often has to wait longer each time
+STALL_US = (10_000, 300_000)  # too short for the node to be convicted
 LONG_STALL_US = (200_000, 3_000_000)
 DOWN_US = (50_000, 8_000_000)
 CUT_US = (300_000, 12_000_000)
 CLOG_US = (50_000, 2_000_000)
-SLOW_US = (1_000, 25_000)  # for every message
+SLOW_US = (1_000, 25_000)  # added to every message
 SLOW_FOR_US = (1_000_000, 10_000_000)
 
 
 class Faults:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, site: Site) -> None:
         self.counts: dict[str, int] = {}
-        self._cluster = cluster
-        self._chance = cluster.scheduler.random("faults")
-        self._is_single = cluster.options.temper == "single"
-        self._is_split = cluster.options.temper == "split"
+        self._site = site
+        self._chance = site.scheduler.random("faults")
+        self._is_single = site.options.temper == "single"
+        self._is_split = site.options.temper == "split"
         self._next: Timer | None = None
         self._undo: list[Timer] = []  # cuts, clogs and the like that will end
         strikes: dict[str, Callable[[Random], bool]] = {
@@ -57,24 +58,24 @@ class Faults:
             "cut_partly": self._cut_partly,
             "clog": self._clog,
         }
-        self._strikes = {kind: strikes[kind] for kind in strikes if cluster.options.has(kind)}
+        self._strikes = {kind: strikes[kind] for kind in strikes if site.options.has(kind)}
 
     def begin(self) -> None:
         if self._strikes:
             self._wait()
 
     def stop(self) -> None:
-        """No more faults. What can be mended is mended; who was to come back does so now."""
+        """End all faults: mend what can be mended, and start machines that were to come back."""
         if self._next is not None:
             self._next.cancel()
         for undo in self._undo:
             undo.cancel()
-        cluster = self._cluster
-        cluster.links.heal()
-        for address in cluster.links.clogged:
-            cluster.links.unclog(address)
-        for machine in cluster.machines:
-            cluster.links.slow(machine.address, 0)
+        site = self._site
+        site.links.heal()
+        for address in site.links.clogged:
+            site.links.unclog(address)
+        for machine in site.machines:
+            site.links.slow(machine.address, 0)
             machine.slow_disk(DISK_US_MAX)
             if machine.stalled:
                 machine.resume()
@@ -83,17 +84,17 @@ class Faults:
                 self._restart(machine)
 
     def _wait(self) -> None:
-        mean_us = self._cluster.options.fault_every_us
+        mean_us = self._site.options.fault_every_us
         if self._is_single:
             delay_us = self._chance.randint(mean_us - mean_us // 20, mean_us + mean_us // 20)
         else:
             delay_us = round(self._chance.expovariate(1 / mean_us))
-        self._next = self._cluster.scheduler.after(delay_us, self._strike)
+        self._next = self._site.scheduler.after(delay_us, self._strike)
 
     def _strike(self) -> None:
         self._wait()
         kind = self._chance.choice(list(self._strikes))
-        if self._strikes[kind](self._cluster.scheduler.random(f"fault/{kind}")):
+        if self._strikes[kind](self._site.scheduler.random(f"fault/{kind}")):
             self.count(kind)
 
     def count(self, kind: str) -> None:
@@ -103,10 +104,10 @@ class Faults:
 
     def _join(self, chance: Random) -> bool:
         del chance
-        cluster = self._cluster
-        if len(cluster.machines) >= cluster.options.nodes_max:
+        site = self._site
+        if len(site.machines) >= site.options.nodes_max:
             return False
-        cluster.add_machine().start(cluster.seeds())
+        site.add_machine().start(site.seeds())
         return True
 
     def _join_storm(self, chance: Random) -> bool:
@@ -117,14 +118,14 @@ class Faults:
         machine = self._pick(chance, lambda machine: not machine.keeps)
         if machine is None or not self.may_stop(machine):
             return False
-        self._cluster.tell(machine, "leaves")
-        self._cluster.failed(machine)
+        self._site.tell(machine, "leaves")
+        self._site.failed(machine)
         comes_back = chance.random() < 0.3 and machine.lives < LIVES_MAX
         machine.leave(lambda: self._left(machine, chance, comes_back=comes_back))
         return True
 
     def _left(self, machine: Machine, chance: Random, *, comes_back: bool) -> None:
-        self._cluster.tell(machine, "has left")
+        self._site.tell(machine, "has left")
         machine.gone = not comes_back
         machine.left = True
         if comes_back:
@@ -144,7 +145,7 @@ class Faults:
         return True
 
     def _flap(self, chance: Random) -> bool:
-        """Down and up again at once, two or three times."""
+        """A machine crashes and comes back at once, two or three times."""
         machine = self._pick(chance, self._can_come_back)
         if machine is None or not self.may_stop(machine):
             return False
@@ -163,33 +164,33 @@ class Faults:
 
     def _amnesia(self, chance: Random) -> bool:
         """A machine is lost with its disk; a new one takes its place, under a new name."""
-        cluster = self._cluster
+        site = self._site
         machine = self._pick(chance, lambda machine: not machine.keeps)
-        if machine is None or len(cluster.machines) >= cluster.options.nodes_max:
+        if machine is None or len(site.machines) >= site.options.nodes_max:
             return False
         if not (self.may_stop(machine) and self._may_stay_dead()):
             return False
         self.crash(machine, power=True)
         machine.gone = True
-        cluster.add_machine().start(cluster.seeds())
+        site.add_machine().start(site.seeds())
         return True
 
     def crash(self, machine: Machine, *, power: bool) -> None:
-        self._cluster.tell(machine, "loses power" if power else "is killed")
-        self._cluster.failed(machine)
+        self._site.tell(machine, "loses power" if power else "is killed")
+        self._site.failed(machine)
         machine.crash(power=power)
 
     def _restart_later(self, machine: Machine, delay_us: int) -> None:
-        machine.restart = self._cluster.scheduler.after(delay_us, lambda: self._restart(machine))
+        machine.restart = self._site.scheduler.after(delay_us, lambda: self._restart(machine))
 
     def _restart(self, machine: Machine) -> None:
-        self._cluster.tell(machine, "starts again")
-        machine.start(self._cluster.seeds(but=machine))
+        self._site.tell(machine, "starts again")
+        machine.start(self._site.seeds(but=machine))
 
     def _pick(self, chance: Random, fits: Callable[[Machine], bool]) -> Machine | None:
         machines = [
             machine
-            for machine in self._cluster.machines
+            for machine in self._site.machines
             if machine.up and not machine.leaving and fits(machine)
         ]
         return chance.choice(machines) if machines else None
@@ -198,32 +199,32 @@ class Faults:
         return machine.lives < LIVES_MAX
 
     def _feeds_others(self, machine: Machine) -> bool:
-        """It is a relay between an owner and others."""
+        """Whether the machine is a relay between an owner and others."""
         assert machine.node is not None
         return not machine.keeps and any(
             len(core.children) for core in machine.node.relays.cores.values()
         )
 
     def _may_stay_dead(self) -> bool:
-        """Those that are dead for good are to stay a minority."""
-        machines = self._cluster.machines
+        """Whether one more may die for good: the dead must stay a minority."""
+        machines = self._site.machines
         dead = sum(machine.gone and not machine.up for machine in machines)
         return 3 * (dead + 1) < len(machines)
 
     def may_stop(self, machine: Machine) -> bool:
-        """Fail's preconditions hold for it; always, where crashes are not guarded.
+        """Whether Fail's preconditions hold for this machine; True where crashes are not guarded.
 
         A ring that lives by the registry may turn into one that stabilizes at any time, with those
         who are dead on its lists: one at a time is what the proof's first state can bear.
         """
-        cluster = self._cluster
-        if not cluster.options.guarded:
+        site = self._site
+        if not site.options.guarded:
             return True
         assert machine.node is not None
-        view = snapshot(cluster.rings())
+        view = snapshot(site.rings())
         if view.small or not view.members:
-            return all(other.up or other.left for other in cluster.machines)
-        return may_fail(view, machine.node.ring.core.me, cluster.successors)
+            return all(other.up or other.left for other in site.machines)
+        return may_fail(view, machine.node.ring.core.me, site.successors)
 
     # --- machines that hang ------------------------------------------------------------------
 
@@ -238,7 +239,7 @@ class Faults:
         if machine is None:
             return False
         duration = chance.randint(*duration_us)
-        self._cluster.tell(machine, "stands still for {} ms", duration // 1000)
+        self._site.tell(machine, "stands still for {} ms", duration // 1000)
         machine.stall()
         life = machine.lives
         self._later(duration, lambda: self._go_on(machine, life))
@@ -246,11 +247,11 @@ class Faults:
 
     def _go_on(self, machine: Machine, life: int) -> None:
         if machine.stalled and machine.lives == life:
-            self._cluster.tell(machine, "goes on")
+            self._site.tell(machine, "goes on")
             machine.resume()
 
     def _slow_disk(self, chance: Random) -> bool:
-        machine = chance.choice(self._cluster.machines)
+        machine = chance.choice(self._site.machines)
         machine.slow_disk(chance.choice([500, 20_000, 100_000]))
         return True
 
@@ -258,33 +259,31 @@ class Faults:
 
     def _break(self, chance: Random) -> bool:
         del chance
-        return self._cluster.links.break_one()
+        return self._site.links.break_one()
 
     def _slow(self, chance: Random) -> bool:
-        machine = chance.choice(self._cluster.machines)
+        machine = chance.choice(self._site.machines)
         delay_us = chance.randint(*SLOW_US)
-        self._cluster.tell(machine, "is slow by {} ms", delay_us // 1000)
-        self._cluster.links.slow(machine.address, delay_us)
-        self._later(
-            chance.randint(*SLOW_FOR_US), lambda: self._cluster.links.slow(machine.address, 0)
-        )
+        self._site.tell(machine, "is slow by {} ms", delay_us // 1000)
+        self._site.links.slow(machine.address, delay_us)
+        self._later(chance.randint(*SLOW_FOR_US), lambda: self._site.links.slow(machine.address, 0))
         return True
 
     def _cut(self, chance: Random) -> bool:
-        """In two parts."""
-        machines = list(self._cluster.machines)
+        """Cut the network into two groups."""
+        machines = list(self._site.machines)
         if len(machines) < 2:
             return False
         chance.shuffle(machines)
         size = chance.randint(1, len(machines) - 1)
         if self._is_split:
-            if self._cluster.links.is_cut:
+            if self._site.links.is_cut:
                 return False
             size = len(machines) // 2
         return self._cut_between(chance, machines[:size], machines[size:])
 
     def _cut_one_way(self, chance: Random) -> bool:
-        machines = list(self._cluster.machines)
+        machines = list(self._site.machines)
         if len(machines) < 2:
             return False
         chance.shuffle(machines)
@@ -293,7 +292,7 @@ class Faults:
 
     def _cut_partly(self, chance: Random) -> bool:
         """Some machines do not reach some others, while all reach the rest."""
-        machines = list(self._cluster.machines)
+        machines = list(self._site.machines)
         if len(machines) < 3:
             return False
         chance.shuffle(machines)
@@ -303,29 +302,31 @@ class Faults:
     def _cut_between(
         self, chance: Random, some: list[Machine], others: list[Machine], *, one_way: bool = False
     ) -> bool:
-        cluster = self._cluster
-        cluster.tell(
+        site = self._site
+        site.tell(
             some[0], "is cut off ({}): {} | {}", "one way" if one_way else "both ways",
             " ".join(machine.name for machine in some),
             " ".join(machine.name for machine in others),
         )  # fmt: skip
-        cluster.links.cut(
+        site.links.cut(
             [machine.address for machine in some],
             [machine.address for machine in others],
             one_way=one_way,
         )
-        if not self._is_split:  # that one lasts as long as there are faults
+        if not self._is_split:  # in a split run the cut lasts until faults are over
             self._later(chance.randint(*CUT_US), self._heal)
         return True
 
     def _heal(self) -> None:
-        self._cluster.tell(None, "all cuts are healed")
-        self._cluster.links.heal()
+        self._site.tell(None, "all cuts are healed")
+        self._site.links.heal()
 
     def _clog(self, chance: Random) -> bool:
-        """Swizzle-clog, as FoundationDB calls it: some machines' links are clogged one after the
-        other, and unclogged one after the other in another order."""
-        machines = list(self._cluster.machines)
+        """Clog some machines' links one after the other, and unclog them in another order.
+
+        FoundationDB calls this swizzle-clogging.
+        """
+        machines = list(self._site.machines)
         chance.shuffle(machines)
         chosen = machines[: chance.randint(1, min(4, len(machines)))]
         delay_us = 0
@@ -339,12 +340,12 @@ class Faults:
         return True
 
     def _clog_one(self, machine: Machine) -> None:
-        self._cluster.tell(machine, "is clogged")
-        self._cluster.links.clog(machine.address)
+        self._site.tell(machine, "is clogged")
+        self._site.links.clog(machine.address)
 
     def _unclog_one(self, machine: Machine) -> None:
-        self._cluster.tell(machine, "is unclogged")
-        self._cluster.links.unclog(machine.address)
+        self._site.tell(machine, "is unclogged")
+        self._site.links.unclog(machine.address)
 
     def _later(self, delay_us: int, action: Callable[[], None]) -> None:
-        self._undo.append(self._cluster.scheduler.after(delay_us, action))
+        self._undo.append(self._site.scheduler.after(delay_us, action))

@@ -1,17 +1,17 @@
 """The simulated network between the machines of a cluster, and all that can go wrong on it.
 
-Messages go by address, as they do between real nodes. Left alone they arrive in order after a
-short while. Each fault has a random stream of its own, so that one which is switched on or off
-leaves the others as they were:
+Messages go by address, as between real nodes. Without faults they arrive in order after a short
+while. Each fault has a random stream of its own, so that switching one fault on or off changes
+nothing about the others:
 
     loss, duplication, reordering, tails    by chance, for each message
-    cuts      between two groups, or in one direction only
-    clogs     what goes to or from a machine waits till it is unclogged
-    slow      everything from or to a machine takes longer
+    cuts      nothing passes between two groups, or in one direction only
+    clogs     messages to and from a machine wait until it is unclogged
+    slow      messages to and from a machine take longer
     breaks    a connection breaks; both ends are told, sooner or later
 
-Messages are not copied: nobody may change one that was sent or heard. A share of them is copied at
-sending and compared on arrival, so that whoever does is found out.
+Messages are not copied, so no node may change a message that it sent or heard. A share of messages
+is copied when sent and compared on arrival, to find a node that does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hocket.sim.scheduler import Scheduler
 from hocket.sim.trace import Trace
 
 COMPARED_SHARE = 0.01
-BREAK_NOTICED_US_MAX = 20_000  # after it has happened
+BREAK_NOTICED_US_MAX = 20_000  # within which both ends are told of a break
 
 
 class MessageChanged(AssertionError):
@@ -35,7 +35,7 @@ class MessageChanged(AssertionError):
 
 
 class Receiver(Protocol):
-    """What stands at an address."""
+    """What receives the messages to an address."""
 
     name: str
 
@@ -50,7 +50,7 @@ class Weather:
     loss: float = 0.0
     duplication: float = 0.0
     reordering: float = 0.0
-    tails: float = 0.0  # that take much longer than usual
+    tails: float = 0.0  # the share that takes much longer than usual
     delay_us_min: int = 200
     delay_us_max: int = 2_000
     tail_us_max: int = 300_000
@@ -61,16 +61,16 @@ class SimLinks:
 
     def __init__(self, scheduler: Scheduler, weather: Weather, trace: Trace) -> None:
         self.weather = weather
-        self.faults: dict[str, int] = {}  # by kind: messages they struck
+        self.faults: dict[str, int] = {}  # by kind: how many messages were struck
         self.sent = 0
         self.arrived = 0
         self._scheduler = scheduler
         self._trace = trace
         self._receivers: dict[str, Receiver] = {}
-        self._blocked: set[tuple[str, str]] = set()  # from, to; only ever looked into
+        self._blocked: set[tuple[str, str]] = set()  # from, to; never iterated
         self._clogged: dict[str, list[Callable[[], None]]] = {}  # what waits, by address
         self._slow_us: dict[str, int] = {}
-        self._arrives_us: dict[tuple[str, str], int] = {}  # the newest message of each pair
+        self._arrives_us: dict[tuple[str, str], int] = {}  # by pair: when its newest arrives
         self._talked: dict[str, dict[str, Contact]] = {}  # by whom, to which address, as whom
         self._delay = scheduler.random("delay")
         self._streams = {
@@ -85,8 +85,11 @@ class SimLinks:
         self._receivers[address] = receiver
 
     def shut(self, address: str, *, silently: bool) -> None:
-        """Nobody is there any more. Unless silently, those connected to it learn of it: the
-        machine still runs, only the process is gone."""
+        """Nothing is at this address any more.
+
+        Unless `silently`, the machine still runs and only the process is gone, so those connected
+        to it are told.
+        """
         del self._receivers[address]
         self._talked.pop(address, None)
         for other in list(self._talked):
@@ -164,7 +167,7 @@ class SimLinks:
                     self._blocked.add((other, one))
 
     def heal(self) -> None:
-        """No cut any more, of any kind."""
+        """End all cuts, of every kind."""
         self._blocked.clear()
 
     @property
@@ -172,14 +175,14 @@ class SimLinks:
         return bool(self._blocked)
 
     def is_cut_off(self, address: str) -> bool:
-        """Something is between this machine and another."""
+        """Whether a cut lies between this machine and any other."""
         return any(address in pair for pair in self._blocked)
 
     def clog(self, address: str) -> None:
         self._clogged.setdefault(address, [])
 
     def unclog(self, address: str) -> None:
-        """What has waited arrives now, in order, one event each."""
+        """Messages that have waited arrive now, in order, as one event each."""
         for arrive in self._clogged.pop(address, []):
             self._scheduler.after(0, arrive)
 
@@ -188,13 +191,13 @@ class SimLinks:
         return list(self._clogged)
 
     def slow(self, address: str, delay_us: int) -> None:
-        """Of every message to or from it; 0: as usual."""
+        """Delay every message to and from this machine; 0: the usual delay."""
         self._slow_us[address] = delay_us
         if not delay_us:
             del self._slow_us[address]
 
     def break_one(self) -> bool:
-        """A connection between two machines breaks; what they say later goes over a new one."""
+        """Break a connection between two machines; later messages go over a new one."""
         pairs = [
             (one, other)
             for one, talked in self._talked.items()

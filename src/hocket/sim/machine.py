@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Protocol, get_args
 
 from hocket.core.relay.messages import RelayMessage
 from hocket.core.ring.contact import Contact
@@ -19,15 +19,14 @@ from hocket.node.cluster.ring_member import MemberSettings
 from hocket.node.settings import TICK_US, NodeSettings
 from hocket.sim.disk import SimDisk
 from hocket.sim.executor import SimExecutor
+from hocket.sim.links import SimLinks
 from hocket.sim.network import SimNetwork
 from hocket.sim.scheduler import Scheduler
-from hocket.sim.swarm import log_settings
+from hocket.sim.swarm import Options, log_settings
 from hocket.timers import Timer
 
 if TYPE_CHECKING:
     from random import Random
-
-    from hocket.sim.cluster import Cluster
 
 PPM = 1_000_000
 RELAYED = frozenset(get_args(RelayMessage))
@@ -112,8 +111,21 @@ class DriftingClock:
         return now_us + self.skew_us + (now_us - self._start_us) * self.drift_ppm // PPM
 
 
+class Surroundings(Protocol):
+    """What a machine needs of the site that it stands on."""
+
+    scheduler: Scheduler
+    options: Options
+    links: SimLinks
+    active: Machine | None
+    tree_moved: bool
+
+    def convicted(self, by: Machine, contact: Contact) -> None: ...
+    def ending(self, machine: Machine) -> None: ...
+
+
 class Machine:
-    def __init__(self, cluster: Cluster, name: str, position: int, *, is_root: bool) -> None:
+    def __init__(self, site: Surroundings, name: str, position: int, *, is_root: bool) -> None:
         self.name = name
         self.address = f"{name}:4150"
         self.position = position
@@ -126,23 +138,23 @@ class Machine:
         self.gone = False  # for good
         self.left = False  # it is down because it left, and is in nobody's list
         self.restart: Timer | None = None  # it is down, and comes back then
-        self.seen_changes = 0  # of the ring member, by the cluster
+        self.seen_changes = 0  # of the ring member, by the site
         self.seen_me: Contact | None = None
-        self._cluster = cluster
-        self._scheduler = cluster.scheduler
-        chance = cluster.scheduler.random(f"{name}/clock")
-        options = cluster.options
+        self._site = site
+        self._scheduler = site.scheduler
+        chance = site.scheduler.random(f"{name}/clock")
+        options = site.options
         self.drift_ppm = chance.randint(-options.drift_ppm_max, options.drift_ppm_max)
         self.clock = DriftingClock(
-            cluster.scheduler,
+            site.scheduler,
             skew_us=chance.randint(-options.skew_us_max, options.skew_us_max),
             drift_ppm=self.drift_ppm,
         )
         self.disk = SimDisk()
         self._disk_us_max = DISK_US_MAX
-        self._door = MachineTime(self, cluster.scheduler)  # of the clients; outlives a life
+        self._door = MachineTime(self, site.scheduler)  # of the clients; outlives a life
         self.network = SimNetwork(self._door)
-        self.time = MachineTime(self, cluster.scheduler)
+        self.time = MachineTime(self, site.scheduler)
         self._executor = SimExecutor(self.time)
 
     @property
@@ -152,7 +164,7 @@ class Machine:
     @property
     def reachable(self) -> bool:
         """It runs, and every other machine's messages get to it."""
-        return self.up and not self.stalled and not self._cluster.links.is_cut_off(self.address)
+        return self.up and not self.stalled and not self._site.links.is_cut_off(self.address)
 
     @property
     def is_member(self) -> bool:
@@ -191,16 +203,16 @@ class Machine:
             clock=self.clock,
             network=self.network,
             timers=self.time,
-            links=self._cluster.links,
+            links=self._site.links,
             chance=random("chance"),
             entropy=random("entropy").randbytes,
-            relay=self._cluster.options.relay(),
+            relay=self._site.options.relay(),
         )
-        node.ring.on_died.append(partial(self._cluster.convicted, self))
+        node.ring.on_died.append(partial(self._site.convicted, self))
         self.network.node = node.node
         self.seen_changes = 0
         self.seen_me = node.ring.core.me
-        self._cluster.links.open(self.address, self)
+        self._site.links.open(self.address, self)
         self._tick(node)
 
     def begin(self, members: tuple[Contact, ...], root: str) -> None:
@@ -222,7 +234,7 @@ class Machine:
             address=self.address,
             position=self.position,
             is_root=self.is_root,
-            ring=self._cluster.options.ring(),
+            ring=self._site.options.ring(),
         )
 
     def _tick(self, node: ClusterNode) -> None:
@@ -231,7 +243,7 @@ class Machine:
 
     def turn(self, action: Callable[[], object]) -> None:
         """Everything that happens on this machine happens by way of this."""
-        self._cluster.active = self
+        self._site.active = self
         action()
         if self.node is not None:
             self.node.end_turn()
@@ -270,12 +282,12 @@ class Machine:
     def _end(self, *, silently: bool) -> None:
         if self.stalled:
             self.resume()
-        self._cluster.ending(self)
+        self._site.ending(self)
         self.node = None
         self.leaving = False
         self.time.ended = True
         self.network.node_died()
-        self._cluster.links.shut(self.address, silently=silently)
+        self._site.links.shut(self.address, silently=silently)
 
     # --- what comes from other machines ------------------------------------------------------
 
@@ -283,7 +295,7 @@ class Machine:
         node = self.node
         assert node is not None
         if type(message) in RELAYED:
-            self._cluster.tree_moved = True
+            self._site.tree_moved = True
         self.time.do(lambda: node.heard(sender, to_incarnation, message))
 
     def link_lost(self, contact: Contact) -> None:

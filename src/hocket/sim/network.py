@@ -34,16 +34,16 @@ class Far(Protocol):
 class Wire:
     far: Far
     up: bool = True
-    to_node_at: int = 0  # nothing may overtake what was sent before
+    to_node_at: int = 0  # when the last frame arrives: no frame overtakes another
     to_far_at: int = 0
     held: list[Callable[[], None]] = field(default_factory=list)  # while the node takes nothing
 
 
 class SimNetwork:
-    """The node's Network, and the clients' way to it."""
+    """The simulated `ports.Network` of a node, and the connections of its clients."""
 
     def __init__(self, scheduler: Scheduler, *, delay_us_max: int = 2_000) -> None:
-        self.node: Node | None = None  # None: it is down
+        self.node: Node | None = None  # None: the node is down
         self._scheduler = scheduler
         self._random = scheduler.random("network")
         self._delay_us_max = delay_us_max
@@ -55,7 +55,7 @@ class SimNetwork:
     # --- the clients' side -----------------------------------------------------------------------
 
     def connect(self, far: Far) -> int | None:
-        """A connection to the node; None if it is down."""
+        """A connection to the node; None if the node is down."""
         if self.node is None:
             return None
         self._last += 1
@@ -84,7 +84,7 @@ class SimNetwork:
         self._scheduler.at(wire.to_node_at, arrive)
 
     def cut(self, connection: int) -> None:
-        """Both sides learn of it, some time later; what is under way never arrives."""
+        """Cut a connection. Both sides learn of it later; frames under way never arrive."""
         wire = self._wires.pop(connection, None)
         if wire is None:
             return
@@ -122,7 +122,7 @@ class SimNetwork:
         self._scheduler.at(wire.to_far_at, arrive)
 
     def close(self, connection: int) -> None:
-        """What was sent before still arrives, and then the end."""
+        """Close a connection. Frames sent before still arrive, then the end."""
         wire = self._wires.pop(connection, None)
         if wire is not None:
             wire.to_far_at = self._later(wire.to_far_at)

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from hocket.sim.report import Broken, Report
 from hocket.sim.run import run
 
-TWICE_EVERY = 100  # one seed in so many is run twice; the first one is
+TWICE_EVERY = 100  # every hundredth seed, from the first one on, is run twice
 AHEAD = 2  # seeds given to each process beforehand
 
 SAME_EVERY_TIME = "The same seed gives the same run."
@@ -25,7 +25,7 @@ SAME_EVERY_TIME = "The same seed gives the same run."
 def run_seeds(
     seeds: Sequence[int], *, jobs: int, mutant: str | None = None
 ) -> Generator[Report, None, None]:
-    """A report of each, in their order, as soon as they are there."""
+    """The report of each seed, in the order of the seeds, as soon as it is there."""
     work = partial(run_and_compare, seeds[0] if seeds else 0, mutant=mutant)
     if jobs <= 1:
         yield from map(work, seeds)
@@ -68,10 +68,10 @@ def is_compared(first: int, seed: int) -> bool:
 
 
 def hash_of(hashes: Iterable[str]) -> str:
-    """Of many runs together."""
+    """One hash of many runs."""
     return blake2b("\n".join(hashes).encode(), digest_size=16).hexdigest()
 
 
 def _ignore_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; the first one ends the others."""
+    """Ignore Ctrl-C here: it reaches every process, and the first process ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

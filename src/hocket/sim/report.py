@@ -1,4 +1,4 @@
-"""What a run came to: for people as text, for programs as JSON."""
+"""The result of a run: as text for people, as JSON for programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Broken:
-    """What must be true and was not."""
+    """A sentence that must be true and was not."""
 
     sentence: str
     time_us: int  # since the run began
@@ -40,7 +40,7 @@ class Report:
         return {**asdict(self), "replay": self.replay}
 
     def explain(self) -> str:
-        """Why it failed, with what led to it; empty if it did not."""
+        """Why the run failed, and what led to that; empty if it did not fail."""
         if self.violation is None:
             return ""
         broken = self.violation
@@ -64,7 +64,7 @@ def replay_command(seed: int, mutant: str | None = None) -> str:
 
 @dataclass(slots=True)
 class Summary:
-    """Many runs together."""
+    """The results of many runs together."""
 
     runs: int = 0
     events: int = 0
@@ -84,7 +84,7 @@ class Summary:
             self.failed.append(report.seed)
 
     def unseen(self, expected: Iterable[str] = ()) -> list[str]:
-        """Checkers that looked at nothing in all these runs, which proves nothing then."""
+        """Checkers that looked at nothing in all these runs; their silence proves nothing."""
         names = dict.fromkeys([*self.checks, *expected])
         return [name for name in names if not self.checks.get(name)]
 

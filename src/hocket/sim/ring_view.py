@@ -1,4 +1,4 @@
-"""What a ring looks like from above, at one moment: the state that Zave's invariants speak of.
+"""A ring at one moment, as an observer sees it: the state that Zave's invariants speak of.
 
 A `RingView` holds what the production cores of the live members hold, and nothing else; the rest
 here are pure functions of it. The definitions are those of P. Zave, "Reasoning about identifier
@@ -36,7 +36,7 @@ _LIVES = 64  # bits for the incarnation, below the position's
 
 
 class RingLike(Protocol):
-    """The part of the production core that is looked at."""
+    """What is read of the production core."""
 
     @property
     def me(self) -> Contact: ...
@@ -69,12 +69,15 @@ class CoreLike(RingLike, Protocol):
 
 
 def spot(contact: Contact) -> int:
-    """A contact's place in the order of identifiers."""
+    """A contact's number in the order of identifiers."""
     return contact.position << _LIVES | contact.incarnation
 
 
 def between(start: int, point: int, end: int) -> bool:
-    """Strictly, clockwise. From a point round to itself lies everything but the point."""
+    """Whether a point lies strictly between two others, going clockwise.
+
+    Between a point and itself lies every other point.
+    """
     if start == end:
         return point != start
     if start > end:
@@ -135,7 +138,7 @@ class Member:
 
 
 def name(contact: Contact) -> str:
-    """As it stands in a timeline."""
+    """The contact in the form that timelines show."""
     return f"{contact.node}/{contact.incarnation}"
 
 
@@ -147,7 +150,7 @@ class RingView:
     ) -> None:
         self.members = sorted(members, key=_by_spot)
         self.successors = successors  # how long lists are to be: the model's r
-        self.quiet = quiet  # nobody's pointers are undefined, be it a member or one that joins
+        self.quiet = quiet  # no node's pointers are undefined, neither a member's nor a joiner's
         self.small = small  # live nodes that live by the registry instead
         self.spots = [member.spot for member in self.members]
 
@@ -161,14 +164,14 @@ class RingView:
 
     @cached_property
     def skipped(self) -> dict[int, Member]:
-        """Members that some list skips, each with one who does."""
+        """Members that some list of successors skips, each with a member whose list does."""
         spots = self.spots
         follows = dict(zip(spots, [*spots[1:], *spots[:1]], strict=True))
         skipped: dict[int, Member] = {}
         for member in self.members:
             start = member.spot
             for end in member.spots:
-                if follows.get(start) != end:  # else there is nobody between, as mostly
+                if follows.get(start) != end:  # else nobody lies between, which is the usual case
                     skipped.update(dict.fromkeys(self._inside(start, end), member))
                 start = end
         return skipped
@@ -188,7 +191,7 @@ class RingView:
 
     @cached_property
     def best(self) -> dict[int, int]:
-        """From each member that has one to its best successor."""
+        """The best successor of each member that has one."""
         alive, best = self.by_spot, {}
         for member in self.members:
             for entry in member.spots:
@@ -199,7 +202,7 @@ class RingView:
 
     @cached_property
     def rings(self) -> list[list[int]]:
-        """Every closed way along best successors, in the order in which it is walked."""
+        """Every cycle along best successors, in its own order."""
         best, walked, rings = self.best, dict[int, int](), []
         for number, spot_ in enumerate(self.spots):
             at: int | None = spot_
@@ -225,7 +228,7 @@ class RingView:
 
     @cached_property
     def difference(self) -> str | None:
-        """How this ring is not ideal, if it is not."""
+        """What is not ideal about this ring; None: it is ideal."""
         members = self.members
         count = len(members)
         length = min(self.successors, count - 1)
@@ -321,7 +324,7 @@ def _may_fail(view: RingView, victim: int, successors: int) -> bool:
 
 
 def _after_all_answers(view: RingView) -> RingView:
-    """As if everybody that is asking had been answered, by the one it would have asked last."""
+    """The state as if every node that asks had been answered by the last node it would ask."""
     if not any(member.asking for member in view.members):
         return view
     return RingView(
@@ -370,5 +373,5 @@ def _effective_step_of(view: RingView, member: Member) -> str | None:
             return f"{me} stabilizes from the predecessor of {name(head.me)}"
         if nearer == member.spot:
             return None
-    # It has no predecessor, or one that is dead, or one behind us: all others were in between.
+    # It has no predecessor, or a dead one, or one behind us: any other would be in between.
     return f"{name(head.me)} rectifies with {me}"

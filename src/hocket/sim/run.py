@@ -1,10 +1,10 @@
-"""One run: a seed, a cluster, two phases, and what came of it.
+"""One run: a seed, a cluster, two phases, and a report.
 
-In the *safety* phase faults strike, and after every event that changed something the checkers look
-whether what must never be broken is whole. In the *liveness* phase nothing goes wrong any more:
-cuts are healed, who is dead for good stays dead, and within a bounded time the ring must be ideal,
-every lookup right and every consumer complete. The phases are apart because a network that heals
-now and then hides a system that is stuck for ever.
+In the *safety* phase faults strike, and after every event that changed something the checkers check
+what must never be broken. In the *liveness* phase nothing goes wrong any more: cuts are healed,
+machines that are dead for good stay dead, and within a bounded time the ring must be ideal, every
+lookup right and every consumer complete. The phases are apart because a network that heals now and
+then hides a system that is stuck for ever.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hocket.sim.report import Broken, Report
 from hocket.sim.ring_view import snapshot
 from hocket.sim.swarm import Options, options_of
 
-SETTLING_PERIODS = 20  # of stabilization: within these the ring must be ideal
-LOOK_EVERY_US = 500_000  # whether all is settled
-STILL_US = 3_000_000  # then nothing may change any more for so long
+SETTLING_PERIODS = 20  # of stabilization, within which the ring must be ideal
+LOOK_EVERY_US = 500_000  # between two looks whether all is settled
+STILL_US = 3_000_000  # after all is settled, in which nothing may change any more
 LAST_LOOKUPS = 3  # of each machine, when all is settled
 LAST_LOOKUPS_US = 5_000_000
-WAIT_US_MAX = 300_000_000  # of a node that has joined too often
+WAIT_US_MAX = 300_000_000  # that a node has to wait which has joined too often
 TIMELINE_LINES = 60
 LINES_OF_TRACEBACK = 12
 
@@ -33,12 +33,15 @@ NOTHING_RAISES = "Nothing in the cluster raises an error that nobody expects."
 ALL_BECOMES_RIGHT = "When faults have stopped, all becomes right within a bounded time."
 CHECKERS_SEE = "Every checker looks at something."
 
-# These have something to look at in whatever cluster; the others over a set of seeds.
+# These checkers see something in every run; the others at least within a set of seeds.
 SEEN_IN_EVERY_RUN = ("lookups_find_the_successor", "consumers_get_every_offset_once")
 
 
 def run(seed: int, *, mutant: str | None = None, options: Options | None = None) -> Report:
-    """The same seed gives the same report, unless `options` says otherwise than the seed."""
+    """The report of a run. The same seed and options give the same report.
+
+    Without `options` the seed decides them.
+    """
     planted = nullcontext() if mutant is None else MUTANTS[mutant].plant()
     with planted:
         return _Run(seed, mutant, options_of(seed) if options is None else options).run()
@@ -115,10 +118,10 @@ class _Run:
     # --- the end -----------------------------------------------------------------------------
 
     def _settle(self) -> bool:
-        """Let time pass till all is as it should be; False if it takes too long.
+        """Let time pass until all is as it should be; False if that takes too long.
 
-        The time counts while nobody sits out the wait of one that has joined too often. But who
-        begins again for ever does not get off so: all in all it is bounded, too.
+        Time in which a node waits because it has joined too often does not count. But all time
+        together is bounded too, so that a node which begins again for ever is noticed.
         """
         cluster, allowed_us = self._cluster, self._settling_us()
         deadline_us = cluster.now_us + allowed_us + self._waiting_us()
@@ -132,13 +135,13 @@ class _Run:
         return True
 
     def _settling_us(self) -> int:
-        """Twenty periods, and before them what the beacon rule needs."""
+        """Twenty periods, and the time that the beacon rule needs before them."""
         ring = self._options.ring()
         finding_us = ring.beacon_stale_us + 10 * ring.beacon_us + ring.rejoin_jitter_us
         return SETTLING_PERIODS * ring.stabilize_us + finding_us
 
     def _waiting_us(self) -> int:
-        """What those who have come back often may have to wait."""
+        """How long nodes may have to wait that have come back often."""
         joins = max(
             machine.node.ring.core.me.incarnation if machine.node else 1
             for machine in self._cluster.machines
@@ -146,7 +149,7 @@ class _Run:
         return min((1 << min(joins + 1, 2 * LIVES_MAX)) * 1_000_000, WAIT_US_MAX)
 
     def _unsettled(self) -> str:
-        """What is not yet as it should be; empty if all is."""
+        """What is not yet as it should be; empty if everything is."""
         cluster = self._cluster
         for machine in cluster.machines:
             if (machine.up and not machine.is_member) or machine.restart is not None:

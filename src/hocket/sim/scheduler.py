@@ -32,7 +32,10 @@ class Scheduler:
         return found
 
     def at(self, time_us: int, action: Callable[[], None]) -> Timer:
-        """Not before now; events of one time happen in the order in which they were made."""
+        """Do `action` at this time, or now if that has passed.
+
+        Events of the same time happen in the order in which they were made.
+        """
         timer = Timer(action)
         self._timers.put(max(time_us, self._now_us), timer)
         return timer
@@ -64,7 +67,7 @@ class Scheduler:
         self.run_until(self._now_us + duration_us)
 
     def run_until_true(self, predicate: Callable[[], object], *, within_us: int) -> bool:
-        """Let events happen until the predicate holds; False if it does not in this time."""
+        """Let events happen until the predicate holds; False if it does not within this time."""
         deadline_us = self._now_us + within_us
         while not predicate():
             if not self._advance_to(deadline_us):

@@ -31,21 +31,21 @@ CALM = (
     "crash", "flap", "amnesia", "stall", "slow_disk", "clocks",
 )  # fmt: skip
 WILD = (*CALM, "cut", "cut_one_way", "cut_partly", "clog", "long_stall")
-EVERY, SINGLE_AT, SPLIT_AT = 16, 5, 11  # seeds that are so, whatever else is drawn
+EVERY, SINGLE_AT, SPLIT_AT = 16, 5, 11  # seed % 16 == 5: single; seed % 16 == 11: split
 ALWAYS = ("crash", "join")  # in every run with faults: without churn the ring has nothing to do
 
 
 @dataclass(slots=True)
 class Options:
-    """All of it is printed with a failing seed."""
+    """All that a seed decides; printed with a failing seed."""
 
     temper: str
     faults: tuple[str, ...]  # the kinds that may strike
-    guarded: bool  # nobody is crashed whom the ring's proof needs
+    guarded: bool  # no node is crashed that the ring's proof needs
     fault_every_us: int  # on the average
     safety_us: int  # how long faults strike
-    nodes: int  # that begin
-    nodes_max: int  # with those that join
+    nodes: int  # at the beginning
+    nodes_max: int  # together with nodes that join
     successors: int
     spread: str  # of positions: "hashed", "even" or "crowded"
     routes_max: int
@@ -116,7 +116,7 @@ class Options:
 
 
 def log_settings() -> LogSettings:
-    """So small that every border is crossed often."""
+    """Limits so small that every border is crossed often."""
     return LogSettings(
         wal_file_bytes=8192,
         wal_file_bytes_min=8192,
@@ -133,7 +133,7 @@ def log_settings() -> LogSettings:
 
 @dataclass(slots=True)
 class _Draw:
-    """One value after the other. Whoever adds one draws it last, so that the others stay."""
+    """Draw one value after the other. Draw a new one last, so that the others stay the same."""
 
     chance: Random
     faults: tuple[str, ...] = field(default=())
@@ -166,7 +166,7 @@ def _single(options: Options) -> Options:
 
 
 def _split(options: Options) -> Options:
-    """Two rings at the end, and nothing else that would shake them together."""
+    """A cut that leaves two rings, and no other fault that would join them again."""
     return replace(
         options, temper="split", faults=("cut",), guarded=True, fault_every_us=3 * SECOND,
         safety_us=25 * SECOND, nodes=16, nodes_max=16, successors=4, loss=0.0, duplication=0.0,
@@ -225,7 +225,7 @@ def _faults(chance: Random, temper: str) -> tuple[str, ...]:
 
 
 def _nodes(chance: Random, successors: int) -> int:
-    """Mostly rings that live by stabilization; also those of one, and those that just grow up."""
+    """Mostly rings that stabilize; also rings of one, and rings that just outgrow the registry."""
     return chance.choice(
         [1, 2, successors, successors + 1, successors + 2, successors + 2, successors + 3,
          8, 8, 10, 12]

@@ -1,4 +1,4 @@
-"""What happened in a run: a hash over all of it, and the last lines of it for people.
+"""What happened in a run: a hash of everything, and the last lines for people.
 
 Every event adds one line to the hash, so two runs are the same if their hashes are. Nothing in a
 line may depend on the process it ran in: no `id`, no `hash` of a string, no order of a set. Lines
@@ -22,7 +22,7 @@ class Trace:
         self._told: deque[tuple[int, str, str, tuple[object, ...]]] = deque(maxlen=TOLD_MAX)
 
     def event(self, now_us: int, machine: str, what: str) -> None:
-        """Something that counts for the hash alone: there are hundreds of these a second."""
+        """Something that only the hash needs; there are hundreds of these a second."""
         self._lines.append(f"{now_us} {machine} {what}")
         if len(self._lines) == HASHED_TOGETHER:
             self._flush()
@@ -43,7 +43,7 @@ class Trace:
         ]
 
     def hash(self) -> str:
-        """Of all that happened so far."""
+        """The hash of everything that has happened so far."""
         self._flush()
         return self._digest.hexdigest()
 

@@ -1,4 +1,4 @@
-"""What the relay tree of one partition looks like from above, at one moment.
+"""The relay tree of one partition at one moment, as an observer sees it.
 
 Each node knows its parent and its children, and parents and children may disagree for a while: here
 the parents count. This module only reads the production cores, by protocols: it knows no core.

@@ -1,10 +1,10 @@
-"""What the machines of a cluster are there for: records are published, followed and looked up.
+"""The work of a cluster: records are published and consumed, and keys are looked up.
 
 Producers speak frames with the owner of a topic, as any client does, and push again what was not
-acknowledged. Consumers hang on the relays of any machine, keep a diary of what they were given, and
-go on elsewhere, at the offset where they were, when their machine dies. Lookups ask any machine for
-any key. None of them uses `hocket.client`: a client that repaired what the cluster got wrong would
-hide it.
+acknowledged. Consumers use the relays of any machine, and keep a diary of what was delivered. When
+its machine dies, a consumer goes on at another, at the same offset. Lookups ask any machine for any
+key. None of them uses `hocket.client`: a client that repairs what the cluster does wrong would hide
+it.
 """
 
 from __future__ import annotations
@@ -24,28 +24,33 @@ from hocket.model import PartitionId, TopicConfig
 from hocket.wire import batch as batches
 
 if TYPE_CHECKING:
-    from hocket.sim.cluster import Cluster
     from hocket.sim.machine import Machine
+    from hocket.sim.site import Site
 
 RETRY_US = 20_000
 IN_FLIGHT_MAX = 8  # batches of a producer and partition
 PUSH_EVERY_US = 400_000  # on the average
-MOVE_EVERY_US = 15_000_000  # a consumer that stops and begins again elsewhere, on the average
-CREDIT_US = 5_000  # at most, till a consumer gives its credit back
-SLOW_US = 3_000_000  # a slow one; when faults are over all are quick
+MOVE_EVERY_US = 15_000_000  # on average, until a consumer moves to another machine
+CREDIT_US = 5_000  # at most, until a consumer gives its credit back
+SLOW_US = 3_000_000  # the same for a slow consumer; when faults are over all are quick
+
+
+Logs = dict[
+    PartitionId, dict[int, bytes]
+]  # by partition and offset: what producers were told is stored
 
 
 class Unexpected(AssertionError):
-    """A client was told what no client may be told."""
+    """A client was sent a frame that no client may be sent."""
 
 
 class Client:
     """Connects to one machine, greets, asks, and begins again when the connection is lost."""
 
-    def __init__(self, cluster: Cluster, machine: Machine, name: str) -> None:
-        self.cluster = cluster
+    def __init__(self, site: Site, machine: Machine, name: str) -> None:
+        self.site = site
         self.machine = machine
-        self.chance = cluster.scheduler.random(name)
+        self.chance = site.scheduler.random(name)
         self.name = name
         self.connection: int | None = None
         self._last_request = 0
@@ -55,12 +60,12 @@ class Client:
     def _connect(self) -> None:
         self.connection = self.machine.network.connect(self)
         if self.connection is None:
-            self.cluster.scheduler.after(RETRY_US, self._connect)
+            self.site.scheduler.after(RETRY_US, self._connect)
         else:
             self.ask(partial(frames.Hello, client=self.name), lambda _answer: self.begin())
 
     def begin(self) -> None:
-        """Greeted."""
+        """The broker has answered the greeting."""
 
     def ask(
         self, make: Callable[[int], frames.Frame], answered: Callable[[frames.Frame], None]
@@ -87,20 +92,20 @@ class Client:
     def lost(self) -> None:
         self.connection = None
         self._answers.clear()
-        self.cluster.scheduler.after(1 + self.chance.randrange(RETRY_US), self._connect)
+        self.site.scheduler.after(1 + self.chance.randrange(RETRY_US), self._connect)
 
 
 class Founder(Client):
-    """Creates a topic, however often that takes."""
+    """Creates a topic; tries again until it is there."""
 
-    def __init__(self, cluster: Cluster, machine: Machine, topic: str) -> None:
+    def __init__(self, site: Site, machine: Machine, topic: str) -> None:
         self.topic = topic
         self.created = False
-        super().__init__(cluster, machine, f"founder of {topic}")
+        super().__init__(site, machine, f"founder of {topic}")
 
     def begin(self) -> None:
         config = TopicConfig(
-            partitions=self.cluster.options.partitions,
+            partitions=self.site.options.partitions,
             memory_retention_us=2_000_000,
             segment_bytes_max=4096,
         )
@@ -114,22 +119,23 @@ class Founder(Client):
 
 
 class Producer(Client):
-    """Pushes numbered batches into every partition of a topic, and again those not acknowledged."""
+    """Pushes numbered batches to every partition of a topic, until they are acknowledged."""
 
-    def __init__(self, cluster: Cluster, machine: Machine, topic: str, number: int) -> None:
-        partitions = range(cluster.options.partitions)
+    def __init__(self, site: Site, machine: Machine, topic: str, number: int, logs: Logs) -> None:
+        partitions = range(site.options.partitions)
         self.topic = topic
         self.stopped = False
         self.sent: dict[int, list[list[bytes]]] = {each: [] for each in partitions}
-        self.unacked = dict.fromkeys(partitions, 0)  # the oldest sequence, by partition
+        self.unacked = dict.fromkeys(partitions, 0)  # by partition: the oldest such sequence
         self.producer_id = b""
+        self._logs = logs
         self.handle = 0
-        super().__init__(cluster, machine, f"producer {topic}/{number}")
+        super().__init__(site, machine, f"producer {topic}/{number}")
         self._later()
 
     @property
     def finished(self) -> bool:
-        """All that it has begun to send is acknowledged."""
+        """Whether all batches that it has made are acknowledged."""
         return all(self.unacked[each] == len(self.sent[each]) for each in self.sent)
 
     def begin(self) -> None:
@@ -140,7 +146,7 @@ class Producer(Client):
 
     def _opened(self, answer: frames.Frame) -> None:
         if isinstance(answer, frames.Failure) and answer.code == "unknownTopic":
-            self.cluster.scheduler.after(RETRY_US, self.begin)
+            self.site.scheduler.after(RETRY_US, self.begin)
             return
         if not isinstance(answer, frames.ProducerOpened):
             raise Unexpected(f"{self.name} was answered {answer}")
@@ -151,10 +157,10 @@ class Producer(Client):
 
     def _later(self) -> None:
         delay_us = round(self.chance.expovariate(1 / PUSH_EVERY_US))
-        self.cluster.scheduler.after(delay_us, self._produce)
+        self.site.scheduler.after(delay_us, self._produce)
 
     def _produce(self) -> None:
-        options = self.cluster.options
+        options = self.site.options
         if self.stopped:
             return
         self._later()
@@ -175,7 +181,7 @@ class Producer(Client):
     def _push(self, partition: int, sequence: int) -> None:
         entry = batches.encode(
             self.sent[partition][sequence],
-            timestamps=self.cluster.now_us,
+            timestamps=self.site.now_us,
             producer_id=self.producer_id,
             sequence=sequence,
         )
@@ -188,7 +194,7 @@ class Producer(Client):
         partition = frame.partition
         offsets = unpacked(frame.offsets)
         first = frame.sequence + 1 - len(offsets)
-        log = self.cluster.workload.logs[PartitionId(self.topic, partition)]
+        log = self._logs[PartitionId(self.topic, partition)]
         for sequence, offset in enumerate(offsets, first):
             for each, value in enumerate(self.sent[partition][sequence], offset):
                 if log.setdefault(each, value) != value:
@@ -201,41 +207,48 @@ class Producer(Client):
 
 
 class Consumer:
-    """Follows one partition through the relays of whatever machine it is on."""
+    """Consumes one partition through the relays of the machine that it is on."""
 
     def __init__(
-        self, cluster: Cluster, number: int, partition_id: PartitionId, *, slow: bool
+        self,
+        site: Site,
+        number: int,
+        partition_id: PartitionId,
+        *,
+        slow: bool,
+        delivered: Callable[[Consumer, int], None],
     ) -> None:
         self.number = number
         self.partition_id = partition_id
         self.slow = slow
-        self.machine: Machine | None = None  # it is on none just now
+        self.machine: Machine | None = None  # None: it is on no machine just now
         self.diary: list[tuple[int, bytes]] = []  # offset and value, as they came
         self.next_offset = 0
         self.started_at_us = 0  # on this machine
-        self.credit_bytes = cluster.options.credit_bytes
+        self.credit_bytes = site.options.credit_bytes
         self.outstanding_bytes = 0  # delivered, and no credit given for it yet
         self.deliveries = 0
-        self._cluster = cluster
-        self._chance = cluster.scheduler.random(f"consumer {number}")
+        self._site = site
+        self._delivered = delivered
+        self._chance = site.scheduler.random(f"consumer {number}")
         self._handle = 0
-        self._life = 0  # counts its starts: what was for an earlier one comes too late
+        self._life = 0  # counts its starts, to tell what comes late for an earlier one
         self._begin()
 
     def _begin(self) -> None:
-        machines = [machine for machine in self._cluster.machines if machine.is_member]
+        machines = [machine for machine in self._site.machines if machine.is_member]
         if not machines:
-            self._cluster.scheduler.after(RETRY_US, self._begin)
+            self._site.scheduler.after(RETRY_US, self._begin)
             return
         self._start(self._chance.choice(machines))
-        if self._cluster.is_safety_phase:
+        if self._site.is_safety_phase:
             delay_us = round(self._chance.expovariate(1 / MOVE_EVERY_US))
-            self._cluster.scheduler.after(delay_us, partial(self._move, self._life))
+            self._site.scheduler.after(delay_us, partial(self._move, self._life))
 
     def _start(self, machine: Machine) -> None:
         self._life += 1
         self.machine = machine
-        self.started_at_us = self._cluster.now_us
+        self.started_at_us = self._site.now_us
         self.outstanding_bytes = 0
         node = machine.node
         assert node is not None
@@ -249,43 +262,43 @@ class Consumer:
         machine.turn(start)
 
     def _move(self, life: int) -> None:
-        """Stop here, begin again there."""
-        if life != self._life or not self._cluster.is_safety_phase or self.machine is None:
+        """Stop on this machine, and begin again on another."""
+        if life != self._life or not self._site.is_safety_phase or self.machine is None:
             return
         machine, handle = self.machine, self._handle
         node = machine.node
         assert node is not None
         self.machine = None
         machine.turn(lambda: node.relays.stop(handle))
-        self._cluster.tell(machine, "consumer {} stops at {}", self.number, self.next_offset)
-        self._cluster.scheduler.after(self._chance.randrange(100_000), self._begin)
+        self._site.tell(machine, "consumer {} stops at {}", self.number, self.next_offset)
+        self._site.scheduler.after(self._chance.randrange(100_000), self._begin)
 
     def machine_died(self) -> None:
         self.machine = None
         self._life += 1
-        self._cluster.scheduler.after(self._chance.randrange(1_000_000), self._begin)
+        self._site.scheduler.after(self._chance.randrange(1_000_000), self._begin)
 
     def _deliver(self, life: int, pieces: tuple[Piece, ...], end: int) -> None:
         if life != self._life:
-            return  # it was on its way when the consumer went
+            return  # it was on its way when the consumer stopped
         taken = 0
         self.deliveries += 1
         wanted = self.next_offset
         for number, piece in enumerate(pieces):
             taken += len(piece.data)
             batch = batches.parse(memoryview(piece.data), 0)
-            # The first may begin before what is wanted, if it holds it. What else repeats itself
-            # is written down.
+            # The first batch may begin before the wanted offset, if it contains it. Any other
+            # repetition goes into the diary, where a checker finds it.
             is_whole = number == 0 and piece.start <= wanted < piece.end
             skipped = wanted - batch.base_offset if is_whole else 0
             for offset, value in enumerate(batch.values(skipped), batch.base_offset + skipped):
                 self.diary.append((offset, bytes(value)))
                 self.next_offset = offset + 1
-        self._cluster.workload.delivered(self, end)
+        self._delivered(self, end)
         self.outstanding_bytes += taken
-        dawdles = self.slow and self._cluster.is_safety_phase
+        dawdles = self.slow and self._site.is_safety_phase
         delay_us = self._chance.randrange(SLOW_US if dawdles else CREDIT_US)
-        self._cluster.scheduler.after(delay_us, partial(self._give_credit, life, taken))
+        self._site.scheduler.after(delay_us, partial(self._give_credit, life, taken))
 
     def _give_credit(self, life: int, taken: int) -> None:
         machine = self.machine
@@ -297,7 +310,7 @@ class Consumer:
 
 @dataclass(slots=True)
 class Lookup:
-    """One that has ended, with what was true at its beginning and at its end."""
+    """A lookup that has ended, with the truth at its beginning and at its end."""
 
     machine: str
     key: int
@@ -309,21 +322,21 @@ class Lookup:
 
 
 class Workload:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, site: Site) -> None:
         self.consumers: list[Consumer] = []
         self.lookups: list[Lookup] = []
         self.lookups_open = 0
         self.deliveries = 0
         self.owners: dict[PartitionId, Machine] = {}
-        self.logs: dict[PartitionId, dict[int, bytes]] = {}  # what was acknowledged, by offset
+        self.logs: Logs = {}
         self.producers: list[Producer] = []
         self._founders: list[Founder] = []
-        self._cluster = cluster
-        self._chance = cluster.scheduler.random("workload")
-        self._keys = cluster.scheduler.random("lookups")
+        self._site = site
+        self._chance = site.scheduler.random("workload")
+        self._keys = site.scheduler.random("lookups")
 
     def begin(self) -> None:
-        cluster, options = self._cluster, self._cluster.options
+        site, options = self._site, self._site.options
         for number in range(options.topics):
             self._found(f"topic-{number}")
         partition_ids = list(self.owners)
@@ -336,32 +349,34 @@ class Workload:
             )
             slow = self._chance.random() < options.slow_consumers
             delay_us = self._chance.randrange(options.safety_us // 2)
-            cluster.scheduler.after(delay_us, partial(self._consume, number, partition_id, slow))
+            site.scheduler.after(delay_us, partial(self._consume, number, partition_id, slow))
         self._look_up_later()
 
     def _found(self, topic: str) -> None:
-        cluster, options = self._cluster, self._cluster.options
-        machine = cluster.successor_machine(position_of(topic))
+        site, options = self._site, self._site.options
+        machine = site.successor_machine(position_of(topic))
         machine.keeps = True
         for partition in range(options.partitions):
             partition_id = PartitionId(topic, partition)
             self.owners[partition_id] = machine
             self.logs[partition_id] = {}
-        self._founders.append(Founder(cluster, machine, topic))
+        self._founders.append(Founder(site, machine, topic))
         self.producers += [
-            Producer(cluster, machine, topic, number) for number in range(options.producers)
+            Producer(site, machine, topic, number, self.logs) for number in range(options.producers)
         ]
 
     def _consume(self, number: int, partition_id: PartitionId, slow: bool) -> None:
-        self.consumers.append(Consumer(self._cluster, number, partition_id, slow=slow))
+        self.consumers.append(
+            Consumer(self._site, number, partition_id, slow=slow, delivered=self._delivered)
+        )
 
     def stop(self) -> None:
-        """Nothing new is published; what was begun is finished."""
+        """Publish nothing new; what was begun is finished."""
         for producer in self.producers:
             producer.stopped = True
 
     def unfinished(self) -> str:
-        """What is not published and acknowledged, or not with every consumer; empty if all is."""
+        """What is not acknowledged, or not delivered to every consumer; empty if nothing."""
         for founder in self._founders:
             if not founder.created:
                 return f"{founder.topic} is not created"
@@ -383,41 +398,39 @@ class Workload:
             if consumer.machine is machine:
                 consumer.machine_died()
 
-    def delivered(self, consumer: Consumer, end: int) -> None:
+    def _delivered(self, consumer: Consumer, end: int) -> None:
         self.deliveries += 1
-        self._cluster.tree_moved = True
-        self._cluster.trace.event(
-            self._cluster.now_us, f"c{consumer.number}", f"{consumer.next_offset} {end}"
+        self._site.tree_moved = True
+        self._site.trace.event(
+            self._site.now_us, f"c{consumer.number}", f"{consumer.next_offset} {end}"
         )
 
     # --- lookups -----------------------------------------------------------------------------
 
     def _look_up_later(self) -> None:
-        delay_us = round(self._keys.expovariate(1 / self._cluster.options.lookups_every_us))
-        self._cluster.scheduler.after(delay_us, self._look_up)
+        delay_us = round(self._keys.expovariate(1 / self._site.options.lookups_every_us))
+        self._site.scheduler.after(delay_us, self._look_up)
 
     def _look_up(self) -> None:
         self._look_up_later()
         machines = [
-            machine
-            for machine in self._cluster.machines
-            if machine.is_member and not machine.stalled
+            machine for machine in self._site.machines if machine.is_member and not machine.stalled
         ]
         if machines:
             self.look_up(self._keys.choice(machines), self._key())
 
     def _key(self) -> int:
-        """Anywhere, or right at a machine, where mistakes by one are made."""
+        """A key anywhere, or right at a machine's position, where off-by-one mistakes show."""
         if self._keys.random() < 0.5:
             return self._keys.randrange(SIZE)
-        machine = self._keys.choice(self._cluster.machines)
+        machine = self._keys.choice(self._site.machines)
         return (machine.position + self._keys.choice([-1, 0, 1])) % SIZE
 
     def look_up(self, machine: Machine, key: int) -> None:
-        cluster = self._cluster
+        site = self._site
         node = machine.node
         assert node is not None
-        asked_at_us, truth = cluster.now_us, cluster.owner_of(key)
+        asked_at_us, truth = site.now_us, site.owner_of(key)
         self.lookups_open += 1
 
         def found(answer: Located | NotLocated) -> None:
@@ -426,11 +439,11 @@ class Workload:
             route: tuple[Contact, ...] = ()
             if isinstance(answer, Located):
                 owners, route = answer.owners, answer.route
-            ended_at_us = cluster.now_us
+            ended_at_us = site.now_us
             self.lookups.append(
                 Lookup(
                     machine.name, key, asked_at_us, ended_at_us, owners, route,
-                    (truth, cluster.owner_of(key)),
+                    (truth, site.owner_of(key)),
                 )
             )  # fmt: skip
 

@@ -1,7 +1,8 @@
-"""Hocket as a data source of Apache Spark: `spark.read.format("hocket")`, and the other three.
+"""Hocket as a data source of Apache Spark: `format("hocket")` for `read`, `readStream`, `write`
+and `writeStream`.
 
-Spark finds it by itself (through the package `pyspark_hocket`), so most programs never import this.
-It needs the extra `hocket[spark]`; nothing here is loaded before it is asked for.
+Spark finds the data source by itself (through the package `pyspark_hocket`), so most programs never
+import this package. It needs the extra `hocket[spark]`; every name is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NAMES = {"DataLoss": "hocket.spark.missing", "HocketDataSource": "hocket.spark.
 def register(spark: SparkSession) -> None:
     """Make `format("hocket")` known to a session that does not find it by itself.
 
-    It does where the package is installed for the Python of its workers.
+    A session finds it where the package is installed for the Python of its workers.
     """
     spark.dataSource.register(_found("HocketDataSource"))
 

@@ -1,4 +1,4 @@
-"""Reading what is in topics now: planned once, in the driver, and read span by span in tasks."""
+"""Reading what is in topics now. The driver plans once, and each task reads one span."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SpanPartition(InputPartition):
-    """A task's work."""
+    """The span that one task reads."""
 
     def __init__(self, span: Span) -> None:
         super().__init__(span)
@@ -53,7 +53,7 @@ class HocketBatchReader(DataSourceReader):
         return [SpanPartition(span) for span in lookout.located(spans)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        if not isinstance(partition, SpanPartition):  # Spark makes up one where there are none
+        if not isinstance(partition, SpanPartition):  # Spark makes one up where there are none
             return iter(())
         from hocket.spark.reading import read
 
@@ -62,10 +62,13 @@ class HocketBatchReader(DataSourceReader):
 
 
 def refuse_backwards(options: ReadOptions, start: Offsets, end: Offsets) -> None:
-    """Of offsets that were named, an end before the start is a slip, and no reason for no rows."""
-    places = options.starting, options.ending
-    named = [{(topic, number) for topic, each in found.each for number, place in each
-              if place.kind == "offset"} for found in places]  # fmt: skip
+    """Raise OutOfRange where the user named both offsets and the end is before the start.
+
+    That is a slip; an empty result would hide it.
+    """
+    bounds = options.starting, options.ending
+    named = [{(topic, number) for topic, each in found.each for number, bound in each
+              if bound.kind == "offset"} for found in bounds]  # fmt: skip
     for topic, number in sorted(named[0] & named[1]):
         if end[topic][number] < start[topic][number]:
             raise OutOfRange(
@@ -75,10 +78,11 @@ def refuse_backwards(options: ReadOptions, start: Offsets, end: Offsets) -> None
 
 
 class FilteringBatchReader(HocketBatchReader):
-    """Takes filters from Spark, which refuses a reader that offers to unless it was configured to.
+    """Takes filters from Spark.
 
-    So it is only used with the option filterPushdown; without the setting
-    spark.sql.python.filterPushdown.enabled=true Spark then raises an error that names it.
+    Spark refuses a reader that takes filters, unless its setting
+    spark.sql.python.filterPushdown.enabled is true; its error names the setting. So this reader is
+    used only with the option filterPushdown.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name

@@ -1,4 +1,4 @@
-"""The columns of a topic, as Spark's Kafka connector has them, in Spark's terms and in Arrow's."""
+"""The columns of a topic, named as in Spark's Kafka connector, with their Spark and Arrow types."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-STORED = ("key", "value", "timestamp", "headers")  # the others follow from where a record stands
+STORED = ("key", "value", "timestamp", "headers")  # the others follow from a record's position
 
-CREATE_TIME = 0  # timestampType: the time is the producer's, in Kafka's numbering
+CREATE_TIME = 0  # timestampType in Kafka's numbering: the producer set the time
 
 
 def spark_schema(columns: Sequence[str]) -> StructType:
@@ -26,12 +26,12 @@ def spark_schema(columns: Sequence[str]) -> StructType:
 
 
 def arrow_schema(columns: Sequence[str]) -> pyarrow.Schema:
-    """Exactly what Spark expects of a record batch with these columns: it compares."""
+    """The exact schema of a record batch with these columns; Spark compares it with its own."""
     return _arrow_schema(tuple(columns))
 
 
 def check_user_schema(given: StructType, columns: Sequence[str]) -> None:
-    """Raises WrongType for a schema other than ours: a topic has the columns it has."""
+    """Raise WrongType for any other schema than ours: the columns of a topic are fixed."""
     ours = [(field.name, field.dataType) for field in spark_schema(columns).fields]
     if [(field.name, field.dataType) for field in given.fields] != ours:
         raise WrongType(

@@ -1,8 +1,9 @@
 """The clients of this process: one for each broker and login, kept from task to task.
 
-A login is dear on purpose, and Spark reuses its worker processes, so a client outlives the task it
-was made for. It ends with the process, or when it is broken and the next one who asks gets another.
-A forked child never uses what it inherited: the threads of those clients stayed behind.
+A login is expensive on purpose, and Spark reuses its worker processes, so a client outlives the
+task that it was made for. A client ends with the process, or when it is broken; the next task then
+gets a new one. A forked child never uses the clients that it inherited: their threads stayed in the
+parent.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from hocket.errors import BadName, HocketError, NoConnection, NotAllowed, OutOfR
 if TYPE_CHECKING:
     from hocket.spark.options import ConnectionOptions
 
-CONNECT_SECONDS = 10.0  # for each address that does not even refuse
-CLOSE_SECONDS = 1.0  # at the end of the process, where nobody waits for anything any more
+CONNECT_SECONDS = 10.0  # for each address that gives no answer at all
+CLOSE_SECONDS = 1.0  # at the end of the process, where nobody waits any more
 RETRY_SECONDS = 0.1
 
 
@@ -37,15 +38,15 @@ class _Kept:
 
 
 _kept = _Kept()
-_inherited: list[_Kept] = []  # never touched, and never collected: their threads are not here
+_inherited: list[_Kept] = []  # kept, so that these are never collected: their threads are gone
 
 
 def client_of(options: ConnectionOptions, *, first: str = "", patience: float = 0.0) -> Client:
     """The client of this process for that broker; do not close it.
 
-    `first` is where a partition's leader was last seen; if it looks like an address it is tried
-    before the others, and no more than that. Raises NoConnection if none answers; `patience` is how
-    many seconds to go on trying, for a broker that is just being restarted.
+    `first` is where a partition's leader was last seen. If it looks like an address, it is tried
+    before the others. Raises NoConnection if no address answers. `patience` is for how many seconds
+    to go on trying, for a broker that is just being restarted.
     """
     target = _with_first(parse_url(options.url), first)
     key = (options, str(target))
@@ -69,7 +70,7 @@ def client_of(options: ConnectionOptions, *, first: str = "", patience: float = 
 
 
 def close_all() -> None:
-    """For the end of the process, and of a test."""
+    """Close all clients, at the end of the process or of a test."""
     kept = _of_this_process()
     with kept.lock:
         while kept.clients:
@@ -93,12 +94,12 @@ def _close(client: Client) -> None:
 
 
 def _is_usable(client: Client) -> bool:
-    """A client that has lost its link finds another; one that was refused or closed does not."""
+    """Whether the client works. If it only lost its link it finds another, so it does."""
     return not client._closed and client._engine.session.failure is None
 
 
 def _with_first(target: Target, first: str) -> Target:
-    if ":" not in first:  # the name of a node, which says nothing of where it is
+    if ":" not in first:  # the name of a node, which is no address
         return target
     try:
         (address,) = parse_url(f"hocket://{first}").addresses
@@ -109,7 +110,7 @@ def _with_first(target: Target, first: str) -> Target:
 
 
 def _connected(options: ConnectionOptions, target: Target) -> Client:
-    """Of several addresses one may swallow all of the time there is, so each is first once."""
+    """Try each address first once: one that does not answer may use up all of a connect's time."""
     token = _token(options)
     failure: HocketError | None = None
     for addresses in _turns(target.addresses):

@@ -1,15 +1,15 @@
 """Filters that Spark hands down to a batch, applied before rows are made of records.
 
-Spark does not check again what is taken here, so each filter is taken only if it can be applied
-exactly. What tells by topic, partition and offset narrows what is read at all; the rest is a mask
+Spark does not check again what is taken here, so a filter is taken only if it can be applied
+exactly. Filters on topic, partition and offset narrow what is read at all; the others become a mask
 over each record batch. In SQL a comparison with null is neither true nor false, and a row stays
-only if its filter is true: so a `Condition` only ever says what makes it true, and a negation is a
+only if its filter is true. So a `Condition` says only when it is true, and its negation is a
 condition of its own.
 
-A known weakness, of Spark (seen with 4.3.0) and beyond our reach: it keeps the plan of the last
-query that handed filters down with the DataFrame that was loaded, and uses it for other queries of
-the same DataFrame too, whose rows are then wrong. With `filterPushdown` a DataFrame is for one
-query, and the next one loads its own.
+A known weakness of Spark (seen with 4.3.0) that we cannot mend: Spark keeps the plan of the last
+query that handed filters down with the DataFrame that was loaded, and uses this plan for other
+queries of the same DataFrame too, whose rows are then wrong. With `filterPushdown`, use a DataFrame
+for one query only, and load another for the next.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from hocket.spark.options import ReadOptions
 
-NEVER = "never"  # true of no row: a comparison with null
+NEVER = "never"  # true for no row: a comparison with null
 
 _COMPARISONS: dict[type[Filter], str] = {
     EqualTo: "=",
@@ -75,7 +75,7 @@ _NEGATED = {
     "contains": "not contains",
     NEVER: NEVER,
 }
-# Of a value that is never null: a topic's name, a partition's number.
+# Applied to values that are never null: a topic's name, a partition's number.
 _TRUE_OF: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "is": operator.eq,
@@ -110,14 +110,14 @@ _COMPUTED = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must be true of a column; times are microseconds."""
+    """What must be true for a column's value; times are in microseconds."""
 
     column: str
     operator: str
     value: Any = None
 
     def bounds(self) -> tuple[int | None, int | None]:
-        """The numbers of which it can be true lie in this range; half-open, None is no limit."""
+        """The half-open range of numbers for which it can be true; None: no limit."""
         if self.operator in ("=", "is"):
             return self.value, self.value + 1
         if self.operator == "in":
@@ -129,18 +129,18 @@ class Condition:
         return None, None
 
     def said_by_bounds(self) -> bool:
-        """Whether it is true of all numbers in its range that are there."""
+        """Whether it is true for every number within its bounds."""
         return self.operator in ("=", "is", ">", ">=", "<", "<=", "not null")
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The filters that were taken."""
+    """The filters that were taken from Spark."""
 
     conditions: tuple[Condition, ...]
 
     def prune(self, spans: Sequence[Span]) -> list[Span]:
-        """What is left to be read, by topic, partition and offset."""
+        """The spans that are left to be read, by topic, partition and offset."""
         if any(_is_of_none(each) for each in self.conditions):
             return []
         by_name = [each for each in self.conditions if each.column in ("topic", "partition")]
@@ -155,7 +155,7 @@ class Pushed:
         return found
 
     def mask(self, batch: pyarrow.RecordBatch) -> pyarrow.BooleanArray | None:
-        """Which rows of what was read after `prune` are true of the rest; None: all of them."""
+        """Which rows the conditions that `prune` cannot apply are true for; None: all rows."""
         masks = [_computed(batch.column(each.column), each) for each in self._masking()]
         if not masks:
             return None
@@ -167,11 +167,11 @@ class Pushed:
         return found
 
     def time_bounds(self) -> tuple[int | None, int | None]:
-        """Only records of these times are wanted; microseconds, half-open, None is no limit.
+        """The half-open range of times of the records that are wanted; None: no limit.
 
-        Times are the producers' and need not rise with the offsets: the first record that is as
-        late as the lower bound is an exact place to start from, but none is known to be the last
-        one before the upper bound.
+        Producers set the times, which need not rise with the offsets. So a read may start exactly
+        at the first record as late as the lower bound, but no record is known to be the last one
+        before the upper bound.
         """
         return _overlap(self._of("timestamp"))
 
@@ -188,7 +188,7 @@ class Pushed:
 
 
 def push(filters: Sequence[Filter], options: ReadOptions) -> tuple[Pushed, list[Filter]]:
-    """Those that are taken, and those that Spark has to apply itself."""
+    """The filters that are taken, and those that Spark has to apply itself."""
     taken, left = [], []
     for each in filters:
         condition = _condition(each)
@@ -203,7 +203,7 @@ def push(filters: Sequence[Filter], options: ReadOptions) -> tuple[Pushed, list[
 
 
 def _condition(given: Filter) -> Condition | None:
-    """None for what cannot be applied exactly."""
+    """The condition for a filter; None if it cannot be applied exactly."""
     if isinstance(given, Not):
         child = _condition(given.child)
         return None if child is None else _negation(given.child, child)
@@ -230,7 +230,7 @@ def _negation(child: Filter, condition: Condition) -> Condition | None:
     if isinstance(child, Not):
         return None  # Spark makes none of these
     if isinstance(child, In) and None in child.value:
-        return Condition(condition.column, NEVER)  # it may be the null, as far as SQL knows
+        return Condition(condition.column, NEVER)  # in SQL the value may be equal to the null
     return replace(condition, operator=_NEGATED[condition.operator])
 
 
@@ -265,7 +265,7 @@ def _bytes(value: object) -> bytes | None:
 
 
 def _time(value: object) -> int | None:
-    """Without a zone it is of another SQL type, and not to be compared with ours."""
+    """A time without a zone is of another SQL type, and cannot be compared with ours."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return timestamp_us(value)
@@ -285,7 +285,7 @@ _LITERALS: dict[str, Callable[[object], Any]] = {
 
 
 def _is_of_none(condition: Condition) -> bool:
-    """Whether no record at all can be meant: a record has its place and its time."""
+    """Whether it is true for no record: every record has a position and a time."""
     return condition.operator == NEVER or (
         condition.operator == "null" and condition.column not in ("key", "value")
     )
@@ -299,7 +299,7 @@ def _overlap(conditions: Sequence[Condition]) -> tuple[int | None, int | None]:
 
 
 def _computed(column: pyarrow.Array, condition: Condition) -> pyarrow.BooleanArray:
-    """Which values it is true of; never null."""
+    """For each value whether the condition is true; never null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,6 +1,6 @@
 """Is there a Java that Spark can run on?
 
-Spark itself finds out late and says it badly, so everything here that starts Spark asks first.
+Without Java Spark fails late, and its error does not help. So what starts Spark here asks first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def problem() -> str | None:
 
 
 def require() -> None:
-    """Raise NoJava with that line, if there is one."""
+    """Raise NoJava with the line that `problem` gives, if it gives one."""
     line = problem()
     if line is not None:
         raise NoJava(line)

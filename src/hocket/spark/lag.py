@@ -30,20 +30,21 @@ class QueryIndex:
     def __init__(self, options: ReadOptions, lookout: Lookout) -> None:
         self._hold_retention = options.hold_retention
         self._lookout = lookout
-        self._at: dict[str, dict[int, int]] = {}  # as the broker was told
+        self._at: dict[str, dict[int, int]] = {}  # what the broker was last told, by topic
         self._complaint = ""
 
     def move(self, name: str, offsets: Offsets, ends: dict[str, list[int]]) -> None:
-        """Everything before `offsets` is done with. `ends` are those of all partitions of a topic.
+        """Tell the broker that everything before `offsets` has been read.
 
-        A failure is a warning, for the query is none the worse; where retention is to be held back
-        it is an error, for then records may be removed that nobody has read.
+        `ends` has the ends of all partitions of each topic. A failure is only logged, since the
+        query itself goes on as well as before. With `holdRetention` a failure is an error, since
+        records may be removed that the query has not read.
         """
-        for topic, places in offsets.items():
+        for topic, at in offsets.items():
             if topic not in ends:
                 self._at.pop(topic, None)  # deleted, and its index with it
                 continue
-            wanted = _whole(places, ends[topic])
+            wanted = _whole(at, ends[topic])
             if wanted == self._at.get(topic):
                 continue
             try:
@@ -56,11 +57,11 @@ class QueryIndex:
                 self._at[topic] = wanted
 
     def _put(self, topic: str, name: str, wanted: dict[int, int]) -> None:
-        if set(wanted) != set(self._at.get(topic, ())):  # it is new here, or the topic has grown
+        if set(wanted) != set(self._at.get(topic, ())):  # the topic is new here, or has grown
             self._lookout.ask(lambda client: self._create(client, topic, name, wanted))
         try:
             self._seek(topic, name, wanted)
-        except UnknownIndex:  # somebody deleted it, or the topic, which is there again
+        except UnknownIndex:  # the index, or the topic, was deleted and made again
             self._lookout.ask(lambda client: self._create(client, topic, name, wanted))
             self._seek(topic, name, wanted)
 
@@ -69,19 +70,19 @@ class QueryIndex:
         self._lookout.ask(lambda client: client.seek(topic, name, wanted, timeout=timeout))
 
     def _create(self, client: Client, topic: str, name: str, wanted: dict[int, int]) -> None:
-        """Only a consumer makes an index and says whether it holds: so be one, for a moment."""
+        """Subscribe for a moment: only a consumer makes an index, or makes it hold records."""
         timeout = self._lookout.timeout
         found = {each.name: each for each in client.indexes(topic, timeout=timeout)}.get(name)
         if found is not None:
             _refuse_another_s(found)
             if not self._hold_retention and not found.hold_retention:
-                return  # it is as it should be; partitions that came later are held, or not, anew
+                return  # it is as it should be, also for partitions that came later
         client.subscribe(
             topic,
             index=name,
             positions=wanted,
             hold_retention=self._hold_retention,
-            credit_bytes=1,  # nothing is going to be read
+            credit_bytes=1,  # nothing will be read
             timeout=timeout,
         ).close(timeout)
 
@@ -93,9 +94,9 @@ class QueryIndex:
 
 
 def _refuse_another_s(index: IndexDescription) -> None:
-    """To move the index of a consumer would make it skip records, or read them twice."""
+    """Raise OutOfRange for an index of others: moving it would make them skip or repeat records."""
     if index.mode != "own":
-        who = f"it is of mode {index.mode}, and so the place of consumers that share it"
+        who = f"it is of mode {index.mode}, and belongs to the consumers that share it"
     elif any(each.attached for each in index.partitions):
         who = "a consumer is reading with it now"
     else:
@@ -106,11 +107,12 @@ def _refuse_another_s(index: IndexDescription) -> None:
     )
 
 
-def _whole(places: dict[int, int], ends: list[int]) -> dict[int, int]:
-    """An index is of all partitions: those that the query does not read are not behind.
+def _whole(offsets: dict[int, int], ends: list[int]) -> dict[int, int]:
+    """The index's offset for every partition of the topic.
 
-    Partitions that it will read, and has not yet, are among `places` at 0; so is one that ends
-    before the query's place, since it was made anew.
+    A partition that the query does not read is at its end, so that it does not count as lag. A
+    partition that the query will read and has not yet is in `offsets` with 0. A partition that ends
+    before the query's offset was created again, and is at 0 too.
     """
-    found = {partition: places.get(partition, end) for partition, end in enumerate(ends)}
+    found = {partition: offsets.get(partition, end) for partition, end in enumerate(ends)}
     return {partition: at if at <= ends[partition] else 0 for partition, at in found.items()}

@@ -1,7 +1,7 @@
-"""What the driver asks a broker: which partitions there are, where they end, who leads them.
+"""What the driver asks a broker: which partitions there are, where they end, which nodes lead them.
 
-A question is asked again a few times when the broker cannot be reached, as the options say; between
-two tries the client itself waits for the broker to come back.
+If the broker cannot be reached, a question is asked again, as often as the options say. Within each
+try the client itself waits for the broker to come back.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from hocket.spark import missing
 from hocket.spark.connections import client_of
 
 if TYPE_CHECKING:
+    from hocket.spark.bounds import Bounds
     from hocket.spark.offsets import Offsets
     from hocket.spark.options import ReadOptions
-    from hocket.spark.places import Places
     from hocket.spark.planning import Span
 
 T = TypeVar("T")
@@ -39,12 +39,12 @@ MAY_PASS = (Busy, Closed, NoConnection, ReplyLost, ShuttingDown, Timeout)
 class Lookout:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        # All tries together may take about as long as one read of a record may.
+        # All tries together may take about as long as a read may wait for a record.
         each = max(TRY_SECONDS_MIN, options.poll_timeout / (options.retries + 1))
         self.timeout = min(options.poll_timeout, each)
 
     def ask(self, question: Callable[[Client], T]) -> T:
-        """The answer; raises NoConnection when no try had one."""
+        """The answer. Raises NoConnection if no try got one."""
         tries = self._options.retries + 1
         failure: HocketError | None = None
         for attempt in range(tries):
@@ -60,7 +60,7 @@ class Lookout:
         ) from failure
 
     def _ask_if_there(self, question: Callable[[Client], T]) -> T:
-        """For questions that know nothing of our timeout: it is spent waiting for the broker."""
+        """For a question that takes no timeout: wait for the broker with a ping first."""
 
         def ping_first(client: Client) -> T:
             client.ping(timeout=self.timeout)
@@ -69,20 +69,20 @@ class Lookout:
         return self.ask(ping_first)
 
     def partitions(self) -> dict[str, list[int]]:
-        """What is selected now. Raises UnknownTopic for a topic that is named and not there."""
+        """The selected partitions. Raises UnknownTopic for a named topic that does not exist."""
         return self._ask_if_there(self._options.selection.find)
 
     def partitions_left(self, known: Offsets) -> dict[str, list[int]]:
-        """Of what was selected before, what is still there."""
+        """Those of the partitions selected before whose topics still exist."""
         topics = set(self.ask(lambda client: client.topics(timeout=self.timeout)))
-        return {name: sorted(places) for name, places in known.items() if name in topics}
+        return {name: sorted(numbers) for name, numbers in known.items() if name in topics}
 
-    def resolve(self, places: Places, partitions: dict[str, list[int]]) -> Offsets:
+    def resolve(self, bounds: Bounds, partitions: dict[str, list[int]]) -> Offsets:
         now_us = time.time_ns() // 1000
-        return self._ask_if_there(lambda client: places.resolve(client, partitions, now_us=now_us))
+        return self._ask_if_there(lambda client: bounds.resolve(client, partitions, now_us=now_us))
 
     def topic_ends(self, topics: list[str]) -> dict[str, list[int]]:
-        """Where all partitions of each topic end, by number; a topic that is gone is left out."""
+        """The ends of all partitions of each topic; a topic that is gone is left out."""
         found = {}
         for name in topics:
             try:
@@ -96,7 +96,7 @@ class Lookout:
         return found
 
     def located(self, spans: list[Span]) -> list[Span]:
-        """The spans with the leaders of their partitions; reports those whose topic is gone."""
+        """The spans with the leaders of their partitions; reports spans whose partition is gone."""
         leaders: dict[tuple[str, int], str] = {}
         for name in sorted({span.topic for span in spans}):
             try:

@@ -1,4 +1,4 @@
-"""Records that a query should have read and that are gone: which, exactly, and what to do."""
+"""Reporting records that a query should have read and that are gone, with their exact offsets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ log = logging.getLogger("hocket.spark")
 
 
 class DataLoss(HocketError):
-    """Records are gone that were to be read; the message names their offsets.
+    """Records that the query should have read are gone; the message names their offsets.
 
-    `start` and `end` are half-open like every range of offsets; `end` is None where nobody knows
-    how many there were, as in a topic that was deleted.
+    `start` and `end` are half-open like every range of offsets. `end` is None where it is not known
+    how many records there were, as in a topic that was deleted.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ REMEDY = (
 def report(
     topic: str, partition: int, start: int, end: int | None, why: str, *, fail: bool
 ) -> None:
-    """Raise DataLoss, or, where the user has said so, warn with the same words."""
+    """Raise DataLoss, or log a warning with the same words if failOnDataLoss is false."""
     if end is None:
         which = f"the records from offset {start} on are gone, nobody knows how many"
     else:

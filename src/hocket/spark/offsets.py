@@ -1,7 +1,7 @@
-"""Offsets per topic and partition, and as Spark keeps them in a query's checkpoint.
+"""Offsets by topic and partition, and the form in which a query's checkpoint keeps them.
 
-The name of the query's index stands beside them, so that it is the query's own for as long as its
-checkpoint lives.
+The checkpoint keeps the name of the query's index beside them, so that a query has one index for as
+long as its checkpoint lives.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Offsets = dict[str, dict[int, int]]  # topic -> partition -> offset
 
 
 def to_json(offsets: Offsets, index: str) -> dict[str, Any]:
-    """As Spark logs them; the same offsets always make the same text."""
+    """The form that Spark logs; the same offsets always make the same text."""
     return {
         "index": index,
         "offsets": {
@@ -26,7 +26,7 @@ def to_json(offsets: Offsets, index: str) -> dict[str, Any]:
 
 
 def from_json(found: dict[str, Any]) -> tuple[Offsets, str]:
-    """The offsets and the name of the index. Raises OutOfRange for what is not ours."""
+    """The offsets and the name of the index. Raises OutOfRange for another source's offsets."""
     try:
         index, by_topic = found["index"], found["offsets"]
         offsets = {

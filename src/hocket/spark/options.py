@@ -1,7 +1,7 @@
 """The options of a reader or a writer, as Spark's Kafka connector names them, parsed and checked.
 
-Spark hands names over in lower case and values as text. What is wrong is said here, before anything
-is planned, under the name that the option has in the documentation; no error repeats a secret.
+Spark hands names over in lower case and values as text. A wrong option is refused here, before
+anything is planned, under the name that it has in the documentation. No error repeats a secret.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from hocket.client.connection.address import parse_url
 from hocket.errors import OutOfRange
 from hocket.model import MINUTE_US, NAME_BYTES_MAX, SECOND_US, check_name
+from hocket.spark.bounds import Bounds
 from hocket.spark.columns import ALL
-from hocket.spark.places import Places
 from hocket.spark.selection import Selection
-from hocket.spark.values import LONG_MAX, Given, duration_us, plain, shown
+from hocket.spark.values import LONG_MAX, Given, interval_us, plain, shown
 from hocket.wire import codec as codecs
 
-DEFAULT_ROWS_PER_TRIGGER = 2_000_000  # a batch of Spark costs 0.2 s whatever is in it
-INDEX_SUFFIX = len("-1a2b3c4d")  # what is added to `groupIdPrefix` for each query
+DEFAULT_ROWS_PER_TRIGGER = 2_000_000  # a micro-batch costs 0.2 s, however few rows it has
+INDEX_SUFFIX = len("-1a2b3c4d")  # added to `groupIdPrefix` for each query
 
 _log = logging.getLogger("hocket.spark")
 
@@ -43,9 +43,9 @@ _WRITING = (
     "topic", "includeHeaders", "codec", "delivery", "transactionId", "transactionNumber",
     "commitTimeout",
 )  # fmt: skip
-# Either side lets the other's options pass: one set of options often serves both.
+# A reader lets a writer's options pass and vice versa: one set of options often serves both.
 _OURS = frozenset(map(plain, (*_CONNECTION, *_READING, *_WRITING)))
-_LIKENESS_MIN = 0.85  # of a name to one of ours, from which on it is taken for a slip
+_LIKENESS_MIN = 0.85  # a name as like as this to one of ours is taken for a slip
 
 _KAFKA_GROUP = "kafka.group.id"
 _KAFKA_SECURITY = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
@@ -53,11 +53,11 @@ _KAFKA_SECURITY = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """Where the broker is, and who we are to it."""
+    """Where the broker is, and how to log in there."""
 
     url: str
     token: str | None = field(default=None, repr=False)
-    token_file: str | None = None  # read where it is used, each time a client is made
+    token_file: str | None = None  # read on the machine that connects, each time it does
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -78,8 +78,8 @@ class ConnectionOptions:
 class ReadOptions:
     connection: ConnectionOptions
     selection: Selection
-    starting: Places
-    ending: Places  # of a batch; a stream has no end
+    starting: Bounds
+    ending: Bounds  # of a batch; a stream has no end
     columns: tuple[str, ...]  # in the order of the schema
     fail_on_data_loss: bool = True
     max_offsets_per_trigger: int | None = None  # None: DEFAULT_ROWS_PER_TRIGGER
@@ -87,7 +87,7 @@ class ReadOptions:
     max_trigger_delay_us: int = 15 * MINUTE_US
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
-    index: str | None = None  # None: one is made up for each query, beginning with `index_prefix`
+    index: str | None = None  # None: each query gets a name that begins with `index_prefix`
     index_prefix: str = "spark-hocket"
     hold_retention: bool = False
     poll_timeout: float = 120.0  # seconds a read waits for a record that must be there
@@ -115,8 +115,8 @@ class ReadOptions:
         return ReadOptions(
             connection=ConnectionOptions.parse(given),
             selection=Selection.parse(given),
-            starting=Places.parse(given, "starting", streaming=streaming),
-            ending=Places.parse(given, "ending", streaming=streaming),
+            starting=Bounds.parse(given, "starting", streaming=streaming),
+            ending=Bounds.parse(given, "ending", streaming=streaming),
             columns=_columns(given),
             fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
             max_offsets_per_trigger=most,
@@ -141,7 +141,7 @@ DELIVERIES = ("exactly-once", "at-least-once")
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     connection: ConnectionOptions
-    topic: str | None = None  # None: the column `topic` says it
+    topic: str | None = None  # None: the column `topic` names it
     include_headers: bool = False
     codec: str = "none"
     transaction: str | None = None  # of a batch: with `number` it makes the write idempotent
@@ -193,7 +193,7 @@ class WriteOptions:
 
 
 def _checked(options: Mapping[str, str], known: tuple[str, ...]) -> Given:
-    """Names that nobody knows pass, as everywhere in Spark; but not what looks like a slip."""
+    """Let unknown names pass, as everywhere in Spark, except those that look like a slip."""
     given = Given(options)
     ignored = []
     for name in given.names():
@@ -243,7 +243,7 @@ def _url(given: Given, wants_tls: bool) -> str:
     servers = given.text("servers")
     if servers is None:
         raise OutOfRange("servers is missing: say where the broker is, as in host:4150")
-    if "@" in servers:  # what stands before it may be secret
+    if "@" in servers:  # what stands before the @ may be secret
         raise OutOfRange("servers names hosts only; give the token in the option token")
     scheme = "hockets" if wants_tls else "hocket"
     target = parse_url(servers if "://" in servers else f"{scheme}://{servers}")
@@ -297,7 +297,7 @@ def _index_prefix(given: Given) -> str:
 
 
 def _poll_timeout(given: Given) -> float:
-    """Under the connector's name for it, or ours."""
+    """The poll timeout, by the connector's name for it or by ours."""
     names = [name for name in ("pollTimeoutMs", "kafkaConsumer.pollTimeoutMs") if given.has(name)]
     if not names:
         return 120.0
@@ -309,4 +309,4 @@ def _poll_timeout(given: Given) -> float:
 
 def _duration(given: Given, name: str, default: int, *, bare_us: int) -> int:
     text = given.text(name)
-    return default if text is None else duration_us(text, name, bare_us=bare_us)
+    return default if text is None else interval_us(text, name, bare_us=bare_us)

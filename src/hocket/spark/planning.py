@@ -1,6 +1,6 @@
-"""What a batch reads, as spans of offsets: how much of what there is, and in how many pieces.
+"""What a batch reads: how many of the records that there are, and in how many spans.
 
-Pure: offsets in, spans out.
+This module is pure: offsets in, spans out.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from hocket.spark.offsets import Offsets
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Some offsets of one partition, half-open."""
+    """A half-open range of offsets of one partition, which one task reads."""
 
     topic: str
     partition: int
     start: int
     end: int
-    leader: str = ""  # where its leader was when it was planned, and may be no more; "" is unknown
+    leader: str = ""  # the address of the leader when the span was planned; "" is unknown
 
     @property
     def rows(self) -> int:
@@ -32,10 +32,10 @@ def rows_between(start: Offsets, end: Offsets) -> int:
 
 
 def limited(start: Offsets, end: Offsets, rows: int) -> Offsets:
-    """The end moved back, so that about `rows` are read: of each partition its share.
+    """The end moved back so that about `rows` are read, from each partition its share.
 
-    Of every partition that has something at least one row is read, so that none starves beside
-    large ones; the limit is exceeded by at most one row for each.
+    At least one row is read from every partition that has any, so that small partitions do not
+    starve beside large ones. The limit is exceeded by at most one row for each partition.
     """
     assert rows >= 1, rows
     total = rows_between(start, end)
@@ -47,9 +47,9 @@ def limited(start: Offsets, end: Offsets, rows: int) -> Offsets:
 
 
 def spans_between(start: Offsets, end: Offsets) -> list[Span]:
-    """One for each partition that has something, in order.
+    """One span for each partition that has rows to read, in order.
 
-    A partition that only `end` knows is new, and read from 0.
+    A partition that only `end` names is new, and is read from 0.
     """
     return sorted(
         (Span(topic, number, begin, upto) for topic, number, begin, upto in _forward(start, end)),
@@ -58,10 +58,10 @@ def spans_between(start: Offsets, end: Offsets) -> list[Span]:
 
 
 def split(spans: list[Span], *, min_partitions: int | None, max_records: int | None) -> list[Span]:
-    """Cut into pieces of at most `max_records`, and at least `min_partitions` of them.
+    """Cut the spans into at least `min_partitions` pieces of at most `max_records` rows.
 
-    There are fewer only if there are fewer rows. Always the largest pieces are cut further, so
-    that the work is as even as it can be.
+    There are fewer pieces only if there are fewer rows. The largest pieces are cut first, so that
+    the work is as even as it can be.
     """
     pieces = [_ceiling(span.rows, max_records) if max_records else 1 for span in spans]
     if min_partitions is not None:
@@ -71,7 +71,7 @@ def split(spans: list[Span], *, min_partitions: int | None, max_records: int | N
 
 
 def _forward(start: Offsets, end: Offsets) -> Iterator[tuple[str, int, int, int]]:
-    """Topic, partition and both offsets, where there is something between them."""
+    """Topic, partition and both offsets, for each partition with rows between the offsets."""
     for topic, partitions in end.items():
         known = start.get(topic, {})
         for number, upto in partitions.items():
@@ -83,7 +83,7 @@ def _forward(start: Offsets, end: Offsets) -> Iterator[tuple[str, int, int, int]
 def _cut_further(spans: list[Span], pieces: list[int], wanted: int) -> None:
     by_size = [(-span.rows / pieces[at], at) for at, span in enumerate(spans)]
     heapq.heapify(by_size)
-    # Never more than there are rows: while one piece is lacking, the largest has two at least.
+    # Never more pieces than rows: while a piece is lacking, the largest has two rows at least.
     lacking = min(wanted, sum(span.rows for span in spans)) - sum(pieces)
     for _ in range(lacking):
         _, at = by_size[0]

@@ -1,11 +1,11 @@
 """One span of a partition as Arrow batches of Spark's types, or the exact offsets that are gone.
 
-Offsets of a partition have no holes, so what a span should hold is known to the record: whatever
-does not come has been lost, by retention or with its topic, and is reported (see `missing`).
+Offsets of a partition have no holes, so it is known exactly which records a span should hold. What
+does not come was lost, by retention or with its topic, and is reported (see `missing`).
 
-Records come as they were stored together, which may be one by one. They are gathered, so that Spark
-gets batches worth its while; only columns that are stored are taken from the wire, the others
-(where a record stands) are made of a whole batch at once.
+Records come in the batches in which they were stored, which may hold one record each. They are
+gathered, so that Spark gets larger batches. Only columns that are stored are taken from the wire;
+the others (topic, partition, offset) are made for a whole batch at once.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from hocket.spark.options import ReadOptions
     from hocket.spark.planning import Span
 
-ROWS_ENOUGH = 10_000  # a batch of these, or of that many bytes, is handed to Spark
+ROWS_ENOUGH = 10_000  # a batch of as many rows, or of BYTES_ENOUGH, goes to Spark
 BYTES_ENOUGH = 1 << 20
 FEW_ROWS = 64
 ROWS_MAX = 65_536
 BYTES_MAX = 4 << 20
-CREDIT_BYTES = 16 << 20  # on its way while Spark is busy with what it has
+CREDIT_BYTES = 16 << 20  # sent ahead while Spark works on what it has
 CREDIT_BYTES_MIN = 256 << 10
-ROW_BYTES_GUESSED = 256  # so that for a short span not much is sent that lies beyond it
+ROW_BYTES_GUESSED = 256  # so that for a short span little is sent beyond its end
 CLOSE_SECONDS = 5.0
-LOOK_SECONDS = 0.5  # of silence, then the broker is asked whether anything is still to come
+LOOK_SECONDS = 0.5  # of silence, after which the broker is asked what is still there
 ASK_SECONDS = 5.0
 
 Mask = Callable[[Any], Any]  # a record batch -> which rows are wanted, or None for all
@@ -78,7 +78,7 @@ def _wanted(batches: list[pyarrow.RecordBatch], mask: Mask | None) -> Iterator[p
 
 @dataclass(slots=True)
 class _Stretch:
-    """What is still to be read of a span. Offsets before `position` were read or reported."""
+    """Reads one span. Offsets before `position` were read, or reported as missing."""
 
     client: Client
     span: Span
@@ -89,20 +89,20 @@ class _Stretch:
         self.position = self.span.start
 
     def batches(self) -> Iterator[MessageBatch]:
-        """Stored batches; the last one may go on beyond the span."""
+        """The stored batches of the span; the last one may go on beyond its end."""
         while self.position < self.span.end:
             try:
                 subscription = self._subscribe()
             except (OutOfRange, UnknownTopic, UnknownPartition):
                 if not self._look():
-                    raise  # it is all there, so the refusal is about something else
+                    raise  # no record is missing, so the error has another reason
                 continue
             try:
                 yield from self._received(subscription)
             except (UnknownTopic, UnknownPartition):
                 self._look()
             finally:
-                with suppress(HocketError):  # what was read is good, however this ends
+                with suppress(HocketError):  # what was read is right, even if closing fails
                     subscription.close(CLOSE_SECONDS)
 
     def _subscribe(self) -> Subscription:
@@ -143,7 +143,7 @@ class _Stretch:
             )  # fmt: skip
 
     def _look(self) -> bool:
-        """Ask the broker what is there, and report what is not; False: it is all to come."""
+        """Ask the broker what is there, and report what is missing; False: nothing is missing."""
         span, before = self.span, self.position
         try:
             found = self.client.describe(span.topic, timeout=ASK_SECONDS).partitions
@@ -151,20 +151,21 @@ class _Stretch:
             self._gone_up_to(span.end, "the topic was deleted")
             return True
         except (NoConnection, ReplyLost, Timeout):
-            return False  # the client goes on looking for the broker, and so do we
-        places = {each.partition: each for each in found}
-        place = places.get(span.partition)
-        if place is None:
+            return False  # the client goes on looking for the broker: wait on
+        by_number = {each.partition: each for each in found}
+        partition = by_number.get(span.partition)
+        if partition is None:
             self._gone_up_to(
                 span.end, f"the topic has {len(found)} partitions now: it was created anew"
             )
             return True
         self._gone_up_to(
-            min(place.start, span.end), f"retention has removed what was before {place.start}"
+            min(partition.start, span.end),
+            f"retention has removed what was before {partition.start}",
         )
-        if place.end < span.end and self.position >= place.end:
+        if partition.end < span.end and self.position >= partition.end:
             self._gone_up_to(
-                span.end, f"the partition ends at {place.end} now: its topic was created anew"
+                span.end, f"the partition ends at {partition.end} now: its topic was created anew"
             )
         return self.position != before
 
@@ -181,7 +182,7 @@ class _Stretch:
 
 
 class _Gathering:
-    """Records that stand side by side, until there are enough of them."""
+    """Gathers records with consecutive offsets until there are enough for a batch."""
 
     def __init__(self, span: Span, columns: tuple[str, ...]) -> None:
         self._span = span
@@ -191,8 +192,8 @@ class _Gathering:
         self._pieces: list[pyarrow.RecordBatch] = []
         self._start = self._end = span.start
         self._bytes = 0
-        self._full: list[pyarrow.RecordBatch] = []  # complete already, before a gap
-        self._constants: dict[str, Any] = {}  # columns that are the same in all rows of the span
+        self._full: list[pyarrow.RecordBatch] = []  # complete, since a gap follows
+        self._constants: dict[str, Any] = {}  # columns with the same value in all rows of the span
 
     @property
     def is_enough(self) -> bool:
@@ -200,8 +201,8 @@ class _Gathering:
         return bool(self._full) or rows >= ROWS_ENOUGH or self._bytes >= BYTES_ENOUGH
 
     def add(self, batch: MessageBatch, end: int) -> None:
-        """The records of the batch that lie before `end`."""
-        if batch.offset != self._end:  # records are gone, and offsets are counted within a batch
+        """Add those records of the batch that lie before `end`."""
+        if batch.offset != self._end:  # records are missing; offsets are counted on within a batch
             self._full += self._complete()
             self._start = self._end = batch.offset
         if self._stored:
@@ -209,7 +210,7 @@ class _Gathering:
             if end < batch.end:
                 piece = piece.slice(0, end - batch.offset)
             self._pieces.append(piece)
-            # Of a few records the size as they are stored is good enough, and quicker to have.
+            # For a few records the stored size is good enough, and quicker to get.
             self._bytes += len(batch.entry) if batch.count < FEW_ROWS else piece.nbytes
         self._end = end
 

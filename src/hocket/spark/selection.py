@@ -43,7 +43,7 @@ class Selection:
         return Selection(assigned=_assigned(text))
 
     def find(self, client: Client) -> dict[str, list[int]]:
-        """The partitions there are now, by topic.
+        """The partitions that exist now, by topic.
 
         Raises UnknownTopic and UnknownPartition for what was named and is not there; a pattern
         may match nothing.

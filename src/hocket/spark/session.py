@@ -1,7 +1,7 @@
 """A Spark session with the settings that Hocket's pipelines run well with.
 
-Only for convenience: `format("hocket")` works in every session. What matters most here is that the
-workers run this Python, and not the first `python3` of the PATH.
+This is only for convenience: `format("hocket")` works in every session. What matters most is that
+the workers run this Python, and not the first `python3` of the PATH.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 
-# Spark's default writes each log of a checkpoint through an interface that is dear on a local disk:
+# Spark's default writes each log of a checkpoint through an interface that is slow on a local disk:
 # about 100 ms more for each micro-batch. Elsewhere (HDFS, object stores) the default is right.
 LOCAL_CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -32,7 +32,7 @@ def session(
     master: str = "local[2]",
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The running session, or a new one; what `config` says comes before the settings made here.
+    """The running session, or a new one; `config` overrides the settings made here.
 
     Raises NoJava where there is no Java 17 or newer.
     """
@@ -49,16 +49,16 @@ def session(
 def prepare_environment(*, local: bool = True) -> None:
     """Tell Spark which Python its workers run, unless the environment says so already.
 
-    It has to be done before the first session of a process.
+    Call this before the first session of a process.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if local:  # else Spark looks the host's name up, which may fail or answer with a dead address
+    if local:  # else Spark looks up the host's name, which may fail or give a dead address
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
 
 
 def settings(master: str) -> dict[str, str]:
-    """What a session at `master` is set to, as Spark names it."""
+    """The settings of a session at `master`, by Spark's names."""
     chosen = {"spark.ui.enabled": "false"}
     if is_local(master):
         chosen |= {

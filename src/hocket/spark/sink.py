@@ -1,13 +1,13 @@
 """The sink: what a query writes is in the topics once, whatever fails and is done again.
 
-Every task stages its rows in a transaction and lets go of it undecided; the driver's `commit`
-decides all of them with one request. The transaction is named for the query (`spark-<query id>`)
-and numbered for the micro-batch, both of which come from the checkpoint and are the same when Spark
-does a batch again. So a batch that was committed before is recognised, and its stages are dropped,
-as are those of attempts that failed, were given up or came second.
+Every task stages its rows in a transaction and leaves the transaction undecided. The driver's
+`commit` decides what all tasks have staged with one request. The transaction is named after the
+query (`spark-<query id>`) and numbered after the micro-batch. Both come from the checkpoint and are
+the same when Spark does a batch again. So a batch that was committed before is recognised, and its
+stages are dropped, as are the stages of tasks that failed, were given up or came second.
 
-With `delivery=at-least-once` a task publishes as it goes and there is nothing to decide; what Spark
-does again is published again. It saves the broker the second writing of every record.
+With `delivery=at-least-once` a task publishes as it goes and there is nothing to decide. What Spark
+does again is then published again. This saves the broker from writing every record twice.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hocket.spark")
 
-PARTICIPANTS_MAX = 10_000  # of one transaction, as the broker has it
-PATIENCE_SECONDS = 60.0  # for a broker that is just being restarted
-DROP_SECONDS = 30.0  # that an abort waits for the broker; what is left is dropped later
+PARTICIPANTS_MAX = 10_000  # of one transaction: the broker's limit
+PATIENCE_SECONDS = 60.0  # that a task waits for a broker that is just being restarted
+DROP_SECONDS = 30.0  # that an abort waits for the broker; the broker drops the rest later
 
 # Spark sets these for every task of a streaming query. They are not documented.
 QUERY_ID = "sql.streaming.queryId"
@@ -64,12 +64,12 @@ class Staged(WriterCommitMessage):
 
 
 class BatchSink(DataSourceArrowWriter):
-    """One DataFrame, all of it or nothing."""
+    """Writes one DataFrame, all of it or nothing."""
 
     def __init__(self, layout: Layout, options: WriteOptions) -> None:
         self.layout = layout
         self.options = options
-        # Made where the write is planned, and so the same in all of its tasks.
+        # Made where the write is planned, so it is the same in all tasks.
         self.transaction = options.transaction or f"spark-batch-{uuid4().hex}"
         self.number = options.number
 
@@ -88,7 +88,7 @@ class BatchSink(DataSourceArrowWriter):
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """A streaming query, each of its micro-batches once."""
+    """Writes each micro-batch of a streaming query once."""
 
     def __init__(self, layout: Layout, options: WriteOptions, checkpoint: str | None) -> None:
         self.layout = layout
@@ -129,7 +129,7 @@ def batch_sink(schema: StructType, options: WriteOptions, *, overwrite: bool) ->
 
 
 def stream_sink(schema: StructType, options: WriteOptions, checkpoint: str | None) -> StreamSink:
-    """Every output mode that Spark allows is fine; all of them append, as with Kafka's sink."""
+    """All output modes that Spark allows are taken; all of them append, as with Kafka's sink."""
     return StreamSink(layout_of(schema, options.topic), options, checkpoint)
 
 
@@ -161,7 +161,7 @@ def stage(
 def publish_at_once(
     options: WriteOptions, layout: Layout, batches: Iterator[pyarrow.RecordBatch]
 ) -> Staged:
-    """Publish all rows, durably; nothing is left to decide."""
+    """Publish all rows durably, so that nothing is left to decide."""
     client = client_of(options.connection, patience=PATIENCE_SECONDS)
     with ExitStack() as kept:  # closes the others too if one fails
         rows = send_rows(Producers(client, options, kept), layout, batches)
@@ -169,7 +169,7 @@ def publish_at_once(
 
 
 class Producers:
-    """One for each topic that comes up, until all is delivered."""
+    """A producer for each topic that comes up; all are closed with `kept`."""
 
     def __init__(self, client: Client, options: WriteOptions, kept: ExitStack) -> None:
         self._client = client
@@ -194,14 +194,14 @@ def _property(context: TaskContext | None, name: str) -> str | None:
 
 
 def _query_of(checkpoint: str | None) -> str | None:
-    """The query's id as its checkpoint has it, where this process can read it."""
+    """The query's id from its checkpoint; None where this process cannot read it."""
     if checkpoint is None:
         return None
-    place = urlsplit(checkpoint)
-    if place.scheme not in ("", "file"):
+    location = urlsplit(checkpoint)
+    if location.scheme not in ("", "file"):
         return None
     try:
-        return str(json.loads((Path(place.path) / "metadata").read_text())["id"])
+        return str(json.loads((Path(location.path) / "metadata").read_text())["id"])
     except (OSError, ValueError, KeyError):
         return None
 
@@ -212,8 +212,8 @@ def _query_of(checkpoint: str | None) -> str | None:
 def publish(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Commit what all tasks have staged, in one decision.
 
-    A batch without rows decides nothing: there is nothing to publish, and if it has rows when Spark
-    does it again, they are published then.
+    A batch without rows decides nothing: there is nothing to publish. If the batch has rows when
+    Spark does it again, they are published then.
     """
     staged = _staged(messages)
     participants = tuple(each for message in staged for each in message.participants)
@@ -232,8 +232,8 @@ def publish(options: WriteOptions, messages: Sequence[WriterCommitMessage | None
     except TransactionConflict as error:
         rows = sum(message.rows for message in staged)
         raise TransactionConflict(
-            f"batch {number} was written before, by transaction {transaction!r}, and it was not "
-            f"the same then as the {rows} rows of now: {error}. Nothing was published now. Spark "
+            f"batch {number} was written before, by transaction {transaction!r}, and differed from "
+            f"these {rows} rows: {error}. Nothing was published now. Spark "
             "does a batch again after a failure and expects the same rows; so the query is not "
             "deterministic (rand(), current time in a UDF, an unordered limit), or its topics, its "
             "code or its checkpoint was changed in between"
@@ -241,7 +241,7 @@ def publish(options: WriteOptions, messages: Sequence[WriterCommitMessage | None
 
 
 def drop(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Free the broker of what was staged. If that fails it frees itself later: no error."""
+    """Tell the broker to drop what was staged. A failure is logged: the broker drops it later."""
     staged = _staged(messages)
     participants = tuple(each for message in staged for each in message.participants)
     if not participants:
@@ -255,10 +255,10 @@ def drop(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) 
 
 
 def give_up(options: WriteOptions, transaction: str, number: int) -> None:
-    """Decide a transaction that nobody will do again, with nothing in it.
+    """Decide, with no participants, a transaction that will not be tried again.
 
-    Tasks that were cancelled or died left no message to name their stages by. Once their number is
-    decided without them the broker drops them by itself, in a minute instead of a day.
+    Tasks that were cancelled or died left no message that names their stages. Once the number is
+    decided without these stages, the broker drops them by itself, in a minute instead of a day.
     """
     try:
         client = client_of(options.connection)
@@ -268,7 +268,7 @@ def give_up(options: WriteOptions, transaction: str, number: int) -> None:
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """Tasks that failed left no message."""
+    """The messages of those tasks that did not fail."""
     return [cast(Staged, message) for message in messages if message is not None]
 
 

@@ -1,7 +1,8 @@
-"""The data source `hocket`: what Spark asks of `format("hocket")`, each handed to its own file.
+"""The data source `hocket`: it answers what Spark asks of `format("hocket")`.
 
-An instance is pickled and sent about, and is made for every use, so it holds nothing but options.
-Imports that cost something (pyarrow, the client) wait until there is something to read or write.
+Each answer is made in a module of its own. Spark makes an instance for every use, pickles it and
+sends it about, so an instance holds nothing but options. Slow imports (pyarrow, the client) wait
+until there is something to read or write.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class HocketDataSource(DataSource):
         return "hocket"
 
     def schema(self) -> StructType:
-        """The columns that the options ask for; Spark asks before it knows what it will do."""
+        """The columns that the options ask for. Spark does not yet say whether it will stream."""
         return spark_schema(_some_read_options(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -59,7 +60,7 @@ class HocketDataSource(DataSource):
     def streamWriter(  # noqa: N802
         self,
         schema: StructType,
-        overwrite: bool,  # noqa: ARG002 - complete mode says it, and means rows as any other
+        overwrite: bool,  # noqa: ARG002 - complete mode sets it; its rows are appended all the same
     ) -> DataSourceStreamWriter:
         from hocket.spark.sink import stream_sink
 
@@ -78,7 +79,7 @@ def _require_arrow() -> None:
 
 
 def _some_read_options(options: Mapping[str, str]) -> ReadOptions:
-    """As of a stream or, failing that, of a batch: what is wrong with both is told at once."""
+    """Parse the options for a stream or else for a batch; raises only if both are wrong."""
     try:
         return ReadOptions.parse(options, streaming=True)
     except HocketError:

@@ -1,8 +1,9 @@
 """Reading topics as they grow: which offsets the next micro-batch has, and how it is divided.
 
-Spark keeps the offsets; everything here follows from those it hands in and from what the broker
-says, so a query goes on after a restart exactly where its checkpoint says. All offsets that Spark
-is given carry the name of the query's index (see `lag`), which so lives as long as the checkpoint.
+Spark keeps the offsets. Everything here follows from the offsets that Spark hands in and from the
+broker's answers, so after a restart a query goes on exactly where its checkpoint says. All offsets
+that Spark is given carry the name of the query's index (see `lag`), so the name lives as long as
+the checkpoint.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
     from hocket.spark.options import ReadOptions
 
-POLL_SECONDS = 0.02  # between two looks for new records while there are none
-POLL_SHARE = 0.2  # of the time at most goes into asking, however many topics there are
+POLL_SECONDS = 0.02  # between two questions for new records while there are none
+POLL_SHARE = 0.2  # of the time, at most, goes into asking, however many topics there are
 
 
 class HocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -44,7 +45,7 @@ class HocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver: _Driver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "_driver": None}  # tasks get the options alone
+        return {"options": self.options, "_driver": None}  # tasks get only the options
 
     @property
     def _here(self) -> _Driver:
@@ -86,7 +87,7 @@ class HocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Driver:
-    """The part of a query that lives in the driver, in one process from its start to its stop."""
+    """What a query keeps in the driver, in one process from its start to its stop."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -94,14 +95,14 @@ class _Driver:
         self._index = QueryIndex(options, self._lookout)
         self._initial: dict[str, Any] | None = None
         self._target: Offsets | None = None  # Trigger.AvailableNow stops here
-        self._ends: Offsets = {}  # as last seen
+        self._ends: Offsets = {}  # as the broker last said
         self._name = ""
-        self._batch_at: float | None = None  # when the last batch was given out
+        self._batch_at: float | None = None  # when the last batch was given to Spark
         self._asking_took = 0.0
         self._reported: set[tuple[str, int, int]] = set()
 
     def initial(self) -> dict[str, Any]:
-        """Spark asks more than once; "latest" must not have moved in between."""
+        """The first offsets. Spark asks more than once, and "latest" must not move in between."""
         if self._initial is None:
             options = self._options
             offsets = self._lookout.resolve(options.starting, self._lookout.partitions())
@@ -142,38 +143,42 @@ class _Driver:
             return self._lookout.partitions_left(start)
 
     def _look(self, start: Offsets, partitions: dict[str, list[int]]) -> dict[str, list[int]]:
-        """Where everything ends now; keeps it, and returns it for whole topics."""
+        """Ask where all partitions end now, keep that for those selected, and return it for all."""
         began = time.monotonic()
         ends = self._lookout.topic_ends(list(partitions))
         self._asking_took = time.monotonic() - began
         self._ends = _chosen(partitions, ends)
-        for topic, places in start.items():
-            for partition, at in places.items():
+        for topic, by_partition in start.items():
+            for partition, at in by_partition.items():
                 found = self._ends.setdefault(topic, {})
                 if partition not in found:
                     self._report(
                         topic, partition, at, "it was deleted, or is not selected any more"
                     )
-                    found[partition] = at  # so that the query goes on there if it comes back
+                    found[partition] = (
+                        at  # so that the query goes on there if the partition comes back
+                    )
         return ends
 
     def _report(self, topic: str, partition: int, start: int, why: str) -> None:
-        """Once is enough where it is not an error."""
+        """Report missing records; once only, where it is not an error."""
         if (topic, partition, start) not in self._reported:
             fail = self._options.fail_on_data_loss
             missing.report(topic, partition, start, None, why, fail=fail)
             self._reported.add((topic, partition, start))
 
     def _due(self, start: Offsets, limit: ReadLimit) -> Offsets | None:
-        """The end of the next batch; None: there is none now."""
+        """The end of the next batch; None: there is no batch yet."""
         ends = self._ends if self._target is None else _capped(self._ends, self._target, start)
         begin = self._begin(start, ends)
         rows = rows_between(begin, ends)
         if not rows or self._too_few(rows, limit):
             return None
         end = limited(begin, ends, limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
-        found = {topic: _known(places, start.get(topic, {})) for topic, places in end.items()}
-        return {topic: places for topic, places in found.items() if places}
+        found = {
+            topic: _known(by_partition, start.get(topic, {})) for topic, by_partition in end.items()
+        }
+        return {topic: by_partition for topic, by_partition in found.items() if by_partition}
 
     def _too_few(self, rows: int, limit: ReadLimit) -> bool:
         """minOffsetsPerTrigger: wait for more, but no longer than maxTriggerDelay."""
@@ -186,15 +191,16 @@ class _Driver:
         return waited * 1e6 < self._options.max_trigger_delay_us
 
     def _begin(self, start: Offsets, end: Offsets) -> Offsets:
-        """Where each partition of `end` is read from: new ones, and those made anew, from 0.
+        """Where each partition of `end` is read from.
 
-        A partition that ends before the place where the query is was deleted and made anew.
+        New partitions are read from 0. So is a partition that ends before the query's offset: its
+        topic was deleted and created again.
         """
         begin: Offsets = {}
-        for topic, places in end.items():
+        for topic, by_partition in end.items():
             before = start.get(topic, {})
             begin[topic] = {}
-            for partition, offset in places.items():
+            for partition, offset in by_partition.items():
                 at = before.get(partition, 0)
                 if offset < at:
                     why = f"the partition ends at {offset} now: its topic was created anew"
@@ -204,7 +210,7 @@ class _Driver:
         return begin
 
     def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[SpanPartition]:
-        """Also for a batch that was given out by an earlier life of the query."""
+        """The spans of a batch, also of one that an earlier run of the query was given."""
         options = self._options
         ends, _ = from_json(end)
         spans = split(
@@ -216,16 +222,16 @@ class _Driver:
 
 
 def _chosen(partitions: dict[str, list[int]], ends: dict[str, list[int]]) -> Offsets:
-    """The ends of what is selected. A partition that is not there (any more) is left out."""
+    """The ends of the selected partitions. A partition that does not exist is left out."""
     return {
-        topic: {each: ends[topic][each] for each in places if each < len(ends[topic])}
-        for topic, places in partitions.items()
+        topic: {each: ends[topic][each] for each in by_partition if each < len(ends[topic])}
+        for topic, by_partition in partitions.items()
         if topic in ends
     }
 
 
 def _with_new(start: Offsets, partitions: dict[str, list[int]]) -> Offsets:
-    """Where the query stands, with the partitions that it has not begun."""
+    """The query's offsets, with 0 for the partitions that it has not begun."""
     topics = sorted({*start, *partitions})
     return {
         topic: {**dict.fromkeys(partitions.get(topic, ()), 0), **start.get(topic, {})}
@@ -234,17 +240,17 @@ def _with_new(start: Offsets, partitions: dict[str, list[int]]) -> Offsets:
 
 
 def _capped(ends: Offsets, target: Offsets, start: Offsets) -> Offsets:
-    """Not beyond the target; what it does not name is left as it is."""
+    """The ends, but not beyond the target; a partition that it does not name stays at its start."""
     capped: Offsets = {}
-    for topic, places in ends.items():
+    for topic, by_partition in ends.items():
         capped[topic] = {}
-        for partition, end in places.items():
+        for partition, end in by_partition.items():
             stop = target.get(topic, {}).get(partition, start.get(topic, {}).get(partition))
             if stop is not None:
                 capped[topic][partition] = min(end, stop)
-    return {topic: places for topic, places in capped.items() if places}
+    return {topic: by_partition for topic, by_partition in capped.items() if by_partition}
 
 
 def _known(end: dict[int, int], start: dict[int, int]) -> dict[int, int]:
-    """Without partitions that are new and have nothing yet: they would make an empty batch."""
+    """Leave out new partitions that have no records yet: they would make an empty batch."""
     return {partition: at for partition, at in end.items() if at or partition in start}

@@ -1,7 +1,7 @@
-"""Options as Spark hands them over, all of them text, read as what they mean.
+"""The values of options. Spark hands all of them over as text; here they are read and checked.
 
-Every error names the option as it is documented. Values of options that may hold a secret are read
-by `text` alone, which repeats none.
+Every error names the option as it is documented. Options that may hold a secret are read only with
+`text`, which repeats no value in its errors.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def plain(name: str) -> str:
 
 
 class Given:
-    """The options that were given, to be asked for by their documented names."""
+    """The options that were given, by their documented names."""
 
     def __init__(self, options: Mapping[str, str | None]) -> None:
         self._values: dict[str, str] = {}
         for spelling, value in options.items():
-            if value is None:  # of `option(name, None)`: not given
+            if value is None:  # `option(name, None)` means that it is not given
                 continue
             if not isinstance(spelling, str) or not isinstance(value, str):
                 raise WrongType(f"the option {spelling!r:.80} must be text, as Spark passes it")
@@ -62,7 +62,7 @@ class Given:
         return plain(name) in self._values
 
     def text(self, name: str) -> str | None:
-        """The words without the space around them; None if it is not given."""
+        """The value without the space around it; None if the option is not given."""
         value = self._values.get(plain(name))
         if value is None:
             return None
@@ -98,13 +98,17 @@ class Given:
 
 
 def shown(text: object) -> str:
-    """A wrong value as an error repeats it."""
+    """A wrong value in the form in which errors repeat it."""
     words = repr(text)
     return words if len(words) <= SHOWN else f"{words[:SHOWN]}..."
 
 
-def duration_us(text: str, name: str, *, bare_us: int) -> int:
-    """Microseconds of "15m", "15 minutes" or "500ms"; a bare number counts `bare_us` each."""
+def interval_us(text: str, name: str, *, bare_us: int) -> int:
+    """Microseconds of "15m", "15 minutes" or "500ms"; a bare number counts `bare_us` each.
+
+    This is not `model.duration_us`: Spark's users write units as words, in any case, and what a
+    bare number means depends on the option.
+    """
     match = _DURATION.match(text)
     unit = match[2].lower() if match else ""
     if not match or (unit and unit not in _UNITS_US):
@@ -116,12 +120,12 @@ def duration_us(text: str, name: str, *, bare_us: int) -> int:
 
 
 def unit_us(word: str) -> int | None:
-    """Microseconds of a unit of time; None if it is none."""
+    """Microseconds of a unit of time; None if the word is no unit."""
     return _UNITS_US.get(word.lower())
 
 
 def time_us(given: object, name: str) -> int:
-    """Microseconds of a time in milliseconds since the epoch, or in ISO's form."""
+    """Microseconds of a time, which is given in milliseconds since the epoch or in ISO's form."""
     if isinstance(given, str) and not _DIGITS.match(given):
         try:
             found = timestamp_us(datetime.fromisoformat(given))
@@ -140,7 +144,7 @@ def time_us(given: object, name: str) -> int:
 
 
 def json_object(text: str, name: str, example: str) -> dict[str, Any]:
-    """A JSON object of which no key stands twice; `example` is what it should look like."""
+    """A JSON object without repeated keys; errors show `example` as what it should look like."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)

@@ -1,8 +1,8 @@
 """Rows of Spark as messages: which columns mean what, and how they reach a transaction.
 
-Rows come as Arrow batches and stay columns all the way: they are gathered into pieces worth
-sending, and taken apart by topic and partition where these are columns. Types are checked once,
-when a query is planned.
+Rows come as Arrow batches and stay columns all the way. They are gathered into larger pieces, and
+divided by topic and partition where these are columns. Types are checked once, when a query is
+planned.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = Any  # pyarrow has no type hints
 
-# Spark hands over 10,000 rows at a time, whatever their size. Gathered to this, rows with keys take
-# a third less of the client's CPU than sent as they come (4 partitions, values of 100 bytes).
+# Spark hands over 10,000 rows at a time, whatever their size. Rows with keys that are gathered to
+# these sizes take a third less of the client's CPU (4 partitions, values of 100 bytes).
 ROWS_MAX = 65_536
 BYTES_MAX = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where in a row its parts are, by the number of the column; None: there is no such column."""
+    """The number of each column in a row; None: there is no such column."""
 
     value: int
     key: int | None = None
     headers: int | None = None
     topic: int | None = None
     partition: int | None = None
-    fixed_topic: str | None = None  # the option `topic`, which comes before the column
+    fixed_topic: str | None = None  # the option `topic`, which overrides the column
 
 
 def layout_of(schema: StructType, topic: str | None) -> Layout:
-    """The columns of a DataFrame that is to be written; others are ignored, as by Kafka's sink.
+    """Where a DataFrame has the columns to be written; others are ignored, as by Kafka's sink.
 
     Raises WrongType for columns that are missing or of another type.
     """
@@ -70,12 +70,12 @@ def layout_of(schema: StructType, topic: str | None) -> Layout:
 
 
 def _find(schema: StructType, name: str) -> int | None:
-    places = [at for at, field in enumerate(schema.fields) if field.name == name]
-    if len(places) > 1:
+    positions = [at for at, field in enumerate(schema.fields) if field.name == name]
+    if len(positions) > 1:
         raise WrongType(
-            f"there are {len(places)} columns called {name!r}; drop or rename the others"
+            f"there are {len(positions)} columns called {name!r}; drop or rename the others"
         )
-    return places[0] if places else None
+    return positions[0] if positions else None
 
 
 def _names(schema: StructType) -> str:
@@ -102,7 +102,7 @@ def _is_headers(kind: DataType) -> bool:
 
 
 class Sender(Protocol):
-    """A transaction, or whatever else takes the rows of a topic."""
+    """What rows are sent to: a transaction, or producers."""
 
     def send_arrow(
         self, topic: str, record_batch: pyarrow.RecordBatch, partition: int | None = None
@@ -110,7 +110,7 @@ class Sender(Protocol):
 
 
 def send_rows(sender: Sender, layout: Layout, batches: Iterable[pyarrow.RecordBatch]) -> int:
-    """Send all rows; returns how many there were."""
+    """Send all rows, and return how many there were."""
     rows = 0
     for piece in gathered(batches):
         rows += piece.num_rows
@@ -120,7 +120,7 @@ def send_rows(sender: Sender, layout: Layout, batches: Iterable[pyarrow.RecordBa
 
 
 def gathered(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """The same rows in the same order, in larger batches; none without rows."""
+    """The same rows in the same order, in larger batches; no batch is empty."""
     waiting: list[pyarrow.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -148,7 +148,7 @@ def _joined(batches: list[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:
 def messages_of(
     rows: pyarrow.RecordBatch, layout: Layout
 ) -> Iterator[tuple[str, int | None, pyarrow.RecordBatch]]:
-    """Topic, partition (None: as the keys say) and the messages for it, in the rows' order."""
+    """Topic, partition (None: by the keys) and their messages, in the order of the rows."""
     messages = _messages(rows, layout)
     by: dict[str, Array] = {}
     if layout.fixed_topic is None:
@@ -170,8 +170,8 @@ def messages_of(
 def _messages(rows: pyarrow.RecordBatch, layout: Layout) -> pyarrow.RecordBatch:
     import pyarrow as pa
 
-    places = {"value": layout.value, "key": layout.key, "headers": layout.headers}
-    columns = {name: rows.column(at) for name, at in places.items() if at is not None}
+    positions = {"value": layout.value, "key": layout.key, "headers": layout.headers}
+    columns = {name: rows.column(at) for name, at in positions.items() if at is not None}
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
@@ -189,9 +189,9 @@ def _refuse_null_values(values: Array, topics: Array | None, layout: Layout) -> 
 
 
 def _groups(columns: dict[str, Array]) -> Iterator[tuple[dict[str, Any], Array | None]]:
-    """Rows that have the same values in all of the columns: these, and the rows' numbers.
+    """Groups of rows with equal values in all columns: the values, and the rows' numbers.
 
-    None instead of numbers stands for all rows, which is the usual case and costs no copy.
+    None instead of the numbers means all rows, which is the usual case and costs no copy.
     """
     if not columns:
         yield {}, None

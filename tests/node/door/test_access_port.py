@@ -39,7 +39,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def admin(url: str) -> Iterator[hocket.client.faces.blocking.client.Client]:
+def admin(url: str) -> Iterator[hocket.Client]:
     """The first admin, on a broker with a topic `orders` and a role `worker` for it."""
     with hocket.connect(url) as anybody:
         token = anybody.create_user("ann", ["admin"])

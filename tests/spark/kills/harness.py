@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import hocket
-from hocket.client.faces.blocking.client import Client
+from hocket import Client
 from hocket.spark.offsets import from_json
 from tests.spark.kills import stages
 from tests.spark.kills.checking import Ends, Input, Values, Verdict, compare, expected

@@ -1,4 +1,4 @@
-"""`hocket can`: may this user do this, and why."""
+"""`hocket can`: whether a user may do something, and why."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ $ hocket can ann admin '*'
 @click.argument("topic", type=_name_or_everything("the name of the topic"))
 @click.option(
     "--index", type=_name_or_everything("the name of the index"), metavar="INDEX",
-    help="With this index of the topic. [default: with the topic as a whole]",
+    help="Ask about this index of the topic. [default: about the topic as a whole]",
 )  # fmt: skip
 @output.json_option
 @server_options

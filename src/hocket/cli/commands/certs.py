@@ -1,4 +1,4 @@
-"""`hocket certs ...`: certificates for TLS, signed by an authority of one's own."""
+"""`hocket certs ...`: makes certificates for TLS, signed by an authority of its own."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _host(name: str) -> str:
 
 directory_option = click.option(
     "--directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
-    help="Where they are. [default: hocket/certs in the user's configuration]",
+    help="The directory of the certificates. [default: hocket/certs in the user's configuration]",
 )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ $ hocket certs client alice
 def certs() -> None:
     """Make certificates for TLS, signed by an authority of your own.
 
-    For development, and wherever nobody else hands out certificates.
+    For development, and for installations that have no other authority.
     """
 
 

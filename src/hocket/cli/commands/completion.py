@@ -1,4 +1,4 @@
-"""`hocket completion`: the script that teaches a shell to complete our commands."""
+"""`hocket completion`: prints the script with which a shell completes our commands."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ INSTALL = {
 def completion(context: click.Context, shell: str) -> None:
     """Print the completion script for SHELL, which says at its end how to install it.
 
-    Commands, options, and the names of topics and indexes complete; for the names the broker of
-    --server or HOCKET_SERVER is asked, and nothing is said if it cannot be reached.
+    The script completes commands, options, and the names of topics and indexes. For the names it
+    asks the broker of --server or HOCKET_SERVER, and stays silent if that cannot be reached.
     """
     kind = get_completion_class(shell)
     assert kind is not None  # click knows all of INSTALL

@@ -1,7 +1,7 @@
-"""`hocket consume`: a value per line, and an index that moves only past what was written.
+"""`hocket consume`: prints a value per line, and moves an index only past what was written.
 
-Whatever ends it (the end of the topic, `--max`, Ctrl-C, a reader of the pipe that leaves, a full
-disk behind stdout), the lines that got out whole are acknowledged, and no others.
+Whatever ends the command (the end of the topic, `--max`, Ctrl-C, a reader of the pipe that leaves,
+a full disk behind stdout), exactly those messages are acknowledged whose lines were written whole.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ $ hocket consume orders --start 2026-03-01T08:00 --json | jq .key
 )  # fmt: skip
 @click.option(
     "--lease", type=SECONDS, metavar="DURATION",
-    help="Shared: how long a message is this consumer's. [default: as the index has it, 30s]",
+    help="Shared: how long this consumer may hold a message. [default: the index's own, 30s]",
 )  # fmt: skip
 @click.option(
     "--max-deliveries", type=click.IntRange(1, 250), metavar="N",
-    help="Shared: then it goes to the dead letters. [default: as the index has it, 5]",
+    help="Shared: after N deliveries a message is a dead letter. [default: the index's own, 5]",
 )  # fmt: skip
 @click.option(
     "--prefetch", type=click.IntRange(1, 20_000), metavar="N",
-    help="Shared: at most so many are here unsettled. [default: 5000]",
+    help="Shared: at most N messages are held here unsettled. [default: 5000]",
 )  # fmt: skip
 @click.option(
     "--start", type=START, default="earliest", show_default=True,
@@ -96,12 +96,12 @@ def consume(
 ) -> None:
     """Print the messages of TOPIC, a value per line.
 
-    Without --follow it ends where the topic ended when it began. With --index, what was printed
-    counts as consumed. JSON has what is not UTF-8 as {"base64": "..."}.
+    Without --follow the command ends where the topic ended when it began. With --index, what was
+    printed counts as consumed. In JSON, bytes that are not UTF-8 are {"base64": "..."}.
 
     With --mode shared or key_shared every message goes to one of the index's consumers, and is
-    acknowledged when it is printed. Without --follow it ends when nothing is left but what others
-    have in hand.
+    acknowledged when it is printed. Without --follow the command ends when only messages are left
+    that other consumers hold.
     """
     if index is None and (no_ack or mode != "own"):
         raise click.UsageError("--no-ack and shared modes are about an index: add --index NAME.")
@@ -147,7 +147,7 @@ def consume(
 
 def _pass_on(read: Callable[[], T | None], write: Callable[[T], None], stop: StopSignals) -> None:
     while True:
-        with stop.interruptible():  # a portion that is lost here was not acknowledged
+        with stop.interruptible():  # a portion that is lost here is not acknowledged
             portion = read()
         if portion is None:
             break
@@ -155,7 +155,7 @@ def _pass_on(read: Callable[[], T | None], write: Callable[[T], None], stop: Sto
 
 
 def ends_of(described: TopicDescription, partitions: Sequence[int]) -> dict[int, int]:
-    """Where each partition that is wanted ends."""
+    """The end of each partition that is wanted."""
     return {
         each.partition: each.end
         for each in described.partitions
@@ -164,9 +164,10 @@ def ends_of(described: TopicDescription, partitions: Sequence[int]) -> dict[int,
 
 
 class Reading:
-    """Batches, each with how many of its messages are wanted: up to the ends, and to the most.
+    """Reads batches, and says how many messages of each are wanted.
 
-    With `ends` it is known that something is there, so it must come within `timeout`.
+    Messages are wanted up to `ends`, and up to `count_max` in all. Before the ends something is
+    known to be there, so it must come within `timeout`.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class Reading:
                 raise
             count = min(batch.count, self._left)
             if self._ends is not None:
-                end = self._ends.get(batch.partition, 0)  # 0: it has come into being since
+                end = self._ends.get(batch.partition, 0)  # 0: the partition is new since then
                 count = min(count, end - batch.offset)
             if count > 0:
                 self._left -= count
@@ -206,7 +207,7 @@ class Reading:
 
 
 class Printing:
-    """Messages to stdout, each acknowledged once it is written."""
+    """Writes messages to stdout, and acknowledges each once it is written."""
 
     def __init__(self, writer: LineWriter, *, acking: bool, as_json: bool) -> None:
         self._writer = writer
@@ -214,7 +215,7 @@ class Printing:
         self._as_json = as_json
 
     def print(self, batch: MessageBatch, count: int) -> None:
-        """The first `count` messages of the batch."""
+        """Print the first `count` messages of the batch."""
         lines = self._lines(batch, count)
         try:
             self._writer.write(lines)

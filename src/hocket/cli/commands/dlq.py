@@ -1,4 +1,4 @@
-"""`hocket dlq ...`: what shared indexes have given up, and once more with it."""
+"""`hocket dlq ...`: lists the messages that shared indexes have given up, and replays them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 SHOWN_MAX = 40  # characters of a value in a table
 
 index_option = click.option(
-    "--index", type=INDEX, metavar="NAME", help="Only what this index has given up."
+    "--index", type=INDEX, metavar="NAME", help="Only messages that this index has given up."
 )
 max_option = click.option(
-    "--max", "limit", type=click.IntRange(min=1), metavar="N", help="The oldest N only."
+    "--max", "limit", type=click.IntRange(min=1), metavar="N", help="Only the oldest N."
 )
 
 
@@ -34,7 +34,8 @@ $ hocket dlq replay orders --index workers
 def dlq() -> None:
     """Look at the dead letters of a topic, and deliver them again.
 
-    A message that a shared index has delivered in vain, as often as it may, goes to TOPIC.dlq.
+    When a shared index has delivered a message in vain as often as it may, the message goes to
+    TOPIC.dlq.
     """
 
 
@@ -49,7 +50,7 @@ $ hocket dlq list orders --all --json
 @click.argument("topic", type=TOPIC)
 @index_option
 @max_option
-@click.option("--all", "with_replayed", is_flag=True, help="Also those that were replayed.")
+@click.option("--all", "with_replayed", is_flag=True, help="List also those that were replayed.")
 @output.json_option
 @server_options
 @pass_server

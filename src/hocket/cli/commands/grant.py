@@ -1,4 +1,4 @@
-"""`hocket grant ...`: what the users of a role may do."""
+"""`hocket grant ...`: says what the users of a role may do."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ $ hocket grant add operator alter
 @server_options
 @pass_server
 def add(server: Server, /, role: str, action: str, topic: str, index: str) -> None:
-    """Permit users of ROLE an ACTION on topics that match, or on all."""
+    """Permit users of ROLE an ACTION on the topics that match, or on all topics."""
     with server.connect() as client:
         client.grant(role, action, topic, index, timeout=server.timeout)
         if action != "create" and topic.strip("*"):
@@ -76,7 +76,7 @@ def add(server: Server, /, role: str, action: str, topic: str, index: str) -> No
 @server_options
 @pass_server
 def remove(server: Server, /, role: str, action: str, topic: str, index: str) -> None:
-    """Take a grant back, given as it was added. What it kept open ends at once."""
+    """Take a grant back; name it as it was added. What it kept open ends at once."""
     with server.connect() as client:
         client.revoke(role, action, topic, index, timeout=server.timeout)
 

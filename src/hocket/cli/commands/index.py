@@ -1,4 +1,4 @@
-"""`hocket index ...`: how far the indexes of a topic have come, and putting them elsewhere."""
+"""`hocket index ...`: shows how far the indexes of a topic have come, and moves them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ $ hocket index reset orders billing --to earliest
 """,
 )
 def index() -> None:
-    """Look at the indexes of a topic, and put them elsewhere.
+    """Look at the indexes of a topic, and move them.
 
-    An index is a named place in a topic: where its consumer goes on.
+    An index is a named position in a topic, from which its consumer goes on.
     """
 
 
@@ -44,7 +44,7 @@ $ hocket index list orders --json
 @server_options
 @pass_server
 def list_indexes(server: Server, /, topic: str, as_json: bool) -> None:
-    """List the indexes of TOPIC with what they have yet to consume."""
+    """List the indexes of TOPIC, and how many messages each has yet to consume."""
     with server.connect() as client:
         found = client.indexes(topic, timeout=server.timeout)
     if as_json:
@@ -111,7 +111,7 @@ $ hocket index reset orders billing --to 1200 --partition 0
 @click.argument("index", type=INDEX)
 @click.option(
     "--to", required=True, type=START, metavar="earliest|latest|OFFSET|TIME",
-    help="Where its consumer is to go on; a time without a zone is local.",
+    help="Where its consumer goes on; a time without a zone is local.",
 )  # fmt: skip
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
 @output.json_option
@@ -120,7 +120,7 @@ $ hocket index reset orders billing --to 1200 --partition 0
 def reset(
     server: Server, /, topic: str, index: str, to: Start, partition: int | None, as_json: bool
 ) -> None:
-    """Put INDEX elsewhere in TOPIC, whether a consumer is connected or not."""
+    """Move INDEX within TOPIC, whether a consumer is connected or not."""
     with server.connect() as client:
         offsets = client.seek(topic, index, to, partition=partition, timeout=server.timeout)
     first = 0 if partition is None else partition

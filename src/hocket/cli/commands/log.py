@@ -1,4 +1,4 @@
-"""`hocket log ...`: a look into a data directory while no broker runs on it."""
+"""`hocket log ...`: checks a data directory while no broker runs on it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ directory_argument = click.argument(
 
 @click.group(cls=Group, examples="\n$ hocket log verify ./data\n")
 def log() -> None:
-    """Verify what a broker has stored; for when it is not running.
+    """Verify what a broker has stored, while it is not running.
 
-    Each partition is a log of its own, by number; log 0 is the catalogue of topics. Which topic a
-    number belongs to, the broker says when it starts, and 'hocket topic describe' as well.
+    Each partition is a log with a number; log 0 holds the metadata. The broker says at its start
+    which topic a number belongs to, and 'hocket topic describe' says it as well.
     """
 
 
@@ -42,7 +42,7 @@ $ hocket log verify ./data --json
 def verify(directory: Path, as_json: bool) -> None:
     """Read everything in the data directory DIR and check it. Nothing is changed.
 
-    Ends with 1 if messages are damaged that nobody has accepted as lost.
+    The exit code is 1 if messages are damaged that nobody has accepted as lost.
     """
     from hocket.adapters.disk import DirectoryDisk
     from hocket.log.verify import verify as verify_disk

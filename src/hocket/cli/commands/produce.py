@@ -1,7 +1,7 @@
-"""`hocket produce`: a message per line, as fast as they come.
+"""`hocket produce`: sends a message per line, as fast as lines come.
 
-What was read is sent, whatever ends the input: its end, Ctrl-C, or a line that cannot be a message.
-Lines go to the producer by the thousand, as one read brings them; nothing happens per line but
+Whatever ends the input (its end, Ctrl-C, a line that cannot be a message), what was read before is
+sent. Lines go to the producer by the thousand, as one read brings them; the only work per line is
 splitting.
 """
 
@@ -65,7 +65,7 @@ $ find . -print0 | hocket produce files --delimiter '\\0' --codec zstd
 )  # fmt: skip
 @click.option(
     "--linger", type=SECONDS, default=0.002,
-    help="Wait so long for a batch to fill. [default: 2ms]",
+    help="How long to wait for a batch to fill. [default: 2ms]",
 )  # fmt: skip
 @click.option(
     "--progress/--no-progress", "shown", default=None,
@@ -86,8 +86,8 @@ def produce(
 ) -> None:
     """Send every line of stdin to TOPIC as a message.
 
-    An empty line is an empty message; a last line without its end counts. Nothing is decoded.
-    Ctrl-C ends the input: what was read until then is sent. A second one gives up.
+    An empty line is an empty message. A last line without a delimiter counts. Nothing is decoded.
+    Ctrl-C ends the input: what was read until then is sent. A second Ctrl-C gives up.
     """
     stored: deque[int] = deque()  # how many, batch by batch; filled by the client's threads
 
@@ -126,7 +126,7 @@ def produce(
 
 
 class Sending:
-    """From lines to the producer, with an account of what was handed over."""
+    """Hands lines to the producer, and counts what was handed over."""
 
     def __init__(self, producer: Producer, progress: Progress, separator: bytes | None) -> None:
         self._producer = producer
@@ -184,7 +184,7 @@ def _open(path: Path | None) -> Iterator[int]:
 
 
 def _size(descriptor: int) -> int | None:
-    """How much there will be to read, where that is known."""
+    """How many bytes there are to read; None: not known."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         return None

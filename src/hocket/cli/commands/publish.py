@@ -1,4 +1,4 @@
-"""`hocket publish`: one message, and where it was put."""
+"""`hocket publish`: publishes one message, and prints its position."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ $ hocket publish images < photo.png                 # stdin as one message
 )
 @click.argument("topic", type=TOPIC)
 @click.argument("value", required=False)
-@click.option("--key", metavar="K", help="The key; it decides on the partition.")
+@click.option("--key", metavar="K", help="The key, which decides the partition.")
 @click.option(
     "--header", "headers", metavar="NAME=VALUE", multiple=True, callback=parse_headers,
     help="A header; may be given several times.",
 )  # fmt: skip
 @click.option(
     "--partition", type=click.IntRange(min=0), metavar="N",
-    help="The partition, instead of the key's.",
+    help="The partition; it overrides the key.",
 )  # fmt: skip
 @output.json_option
 @server_options

@@ -1,4 +1,4 @@
-"""`hocket role ...`: names for what users may do; what that is, `hocket grant` says."""
+"""`hocket role ...`: makes and deletes roles; `hocket grant` says what their users may do."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def delete(server: Server, /, name: str, yes: bool) -> None:
 @server_options
 @pass_server
 def list_roles(server: Server, /, as_json: bool) -> None:
-    """List the roles, with who has them."""
+    """List the roles, and the users that have them."""
     with server.connect() as client:
         users, roles = client.access(timeout=server.timeout)
     holders = {

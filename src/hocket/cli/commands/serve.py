@@ -1,9 +1,9 @@
 """`hocket serve`: a broker as a process of its own.
 
-It says one line on stdout when it is ready; whoever starts it waits for that line and takes the
-address, its last word. From then on SIGTERM and SIGINT drain and end it with 0; before, or a
-second time, they kill it, which costs nothing that was acknowledged. With TLS, SIGHUP makes it read
-its certificates again.
+The broker prints one line on stdout when it is ready; the last word of the line is its address.
+From then on SIGTERM and SIGINT make it drain and end with 0. Before that line, or a second time,
+these signals kill it, and nothing that was acknowledged is lost. With TLS, SIGHUP makes it read its
+certificates again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from hocket import __version__
 from hocket.addresses import Address
 from hocket.cli.command import Command, is_debugging
 from hocket.cli.listening import parse_address, refuse_if_open
-from hocket.cli.log_lines import log_to_stderr
 from hocket.cli.open_files import connections_that_fit
 from hocket.cli.parameters import DURATION_US, SIZE, Checked
+from hocket.cli.stderr_log import log_to_stderr
 from hocket.errors import Closed, HocketError, NoConnection
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def default_data_directory() -> Path:
 
 
 def load_config(context: click.Context, option: click.Parameter, path: Path | None) -> None:
-    """Values of the file become defaults: the command line wins."""
+    """Make the values of the file the defaults, so that the command line wins."""
     if path is None:
         return
     try:
@@ -118,11 +118,11 @@ hocket.toml has the options' names:
 @click.option("--name", default="", help="The node's name, for people. [default: the store's id]")
 @click.option(
     "--connections", type=click.IntRange(min=1), metavar="N",
-    help="Refuse connections beyond so many. [default: 10000]",
+    help="Refuse connections beyond this number. [default: 10000]",
 )  # fmt: skip
 @click.option(
     "--checkpoint-bytes", type=SIZE,
-    help="Write-ahead log between two checkpoints; bounds recovery. [default: 32MiB]",
+    help="How much write-ahead log between two checkpoints; it bounds recovery. [default: 32MiB]",
 )  # fmt: skip
 @click.option(
     "--scrub-interval", type=DURATION_US,
@@ -151,15 +151,16 @@ def serve(
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
-    Prints one line to stdout when it is ready; its last word is the address for clients. Beyond
-    loopback it listens only with TLS and with users. SIGHUP makes it read its certificates again.
+    The broker prints one line to stdout when it is ready; the last word is the address for clients.
+    Beyond loopback it listens only with TLS and with users. On SIGHUP it reads its certificates
+    again.
     """
     log_to_stderr("DEBUG" if is_debugging(context) else log_level.upper())
     load_tls = _tls_loader(tls_cert, tls_key, tls_ca)
     tls = None if load_tls is None else load_tls()
     directory = default_data_directory() if data is None else data
     ports = [listen] if rpc_listen is None else [listen, rpc_listen]
-    if not directory.exists():  # nor any user; leave no trace of what is refused
+    if not directory.exists():  # so there is no user; refuse before the directory is made
         for each in ports:
             refuse_if_open(each, tls=tls is not None, users=False)
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -180,7 +181,7 @@ def serve(
             also = ""
             if endpoint is not None and rpc_listen is not None:
                 also = f", RPC on {Address(*endpoint.listen(*rpc_listen))},"
-        except NoConnection as error:  # a failure of ours, not of reaching somebody
+        except NoConnection as error:  # we failed to listen, which is not exit code 5
             raise click.ClickException(str(error)) from error
         scheme = "hocket" if tls is None else "hockets"
         click.echo(f"hocket {__version__} serving {directory}{also} on {scheme}://{address}")
@@ -233,7 +234,7 @@ def _open(directory: Path, settings: NodeSettings) -> Broker:
 def _tls_loader(
     certificate: Path | None, key: Path | None, authority: Path | None
 ) -> Callable[[], ssl.SSLContext] | None:
-    """Reads the files each time it is called; None: no TLS is asked for."""
+    """A function that reads the files each time it is called; None: TLS is not asked for."""
     if certificate is None and key is None:
         if authority is not None:
             raise click.UsageError("--tls-ca needs TLS: give --tls-cert and --tls-key as well")
@@ -286,7 +287,7 @@ def _stop_on_signals(
             signal.signal(each, signal.SIG_DFL)
         if endpoint is None:
             broker.stop()
-        else:  # what its clients have begun needs the broker to be finished
+        else:  # to finish what RPC clients have begun, the endpoint needs the broker
             endpoint.stop(then=broker.stop)
 
     for each in stopping:

@@ -1,10 +1,9 @@
-"""`hocket sim ...`: the whole cluster in a simulated world, from seeds."""
+"""`hocket sim ...`: runs a whole cluster in a simulated world, from seeds."""
 
 from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -15,6 +14,7 @@ import click
 from hocket.cli import output
 from hocket.cli.command import Command, Group
 from hocket.cli.exits import FAILED, say
+from hocket.cli.progress import new_bar
 
 if TYPE_CHECKING:
     from hocket.sim.report import Report, Summary
@@ -25,7 +25,7 @@ PICKED_BELOW = 1_000_000
 
 
 class Simulations(Group):
-    """Loads `ring` when it is asked for: it needs what the others do not."""
+    """Loads `ring` only when it is asked for: it needs modules that the others do not."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), "ring"]
@@ -49,8 +49,8 @@ $ hocket sim mutants --list
 $ hocket sim ring --nodes 1000
 """,
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Run this one.")
-@click.option("--seeds", type=click.IntRange(min=1), help="Run so many.")
+@click.option("--seed", type=click.IntRange(min=0), help="Run this seed. [default: a random one]")
+@click.option("--seeds", type=click.IntRange(min=1), help="Run this many seeds.")
 @click.option(
     "--from", "first", type=click.IntRange(min=0), default=0, show_default=True,
     help="The first of --seeds.",
@@ -75,8 +75,8 @@ def sim(
     """Run a cluster in a simulated world in which much goes wrong, and check it all the way.
 
     A seed decides everything: which faults strike and when, and how every message travels. The same
-    seed gives the same run on any machine. Ends with 1 if something that must be true was not, and
-    says how to see it again.
+    seed gives the same run on any machine. If something is false that must be true, the exit code
+    is 1, and the output says how to see it again.
     """
     if context.invoked_subcommand is not None:
         if seed is not None or seeds is not None or mutant is not None:
@@ -192,9 +192,9 @@ def _line(report: Report) -> str:
 
 
 def _show_options(report: Report) -> None:
-    parts = {**report.options, "faults struck": report.faults, "counts": report.counts,
+    shown = {**report.options, "faults struck": report.faults, "counts": report.counts,
              "checks": report.checks}  # fmt: skip
-    for name, value in parts.items():
+    for name, value in shown.items():
         click.echo(f"{name}: {value}", err=True)
     click.echo("\n".join(report.timeline), err=True)
 
@@ -205,16 +205,12 @@ def _explain(report: Report) -> None:
 
 
 class _Bar:
-    """How many seeds are done, on stderr, where that is a terminal."""
+    """Shows how many seeds are done, if stderr is a terminal."""
 
     def __init__(self, total: int) -> None:
         self._bar: Any = None
         if sys.stderr.isatty():
-            from tqdm import tqdm  # type: ignore[import-untyped]
-
-            tqdm.monitor_interval = 0  # no thread of its own
-            columns = shutil.get_terminal_size().columns or 80
-            self._bar = tqdm(total=total, unit="seed", file=sys.stderr, ncols=columns, nrows=24)
+            self._bar = new_bar(total, unit="seed")
 
     def __enter__(self) -> _Bar:
         return self
@@ -237,12 +233,12 @@ class _Bar:
 
 
 @sim.command("mutants", cls=Command, examples="\n$ hocket sim mutants --list\n")
-@click.option("--list", "listed", is_flag=True, help="Print them; this is all there is to do.")
+@click.option("--list", "listed", is_flag=True, help="Print them; the command does nothing else.")
 @output.json_option
 def mutants(listed: bool, as_json: bool) -> None:
-    """The bugs that can be planted, to show that the simulator finds them.
+    """List the bugs that can be planted, to show that the simulator finds them.
 
-    Each says within how many seeds it is found.
+    SEEDS says within how many seeds each bug is found.
     """
     del listed
     from hocket.sim.mutants import MUTANTS

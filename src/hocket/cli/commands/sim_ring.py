@@ -12,12 +12,12 @@ from hocket.cli import output
 from hocket.cli.command import Command
 
 if TYPE_CHECKING:
-    from hocket.sim.scale.figures import Part
+    from hocket.sim.scale.figures import Chapter
 
-PART_NAMES = [
+CHAPTER_NAMES = [
     "lookups", "maintenance", "balance", "churn", "crash", "crowd", "cut", "fanout",
 ]  # fmt: skip
-NODES_MIN = 20  # fewer live by the registry, and there is nothing to route
+NODES_MIN = 20  # a smaller ring lives by the registry and routes nothing
 
 _directory = click.Path(exists=True, file_okay=False, writable=True, path_type=Path)
 
@@ -45,14 +45,14 @@ $ hocket sim ring --only picture --picture ring.svg
     default=60,
     show_default=True,
     metavar="S",
-    help="Of simulated time, for what a ring at rest does; other parts take multiples of it.",
+    help="Simulated seconds that a ring at rest runs; other chapters take multiples of it.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, metavar="N")
 @click.option(
     "--only",
-    type=click.Choice([*PART_NAMES, "picture"]),
+    type=click.Choice([*CHAPTER_NAMES, "picture"]),
     multiple=True,
-    help="Only this part; may be given several times.",
+    help="Only this chapter; may be given several times.",
 )
 @click.option("--plots", type=_directory, metavar="DIR", help="Draw plots there, as SVG.")
 @click.option(
@@ -65,7 +65,7 @@ $ hocket sim ring --only picture --picture ring.svg
     "--write",
     type=_directory,
     metavar="DIR",
-    help="Put tables, data, plots and the picture into the scale.md of this directory.",
+    help="Put the tables into scale.md in this directory, with data, plots and picture beside it.",
 )
 @output.json_option
 def ring(
@@ -80,44 +80,44 @@ def ring(
 ) -> None:
     """Measure the ring and the relay tree at size, by simulation.
 
-    The members run the drivers and cores of real nodes; time, network and chance are simulated,
-    so the same seed gives the same figures on any machine. All parts at 10,000 nodes take some
+    Members run the drivers and cores of real nodes. Time, network and chance are simulated, so
+    the same seed gives the same figures on any machine. All chapters at 10,000 nodes take some
     minutes and less than 2 GB of memory.
     """
     from hocket.sim.scale import figures
-    from hocket.sim.scale.parts import PARTS
+    from hocket.sim.scale.chapters import CHAPTERS
 
     if picture is not None and not picture.absolute().parent.is_dir():
         raise click.UsageError(f"--picture {picture}: there is no directory {picture.parent}")
     if "picture" in only and picture is None and write is None:
         raise click.UsageError("--only picture needs --picture FILE")
     options = figures.Options(nodes, seconds, seed, _say)
-    parts: list[Part] = []
-    for name in only or PART_NAMES:
+    chapters: list[Chapter] = []
+    for name in only or CHAPTER_NAMES:
         if name == "picture":
             continue
         began = perf_counter()
-        parts.append(PARTS[name](options))
+        chapters.append(CHAPTERS[name](options))
         _say(f"{name}: done in {perf_counter() - began:.1f} s")
         if not as_json:
-            for table in parts[-1].tables:
+            for table in chapters[-1].tables:
                 click.echo(f"\n{table.name}\n{figures.text(table)}\n")
-    _draw(parts, plots, picture, write, seed)
+    _draw(chapters, plots, picture, write, seed)
     if as_json:
-        output.print_json({"seed": seed, "parts": [part.to_json() for part in parts]})
+        output.print_json({"seed": seed, "parts": [chapter.to_json() for chapter in chapters]})
 
 
 def _draw(
-    parts: list[Part], plots: Path | None, picture: Path | None, write: Path | None, seed: int
+    chapters: list[Chapter], plots: Path | None, picture: Path | None, write: Path | None, seed: int
 ) -> None:
     from hocket.sim.scale import figures
     from hocket.sim.scale.picture import draw, scene
     from hocket.sim.scale.plots import plot
 
     if plots is not None:
-        plot(plots, parts)
+        plot(plots, chapters)
     if write is not None:
-        plot(write, figures.write(write, parts))
+        plot(write, figures.write(write, chapters))
         picture = picture or write / "ring_picture.svg"
     if picture is not None:
         picture.write_text(draw(scene(seed)))

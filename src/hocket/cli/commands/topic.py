@@ -1,4 +1,4 @@
-"""`hocket topic ...`: create, list, describe, alter, delete."""
+"""`hocket topic ...`: creates, lists, describes, alters and deletes topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def config_options(command: F) -> F:
-    """What can be set for a topic; what is not given keeps its value, or gets the default."""
+    """Add the options for what can be set for a topic.
+
+    What is not given keeps its value, or gets the default.
+    """
     options = [
         click.option(
             "--partitions", type=click.IntRange(1, PARTITIONS_MAX), metavar="N",
@@ -36,15 +39,15 @@ def config_options(command: F) -> F:
         ),
         click.option(
             "--memory-retention", type=DURATION,
-            help="Serve messages from memory for so long. [default: 10m]",
+            help="How long to serve messages from memory. [default: 10m]",
         ),
         click.option(
             "--memory-bytes", type=SIZE,
-            help="Memory for one partition; wins over the time. [default: 256MiB]",
+            help="Memory for one partition; it overrides the time. [default: 256MiB]",
         ),
         click.option(
             "--disk-retention", type=RETENTION,
-            help="Keep messages on disk for so long, or 'forever'. [default: 7d]",
+            help="How long to keep messages on disk, or 'forever'. [default: 7d]",
         ),
         click.option(
             "--disk-bytes", type=LIMIT,
@@ -56,8 +59,8 @@ def config_options(command: F) -> F:
         ),
         click.option(
             "--durability", type=click.Choice(["quorum", "memory"]),
-            help="Acknowledge when synced to the disks of a majority, or when in its memory, "
-            "where a power cut may lose the last messages. [default: quorum]",
+            help="Acknowledge a message when it is synced to the disks of a majority, or when it "
+            "is in memory, where a power cut may lose the last messages. [default: quorum]",
         ),
     ]  # fmt: skip
     for option in reversed(options):
@@ -168,8 +171,8 @@ $ hocket topic describe orders --json
 def describe(server: Server, /, topic: str, as_json: bool) -> None:
     """Show how the topic NAME is set up and what its partitions hold.
 
-    START is the oldest offset that can be read, END the one the next message gets; from IN MEMORY
-    on, reads are answered without the disk.
+    START is the oldest offset that can be read, END the offset of the next message. Reads from
+    IN MEMORY on are answered without the disk.
     """
     with server.connect() as client:
         description = client.describe(topic, timeout=server.timeout)
@@ -216,7 +219,7 @@ def _partitions_table(description: TopicDescription) -> str:
 
 
 def _short(node: str) -> str:
-    """Enough of a node's name to tell it from others; the JSON has all of it."""
+    """The beginning of a node's name, enough to tell it from others; the JSON has all of it."""
     return node if len(node) <= 12 else f"{node[:11]}…"
 
 
@@ -235,7 +238,7 @@ $ hocket topic alter orders --disk-retention 30d --disk-bytes unlimited
 def alter(server: Server, /, topic: str, **config: Any) -> None:
     """Change what is set for the topic NAME; what is not given stays as it is.
 
-    With more partitions, keys that come from then on may fall into other partitions than before.
+    After adding partitions, the messages of a key may go to another partition than before.
     """
     changes = _given(config)
     if not changes:

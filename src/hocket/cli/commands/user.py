@@ -1,4 +1,4 @@
-"""`hocket user ...`: who may connect, with which roles, and their tokens."""
+"""`hocket user ...`: says who may connect, with which roles, and makes tokens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ $ hocket user create billing --role reader --role writer > billing.token
 @click.argument("name", type=USER)
 @click.option(
     "--role", "roles", multiple=True, type=ROLE, metavar="ROLE",
-    help="A role of the user; several times for several. The first user must have 'admin'.",
+    help="A role of the user; may be given several times. The first user must have 'admin'.",
 )  # fmt: skip
 @server_options
 @pass_server
@@ -88,7 +88,7 @@ def delete(server: Server, /, name: str, yes: bool) -> None:
 def token(server: Server, /, name: str) -> None:
     """Print a new token for the user NAME.
 
-    The old one is void at once, and whoever is connected with it is hung up on.
+    The old token is void at once, and connections that were made with it are closed.
     """
     with server.connect() as client:
         new = client.renew_token(name, timeout=server.timeout)

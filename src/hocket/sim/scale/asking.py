@@ -16,19 +16,22 @@ from hocket.sim.scale.world import World
 
 @dataclass(slots=True)
 class Answers:
-    """Right is an answer whose first living node is the key's successor, as things were when it was
-    asked for or when it was answered. Whoever wants the key tries the nodes named in turn."""
+    """The answers to some lookups, counted.
+
+    An answer is right if the first living node that it names is the key's successor, either when
+    the key was asked for or when the answer came. A client tries the named nodes in turn.
+    """
 
     asked: int = 0
     right: int = 0
-    dead_first: int = 0  # of the right ones: a dead node was named before it
-    passed_over: int = 0  # another living node was named: a newcomer is not known there yet
-    dead: int = 0  # all nodes named were dead
-    unfound: int = 0  # given up, or not answered at all
+    dead_first: int = 0  # right answers that name a dead node before the living one
+    passed_over: int = 0  # answers with another living node: a newcomer is not known there yet
+    dead: int = 0  # answers in which all named nodes are dead
+    unfound: int = 0  # lookups that were given up, or not answered at all
     hops: list[int] = field(default_factory=list)
     duration_us: list[int] = field(default_factory=list)
-    probes: int = 0  # questions sent for these lookups,
-    wasted: int = 0  # and those of them sent to dead nodes
+    probes: int = 0  # questions sent for these lookups
+    wasted: int = 0  # of these questions, those sent to dead nodes
 
     @property
     def right_share(self) -> float:
@@ -48,15 +51,15 @@ class Answers:
 
 
 class Asking:
-    """Asks `per_second` keys a second, by chance, until it is stopped or nobody is left."""
+    """Looks up about `per_second` random keys a second, until it is stopped or no node is left."""
 
     def __init__(self, world: World, per_second: float, *, askers: Sequence[str] = ()) -> None:
         self.answers = Answers()
         self._world = world
         self._every_us = SECOND / per_second
-        self._askers = askers  # only these; else anybody
+        self._askers = askers  # the nodes that ask; empty: all nodes
         self._chance = world.scheduler.random("keys")
-        self._answers_of: dict[int, Answers] = {}  # by key: lookups that are under way
+        self._answers_of: dict[int, Answers] = {}  # by key: where a lookup under way is counted
         self._stopped = False
         world.wires.watches[GetCloser] = self._probe
         self._next()
@@ -65,7 +68,10 @@ class Asking:
         self._stopped = True
 
     def turn_over(self) -> Answers:
-        """Count anew from here on; what was counted until now. Late answers go to the old one."""
+        """Begin a new count, and return the old one.
+
+        An answer is counted where its lookup was, even if it comes later.
+        """
         former, self.answers = self.answers, Answers()
         return former
 
@@ -92,7 +98,7 @@ class Asking:
     def ask(self, address: str, key: int) -> None:
         answers = self.answers
         answers.asked += 1
-        answers.unfound += 1  # until it is found
+        answers.unfound += 1  # until the answer comes
         self._answers_of[key] = answers
         before = self._world.owner(key)
         began_us = self._world.now_us()
@@ -130,7 +136,7 @@ class Asking:
 
 
 def ask_for(world: World, lookups: int, seconds: float) -> Answers:
-    """So many lookups, spread over so much time, and time for the last ones to end."""
+    """Make `lookups` lookups in `seconds`, then give the last ones the time that they may take."""
     asking = Asking(world, lookups / seconds)
     world.run_seconds(seconds)
     asking.stop()

@@ -1,8 +1,8 @@
 """The nodes of a world as relays of one popular partition, and what their consumers see.
 
-The relays are `hocket.node.cluster.relays.Relays`, the driver of a real node, on top of the real
-ring: they
-find their way by its lookups. What stands in the tree is read from the answers on the wires.
+The relays are `hocket.node.cluster.relays.Relays`, the driver of a real node. They run on top of
+the real ring, and find their way by its lookups. The shape of the tree is read from the answers on
+the wires.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from hocket.sim.scale.world import World
 
 PARTITION_ID = PartitionId("popular", 0)
 CREDIT_BYTES = 1 << 20
-READ_US = 500  # what a read of the log takes
+READ_US = 500  # that a read of the log takes
 RING_MESSAGES = get_args(Message)
 
 
 class PublishedLog:
-    """The owner's log: batches, when each was published, and as much as was asked for of them."""
+    """The owner's log: its batches, and when each was published."""
 
     def __init__(self, world: World) -> None:
         self.pieces: list[Piece] = []
-        self.published_us: list[int] = []  # when, by offset: one record a batch
+        self.published_us: list[int] = []  # by offset; each batch holds one record
         self._world = world
 
     @property
@@ -63,14 +63,14 @@ class PublishedLog:
 
 @dataclass(slots=True)
 class Listener:
-    """A consumer, and what it has got."""
+    """A consumer, and what was delivered to it."""
 
     began_us: int
-    next_offset: int  # what it must get next
+    next_offset: int  # that must be delivered next
     number: int = 0
-    first_us: int = 0  # when it got anything
+    first_us: int = 0  # the time of the first delivery
     latency_us: list[int] = field(default_factory=list)
-    wrong: int = 0  # deliveries that were not what came next
+    wrong: int = 0  # deliveries of another offset than the next
 
 
 class Audience:
@@ -78,8 +78,8 @@ class Audience:
         self.world = world
         self.relays: dict[str, Relays] = {}
         self.listeners: dict[str, Listener] = {}
-        self.parent: dict[str, str] = {}  # as the last answer it got said
-        self.depth: dict[str, int] = {}  # steps to the owner
+        self.parent: dict[str, str] = {}  # by node: the sender of the last answer it got
+        self.depth: dict[str, int] = {}  # by node: steps to the owner
         self.sent_bytes: dict[str, int] = {}
         self.attaches_at_owner = 0
         self.log = PublishedLog(world)
@@ -118,7 +118,7 @@ class Audience:
     # --- what happens -------------------------------------------------------
 
     def subscribe(self, address: str) -> None:
-        """From the end of the log on, as it is now."""
+        """Begin a consumer on this node, at the current end of the log."""
         listener = Listener(self.world.now_us(), self.log.end)
         self.listeners[address] = listener
         listener.number = self.relays[address].consume(
@@ -150,14 +150,14 @@ class Audience:
     # --- what is seen -------------------------------------------------------
 
     def children(self) -> dict[str, int]:
-        """How many each node has that has any."""
+        """How many children each node has; nodes without children are left out."""
         count: dict[str, int] = {}
         for parent in self.parent.values():
             count[parent] = count.get(parent, 0) + 1
         return count
 
     def behind(self) -> int:
-        """Consumers that have not got everything."""
+        """How many consumers have not been delivered everything."""
         return sum(each.next_offset < self.log.end for each in self.listeners.values())
 
     def _deliver(

@@ -1,7 +1,7 @@
 """How evenly partitions and consumers lie on the nodes.
 
-Positions and places come from the functions that nodes use. Nothing moves here in time but what
-moves when nodes come and go, so there is no network and no clock.
+Positions and placement come from the functions that nodes use. Things move only when nodes come
+and go, so there is no network and no clock here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hocket.core.placement.homes import home_of
 from hocket.core.placement.placement import NEIGHBOURHOOD, Placeable, place
 from hocket.core.ring.circle import candidates, choose, position_of
 from hocket.core.ring.contact import Contact
-from hocket.sim.scale.figures import Cell, Options, Part, Table
+from hocket.sim.scale.figures import Cell, Chapter, Options, Table
 from hocket.sim.scale.statistics import max_to_mean, mean, percentile
 
 KEYS_EACH = 50  # as many as in the published figure
@@ -24,7 +24,7 @@ CONSUMERS_EACH = 20
 
 
 class Town:
-    """Nodes at their positions, and what each of them bears."""
+    """Nodes at their positions, and the load of each."""
 
     def __init__(self, seed: object, count: int, *, chosen: bool) -> None:
         self.nodes: list[Placeable] = []  # by position
@@ -63,8 +63,8 @@ class Town:
         return [node.load for node in self.nodes]
 
 
-def balance(options: Options) -> Part:
-    """The most that a node bears, against the mean."""
+def balance(options: Options) -> Chapter:
+    """The greatest load of a node, compared with the mean load."""
     rows: list[list[Cell]] = []
     for size in options.sizes()[1:] or options.sizes():
         options.say(f"balance: {size:,} nodes")
@@ -80,7 +80,7 @@ def balance(options: Options) -> Part:
             rows.append(_consumers(town, size, name, choice=False))
         rows.append(_consumers(chosen, size, "best of 16", choice=True))
     columns = ["nodes>", "what", "positions", "chosen among", "max / mean>", "p99 / mean>"]
-    return Part("balance", [Table("balance", columns, rows)], {}, options.run())
+    return Chapter("balance", [Table("balance", columns, rows)], {}, options.run())
 
 
 def _row(town: Town, size: int, what: str, positions: str, among: str) -> list[Cell]:
@@ -103,7 +103,7 @@ def _partition_keys(size: int) -> list[int]:
 def _place(
     town: Town, key: int, neighbourhood: int, members: Sequence[Contact] = ()
 ) -> list[Contact]:
-    """Where the replicas should be; what is borne by those that had none is counted."""
+    """Choose where the replicas go, and change the loads of those that get or lose one."""
     holders = [town.at(member.position) for member in members]
     for holder in holders:
         holder.has_replica = True
@@ -126,7 +126,7 @@ def _replicas(town: Town, size: int, positions: str, neighbourhood: int) -> list
 
 
 def _after_moves(town: Town, size: int, seed: object) -> list[Cell]:
-    """Every node replaced once, in the mean, one after the other: does the balance drift?"""
+    """Replace nodes one after the other, on average each once: does the balance drift?"""
     town.clear()
     placed = {key: _place(town, key, NEIGHBOURHOOD) for key in _partition_keys(size)}
     held: dict[Contact, dict[int, None]] = {node.contact: {} for node in town.nodes}

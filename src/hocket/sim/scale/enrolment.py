@@ -1,4 +1,4 @@
-"""The registry of nodes in a scale run: in memory, where a cluster keeps it in a log."""
+"""The registry of nodes in a scale run. It is kept in memory, where a cluster keeps it in a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Done = Callable[[int, tuple[Contact, ...]], None]
 
 
 class Enrolment:
-    """What `node.cluster.ring_member.Registrar` asks for."""
+    """A registrar as `node.cluster.ring_member.Registrar` describes it."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

@@ -1,4 +1,4 @@
-"""One popular partition: every node has a consumer of it, and the relays form a tree."""
+"""The chapter on one popular partition: every node has a consumer of it, relays form a tree."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from math import log
 
 from hocket.core.ring.settings import SECOND
 from hocket.sim.scale.audience import Audience
-from hocket.sim.scale.figures import Cell, Options, Part, Table
+from hocket.sim.scale.figures import Cell, Chapter, Options, Table
 from hocket.sim.scale.quiet import without_collecting
 from hocket.sim.scale.statistics import histogram, mean, percentile
 from hocket.sim.scale.world import World
 
 BATCH = bytes(1_000)
 EVERY_US = SECOND // 2
-GATHER_SECONDS = 30  # in which the first half of the consumers comes
-CROWD_SECONDS = 60  # and the second half
+GATHER_SECONDS = 30  # in which the first half of the consumers begins
+CROWD_SECONDS = 60  # in which the second half begins
 SETTLE_SECONDS = 10
-CRASHED = 0.1  # of the relays that others depend on
+CRASHED = 0.1  # the share of those relays that have children
 
 TREE_COLUMNS = [
     "nodes>", "log₁₆ N>", "depth, mean>", "depth, max>", "children, max>", "owner's egress>",
@@ -33,7 +33,7 @@ CROWD_COLUMNS = [
 ]  # fmt: skip
 
 
-def fanout(options: Options) -> Part:
+def fanout(options: Options) -> Chapter:
     """Depth, the owner's work, the way back after crashes, and a crowd of consumers."""
     trees: list[list[Cell]] = []
     repairs: list[list[Cell]] = []
@@ -57,11 +57,11 @@ def fanout(options: Options) -> Part:
         Table("repair", REPAIR_COLUMNS, repairs),
         Table("consumers", CROWD_COLUMNS, crowds),
     ]
-    return Part("fanout", tables, series, options.run())
+    return Chapter("fanout", tables, series, options.run())
 
 
 def _gather(audience: Audience, size: int) -> list[Cell]:
-    """Half of the consumers first; when they are settled, the other half within a minute."""
+    """Begin half of the consumers; when they are settled, begin the other half within a minute."""
     world = audience.world
     chance = world.scheduler.random("subscribers")
     everybody = [contact.address for contact in world.contacts]
@@ -127,7 +127,7 @@ def _measure_tree(audience: Audience, size: int) -> tuple[list[Cell], dict[int, 
 
 
 def _measure_repair(audience: Audience, size: int) -> tuple[list[Cell], list[float]]:
-    """Crash a tenth of the inner relays at once, silently, while the partition is written."""
+    """Crash a tenth of the relays with children at once, silently, while records are published."""
     world = audience.world
     inner = [address for address in audience.children() if address != audience.owner]
     inner = [address for address in inner if address != world.root]
@@ -160,7 +160,7 @@ def _measure_repair(audience: Audience, size: int) -> tuple[list[Cell], list[flo
 
 
 def _below(audience: Audience, relays: list[str]) -> list[str]:
-    """All nodes whose way to the owner leads by one of these."""
+    """All nodes whose way to the owner leads through one of these relays."""
     doomed = set(relays)
     below: list[str] = []
     for address in audience.parent:

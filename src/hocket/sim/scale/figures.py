@@ -1,8 +1,9 @@
-"""What the parts of a scale run give back, and how it becomes text, JSON and a document.
+"""The results of a scale run's chapters, and how they become text, JSON and a document.
 
-A document holds marked places, `<!-- table NAME -->` up to `<!-- end -->`. Tables are written there
-from a run, so that nobody types a number; the prose around them is left alone. What the runs gave
-is kept beside it as JSON, part by part, so that one part can be run again without the others.
+A document marks where each table goes: `<!-- table NAME -->` up to `<!-- end -->`. A run writes its
+tables there, so that nobody types a number; the prose around them stays as it is. The results are
+kept beside the document as JSON, by chapter, so that one chapter can be run again without the
+others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ DATA = "scale.json"
 
 
 class NoPlaceForTable(HocketError):
-    """The document has no marked place for a table that a run has made."""
+    """The document does not mark where a table goes that a run has made."""
 
 
 @dataclass(slots=True)
@@ -35,17 +36,17 @@ class Options:
     say: Say = lambda _text: None
 
     def sizes(self) -> list[int]:
-        """Rings to compare: powers of ten from 100 on, up to what was asked for."""
+        """The sizes of rings to compare: powers of ten from 100 on, then `nodes`."""
         return [*(size for size in (100, 1_000, 10_000) if size < self.nodes), self.nodes]
 
     def run(self) -> dict[str, int]:
-        """What the figures depend on, to stand beside them."""
+        """What the figures depend on; it is kept with them."""
         return {"nodes": self.nodes, "seconds": self.seconds, "seed": self.seed}
 
 
 @dataclass(slots=True)
 class Table:
-    """Columns whose name ends in '>' hold numbers. None: no figure."""
+    """Columns whose name ends in '>' hold numbers. A cell of None shows that there is no figure."""
 
     name: str
     columns: list[str]
@@ -53,8 +54,8 @@ class Table:
 
 
 @dataclass(slots=True)
-class Part:
-    """What one part of the run gave: tables to read, and series to draw."""
+class Chapter:
+    """The results of one chapter: tables to read, and series to draw."""
 
     name: str
     tables: list[Table]
@@ -65,15 +66,15 @@ class Part:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Part:
+    def from_json(cls, value: dict[str, Any]) -> Chapter:
         tables = [Table(**table) for table in value["tables"]]
         return cls(value["name"], tables, value["series"], value["run"])
 
 
-def share(part: float) -> str:
-    """As percent, and never rounded up to 100 if it is not all."""
-    text = f"{part * 100:.2f}"
-    return f"{'99.99' if text == '100.00' and part < 1 else text.removesuffix('.00')} %"
+def share(fraction: float) -> str:
+    """The fraction in percent; only 1.0 gives "100 %", less is never rounded up to it."""
+    text = f"{fraction * 100:.2f}"
+    return f"{'99.99' if text == '100.00' and fraction < 1 else text.removesuffix('.00')} %"
 
 
 def cell(value: Cell) -> str:
@@ -87,7 +88,7 @@ def cell(value: Cell) -> str:
 
 
 def text(table: Table) -> str:
-    """For a terminal: aligned columns."""
+    """The table for a terminal, with aligned columns."""
     right = [name.endswith(">") for name in table.columns]
     lines = [[name.removesuffix(">") for name in table.columns]]
     lines += [[cell(value) for value in row] for row in table.rows]
@@ -113,7 +114,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def fill(document: str, tables: Sequence[Table]) -> str:
-    """The document with these tables at their marked places."""
+    """The document with these tables where it marks them."""
     for table in tables:
         place = re.compile(
             rf"(<!-- table {re.escape(table.name)} -->\n).*?(<!-- end -->)", re.DOTALL
@@ -131,15 +132,18 @@ def fill(document: str, tables: Sequence[Table]) -> str:
     return document
 
 
-def write(directory: Path, parts: Sequence[Part]) -> list[Part]:
-    """Put these parts into the data and the tables of a directory; all parts it holds now."""
+def write(directory: Path, chapters: Sequence[Chapter]) -> list[Chapter]:
+    """Put these chapters into a directory's data and document.
+
+    Returns all chapters that the data holds now.
+    """
     data = directory / DATA
     kept = json.loads(data.read_text()) if data.exists() else []
-    by_name = {each["name"]: Part.from_json(each) for each in kept}
-    by_name.update({part.name: part for part in parts})
+    by_name = {each["name"]: Chapter.from_json(each) for each in kept}
+    by_name.update({chapter.name: chapter for chapter in chapters})
     together = list(by_name.values())
     document = directory / DOCUMENT
-    filled = fill(document.read_text(), [table for part in parts for table in part.tables])
-    data.write_text(json.dumps([part.to_json() for part in together], indent=1) + "\n")
+    filled = fill(document.read_text(), [table for chapter in chapters for table in chapter.tables])
+    data.write_text(json.dumps([chapter.to_json() for chapter in together], indent=1) + "\n")
     document.write_text(filled)
     return together

@@ -1,7 +1,7 @@
 """A picture of a ring with the fingers of one node and the way of one lookup, as SVG.
 
-Everything in it is read from the members of a run: where they are, whom one of them points at, and
-which nodes its lookup asked.
+Everything in it is read from the members of a run: their positions, the nodes that one of them
+points at, and the nodes that its lookup asked.
 """
 
 from __future__ import annotations
@@ -75,18 +75,18 @@ def scene(seed: object, nodes: int = NODES) -> Scene:
 
 
 def draw(what: Scene) -> str:
-    parts = [
+    shapes = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         'font-family="sans-serif" font-size="12">',
         f"<title>{escape(_title(what))}</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         _circle(CENTRE, RADIUS, fill="none", stroke="#bbbbbb"),
     ]
-    parts += _fingers(what)
-    parts += _route(what)
-    parts += _nodes(what)
-    parts += _legend(what)
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    shapes += _fingers(what)
+    shapes += _route(what)
+    shapes += _nodes(what)
+    shapes += _legend(what)
+    return "\n".join([*shapes, "</svg>"]) + "\n"
 
 
 def _title(what: Scene) -> str:
@@ -119,49 +119,49 @@ def _curve(
 
 
 def _fingers(what: Scene) -> list[str]:
-    parts: list[str] = []
+    shapes: list[str] = []
     here = _at(what, what.viewer.position)
     for exponent in sorted(what.fingers):
         finger = what.fingers[exponent]
         start = _at(what, (what.viewer.position + (1 << exponent)) % SIZE, RADIUS + 16)
-        parts.append(_circle(start, 1.5, fill=FINGER))
+        shapes.append(_circle(start, 1.5, fill=FINGER))
         label = _at(what, (what.viewer.position + (1 << exponent)) % SIZE, RADIUS + 34)
-        parts.append(
+        shapes.append(
             f'<text x="{label[0]:.1f}" y="{label[1] + 4:.1f}" fill="{FINGER}" '
             f'text-anchor="middle">+2<tspan dy="-5" font-size="9">{exponent}</tspan></text>'
         )
-        parts.append(_curve(here, _at(what, finger.position), FINGER, extra='stroke-width="1.4"'))
-    return parts
+        shapes.append(_curve(here, _at(what, finger.position), FINGER, extra='stroke-width="1.4"'))
+    return shapes
 
 
 def _route(what: Scene) -> list[str]:
     places = [_at(what, what.viewer.position)]
     places += [_at(what, contact.position) for contact in [*what.route, what.owner]]
     dashes = 'stroke-width="2.2" stroke-dasharray="6 4"'
-    parts = [_curve(start, end, ROUTE, extra=dashes) for start, end in pairwise(places)]
+    shapes = [_curve(start, end, ROUTE, extra=dashes) for start, end in pairwise(places)]
     key = _at(what, what.key)
-    parts.append(
+    shapes.append(
         f'<path d="M{key[0] - 5:.1f} {key[1] - 5:.1f} l10 10 m0 -10 l-10 10" '
         f'stroke="{ROUTE}" stroke-width="2"/>'
     )
-    return parts
+    return shapes
 
 
 def _nodes(what: Scene) -> list[str]:
     near = {contact.position for contact in what.successors}
     pointed = {contact.position for contact in what.fingers.values()}
-    parts: list[str] = []
+    shapes: list[str] = []
     for contact in what.nodes:
         at = _at(what, contact.position)
         if contact.position == what.viewer.position:
-            parts.append(_circle(at, 8, fill="black"))
+            shapes.append(_circle(at, 8, fill="black"))
         elif contact.position in near:
-            parts.append(_circle(at, 5.5, fill=SUCCESSOR))
+            shapes.append(_circle(at, 5.5, fill=SUCCESSOR))
         elif contact.position in pointed:
-            parts.append(_circle(at, 5.5, fill=FINGER))
+            shapes.append(_circle(at, 5.5, fill=FINGER))
         else:
-            parts.append(_circle(at, 4, fill="#777777"))
-    return parts
+            shapes.append(_circle(at, 4, fill="#777777"))
+    return shapes
 
 
 def _legend(what: Scene) -> list[str]:
@@ -173,9 +173,9 @@ def _legend(what: Scene) -> list[str]:
         (ROUTE, "a lookup: those asked, in turn;"),
         ("none", "then the owner of the key (cross)"),
     ]
-    parts: list[str] = []
+    shapes: list[str] = []
     for row, (colour, words) in enumerate(lines):
         y = 30 + 20 * row
-        parts.append(_circle((560, y - 4), 5, fill=colour))
-        parts.append(f'<text x="572" y="{y}">{escape(words)}</text>')
-    return parts
+        shapes.append(_circle((560, y - 4), 5, fill=colour))
+        shapes.append(f'<text x="572" y="{y}">{escape(words)}</text>')
+    return shapes

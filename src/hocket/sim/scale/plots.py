@@ -1,4 +1,4 @@
-"""The plots of a scale run, as SVG, from the series that its parts gave."""
+"""The plots of a scale run, as SVG, drawn from the series of its chapters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.errors import HocketError
-from hocket.sim.scale.figures import Part
+from hocket.sim.scale.figures import Chapter
 from hocket.sim.scale.trouble_run import PUBLISHED_CRASHED
 
 OURS = "#1f77b4"
@@ -32,16 +32,16 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def plot(directory: Path, parts: Sequence[Part]) -> list[Path]:
-    """Draw what can be drawn from these parts, and say which files were written."""
+def plot(directory: Path, chapters: Sequence[Chapter]) -> list[Path]:
+    """Draw those chapters that have a plot, and return the files that were written."""
     pyplot = _pyplot()
     written: list[Path] = []
-    for part in parts:
-        draw = DRAWN.get(part.name)
+    for chapter in chapters:
+        draw = DRAWN.get(chapter.name)
         if draw is None:
             continue
-        figure = draw(pyplot, part)
-        path = directory / f"scale_{part.name}.svg"
+        figure = draw(pyplot, chapter)
+        path = directory / f"scale_{chapter.name}.svg"
         figure.savefig(path, metadata={"Date": None})
         pyplot.close(figure)
         written.append(path)
@@ -56,10 +56,10 @@ def _axes(pyplot: Any, count: int = 1) -> tuple[Any, Any]:
     return figure, axes
 
 
-def lookups(pyplot: Any, part: Part) -> Any:
+def lookups(pyplot: Any, chapter: Chapter) -> Any:
     figure, (grows, spread, cached) = _axes(pyplot, 3)
-    sizes = part.series["sizes"]
-    by_size = [part.series[str(size)] for size in sizes]
+    sizes = chapter.series["sizes"]
+    by_size = [chapter.series[str(size)] for size in sizes]
     grows.plot(sizes, [each["mean"] for each in by_size], "o-", color=OURS, label="mean")
     grows.plot(sizes, [each["p99"] for each in by_size], "s-", color=OTHER, label="p99")
     grows.plot(sizes, [log2(size) / 2 for size in sizes], "--", color=FORMULA, label="½ log₂ N")
@@ -85,16 +85,16 @@ def lookups(pyplot: Any, part: Part) -> Any:
     return figure
 
 
-def maintenance(pyplot: Any, part: Part) -> Any:
+def maintenance(pyplot: Any, chapter: Chapter) -> Any:
     figure, axes = _axes(pyplot)
-    sizes = [name for name in part.series if name.isdigit()]
-    kinds = sorted({kind for size in sizes for kind in part.series[size]["sent"]})
+    sizes = [name for name in chapter.series if name.isdigit()]
+    kinds = sorted({kind for size in sizes for kind in chapter.series[size]["sent"]})
     bottom = [0.0] * len(sizes)
     names = [f"{int(size):,}" for size in sizes]
     for kind in kinds:
-        heights = [part.series[size]["sent"].get(kind, 0.0) for size in sizes]
+        heights = [chapter.series[size]["sent"].get(kind, 0.0) for size in sizes]
         if max(heights) < 0.002:
-            continue  # could not be seen
+            continue  # too small to be seen
         axes.bar(names, heights, bottom=bottom, width=0.6, label=kind)
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
     axes.set_xlabel("nodes")
@@ -104,25 +104,25 @@ def maintenance(pyplot: Any, part: Part) -> Any:
     return figure
 
 
-def churn(pyplot: Any, part: Part) -> Any:
+def churn(pyplot: Any, chapter: Chapter) -> Any:
     figure, (hops, wrong) = _axes(pyplot, 2)
-    rates = [point[0] for point in part.series["points"]]
-    hops.plot(rates, [point[1] for point in part.series["points"]], "o-", color=OURS)
+    rates = [point[0] for point in chapter.series["points"]]
+    hops.plot(rates, [point[1] for point in chapter.series["points"]], "o-", color=OURS)
     hops.set_ylim(bottom=0)
     hops.set_ylabel("hops, mean")
-    wrong.plot(rates, [point[2] * 100 for point in part.series["points"]], "o-", color=OTHER)
+    wrong.plot(rates, [point[2] * 100 for point in chapter.series["points"]], "o-", color=OTHER)
     wrong.set_ylim(bottom=0)
     wrong.set_ylabel("lookups not right, %")
     for axes in (hops, wrong):
-        axes.set_xlabel(f"joins, and crashes, a second ({part.series['nodes']:,} nodes)")
+        axes.set_xlabel(f"joins, and crashes, a second ({chapter.series['nodes']:,} nodes)")
     hops.set_title("path length under churn")
     wrong.set_title("answers under churn")
     return figure
 
 
-def crash(pyplot: Any, part: Part) -> Any:
+def crash(pyplot: Any, chapter: Chapter) -> Any:
     figure, (hops, wasted, back) = _axes(pyplot, 3)
-    points = part.series["points"]
+    points = chapter.series["points"]
     crashed = [point[0] * 100 for point in points]
     published = [100 * share for share in PUBLISHED_CRASHED]
     for axes, place, name in ((hops, 1, "hops, mean"), (wasted, 2, "a lookup")):
@@ -135,8 +135,8 @@ def crash(pyplot: Any, part: Part) -> Any:
         axes.legend()
     hops.set_title("path length just after")
     wasted.set_title("questions to the dead (Chord: timeouts)")
-    _mending(back, part.series)
-    back.set_title(f"30 % of {part.run['nodes']:,} crashed: the way back")
+    _mending(back, chapter.series)
+    back.set_title(f"30 % of {chapter.run['nodes']:,} crashed: the way back")
     return figure
 
 
@@ -162,25 +162,25 @@ def _mending(axes: Any, series: dict[str, Any], name: str = "") -> None:
     axes.legend()
 
 
-def crowd(pyplot: Any, part: Part) -> Any:
+def crowd(pyplot: Any, chapter: Chapter) -> Any:
     figure, axes = _axes(pyplot)
-    _mending(axes, part.series)
+    _mending(axes, chapter.series)
     axes.set_title("after the crowd has come")
     return figure
 
 
-def cut(pyplot: Any, part: Part) -> Any:
-    sizes = list(part.series)
+def cut(pyplot: Any, chapter: Chapter) -> Any:
+    sizes = list(chapter.series)
     figure, axes = _axes(pyplot, len(sizes))
     for each, size in zip([axes] if len(sizes) == 1 else axes, sizes, strict=True):
-        _mending(each, part.series[size])
+        _mending(each, chapter.series[size])
         each.set_title(f"{int(size):,} nodes, since the cut was healed")
     return figure
 
 
-def fanout(pyplot: Any, part: Part) -> Any:
+def fanout(pyplot: Any, chapter: Chapter) -> Any:
     figure, (depths, repairs) = _axes(pyplot, 2)
-    for size, series in part.series.items():
+    for size, series in chapter.series.items():
         steps, shares = zip(*series["depths"], strict=True)
         depths.plot(steps, shares, "o-", label=f"{int(size):,} nodes")
         times = series["repairs"]
@@ -198,7 +198,7 @@ def fanout(pyplot: Any, part: Part) -> Any:
     return figure
 
 
-DRAWN: dict[str, Callable[[Any, Part], Any]] = {
+DRAWN: dict[str, Callable[[Any, Chapter], Any]] = {
     "lookups": lookups,
     "maintenance": maintenance,
     "churn": churn,

@@ -1,4 +1,4 @@
-"""A run without the garbage collector, which would look at millions of objects again and again."""
+"""Running without the garbage collector, which would visit millions of objects over and over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collecting() -> Iterator[None]:
-    """Cores and drivers make no cycles as they run; what is freed is freed by counting."""
+    """Switch the collector off: cores and drivers make no cycles, so counting frees all objects."""
     was_on = gc.isenabled()
     gc.disable()
     try:

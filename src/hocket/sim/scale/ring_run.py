@@ -1,4 +1,4 @@
-"""The ring at rest: how long routes are, and what it says to keep itself."""
+"""The chapters on a ring at rest: how long routes are, and what its maintenance costs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from time import perf_counter
 
 from hocket.core.ring.settings import SECOND, RingSettings
 from hocket.sim.scale.asking import Asking, ask_for
-from hocket.sim.scale.figures import Cell, Options, Part, Table, share
+from hocket.sim.scale.figures import Cell, Chapter, Options, Table, share
 from hocket.sim.scale.quiet import without_collecting
 from hocket.sim.scale.statistics import histogram, mean
 from hocket.sim.scale.world import World, fingers_only
 
-LOOKUPS = 4_000  # of which hops and shares are measured
+LOOKUPS = 4_000  # for each measurement of hops and shares
 
 STABILIZING = ("GetState", "StateIs", "Notify", "Busy")
 ROUTING = ("GetCloser", "CloserAre")
@@ -20,15 +20,15 @@ PROBING = ("Ping", "Pong")
 
 
 def formula_hops(nodes: int) -> float:
-    """Chord's: half of the bits of the number of nodes."""
+    """Chord's formula: half of the binary logarithm of the number of nodes."""
     return log2(nodes) / 2
 
 
 # --- routes ---------------------------------------------------------------------------------------
 
 
-def lookups(options: Options) -> Part:
-    """Hops of lookups on a ring at rest, by fingers alone, and with what a node has heard of."""
+def lookups(options: Options) -> Chapter:
+    """Hops of lookups, by fingers alone, and with all nodes that a node has heard of as routes."""
     rows: list[list[Cell]] = []
     series: dict[str, object] = {"sizes": options.sizes()}
     for size in options.sizes():
@@ -60,11 +60,11 @@ def lookups(options: Options) -> Part:
         "nodes>", "½ log₂ N>", "hops, mean>", "hops, p99>", "questions>", "time, ms>", "right>",
         "first lookup of a node>", "its 200th>",
     ]  # fmt: skip
-    return Part("lookups", [Table("lookups", columns, rows)], series, options.run())
+    return Chapter("lookups", [Table("lookups", columns, rows)], series, options.run())
 
 
 def _with_cache(size: int, options: Options) -> list[float]:
-    """Few nodes that ask often: how the routes of one get shorter with what it has heard."""
+    """Mean hops for a few nodes that ask often: routes get shorter as a node hears of others."""
     askers, each = 40, 200
     with World(options.seed) as world, without_collecting():
         world.build(size)
@@ -84,8 +84,8 @@ def _with_cache(size: int, options: Options) -> list[float]:
 # --- maintenance ----------------------------------------------------------------------------------
 
 
-def maintenance(options: Options) -> Part:
-    """What a ring at rest says to keep itself, by kind of message, against the formulas."""
+def maintenance(options: Options) -> Chapter:
+    """The messages of a ring at rest, by kind, compared with the formulas."""
     rows: list[list[Cell]] = []
     series: dict[str, object] = {}
     for size in options.sizes():
@@ -108,7 +108,7 @@ def maintenance(options: Options) -> Part:
         rows += _maintenance_rows(size, sent, world.settings)
         series[str(size)] = {"sent": sent, "events": events}
     columns = ["nodes>", "for", "messages a node and second>", "formula>", "the formula"]
-    return Part("maintenance", [Table("maintenance", columns, rows)], series, options.run())
+    return Chapter("maintenance", [Table("maintenance", columns, rows)], series, options.run())
 
 
 def _maintenance_rows(

@@ -1,4 +1,4 @@
-"""A few numbers about many."""
+"""Mean, percentile, share: a few numbers that describe many."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def max_to_mean(loads: Sequence[float]) -> float:
-    """1.0: everybody bears the same."""
+    """The greatest load divided by the mean load; 1.0 means that all loads are equal."""
     average = mean(loads)
     return max(loads) / average if average else 0.0
 

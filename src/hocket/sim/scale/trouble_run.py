@@ -1,6 +1,6 @@
-"""The ring in trouble: churn, many crashes at once, a crowd that comes at once, a cut.
+"""The chapters on a ring in trouble: churn, many crashes at once, a crowd that joins, a cut.
 
-Crashes are silent: nobody is told, and everybody finds out by questions that are not answered.
+Crashes are silent: no node is told, and nodes find out by questions that are not answered.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from hocket.core.ring.settings import SECOND
 from hocket.sim.scale.asking import Answers, Asking, ask_for
-from hocket.sim.scale.figures import Cell, Options, Part, Table, share
+from hocket.sim.scale.figures import Cell, Chapter, Options, Table, share
 from hocket.sim.scale.quiet import without_collecting
 from hocket.sim.scale.statistics import percentile
 from hocket.sim.scale.world import World, fingers_only
@@ -20,7 +20,7 @@ CRASHED_SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 CRASHED_AT_ONCE = 0.3
 CROWD_SECONDS = 60
 CUT_SECONDS = 60
-BACK_SECONDS_MAX = 300  # given up after so long
+BACK_SECONDS_MAX = 300  # after which waiting for an ideal ring is given up
 
 # Ion Stoica et al., Chord: A Scalable Peer-to-peer Lookup Protocol for Internet Applications,
 # IEEE/ACM Transactions on Networking 11(1), 2003, Table II: mean path length, and timeouts a
@@ -37,7 +37,7 @@ PUBLISHED_CRASHED = {
 
 @dataclass(slots=True)
 class WayBack:
-    """From trouble to an ideal ring. None: not reached in the time that was given."""
+    """How a ring in trouble became ideal. None: not reached within BACK_SECONDS_MAX."""
 
     in_order_seconds: int | None = None  # first successors are right: one ring
     ideal_seconds: int | None = None
@@ -82,7 +82,7 @@ def way_back(world: World, *, lookups_per_second: float = 40, every: int = 5) ->
 # --- churn ----------------------------------------------------------------------------------------
 
 
-def churn(options: Options) -> Part:
+def churn(options: Options) -> Chapter:
     """Lookups while nodes join and crash all the time."""
     size = min(options.nodes, 1_000)
     seconds = options.seconds * 5
@@ -118,7 +118,7 @@ def churn(options: Options) -> Part:
         "right, but a dead one named first>",
     ]  # fmt: skip
     table = Table("churn", columns, rows)
-    return Part("churn", [table], {"points": points, "nodes": size}, options.run())
+    return Chapter("churn", [table], {"points": points, "nodes": size}, options.run())
 
 
 def _in_10_000(answers: Answers, count: int) -> float:
@@ -158,7 +158,7 @@ def _keep_looking(world: World) -> None:
 # --- crashes at once ------------------------------------------------------------------------------
 
 
-def crashed_at_once(options: Options) -> Part:
+def crashed_at_once(options: Options) -> Chapter:
     """Lookups in the first second after many have crashed; then, at full size, the way back."""
     size = min(options.nodes, 1_000)
     settings = replace(fingers_only(), successors=20)  # as published
@@ -192,7 +192,7 @@ def crashed_at_once(options: Options) -> Part:
     table = Table("crash", columns, rows)
     recovery, way = _recovery(options)
     series = {"points": points, "astray": way.astray, "right": way.right}
-    return Part("crash", [table, recovery], series, options.run())
+    return Chapter("crash", [table, recovery], series, options.run())
 
 
 def _recovery(options: Options) -> tuple[Table, WayBack]:
@@ -225,7 +225,7 @@ def _recovery(options: Options) -> tuple[Table, WayBack]:
 # --- a crowd --------------------------------------------------------------------------------------
 
 
-def crowd(options: Options) -> Part:
+def crowd(options: Options) -> Chapter:
     """Twice as many nodes within a minute."""
     size = options.nodes
     options.say(f"crowd: {size:,} nodes, and as many more within {CROWD_SECONDS} s")
@@ -258,13 +258,13 @@ def crowd(options: Options) -> Part:
         "s until in order>", "s until ideal>",
     ]  # fmt: skip
     series = {"astray": way.astray, "right": way.right}
-    return Part("crowd", [Table("crowd", columns, [row])], series, options.run())
+    return Chapter("crowd", [Table("crowd", columns, [row])], series, options.run())
 
 
 # --- a cut ----------------------------------------------------------------------------------------
 
 
-def cut(options: Options) -> Part:
+def cut(options: Options) -> Chapter:
     """Halves that cannot hear each other for a minute; then they can."""
     rows: list[list[Cell]] = []
     series: dict[str, object] = {}
@@ -287,4 +287,4 @@ def cut(options: Options) -> Part:
         "nodes>", "cut off from the root>", "joined again>", "s until one ring in order>",
         "s until ideal>", "right at the end>",
     ]  # fmt: skip
-    return Part("cut", [Table("cut", columns, rows)], series, options.run())
+    return Chapter("cut", [Table("cut", columns, rows)], series, options.run())

@@ -1,8 +1,8 @@
 """Many ring members in virtual time, and the truth about them that no member can know.
 
 The members are `hocket.node.cluster.ring_member.RingMember`, the driver of a real node, each with
-its real
-core. Nothing here decides anything about the ring: it makes nodes, kills them, and compares.
+its real core. Nothing here decides anything about the ring: the world makes nodes, kills them, and
+compares what they know with the truth.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hocket.sim.scale.enrolment import Enrolment
 from hocket.sim.scale.wires import Delays, Wires
 from hocket.sim.scheduler import Scheduler
 
-SEEDS = 3  # addresses that a node which joins is given
+SEEDS = 3  # addresses that a joining node is given
 
 
 class World:
@@ -43,14 +43,14 @@ class World:
         self.crashes = 0
         self._enrolment = Enrolment(self.scheduler)
         self._made = 0
-        self._taken: list[int] = []  # positions of those alive, also of those that still join
-        self._positions: list[int] = []  # of those on the ring, in order,
-        self._contacts: list[Contact] = []  # and who they are
+        self._taken: list[int] = []  # positions of all living nodes, with those that still join
+        self._positions: list[int] = []  # of the nodes on the ring, in order
+        self._contacts: list[Contact] = []  # of the same nodes, in the same order
 
     # --- making and killing nodes -------------------------------------------
 
     def build(self, count: int) -> None:
-        """An ideal ring of so many: every member begins with the right neighbours and fingers."""
+        """Make an ideal ring of `count` nodes: all begin with the right neighbours and fingers."""
         made = [self._make(is_root=number == 0) for number in range(count)]
         everybody = tuple(sorted(member.core.me for member in made))
         self.root = made[0].core.me.address
@@ -60,7 +60,7 @@ class World:
         self.look()
 
     def join(self) -> RingMember:
-        """One more node, which knows the addresses of some that are there."""
+        """Add a node, which is given the addresses of some others."""
         chance = self.scheduler.random("seeds")
         seeds = [self._contacts[chance.randrange(len(self._contacts))] for _ in range(SEEDS)]
         member = self._make()
@@ -70,7 +70,7 @@ class World:
         return member
 
     def crash(self, address: str) -> None:
-        """Silently: the machine is gone, and no link reports its end."""
+        """Kill a node silently: its machine is gone, and no link reports its end."""
         self.crashes += 1
         member = self.members.pop(address)
         self.wires.detach(address)
@@ -82,7 +82,10 @@ class World:
             del self._positions[place], self._contacts[place]
 
     def victims(self, count: int, stream: str) -> list[str]:
-        """Some that live, by chance; never the root, whose log other machines would take over."""
+        """Some living nodes, chosen at random.
+
+        Never the root: in a real cluster other machines would take over its log.
+        """
         able = [address for address in self.members if address != self.root]
         return self.scheduler.random(stream).sample(able, min(count, len(able)))
 
@@ -118,7 +121,7 @@ class World:
         return member
 
     def _position(self, name: str) -> int:
-        identity = f"{self.scheduler.seed}/{name}".encode()  # stands for the public key
+        identity = f"{self.scheduler.seed}/{name}".encode()  # in place of a public key
         position = (
             choose(candidates(identity), self._taken) if self.chosen else position_of(identity)
         )
@@ -128,7 +131,7 @@ class World:
     # --- the truth ----------------------------------------------------------
 
     def look(self) -> None:
-        """Find out anew who is on the ring."""
+        """Find out again which nodes are on the ring."""
         self._contacts = sorted(
             member.core.me for member in self.members.values() if member.core.is_on_the_ring
         )
@@ -136,7 +139,7 @@ class World:
 
     @property
     def contacts(self) -> Sequence[Contact]:
-        """Those alive and on the ring, by position."""
+        """The living nodes that are on the ring, by position."""
         return self._contacts
 
     def owner(self, key: int) -> Contact | None:
@@ -145,7 +148,7 @@ class World:
         return self._contacts[bisect_left(self._positions, key) % len(self._contacts)]
 
     def unsettled(self) -> int:
-        """How many members do not have exactly the neighbours they should have; 0: ideal."""
+        """How many members have other neighbours than they should have; 0: the ring is ideal."""
         self.look()
         return len(self.members) - sum(1 for _ in self._settled(self.settings.successors))
 
@@ -168,7 +171,7 @@ class World:
             yield contact
 
     def _enter(self, member: RingMember) -> None:
-        """A node that joined has neighbours: from now on keys are its."""
+        """A node that joined has neighbours: from now on it owns keys."""
         contact = member.core.me
         if member.closed or not member.core.is_on_the_ring:
             return
@@ -188,7 +191,7 @@ class World:
     def until(
         self, condition: Callable[[], bool], *, seconds_max: float, every: float = 1.0
     ) -> float | None:
-        """Look every so often whether it is so. The seconds it took, or None: not in time."""
+        """Run until `condition` holds. Returns the seconds that it took; None: not in time."""
         began_us = self.now_us()
         while not condition():
             if self.now_us() - began_us >= seconds_max * SECOND:
@@ -198,5 +201,5 @@ class World:
 
 
 def fingers_only(settings: RingSettings | None = None) -> RingSettings:
-    """Without the memory of all nodes ever heard of: what Chord's papers describe."""
+    """Settings without the memory of all nodes heard of: the ring that Chord's papers describe."""
     return replace(settings or RingSettings(), routes_max=0)

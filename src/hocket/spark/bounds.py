@@ -1,7 +1,7 @@
-"""Where a query starts and ends: in words, offsets or times, resolved against a broker.
+"""Where a query starts and ends: given in words, offsets or times, and resolved by a broker.
 
-A place is the same for all partitions, or is given for each of them, and then for all of them: one
-that was forgotten would silently begin elsewhere.
+A bound is either the same for all partitions, or given by partition. If it is given by partition,
+every partition must be named: a forgotten one would silently begin elsewhere.
 """
 
 from __future__ import annotations
@@ -27,38 +27,46 @@ _WORDS: dict[str, Kind] = {"earliest": "earliest", "latest": "latest"}
 _NUMBERS: dict[int, Kind] = {-2: "earliest", -1: "latest"}
 _RELATIVE = re.compile(r"-\s*([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([A-Za-z]+)\Z")
 _DIGITS = re.compile(r"-?[0-9]{1,19}\Z")
-_PARTITION = re.compile(r"(0|[1-9][0-9]{0,5})\Z")  # in one spelling, so that none is given twice
+_PARTITION = re.compile(
+    r"(0|[1-9][0-9]{0,5})\Z"
+)  # one spelling, so that no partition is given twice
 _RECORDS = ("offset", "offsets", "record", "records")
 _NAMED_MAX = 10  # partitions that an error names
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """`ago` are microseconds before now, `last` are records before the end."""
+class Bound:
+    """Where a query starts or ends in one partition.
+
+    The value of `ago` is microseconds before now, that of `last` records before the end.
+    """
 
     kind: Kind
     value: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    option: str  # by which it was given, for errors
-    everywhere: Place | None = None
-    each: tuple[tuple[str, tuple[tuple[int, Place], ...]], ...] = ()
-    # What to do where no record is as late as the time asked for. None: it is an error for a
-    # time that was named, and the end for "-10 minutes", where a quiet partition is nothing odd.
+class Bounds:
+    option: str  # that gave these bounds; errors name it
+    everywhere: Bound | None = None
+    each: tuple[tuple[str, tuple[tuple[int, Bound], ...]], ...] = ()
+    # What to do where no record is as late as the time asked for. None: for a named time that is
+    # an error; for "-10 minutes" it means the end, since a quiet partition is nothing odd.
     beyond: Beyond | None = "latest"
 
     @staticmethod
-    def parse(given: Given, side: Side, *, streaming: bool) -> Places:
-        """Of a time for all, a time for each, and offsets, the first that is given counts."""
+    def parse(given: Given, side: Side, *, streaming: bool) -> Bounds:
+        """The bounds by the first option that is given, in Kafka's order.
+
+        The order is: a time for all partitions, times by partition, offsets.
+        """
         beyond = _beyond(given) if side == "starting" else "latest"
         for_all, for_each = f"{side}Timestamp", f"{side}OffsetsByTimestamp"
         offsets = f"{side}Offsets"
         if (text := given.text(for_all)) is not None:
-            return Places(for_all, Place("time", time_us(text, for_all)), beyond=beyond)
+            return Bounds(for_all, Bound("time", time_us(text, for_all)), beyond=beyond)
         if (text := given.text(for_each)) is not None:
-            return Places(for_each, each=_times(text, for_each), beyond=beyond)
+            return Bounds(for_each, each=_times(text, for_each), beyond=beyond)
         text = given.text(offsets)
         if text is None:
             start_of_new = "latest" if streaming else "earliest"
@@ -73,43 +81,45 @@ class Places:
 
         Raises OutOfRange for a partition that is not named, for an offset beyond the end, and for
         a time beyond the last record where that is an error. An offset before the first record is
-        left as it is: whoever reads it knows what is missing.
+        left as it is: the reader reports what is missing.
         """
         self._check_named(partitions)
-        named = {topic: dict(places) for topic, places in self.each}
+        named = {topic: dict(bounds) for topic, bounds in self.each}
         found: Offsets = {}
         for topic in sorted(partitions):
             ends = _Ends(client, topic)
             found[topic] = {
-                number: self._offset(ends, number, self._place(named, topic, number), now_us)
+                number: self._offset(ends, number, self._bound(named, topic, number), now_us)
                 for number in sorted(partitions[topic])
             }
         return found
 
-    def _place(self, named: dict[str, dict[int, Place]], topic: str, number: int) -> Place:
+    def _bound(self, named: dict[str, dict[int, Bound]], topic: str, number: int) -> Bound:
         return named[topic][number] if self.everywhere is None else self.everywhere
 
-    def _offset(self, ends: _Ends, number: int, place: Place, now_us: int) -> int:
-        if place.kind == "offset":
+    def _offset(self, ends: _Ends, number: int, bound: Bound, now_us: int) -> int:
+        if bound.kind == "offset":
             end = ends.of(Start("latest"), number)
-            if place.value > end:
+            if bound.value > end:
                 raise OutOfRange(
-                    f"{self.option} is offset {place.value} of {ends.topic}/{number}, "
+                    f"{self.option} is offset {bound.value} of {ends.topic}/{number}, "
                     f"which ends at {end}"
                 )
-            return place.value
-        if place.kind == "last":
+            return bound.value
+        if bound.kind == "last":
             end = ends.of(Start("latest"), number)
-            return max(end - place.value, ends.of(Start("earliest"), number))
-        if place.kind in ("time", "ago"):
-            moment = place.value if place.kind == "time" else max(0, now_us - place.value)
-            return self._at_time(ends, number, place, moment)
-        return ends.of(Start("earliest" if place.kind == "earliest" else "latest"), number)
+            return max(end - bound.value, ends.of(Start("earliest"), number))
+        if bound.kind in ("time", "ago"):
+            moment = bound.value if bound.kind == "time" else max(0, now_us - bound.value)
+            return self._at_time(ends, number, bound, moment)
+        return ends.of(Start("earliest" if bound.kind == "earliest" else "latest"), number)
 
-    def _at_time(self, ends: _Ends, number: int, place: Place, moment_us: int) -> int:
-        if self.beyond == "latest" or (self.beyond is None and place.kind == "ago"):
+    def _at_time(self, ends: _Ends, number: int, bound: Bound, moment_us: int) -> int:
+        if self.beyond == "latest" or (self.beyond is None and bound.kind == "ago"):
             return ends.of(Start("time", moment_us), number)
-        end = ends.of(Start("latest"), number)  # asked for first: what comes now does not count
+        end = ends.of(
+            Start("latest"), number
+        )  # asked for first, so that records that come now do not count
         offset = ends.of(Start("time", moment_us), number)
         if offset >= end:
             raise OutOfRange(
@@ -121,7 +131,7 @@ class Places:
     def _check_named(self, partitions: dict[str, list[int]]) -> None:
         if self.everywhere is not None:
             return
-        named = {(topic, number) for topic, places in self.each for number, _ in places}
+        named = {(topic, number) for topic, bounds in self.each for number, _ in bounds}
         wanted = {(topic, number) for topic, numbers in partitions.items() for number in numbers}
         if lacking := wanted - named:
             raise OutOfRange(
@@ -136,9 +146,9 @@ class Places:
         limit = "start" if kind == "latest" else "end"
         if self.everywhere is not None and self.everywhere.kind == kind:
             raise OutOfRange(f"{self.option}: a batch cannot {limit} at {kind}; streams can")
-        for topic, places in self.each:
-            for number, place in places:
-                if place.kind == kind:
+        for topic, bounds in self.each:
+            for number, bound in bounds:
+                if bound.kind == kind:
                     raise OutOfRange(
                         f"{self.option}: a batch cannot {limit} at {kind}, as is said of "
                         f"{topic}/{number}"
@@ -146,7 +156,7 @@ class Places:
 
 
 class _Ends:
-    """What a broker says about one topic, asked once for each start."""
+    """A broker's answers about one topic; each start is asked for once."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self.topic = topic
@@ -157,7 +167,7 @@ class _Ends:
         if start not in self._found:
             self._found[start] = self._client.find_offsets(self.topic, start)
         offsets = self._found[start]
-        if number >= len(offsets):  # it was deleted, and created anew with fewer
+        if number >= len(offsets):  # the topic was created again with fewer
             raise UnknownPartition(
                 f"topic {self.topic!r} has {len(offsets)} partitions, and none of number {number}"
             )
@@ -176,56 +186,56 @@ def _beyond(given: Given) -> Beyond | None:
     raise OutOfRange(f"{name} must be error or latest, not {shown(text)}")
 
 
-def _from_text(text: str, option: str, beyond: Beyond | None) -> Places:
+def _from_text(text: str, option: str, beyond: Beyond | None) -> Bounds:
     if text.startswith("{"):
         example = '{"orders":{"0":23,"1":-2,"2":"-10 minutes"}}'
-        return Places(
-            option, each=_by_partition(text, option, example, _place_of_one), beyond=beyond
+        return Bounds(
+            option, each=_by_partition(text, option, example, _bound_of_one), beyond=beyond
         )
     if (kind := _WORDS.get(text.lower())) is not None:
-        return Places(option, Place(kind), beyond=beyond)
-    if (place := _relative(text)) is not None:
-        return Places(option, place, beyond=beyond)
+        return Bounds(option, Bound(kind), beyond=beyond)
+    if (bound := _relative(text)) is not None:
+        return Bounds(option, bound, beyond=beyond)
     raise OutOfRange(
         f'{option} must be earliest, latest, "-10 minutes", "-100 records", or JSON that names an '
         f"offset for each partition; not {shown(text)}"
     )
 
 
-def _relative(text: str) -> Place | None:
+def _relative(text: str) -> Bound | None:
     match = _RELATIVE.match(text)
     if match is None:
         return None
     number, word = match[1], match[2].lower()
     if word in _RECORDS:
-        return None if "." in number else Place("last", int(number))
+        return None if "." in number else Bound("last", int(number))
     if (each_us := unit_us(word)) is None:
         return None
-    return Place("ago", min(round(float(number) * each_us), LONG_MAX))
+    return Bound("ago", min(round(float(number) * each_us), LONG_MAX))
 
 
-def _times(text: str, option: str) -> tuple[tuple[str, tuple[tuple[int, Place], ...]], ...]:
+def _times(text: str, option: str) -> tuple[tuple[str, tuple[tuple[int, Bound], ...]], ...]:
     example = '{"orders":{"0":1767225600000}}'
 
-    def time_of_one(value: object, where: str) -> Place:
-        return Place("time", time_us(value, where))
+    def time_of_one(value: object, where: str) -> Bound:
+        return Bound("time", time_us(value, where))
 
     return _by_partition(text, option, example, time_of_one)
 
 
-def _place_of_one(value: object, where: str) -> Place:
+def _bound_of_one(value: object, where: str) -> Bound:
     if isinstance(value, str):
         if (kind := _WORDS.get(value.strip().lower())) is not None:
-            return Place(kind)
-        if (place := _relative(value.strip())) is not None:
-            return place
+            return Bound(kind)
+        if (bound := _relative(value.strip())) is not None:
+            return bound
         if _DIGITS.match(value.strip()):
             value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         if value in _NUMBERS:
-            return Place(_NUMBERS[value])
+            return Bound(_NUMBERS[value])
         if 0 <= value <= LONG_MAX:
-            return Place("offset", value)
+            return Bound("offset", value)
     raise OutOfRange(
         f'{where} must be an offset, -2 (earliest), -1 (latest), "-10 minutes" or "-100 records", '
         f"not {shown(value)}"
@@ -233,12 +243,12 @@ def _place_of_one(value: object, where: str) -> Place:
 
 
 def _by_partition(
-    text: str, option: str, example: str, parse: Callable[[object, str], Place]
-) -> tuple[tuple[str, tuple[tuple[int, Place], ...]], ...]:
+    text: str, option: str, example: str, parse: Callable[[object, str], Bound]
+) -> tuple[tuple[str, tuple[tuple[int, Bound], ...]], ...]:
     found = json_object(text, option, example)
     if not found:
         raise OutOfRange(f"{option} names no topic; it looks like {example}")
-    places = []
+    bounds = []
     for topic in sorted(found):
         check_name(topic, f"a topic in {option}")
         if not isinstance(found[topic], dict):
@@ -247,8 +257,8 @@ def _by_partition(
             _partition(number, option, topic): parse(value, f"{option} of {topic}/{number}")
             for number, value in found[topic].items()
         }
-        places.append((topic, tuple(sorted(by_number.items(), key=lambda item: item[0]))))
-    return tuple(places)
+        bounds.append((topic, tuple(sorted(by_number.items(), key=lambda item: item[0]))))
+    return tuple(bounds)
 
 
 def _partition(text: str, option: str, topic: str) -> int:

@@ -1,4 +1,4 @@
-"""What a broker logs, on stderr: a line for each thing, whatever is in it."""
+"""The log of a broker process, on stderr: one line for each record, whatever is in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import logging
 
 
 class OneLine(logging.Formatter):
-    """Names that clients chose cannot make lines of their own; the trace of an error may."""
+    """Escapes what would break a line: a name that a client chose must not forge log lines.
+
+    The traceback of an error still takes several lines.
+    """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as it is called
         line = super().formatMessage(record)
@@ -16,7 +19,7 @@ class OneLine(logging.Formatter):
 
 
 def log_to_stderr(level: str) -> None:
-    """What was denied, and who changed what, is logged at every level (`hocket.audit`)."""
+    """Log from `level` up. Denials and changes of access (`hocket.audit`) are always logged."""
     handler = logging.StreamHandler()
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler], force=True)

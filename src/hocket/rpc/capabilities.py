@@ -1,11 +1,12 @@
-"""The interfaces of `schema/rpc.capnp`, as pycapnp calls them: each face is one capability.
+"""The capabilities that RPC clients hold: one class for each interface of `schema/rpc.capnp`.
 
-A face lives for as long as somebody at the other end holds its capability; when it goes, what it
-stands for is closed. Nothing here refers to a face, so that it goes at once.
+pycapnp calls their methods. A capability lives for as long as the other end holds it; when it is
+dropped, what it stands for is closed. Nothing in this package keeps a reference to a capability,
+so that it is dropped at once.
 
-Rule 1: what a call was given is read before the first `await`, and what it answers is written after
-the last. In between the call may be given up, and its memory with it.
-Rule 2: everything a face raises becomes a Failure with a code.
+Rule 1: a method reads its arguments before its first `await` and writes its results after its last.
+In between the call may be given up, and the memory of arguments and results with it.
+Rule 2: every error that a method raises becomes a Failure with a code.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import capnp  # type: ignore[import-untyped]
 
@@ -30,16 +31,14 @@ from hocket.model import (
     check_name,
 )
 from hocket.rpc.batches import read_batch
-from hocket.rpc.delivery import Courier
+from hocket.rpc.connection import Connection
+from hocket.rpc.delivery import Delivery
 from hocket.rpc.failure import failure, forget_trace, reason_of
 from hocket.rpc.login import Login, PushProducer
+from hocket.rpc.registry import Registry
 from hocket.rpc.schema import rpc_capnp
 from hocket.rpc.settling import verdict_of
 from hocket.wire.frame_codec import struct_codec
-
-if TYPE_CHECKING:
-    from hocket.rpc.connection import Line
-    from hocket.rpc.registry import Switchboard
 
 log = logging.getLogger("hocket.rpc")
 
@@ -52,31 +51,31 @@ read_config = struct_codec(TopicConfig)[1]
 read_start = struct_codec(Start)[1]
 write_description = struct_codec(TopicDescription)[0]
 
-F = TypeVar("F", bound="Face | BrokerFace")
+F = TypeVar("F", bound="Capability | BrokerCapability")
 T = TypeVar("T")
 
 
-class Face:
-    """What all of them have: the connection they were made on, and the login they belong to."""
+class Capability:
+    """What every capability has: the connection it was made on, and the login it belongs to."""
 
-    def __init__(self, switchboard: Switchboard, line: Line, login: Login) -> None:
-        self.switchboard = switchboard
-        self.line = line
+    def __init__(self, registry: Registry, connection: Connection, login: Login) -> None:
+        self.registry = registry
+        self.connection = connection
         self.login = login
         login.hold()
 
     def __del__(self) -> None:
-        self.switchboard.let_go(self.login)
+        self.registry.let_go(self.login)
 
 
 def answering(
     method: Callable[[F, Any], Awaitable[None]],
 ) -> Callable[[F, Any], Coroutine[Any, Any, None]]:
     @wraps(method)
-    async def answer(face: F, context: Any) -> None:
-        with face.line.call():
+    async def answer(capability: F, context: Any) -> None:
+        with capability.connection.call():
             try:
-                await method(face, context)
+                await method(capability, context)
             except HocketError as error:
                 forget_trace(error)
                 raise failure(error) from None
@@ -85,30 +84,30 @@ def answering(
                 wrong = ProtocolError(f"the call's arguments cannot be read: {reason_of(error)}")
                 raise failure(wrong) from None
             except Exception as error:
-                log.exception("a call failed in a way that it should not")
+                log.exception("a call failed unexpectedly")
                 forget_trace(error)
                 raise failure(HocketError("the broker has failed; its log says how")) from None
 
     return answer
 
 
-class BrokerFace(rpc_capnp.Broker.Server):  # type: ignore[misc]
-    """The one that every connection begins with."""
+class BrokerCapability(rpc_capnp.Broker.Server):  # type: ignore[misc]
+    """The capability that every connection begins with."""
 
-    def __init__(self, switchboard: Switchboard, line: Line) -> None:
-        self.switchboard = switchboard
-        self.line = line
+    def __init__(self, registry: Registry, connection: Connection) -> None:
+        self.registry = registry
+        self.connection = connection
 
     @answering
     async def login_context(self, context: Any) -> None:
         params = context.params
         token, client = params.token, params.client
         context.release_params()
-        login = await self.switchboard.log_in(self.line, token, client)
-        context.results.session = SessionFace(self.switchboard, self.line, login)
+        login = await self.registry.log_in(self.connection, token, client)
+        context.results.session = SessionCapability(self.registry, self.connection, login)
 
 
-class SessionFace(Face, rpc_capnp.Session.Server):  # type: ignore[misc]
+class SessionCapability(Capability, rpc_capnp.Session.Server):  # type: ignore[misc]
     @answering
     async def topic_context(self, context: Any) -> None:
         context.results.topic = self._topic(check_name(context.params.topic))
@@ -130,20 +129,20 @@ class SessionFace(Face, rpc_capnp.Session.Server):  # type: ignore[misc]
         names = await self.login.topics()
         context.results.names = names
 
-    def _topic(self, name: str) -> TopicFace:
-        return TopicFace(self.switchboard, self.line, self.login, name)
+    def _topic(self, name: str) -> TopicCapability:
+        return TopicCapability(self.registry, self.connection, self.login, name)
 
 
-class TopicFace(Face, rpc_capnp.Topic.Server):  # type: ignore[misc]
-    def __init__(self, switchboard: Switchboard, line: Line, login: Login, name: str) -> None:
-        super().__init__(switchboard, line, login)
+class TopicCapability(Capability, rpc_capnp.Topic.Server):  # type: ignore[misc]
+    def __init__(self, registry: Registry, connection: Connection, login: Login, name: str) -> None:
+        super().__init__(registry, connection, login)
         self._name = name
 
     @answering
     async def publish_context(self, context: Any) -> None:
         batch = read_batch(context.params.batch)
         context.release_params()
-        with self.line.carrying(batch.size):
+        with self.connection.carrying(batch.size):
             position = await self.login.publish_batch(self._name, batch)
         results = context.results
         results.partition = position.partition
@@ -160,7 +159,9 @@ class TopicFace(Face, rpc_capnp.Topic.Server):  # type: ignore[misc]
             delivery_timeout=120,
         )
         producer = await self.login.open_producer(self._name, chosen)
-        context.results.producer = ProducerFace(self.switchboard, self.line, self.login, producer)
+        context.results.producer = ProducerCapability(
+            self.registry, self.connection, self.login, producer
+        )
 
     @answering
     async def subscribe_context(self, context: Any) -> None:
@@ -183,16 +184,16 @@ class TopicFace(Face, rpc_capnp.Topic.Server):  # type: ignore[misc]
             prefetch=options.prefetch,
             failover=_member(options.failover, FAILOVERS),
         )
-        courier = Courier(
+        delivery = Delivery(
             subscription,
             sink,
-            self.switchboard.chores,
+            self.registry.background,
             encoded=encoded,
             window_bytes=window_bytes,
         )
-        self.switchboard.couriers[courier] = None
-        context.results.subscription = SubscriptionFace(
-            self.switchboard, self.line, self.login, courier
+        self.registry.deliveries[delivery] = None
+        context.results.subscription = SubscriptionCapability(
+            self.registry, self.connection, self.login, delivery
         )
 
     @answering
@@ -201,22 +202,22 @@ class TopicFace(Face, rpc_capnp.Topic.Server):  # type: ignore[misc]
         write_description(context.results, "description", description)
 
 
-class ProducerFace(Face, rpc_capnp.Producer.Server):  # type: ignore[misc]
+class ProducerCapability(Capability, rpc_capnp.Producer.Server):  # type: ignore[misc]
     def __init__(
-        self, switchboard: Switchboard, line: Line, login: Login, producer: PushProducer
+        self, registry: Registry, connection: Connection, login: Login, producer: PushProducer
     ) -> None:
-        super().__init__(switchboard, line, login)
+        super().__init__(registry, connection, login)
         self._producer = producer
 
     def __del__(self) -> None:
-        self.switchboard.chores.do(self._producer.close)
+        self.registry.background.do(self._producer.close)
         super().__del__()
 
     @answering
     async def push_context(self, context: Any) -> None:
         batch = read_batch(context.params.batch)
         context.release_params()
-        with self.line.carrying(batch.size, stream=True):
+        with self.connection.carrying(batch.size, stream=True):
             await self._producer.push(batch)
 
     @answering
@@ -229,22 +230,22 @@ class ProducerFace(Face, rpc_capnp.Producer.Server):  # type: ignore[misc]
             written[at].offset = offset
 
 
-class SubscriptionFace(Face, rpc_capnp.Subscription.Server):  # type: ignore[misc]
+class SubscriptionCapability(Capability, rpc_capnp.Subscription.Server):  # type: ignore[misc]
     def __init__(
-        self, switchboard: Switchboard, line: Line, login: Login, courier: Courier
+        self, registry: Registry, connection: Connection, login: Login, delivery: Delivery
     ) -> None:
-        super().__init__(switchboard, line, login)
-        self._courier = courier
+        super().__init__(registry, connection, login)
+        self._delivery = delivery
 
     def __del__(self) -> None:
-        self.switchboard.chores.do(self._courier.close)
-        self.switchboard.couriers.pop(self._courier, None)
+        self.registry.background.do(self._delivery.close)
+        self.registry.deliveries.pop(self._delivery, None)
         super().__del__()
 
     @answering
     async def ack_context(self, context: Any) -> None:
         params = context.params
-        self._courier.settle(ACK, params.partition, params.start, params.end)
+        self._delivery.settle(ACK, params.partition, params.start, params.end)
 
     @answering
     async def settle_context(self, context: Any) -> None:
@@ -258,15 +259,15 @@ class SubscriptionFace(Face, rpc_capnp.Subscription.Server):  # type: ignore[mis
             for each in context.params.settlements
         ]
         for each in said:
-            self._courier.settle(*each)
+            self._delivery.settle(*each)
 
     @answering
     async def commit_context(self, _context: Any) -> None:
-        await self._courier.commit()
+        await self._delivery.commit()
 
     @answering
     async def close_context(self, _context: Any) -> None:
-        await self._courier.close()
+        await self._delivery.close()
 
 
 def _window(size: int) -> int:

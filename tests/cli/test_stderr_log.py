@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hocket.cli.log_lines import OneLine, log_to_stderr
+from hocket.cli.stderr_log import OneLine, log_to_stderr
 
 
 @pytest.fixture

@@ -9,19 +9,19 @@ from collections.abc import Iterator
 import pytest
 
 import hocket
-from hocket.client.faces.blocking.client import Client
+from hocket import Client
 from hocket.errors import BadName, OutOfRange, UnknownPartition
 from hocket.model import DAY_US, HOUR_US, MINUTE_US, SECOND_US, Start
+from hocket.spark.bounds import Bound, Bounds, Side
 from hocket.spark.offsets import Offsets
-from hocket.spark.places import Place, Places, Side
 from hocket.spark.values import Given
 
 NOW = 1_800_000_000 * SECOND_US
 ORDERS = {"orders": [0, 1]}
 
 
-def places(side: Side = "starting", *, streaming: bool = True, **options: str) -> Places:
-    return Places.parse(Given(options), side, streaming=streaming)
+def bounds(side: Side = "starting", *, streaming: bool = True, **options: str) -> Bounds:
+    return Bounds.parse(Given(options), side, streaming=streaming)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def client() -> Iterator[Client]:
 
 
 def resolved(client: Client, **options: str) -> Offsets:
-    return places(**options).resolve(client, ORDERS, now_us=NOW)
+    return bounds(**options).resolve(client, ORDERS, now_us=NOW)
 
 
 class Requests:
@@ -57,51 +57,51 @@ class Requests:
 
 def test_a_time_for_all_counts_before_a_time_for_each_and_that_before_offsets() -> None:
     by_time = '{"orders":{"0":7}}'
-    found = places(
+    found = bounds(
         startingTimestamp="5", startingOffsetsByTimestamp=by_time, startingOffsets="earliest"
     )
-    assert (found.option, found.everywhere) == ("startingTimestamp", Place("time", 5000))
-    found = places(startingOffsetsByTimestamp=by_time, startingOffsets="earliest")
+    assert (found.option, found.everywhere) == ("startingTimestamp", Bound("time", 5000))
+    found = bounds(startingOffsetsByTimestamp=by_time, startingOffsets="earliest")
     assert found.option == "startingOffsetsByTimestamp"
-    assert found.each == (("orders", ((0, Place("time", 7000)),)),)
-    found = places("ending", streaming=False, endingTimestamp="5", endingOffsets="latest")
-    assert found.everywhere == Place("time", 5000)
+    assert found.each == (("orders", ((0, Bound("time", 7000)),)),)
+    found = bounds("ending", streaming=False, endingTimestamp="5", endingOffsets="latest")
+    assert found.everywhere == Bound("time", 5000)
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "bound"),
     [
-        ("earliest", Place("earliest")),
-        ("LATEST", Place("latest")),
-        ("-10 minutes", Place("ago", 10 * MINUTE_US)),
-        ("-10minutes", Place("ago", 10 * MINUTE_US)),
-        ("-10 min", Place("ago", 10 * MINUTE_US)),
-        ("-10m", Place("ago", 10 * MINUTE_US)),
-        ("- 1.5 hours", Place("ago", 90 * MINUTE_US)),
-        ("-2h", Place("ago", 2 * HOUR_US)),
-        ("-1 day", Place("ago", DAY_US)),
-        ("-3d", Place("ago", 3 * DAY_US)),
-        ("-30s", Place("ago", 30 * SECOND_US)),
-        ("-30 Seconds", Place("ago", 30 * SECOND_US)),
-        ("-500 ms", Place("ago", 500_000)),
-        ("-100 offsets", Place("last", 100)),
-        ("-1 record", Place("last", 1)),
+        ("earliest", Bound("earliest")),
+        ("LATEST", Bound("latest")),
+        ("-10 minutes", Bound("ago", 10 * MINUTE_US)),
+        ("-10minutes", Bound("ago", 10 * MINUTE_US)),
+        ("-10 min", Bound("ago", 10 * MINUTE_US)),
+        ("-10m", Bound("ago", 10 * MINUTE_US)),
+        ("- 1.5 hours", Bound("ago", 90 * MINUTE_US)),
+        ("-2h", Bound("ago", 2 * HOUR_US)),
+        ("-1 day", Bound("ago", DAY_US)),
+        ("-3d", Bound("ago", 3 * DAY_US)),
+        ("-30s", Bound("ago", 30 * SECOND_US)),
+        ("-30 Seconds", Bound("ago", 30 * SECOND_US)),
+        ("-500 ms", Bound("ago", 500_000)),
+        ("-100 offsets", Bound("last", 100)),
+        ("-1 record", Bound("last", 1)),
     ],
 )
-def test_one_place_for_all(text: str, place: Place) -> None:
-    assert places(startingOffsets=text).everywhere == place
-    if place.kind != "latest":
-        assert places(startingOffsets=text, streaming=False).everywhere == place
+def test_one_bound_for_all(text: str, bound: Bound) -> None:
+    assert bounds(startingOffsets=text).everywhere == bound
+    if bound.kind != "latest":
+        assert bounds(startingOffsets=text, streaming=False).everywhere == bound
 
 
 def test_a_place_for_each() -> None:
-    found = places(
+    found = bounds(
         startingOffsets='{"b":{"10":-1,"2":-2},"a":{"0":23,"1":"-5 min","2":"-7 records","3":"9"}}'
     )
     assert found.each == (
-        ("a", ((0, Place("offset", 23)), (1, Place("ago", 5 * MINUTE_US)),
-               (2, Place("last", 7)), (3, Place("offset", 9)))),
-        ("b", ((2, Place("earliest")), (10, Place("latest")))),
+        ("a", ((0, Bound("offset", 23)), (1, Bound("ago", 5 * MINUTE_US)),
+               (2, Bound("last", 7)), (3, Bound("offset", 9)))),
+        ("b", ((2, Bound("earliest")), (10, Bound("latest")))),
     )  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def test_a_place_for_each() -> None:
     ],
 )
 def test_times(text: str, milliseconds: int) -> None:
-    assert places(startingTimestamp=text).everywhere == Place("time", milliseconds * 1000)
+    assert bounds(startingTimestamp=text).everywhere == Bound("time", milliseconds * 1000)
 
 
 @pytest.mark.parametrize(
@@ -151,22 +151,22 @@ def test_times(text: str, milliseconds: int) -> None:
 def test_what_is_refused(words: str, option: str, text: str) -> None:
     for streaming in (True, False):
         with pytest.raises((OutOfRange, BadName), match=words) as caught:
-            places(streaming=streaming, **{option: text})
+            bounds(streaming=streaming, **{option: text})
         assert option in str(caught.value)
 
 
 def test_a_batch_does_not_start_at_the_latest_nor_end_at_the_earliest() -> None:
     for text, where in (("latest", ""), ('{"orders":{"0":5,"1":-1}}', "orders/1")):
         with pytest.raises(OutOfRange, match=f"cannot start at latest.*{where}"):
-            places(startingOffsets=text, streaming=False)
-        places(startingOffsets=text, streaming=True)
+            bounds(startingOffsets=text, streaming=False)
+        bounds(startingOffsets=text, streaming=True)
     for text, where in (("earliest", ""), ('{"orders":{"0":5,"1":-2}}', "orders/1")):
         with pytest.raises(OutOfRange, match=f"cannot end at earliest.*{where}"):
-            places("ending", endingOffsets=text, streaming=False)
+            bounds("ending", endingOffsets=text, streaming=False)
 
 
 def test_they_are_picklable() -> None:
-    for each in (places(), places(startingOffsets='{"orders":{"0":"-5 min","1":3}}')):
+    for each in (bounds(), bounds(startingOffsets='{"orders":{"0":"-5 min","1":3}}')):
         assert pickle.loads(pickle.dumps(each)) == each
 
 
@@ -203,7 +203,7 @@ class FirstRecordsGone:
 def test_the_last_records_never_begin_before_the_first_that_is_there() -> None:
     broker: Client = FirstRecordsGone()  # type: ignore[assignment]
     for text, offset in (("-3 records", 97), ("-50 records", 95)):
-        found = places(startingOffsets=text).resolve(broker, {"orders": [0]}, now_us=NOW)
+        found = bounds(startingOffsets=text).resolve(broker, {"orders": [0]}, now_us=NOW)
         assert found == {"orders": {0: offset}}
 
 
@@ -222,11 +222,11 @@ def test_a_time_that_was_named_and_that_no_record_has_reached(client: Client) ->
     assert resolved(
         client, startingTimestamp=third, startingOffsetsByTimestampStrategy="latest"
     ) == {"orders": {0: 2, 1: 0}}
-    found = places(startingTimestamp=third).resolve(client, {"orders": [0]}, now_us=NOW)
+    found = bounds(startingTimestamp=third).resolve(client, {"orders": [0]}, now_us=NOW)
     assert found == {"orders": {0: 2}}
     beyond = str(NOW // 1000 + 1)
     with pytest.raises(OutOfRange, match="orders/0 has no record"):
-        places(startingTimestamp=beyond).resolve(client, {"orders": [0]}, now_us=NOW)
+        bounds(startingTimestamp=beyond).resolve(client, {"orders": [0]}, now_us=NOW)
 
 
 def test_times_for_each(client: Client) -> None:
@@ -245,9 +245,9 @@ def test_an_end_in_time_is_the_end_where_nothing_is_later(client: Client) -> Non
         {"endingOffsets": "latest"},
         {},
     ):
-        end = places("ending", streaming=False, **options)
+        end = bounds("ending", streaming=False, **options)
         assert end.resolve(client, ORDERS, now_us=NOW) == {"orders": {0: 10, 1: 0}}
-    end = places("ending", streaming=False, endingOffsets="-3 minutes")
+    end = bounds("ending", streaming=False, endingOffsets="-3 minutes")
     assert end.resolve(client, ORDERS, now_us=NOW) == {"orders": {0: 6, 1: 0}}
 
 
@@ -258,12 +258,12 @@ def test_every_partition_that_is_read_must_be_named_and_no_other(client: Client)
         resolved(client, startingOffsets='{"orders":{"0":1,"1":0,"2":0},"payments":{"0":1}}')
     many = {"orders": list(range(15))}
     with pytest.raises(OutOfRange, match=r"orders/1, orders/2,.*orders/10 and 4 more"):
-        places(startingOffsets='{"orders":{"0":1}}').resolve(client, many, now_us=NOW)
+        bounds(startingOffsets='{"orders":{"0":1}}').resolve(client, many, now_us=NOW)
 
 
 def test_a_partition_that_is_gone_is_named(client: Client) -> None:
     with pytest.raises(UnknownPartition, match="'orders' has 2 partitions, and none of number 5"):
-        places().resolve(client, {"orders": [0, 5]}, now_us=NOW)
+        bounds().resolve(client, {"orders": [0, 5]}, now_us=NOW)
 
 
 @pytest.mark.parametrize(
@@ -284,5 +284,5 @@ def test_no_more_is_asked_than_is_needed(
     client: Client, requests: list[str], options: dict[str, str]
 ) -> None:
     counting = Requests(client)
-    places(**options).resolve(counting, ORDERS, now_us=NOW)  # type: ignore[arg-type]
+    bounds(**options).resolve(counting, ORDERS, now_us=NOW)  # type: ignore[arg-type]
     assert [start.kind for start in counting.starts] == requests

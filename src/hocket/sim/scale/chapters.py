@@ -1,13 +1,13 @@
-"""The parts of a scale run, by name, in the order in which they are run."""
+"""The chapters of a scale run, by name, in the order in which they are run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from hocket.sim.scale import balance, fanout_run, ring_run, trouble_run
-from hocket.sim.scale.figures import Options, Part
+from hocket.sim.scale.figures import Chapter, Options
 
-PARTS: dict[str, Callable[[Options], Part]] = {
+CHAPTERS: dict[str, Callable[[Options], Chapter]] = {
     "lookups": ring_run.lookups,
     "maintenance": ring_run.maintenance,
     "balance": balance.balance,
