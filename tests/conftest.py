@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.support.threads import LONG, LeakCheck
+from tests.support.leaks import LeakCheck
+from tests.support.threads import LONG
 
 # The same examples in every run, so that what is covered does not depend on chance either.
 settings.register_profile("hocket", deadline=None, print_blob=True, derandomize=True)
