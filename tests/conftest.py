@@ -33,6 +33,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_exception_interact(node: pytest.Item, call: pytest.CallInfo[object]) -> None:
+    """End the run also when Ctrl-C hits a finalizer, which makes a mere failure of it."""
+    if call.excinfo is not None and isinstance(call.excinfo.value.__cause__, KeyboardInterrupt):
+        node.session.shouldstop = "interrupted"
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """Fail a test that leaves a thread, an open file or a registered broker behind."""
