@@ -20,22 +20,33 @@ demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
 # Measuring coverage makes everything slower, so only the suites are measured that all of it is from.
 COVERED := core local contract
 SPARK   := spark-session spark-jobs
-OTHERS  := broker-contract clients commands node rest
-SUITES  := spark-session broker-contract local core spark-jobs commands clients node contract rest
+OTHERS  := broker-contract clients commands node stress rest
+SUITES  := spark-session broker-contract commands core stress local clients spark-jobs node contract rest
 
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
+STRESS     := tests/local/test_local_stress.py tests/local/test_queue_stress.py
 
 tests_of_broker-contract := tests/broker_contract
 tests_of_clients         := tests/client tests/wire tests/log tests/sim
 tests_of_commands        := tests/cli tests/e2e tests/rpc
 tests_of_contract        := tests/contract
 tests_of_core            := tests/core
-tests_of_local           := tests/local
+tests_of_local           := tests/local $(STRESS:%=--ignore=%)
 tests_of_node            := tests/node README.md docs# every snippet of README and docs is a test
 tests_of_spark-jobs      := $(SPARK_JOBS)# each starts a Spark of its own
 tests_of_spark-session   := tests/spark $(SPARK_JOBS:%=--ignore=%)# one session serves them all
+tests_of_stress          := $(STRESS)
 tests_of_rest            := $(filter-out tests/__pycache__ tests/support \
     $(foreach suite,$(SUITES),$(tests_of_$(suite))),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
+
+# The inner loop: what needs no other process, no network and no disk. Every core against its traces
+# and models, channels and queues without stress, a slice of the queues' contract, the wire, and the
+# clients up to their sockets.
+QUICK := quick-cores quick-rest
+
+tests_of_quick-cores := tests/core
+tests_of_quick-rest  := $(tests_of_local) tests/wire tests/client tests/test_frames.py tests/test_model.py \
+    tests/contract/test_closing.py tests/contract/test_connecting.py tests/contract/test_messages.py
 
 NOTES   := .test-notes
 AT_ONCE ?= $(shell expr $$(nproc) + 2)
@@ -51,13 +62,14 @@ test: $(VENV)/dev.stamp  ## all tests, the documentation's snippets, and branch 
 	echo "==> all tests took $$((took / 60)) min $$((took % 60)) s"; \
 	test $$failed = 0 || { echo "==> FAILED; what failed is shown above"; exit 1; }
 
-.PHONY: $(SUITES:%=test-%)
-$(SUITES:%=test-%): test-%: $(VENV)/dev.stamp
+EACH := $(SUITES:%=test-%) $(QUICK:%=test-%)
+.PHONY: $(EACH)
+$(EACH): test-%: $(VENV)/dev.stamp
 	@echo "==> $*: $(tests_of_$*)"
 	@mkdir -p $(NOTES)
 	@$(RUN) -m pytest -p tests.support.durations --note-durations=$(NOTES)/$*.json $(tests_of_$*) $(PYTEST_ARGS)
 
-$(SUITES:%=test-%):  RUN = $(BIN)/python
+$(EACH): RUN = $(BIN)/python
 $(COVERED:%=test-%): RUN = $(BIN)/coverage run --data-file=$(NOTES)/$*.coverage
 
 test-covered: $(COVERED:%=test-%)  ## channels, queues and cores, all of whose branches have to be covered
@@ -69,13 +81,8 @@ test-others: $(OTHERS:%=test-%)  # the node, clients and commands, the log, the 
 
 test-spark: $(SPARK:%=test-%)  ## the data source and the sink in a real Spark (needs Java 17)
 
-# The inner loop: what needs no process, no network and no disk. Every core against its traces and
-# models, channels and queues without stress, the wire, and the clients' own cores.
-QUICK := tests/core tests/local tests/wire tests/client tests/contract/test_closing.py \
-         tests/contract/test_connecting.py tests/contract/test_messages.py
-
-test-quick: $(VENV)/dev.stamp  ## the inner loop: cores, channels and queues, wire, clients' cores; a minute
-	@$(BIN)/python -m pytest -q -m 'not stress' $(QUICK) $(PYTEST_ARGS)
+test-quick: $(VENV)/dev.stamp  ## the inner loop: cores, channels and queues, wire, clients; a minute on two processors
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(QUICK:%=test-%)
 
 test-spark-long: $(VENV)/dev.stamp  ## a declarative pipeline run twice, and secrets looked for wherever Spark shows options
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/spark/test_pipelines.py tests/spark/test_secrets.py $(PYTEST_ARGS)
