@@ -18,9 +18,9 @@ demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
 # suite that waits for brokers and timeouts leaves the processor to one that computes, so there are
 # more at once than there are processors. Tests that no other suite names are in the last one.
 # Measuring coverage makes everything slower, so only the suites are measured that all of it is from.
-COVERED := core local contract
+COVERED := core local contract node
 SPARK   := spark-session spark-jobs
-OTHERS  := broker-contract clients commands node stress rest
+OTHERS  := broker-contract clients commands stress rest
 SUITES  := spark-session broker-contract commands core stress local clients spark-jobs node contract rest
 
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
@@ -72,12 +72,12 @@ $(EACH): test-%: $(VENV)/dev.stamp
 $(EACH): RUN = $(BIN)/python
 $(COVERED:%=test-%): RUN = $(BIN)/coverage run --data-file=$(NOTES)/$*.coverage
 
-test-covered: $(COVERED:%=test-%)  ## channels, queues and cores, all of whose branches have to be covered
+test-covered: $(COVERED:%=test-%)  ## channels, queues, cores and node, and the documentation's snippets, with branch coverage
 	@echo "==> branch coverage of channels, queues and cores"
 	@$(BIN)/coverage combine --quiet $(COVERED:%=$(NOTES)/%.coverage)
 	@$(BIN)/coverage report --include='src/hocket/local/*,src/hocket/core/*' --fail-under=100
 
-test-others: $(OTHERS:%=test-%)  # the node, clients and commands, the log, the simulator, and the snippets of README and docs
+test-others: $(OTHERS:%=test-%)  # clients and commands, the wire, the log, the simulator, and the broker's contract in every world
 
 test-spark: $(SPARK:%=test-%)  ## the data source and the sink in a real Spark (needs Java 17)
 
