@@ -54,20 +54,15 @@ AT_ONCE ?= $(shell expr $$(nproc) + 2)
 test: $(VENV)/dev.stamp  ## all tests, the documentation's snippets, and branch coverage
 	@echo "==> $(words $(SUITES)) suites, $(AT_ONCE) at a time; each is shown when it is done"
 	@rm -rf $(NOTES)
-	@began=$$(date +%s); failed=0; \
-	$(MAKE) --no-print-directory --keep-going --jobs=$(AT_ONCE) --output-sync=target \
-	  $(SUITES:%=test-%) test-covered || failed=1; \
-	$(BIN)/python -m tests.support.durations $(NOTES); \
-	took=$$(($$(date +%s) - began)); \
-	echo "==> all tests took $$((took / 60)) min $$((took % 60)) s"; \
-	test $$failed = 0 || { echo "==> FAILED; what failed is shown above"; exit 1; }
+	@$(BIN)/python -m tests.support.suites $(NOTES) $(MAKE) --no-print-directory --keep-going \
+	  --jobs=$(AT_ONCE) --output-sync=target $(SUITES:%=test-%) test-covered
 
 EACH := $(SUITES:%=test-%) $(QUICK:%=test-%)
 .PHONY: $(EACH)
 $(EACH): test-%: $(VENV)/dev.stamp
 	@echo "==> $*: $(tests_of_$*)"
 	@mkdir -p $(NOTES)
-	@$(RUN) -m pytest -p tests.support.durations --note-durations=$(NOTES)/$*.json $(tests_of_$*) $(PYTEST_ARGS)
+	@$(RUN) -m pytest -p tests.support.suites --note-durations=$(NOTES)/$*.json $(tests_of_$*) $(PYTEST_ARGS)
 
 $(EACH): RUN = $(BIN)/python
 $(COVERED:%=test-%): RUN = $(BIN)/coverage run --data-file=$(NOTES)/$*.coverage

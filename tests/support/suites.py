@@ -1,25 +1,32 @@
-"""How long tests take: a plugin that notes it, and a command that shows the slowest of all suites.
+"""Suites side by side: how long each test takes, the slowest of all, and an end that is one.
 
-    python -m pytest -p tests.support.durations --note-durations=FOLDER/NAME.json ...
-    python -m tests.support.durations FOLDER
+    python -m pytest -p tests.support.suites --note-durations=FOLDER/NAME.json ...
+    python -m tests.support.suites FOLDER COMMAND ...
 
-A run of all tests is several suites side by side, each a pytest of its own; only their notes know
-the whole. Processor time is that of a suite and of the processes that it started and awaited.
+The first is one suite: the plugin notes the duration of each test. The second runs the command that
+runs all suites, then shows from their notes what was slow. Processor time is that of a suite and of
+the processes that it started and awaited.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 SHOWN = 10
+# What Ctrl-C sends, and for how many seconds the suites may then clean up. The first signal may be
+# lost on a test that expects to be interrupted.
+ENDING = ((signal.SIGINT, 5.0), (signal.SIGINT, 5.0), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0))
 
 
 # --- the plugin -----------------------------------------------------------------------------------
@@ -59,6 +66,35 @@ class _Notes:
 # --- the command ----------------------------------------------------------------------------------
 
 
+def main(folder: Path, command: Sequence[str]) -> int:
+    began = time.monotonic()
+    code = run(command)
+    minutes, seconds = divmod(round(time.monotonic() - began), 60)
+    print(report(folder))  # noqa: T201
+    print(f"==> all tests took {minutes} min {seconds} s")  # noqa: T201
+    if code:
+        print("==> FAILED; what failed is shown above")  # noqa: T201
+    return code
+
+
+def run(command: Sequence[str]) -> int:
+    """The command's exit code. Ctrl-C ends the command and all suites that it has started."""
+    process = subprocess.Popen(  # a group of its own: Ctrl-C reaches us alone
+        command, stdin=subprocess.DEVNULL, process_group=0
+    )
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        for number, patience in ENDING:
+            os.killpg(process.pid, number)
+            try:
+                process.wait(patience)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        return 128 + signal.SIGINT
+
+
 def report(folder: Path) -> str:
     suites: dict[str, dict[str, Any]] = {
         path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))
@@ -78,4 +114,5 @@ def report(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(report(Path(sys.argv[1])) + "\n")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended by another, likewise
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
