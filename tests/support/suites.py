@@ -18,6 +18,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import pytest
 SHOWN = 10
 # What Ctrl-C sends, and for how many seconds the suites may then clean up. The first signal may be
 # lost on a test that expects to be interrupted.
-ENDING = ((signal.SIGINT, 5.0), (signal.SIGINT, 5.0), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0))
+ENDING = ((signal.SIGINT, 10.0), (signal.SIGINT, 5.0), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0))
 
 
 # --- the plugin -----------------------------------------------------------------------------------
@@ -85,14 +86,20 @@ def run(command: Sequence[str]) -> int:
     try:
         return process.wait()
     except KeyboardInterrupt:
-        for number, patience in ENDING:
-            os.killpg(process.pid, number)
-            try:
-                process.wait(patience)
-                break
-            except subprocess.TimeoutExpired:
-                continue
+        _end(process)
         return 128 + signal.SIGINT
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for number, patience in ENDING:
+        os.killpg(process.pid, number)
+        try:
+            process.wait(patience)
+            break
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # Ctrl-C once more: go on faster
+            continue
+    with suppress(ProcessLookupError):  # a broker, say, whose suite could not end it
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def report(folder: Path) -> str:
