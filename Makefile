@@ -16,7 +16,7 @@ demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
 
 # All tests, as suites that run side by side, each a pytest of its own; the longest begin first. A
 # suite that waits for brokers and timeouts leaves the processor to one that computes, so there are
-# more at once than there are processors. Tests that no other suite names are in the last one.
+# more at once than there are processors.
 # Measuring coverage makes everything slower, so only the suites are measured that all of it is from.
 COVERED := core local contract node
 SPARK   := spark-session spark-jobs
@@ -36,8 +36,7 @@ tests_of_node            := tests/node README.md docs# every snippet of README a
 tests_of_spark-jobs      := $(SPARK_JOBS)# each starts a Spark of its own
 tests_of_spark-session   := tests/spark $(SPARK_JOBS:%=--ignore=%)# one session serves them all
 tests_of_stress          := $(STRESS)
-tests_of_rest            := $(filter-out tests/__pycache__ tests/support \
-    $(foreach suite,$(SUITES),$(tests_of_$(suite))),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
+tests_of_rest            := tests/adapters $(wildcard tests/test_*.py)
 
 # The inner loop: what needs no other process, no network and no disk. Every core against its traces
 # and models, channels and queues without stress, a slice of the queues' contract, the wire, and the
@@ -45,7 +44,7 @@ tests_of_rest            := $(filter-out tests/__pycache__ tests/support \
 QUICK := quick-cores quick-rest
 
 tests_of_quick-cores := tests/core
-tests_of_quick-rest  := $(tests_of_local) tests/wire tests/client tests/test_frames.py tests/test_model.py \
+tests_of_quick-rest  := $(tests_of_local) tests/wire tests/client $(wildcard tests/test_[fm]*.py) \
     tests/contract/test_closing.py tests/contract/test_connecting.py tests/contract/test_messages.py
 
 NOTES   := .test-notes
