@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-sim scale check format bench bench-local bench-broker bench-spark bench-recovery clean
+.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-sim scale check format bench bench-local bench-broker bench-spark bench-recovery clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -14,30 +14,69 @@ help:  ## show the targets
 demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
 	@$(BIN)/python -m hocket.demo
 
-# Measuring coverage makes everything slower, so it is done where all of it is demanded.
-COVERED := tests/contract tests/core tests/local tests/node docs README.md
-OTHERS  := tests/adapters tests/broker_contract tests/cli tests/client tests/e2e tests/log tests/rpc tests/sim tests/wire \
-           $(wildcard tests/test_*.py)
+# All tests, as suites that run side by side, each a pytest of its own; the longest begin first. A
+# suite that waits for brokers and timeouts leaves the processor to one that computes, so there are
+# more at once than there are processors.
+# Measuring coverage makes everything slower, so only the suites are measured that all of it is from.
+COVERED := core local contract node
+SPARK   := spark-session spark-jobs
+OTHERS  := broker-contract clients commands stress rest
+SUITES  := spark-session broker-contract commands core stress local clients spark-jobs node contract rest
 
-SPARK   := tests/spark  # its guide too: one Spark session serves them all
+SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
+STRESS     := tests/local/test_local_stress.py tests/local/test_queue_stress.py
+
+tests_of_broker-contract := tests/broker_contract
+tests_of_clients         := tests/client tests/wire tests/log tests/sim
+tests_of_commands        := tests/cli tests/e2e tests/rpc
+tests_of_contract        := tests/contract
+tests_of_core            := tests/core
+tests_of_local           := tests/local $(STRESS:%=--ignore=%)
+tests_of_node            := tests/node README.md docs# every snippet of README and docs is a test
+tests_of_spark-jobs      := $(SPARK_JOBS)# each starts a Spark of its own
+tests_of_spark-session   := tests/spark $(SPARK_JOBS:%=--ignore=%)# one session serves them all
+tests_of_stress          := $(STRESS)
+tests_of_rest            := tests/adapters $(wildcard tests/test_*.py)
+
+# The inner loop: what needs no other process, no network and no disk. Every core against its traces
+# and models, channels and queues without stress, a slice of the queues' contract, the wire, and the
+# clients up to their sockets.
+QUICK := quick-cores quick-rest
+
+tests_of_quick-cores := tests/core
+tests_of_quick-rest  := $(tests_of_local) tests/wire tests/client $(wildcard tests/test_[fm]*.py) \
+    tests/contract/test_closing.py tests/contract/test_connecting.py tests/contract/test_messages.py
+
+NOTES   := .test-notes
+AT_ONCE ?= $(shell expr $$(nproc) + 2)
 
 test: $(VENV)/dev.stamp  ## all tests, the documentation's snippets, and branch coverage
-	@echo "==> three suites side by side, some minutes each; each is shown when it is done"
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-covered test-others test-spark
+	@echo "==> $(words $(SUITES)) suites, $(AT_ONCE) at a time; each is shown when it is done"
+	@rm -rf $(NOTES)
+	@$(BIN)/python -m tests.support.suites $(NOTES) $(MAKE) --no-print-directory --keep-going \
+	  --jobs=$(AT_ONCE) --output-sync=target $(SUITES:%=test-%) test-covered
 
-test-covered: $(VENV)/dev.stamp  # channels, queues, cores and node, and every snippet of README and docs
-	@echo "==> channels, queues, cores and node, and every snippet of README and docs, with branch coverage"
-	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest $(COVERED) $(PYTEST_ARGS)
+EACH := $(SUITES:%=test-%) $(QUICK:%=test-%)
+.PHONY: $(EACH)
+$(EACH): test-%: $(VENV)/dev.stamp
+	@echo "==> $*: $(tests_of_$*)"
+	@mkdir -p $(NOTES)
+	@$(RUN) -m pytest -p tests.support.suites --note-durations=$(NOTES)/$*.json $(tests_of_$*) $(PYTEST_ARGS)
+
+$(EACH): RUN = $(BIN)/python
+$(COVERED:%=test-%): RUN = $(BIN)/coverage run --data-file=$(NOTES)/$*.coverage
+
+test-covered: $(COVERED:%=test-%)  ## channels, queues, cores and node, and the documentation's snippets, with branch coverage
+	@echo "==> branch coverage of channels, queues and cores"
+	@$(BIN)/coverage combine --quiet $(COVERED:%=$(NOTES)/%.coverage)
 	@$(BIN)/coverage report --include='src/hocket/local/*,src/hocket/core/*' --fail-under=100
 
-test-others: $(VENV)/dev.stamp
-	@echo "==> wire, log, clients, command line, RPC, simulated clusters, and the broker's contract in every world"
-	@$(BIN)/python -m pytest $(OTHERS) $(PYTEST_ARGS)
+test-others: $(OTHERS:%=test-%)  # clients and commands, the wire, the log, the simulator, and the broker's contract in every world
 
-test-spark: $(VENV)/dev.stamp  ## the data source and the sink in a real Spark (needs Java 17)
-	@echo "==> Spark: data source, exactly-once sink, and every snippet of its guide"
-	@$(BIN)/python -m pytest $(SPARK) $(PYTEST_ARGS)
+test-spark: $(SPARK:%=test-%)  ## the data source and the sink in a real Spark (needs Java 17)
+
+test-quick: $(VENV)/dev.stamp  ## the inner loop: cores, channels and queues, wire, clients; a minute on two processors
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(QUICK:%=test-%)
 
 test-spark-long: $(VENV)/dev.stamp  ## a declarative pipeline run twice, and secrets looked for wherever Spark shows options
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/spark/test_pipelines.py tests/spark/test_secrets.py $(PYTEST_ARGS)
@@ -109,4 +148,4 @@ $(VENV)/bench.stamp: $(VENV)/base.stamp
 	@$(PIP) -e '.[bench,spark]' && touch $@
 
 clean:  ## remove what the targets made
-	@rm -rf $(VENV) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(NOTES) .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

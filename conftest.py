@@ -11,7 +11,7 @@ from typing import Any
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
-from tests.support.threads import LeakCheck
+from tests.support.leaks import LeakCheck
 
 _CHECK = "__leak_check__"  # a name no document uses
 

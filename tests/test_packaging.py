@@ -386,5 +386,11 @@ def test_no_python_block_of_the_documentation_escapes_the_tests():
 
 def test_make_test_runs_every_test_folder():
     makefile = (ROOT / "Makefile").read_text()
+    variables = dict(re.findall(r"^([\w-]+) +:= (.*)$", makefile, re.MULTILINE))
+    suites = variables["SUITES"].split()
+    kinds = [variables[kind].split() for kind in ("COVERED", "SPARK", "OTHERS")]
+    assert sorted(suites) == sorted(suite for kind in kinds for suite in kind)
+    named = " ".join(variables[f"tests_of_{suite}"] for suite in suites)
     folders = {path.name for path in (ROOT / "tests").iterdir() if (path / "__init__.py").exists()}
-    assert folders == set(re.findall(r"tests/(\w+)\b(?!_\*)", makefile)) - {"test_"}
+    assert folders - {"support"} == set(re.findall(r"tests/(\w+)\b(?!_\*)", named)) - {"test_"}
+    assert "$(wildcard tests/test_*.py)" in named

@@ -8,7 +8,8 @@ import pytest
 
 from hocket.client.faces.blocking.client import Client
 from tests.support.brokers.worlds import WORLDS, World, client_threads, new_name
-from tests.support.threads import LeakCheck, until
+from tests.support.leaks import LeakCheck
+from tests.support.threads import until
 
 
 @pytest.fixture(autouse=True)

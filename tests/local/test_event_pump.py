@@ -36,6 +36,19 @@ def test_tasks_run_one_at_a_time_in_the_order_posted_on_one_thread():
     assert "mine" in thread.name
 
 
+def test_what_is_posted_while_the_pump_lies_down_keeps_it_awake(monkeypatch):
+    pump, done = EventPump(), threading.Event()
+
+    def post_instead_of_spinning(_look):
+        if not done.is_set():
+            pump.post(done.set)
+
+    monkeypatch.setattr("hocket.local.event_pump.spin", post_instead_of_spinning)
+    with pump:
+        assert done.wait(10)
+        until(lambda: len(pump._queue.takers) == 1, what="the pump sleeps, and stands there once")
+
+
 def test_the_name_has_a_default():
     assert EventPump().name == "pump"
 

@@ -18,8 +18,9 @@ import pytest
 
 import hocket
 from hocket.client.faces.blocking.client import Client
+from tests.support.leaks import LeakCheck
 from tests.support.processes.server import ServerProcess
-from tests.support.threads import LeakCheck, stack
+from tests.support.threads import stack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

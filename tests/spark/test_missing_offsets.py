@@ -23,6 +23,7 @@ from tests.support.spark import (
     stream,
 )
 from tests.support.spark import shortened as shorten
+from tests.support.threads import until
 
 COUNT = 60
 
@@ -41,6 +42,8 @@ def shortened(client, topic) -> int:
     """A topic of 60 records whose first ones were removed; where it begins now."""
     client.create_topic(topic, **SHORT_LIVED)
     fill_segments(client, topic, COUNT)
+    # Retention may begin while the topic is filled: this is when it has removed all that it will.
+    until(lambda: client.describe(topic).partitions[0].disk_bytes <= SHORT_LIVED["disk_bytes"])
     return shorten(client, topic)
 
 

@@ -1,4 +1,4 @@
-"""What the tests share: waiting for a condition, threads with an owner, and the leak check.
+"""What the tests share: waiting for a condition, and threads with an owner.
 
 Nothing here sleeps in the hope that something has happened by then: `until` polls a condition and
 fails, with words, at its deadline.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 import os
 import random
 import sys
@@ -16,16 +15,10 @@ import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import hocket
-import hocket.rpc.schema  # Cap'n Proto keeps the schemas' files open from here on
-import hocket.wire.schema
-
-with suppress(ImportError):  # it starts threads when it is loaded, and keeps them
-    import pyarrow  # noqa: F401
 
 PATIENCE = 30.0  # seconds until a wait counts as a hang; far more than any healthy wait takes
 LONG = os.environ.get("HOCKET_STRESS") == "long"
@@ -197,63 +190,3 @@ def _inside_hocket(thread: threading.Thread) -> bool:
 def _source_of(predicate: Callable[[], Any]) -> str:
     code = getattr(predicate, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(predicate)
-
-
-# --- nothing is left behind --------------------------------------------------------------------
-
-
-class LeakCheck:
-    """What there was when it was made: threads, open files, brokers in the process-wide manager.
-
-    `verify()` fails if there is more now. Threads on their way out get a moment.
-    """
-
-    def __init__(self) -> None:
-        self._threads = set(threading.enumerate())
-        self._tasks = _os_threads()
-        self._files = _open_files()
-        self._brokers = {id(broker) for broker in _process_manager().brokers()}
-
-    def verify(self, timeout: float = 3.0) -> None:
-        deadline = time.monotonic() + timeout
-        while left := self._left():
-            if time.monotonic() >= deadline:
-                for broker in self._new_brokers():
-                    broker.close()  # so that one leak fails one test, not all that follow
-                raise AssertionError("left behind: " + "; ".join(left))
-            gc.collect()
-            time.sleep(0.001)
-
-    def _left(self) -> list[str]:
-        threads = [t for t in threading.enumerate() if t not in self._threads]
-        left = [f"thread {thread.name!r} at\n{stack(thread)}" for thread in threads]
-        if not threads:
-            left += [f"OS thread {task}" for task in sorted(_os_threads() - self._tasks)]
-        left += [f"open file {fd} -> {to}" for fd, to in sorted(_open_files() - self._files)]
-        left += [f"broker {broker.name!r}" for broker in self._new_brokers()]
-        return left
-
-    def _new_brokers(self) -> list[Any]:
-        return [b for b in _process_manager().brokers() if id(b) not in self._brokers]
-
-
-def _os_threads() -> set[int]:
-    return {int(name) for name in os.listdir("/proc/self/task")}
-
-
-def _open_files() -> set[tuple[int, str]]:
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            found.add((int(name), os.readlink(f"/proc/self/fd/{name}")))
-        except OSError:  # the descriptor of this very listing
-            continue
-    return found
-
-
-@functools.cache
-def _process_manager() -> Any:
-    from hocket.local import Broker  # late: `support` itself needs none of the package
-
-    with Broker("tests: which manager is the process-wide one?") as broker:
-        return broker.manager

@@ -18,7 +18,8 @@ import pytest
 import hocket
 import hocket.aio
 from tests.support.brokers.blocking import LoopThread
-from tests.support.threads import LeakCheck, Running
+from tests.support.leaks import LeakCheck
+from tests.support.threads import Running
 
 THREADS = 16
 WORLDS = [(kind, style) for kind in ("embedded", "served") for style in ("sync", "aio")]
