@@ -19,6 +19,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hocket.version import __version__
+
 if TYPE_CHECKING:
     from hocket import aio as aio
     from hocket import errors as errors
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from hocket.client.faces.blocking.transaction import Transaction as Transaction
     from hocket.model import Position as Position
 
-__version__ = "0.1.0"
 __all__ = [
     "AsyncClient",
     "AsyncProducer",

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import hocket
 from hocket import frames
 from hocket.core.metadata import metadata as metadata_core
 from hocket.core.metadata.access import Access
@@ -42,6 +41,7 @@ from hocket.node.running.sharing import Shares
 from hocket.node.settings import NodeSettings
 from hocket.node.wiring import Parts
 from hocket.ports import Clock, Disk, Executor, Network
+from hocket.version import __version__
 from hocket.wire.entry import Kind
 
 PRODUCERS_CHECKED_EVERY_US = 3_600 * 1_000_000
@@ -124,7 +124,7 @@ class Node:
         self._parts.sessions[connection] = Session(
             self._parts.catalogue,
             node=self.name,
-            software=f"hocket {hocket.__version__}",
+            software=f"hocket {__version__}",
             limits=self._parts.settings.limits,
             caller=caller,
             access=self._access,
