@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.errors import CorruptData, MessageTooLarge, OutOfRange, WrongType
-from hocket.wire.arrow import REPEATED_ROWS_MAX, arrow_schema
+from hocket.wire.arrow import REPEATED_ROWS_MAX, arrow_schema, to_arrow
 from hocket.wire.batch import encode, parse
 from hocket.wire.from_arrow import checked_rows, encode_from_arrow
 from tests.wire.batches import (
@@ -37,8 +37,8 @@ def test_the_same_records_as_columns(rows: list[Any], codec: str, data: st.DataO
     values, keys, headers, stamps = map(list, zip(*rows, strict=True))
     entry = encode(values, timestamps=stamps, keys=keys, headers=headers, codec=codec)
     skip = data.draw(st.integers(0, len(rows)))
-    table = parse(sealed(entry, body_of(entry), base_offset=70)).to_arrow(
-        "orders", 3, skip=skip, headers=True
+    table = to_arrow(
+        parse(sealed(entry, body_of(entry), base_offset=70)), "orders", 3, skip=skip, headers=True
     )
     table.validate(full=True)
     assert table.num_rows == len(rows) - skip
@@ -64,12 +64,12 @@ def test_the_types_are_those_of_sparks_kafka_source() -> None:
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("us", tz="UTC")),
     ]
-    assert parse(entry).to_arrow("orders", 0).schema.equals(pa.schema(fields))
+    assert to_arrow(parse(entry), "orders", 0).schema.equals(pa.schema(fields))
     assert arrow_schema().equals(pa.schema(fields))
     fields.append(("headers", HEADERS))
-    assert parse(entry).to_arrow("orders", 0, headers=True).schema.equals(pa.schema(fields))
+    assert to_arrow(parse(entry), "orders", 0, headers=True).schema.equals(pa.schema(fields))
     bare = parse(encode([b"no keys, no headers"], timestamps=0))
-    assert bare.to_arrow("orders", 0, headers=True).schema.equals(pa.schema(fields))
+    assert to_arrow(bare, "orders", 0, headers=True).schema.equals(pa.schema(fields))
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_the_types_are_those_of_sparks_kafka_source() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_only_the_columns_that_are_named_in_this_order(names: tuple[str, ...], codec: str) -> None:
     batch = parse(entry_with_everything(codec))
-    whole = batch.to_arrow("orders", 3, headers=True)
-    table = batch.to_arrow("orders", 3, skip=1, columns=names)
+    whole = to_arrow(batch, "orders", 3, headers=True)
+    table = to_arrow(batch, "orders", 3, skip=1, columns=names)
     assert table.schema.equals(whole.select(names).schema)
     assert table.schema.equals(arrow_schema(columns=names))
     assert table.to_pylist() == whole.select(names).to_pylist()[1:]
@@ -95,17 +95,17 @@ def test_what_is_not_stored_in_a_batch_is_made_without_opening_it() -> None:
     entry = entry_with_everything("zstd")
     body = body_of(entry)
     batch = parse(sealed(entry, body[:-8] + bytes(8)))  # the compressed columns are damaged
-    table = batch.to_arrow("orders", 3, columns=["topic", "partition", "offset"])
+    table = to_arrow(batch, "orders", 3, columns=["topic", "partition", "offset"])
     assert table.to_pylist()[2] == {"topic": "orders", "partition": 3, "offset": 2}
     with pytest.raises(CorruptData):
-        batch.to_arrow("orders", 3, columns=["value"])
+        to_arrow(batch, "orders", 3, columns=["value"])
 
 
 @pytest.mark.parametrize("names", [(), ("value", "size"), ("value", "key", "value"), "value"])
 def test_columns_that_there_are_not(names: Any) -> None:
     batch = parse(entry_with_everything())
     for call in (
-        lambda: batch.to_arrow("t", 0, columns=names),
+        lambda: to_arrow(batch, "t", 0, columns=names),
         lambda: arrow_schema(columns=names),
     ):
         with pytest.raises(OutOfRange, match=r"columns must be some of key, value, topic, .*; got"):
@@ -116,7 +116,7 @@ def test_columns_that_there_are_not(names: Any) -> None:
 def test_topic_and_partition_of_many_rows(count: int) -> None:
     batch = parse(encode([b""] * count, timestamps=0))
     for topic, partition in (("orders", 3), ("others", 4)):
-        table = batch.to_arrow(topic, partition, columns=["partition", "topic"])
+        table = to_arrow(batch, topic, partition, columns=["partition", "topic"])
         table.validate(full=True)
         assert table["topic"].to_pylist() == [topic] * count
         assert table["partition"].to_pylist() == [partition] * count
@@ -128,7 +128,7 @@ def addresses(array: pa.Array) -> list[int]:
 
 def test_plain_columns_are_not_copied() -> None:
     entry = bytearray(bytes(16) + entry_with_everything())
-    table = parse(entry, 16).to_arrow("orders", 0, skip=1)
+    table = to_arrow(parse(entry, 16), "orders", 0, skip=1)
     start = pa.py_buffer(entry).address
     found = [at for name in ("key", "value", "timestamp") for at in addresses(table[name])]
     assert len(found) == 3 + 2 + 1
@@ -140,7 +140,7 @@ def test_plain_columns_are_not_copied() -> None:
 def test_columns_that_lie_askew_are_copied_into_line() -> None:
     entry = bytearray(bytes(3) + entry_with_everything())
     batch = parse(entry, 3)
-    table = batch.to_arrow("orders", 0)
+    table = to_arrow(batch, "orders", 0)
     assert table["value"].to_pylist() == batch.values()
     assert all(at % 8 == 0 for name in ("key", "value") for at in addresses(table[name]))
 
@@ -199,7 +199,7 @@ def test_timestamps_of_either_kind(kind: pa.DataType) -> None:
     stamps = pa.array([9, 1_000_000, 2], pa.int64()).cast(kind)
     entry = encode_from_arrow(rows_of(value=pa.array([b"_", b"a", b"b"]), timestamp=stamps)[1:])
     assert parse(entry).timestamps() == [1_000_000, 2]
-    [first, _] = parse(entry).to_arrow("orders", 0)["timestamp"].to_pylist()
+    [first, _] = to_arrow(parse(entry), "orders", 0)["timestamp"].to_pylist()
     assert first == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1)
 
 
@@ -257,7 +257,7 @@ def test_rows_without_keys_have_no_hashes() -> None:
 
 def test_what_was_read_can_be_written_again() -> None:
     batch = parse(entry_with_everything("zstd"))
-    table = batch.to_arrow("orders", 0, headers=True)
+    table = to_arrow(batch, "orders", 0, headers=True)
     again = encode_from_arrow(
         table.select(["key", "value", "timestamp", "headers"]),
         producer_id=PRODUCER, epoch=7, sequence=9,
@@ -392,6 +392,6 @@ def test_without_the_libraries_it_says_how_to_get_them(
 ) -> None:
     batch, table = parse(entry_with_everything()), rows_of(value=VALUE)
     monkeypatch.setitem(sys.modules, name, None)
-    for call in (lambda: batch.to_arrow("orders", 0), lambda: encode_from_arrow(table)):
+    for call in (lambda: to_arrow(batch, "orders", 0), lambda: encode_from_arrow(table)):
         with pytest.raises(ImportError, match=rf"need {name}: pip install 'hocket\[arrow\]'"):
             call()

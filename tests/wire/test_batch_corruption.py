@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.errors import CorruptData
+from hocket.wire.arrow import to_arrow
 from hocket.wire.batch import PRELUDE, PRELUDE_BYTES, check_entries, encode, iterate_entries, parse
 from hocket.wire.columns import FLAG_HEADER_NULLS, FLAG_HEADERS, FLAG_KEY_HASHES, FLAG_KEYS
 from hocket.wire.entry import HEADER_BYTES, unpack_header
@@ -31,7 +32,7 @@ def looked_at(entry: bytes) -> tuple[Any, ...]:
     check_entries(entry)
     batch = parse(entry)
     seen = contents(batch)
-    table: pyarrow.RecordBatch = batch.to_arrow("topic", 0, headers=True)
+    table: pyarrow.RecordBatch = to_arrow(batch, "topic", 0, headers=True)
     assert table["value"].to_pylist() == batch.values()
     assert table["key"].to_pylist() == batch.keys()
     table["headers"].to_pylist()
@@ -241,7 +242,7 @@ def test_offsets_that_fall_or_leave_their_column(
     with pytest.raises(CorruptData, match="offsets"):
         read(parse(forged))
     with pytest.raises(CorruptData):
-        parse(forged).to_arrow("topic", 0, headers=True)
+        to_arrow(parse(forged), "topic", 0, headers=True)
 
 
 @pytest.mark.parametrize(("offset", "start", "end"), [(99, 0, 1), (-1, 1, 2)])
@@ -283,7 +284,7 @@ def test_header_names_that_are_not_text() -> None:
     with pytest.raises(CorruptData, match="UTF-8"):
         parse(forged).headers()
     with pytest.raises(CorruptData, match="UTF8"):
-        parse(forged).to_arrow("topic", 0, headers=True)
+        to_arrow(parse(forged), "topic", 0, headers=True)
 
 
 def test_columns_that_end_early_or_late() -> None:

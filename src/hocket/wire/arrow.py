@@ -85,7 +85,14 @@ def to_arrow(
     headers: bool = False,
     columns: Iterable[str] | None = None,
 ) -> pyarrow.RecordBatch:
-    """See `Batch.to_arrow`."""
+    """The columns of Spark's Kafka source, without the first `skip` records.
+
+    `columns` names the columns that are wanted, in this order; `headers` then has no effect.
+    Values, keys and timestamps are not copied unless they were compressed or do not lie on a
+    multiple of 8 bytes: the result keeps the buffer in use, which must not change under it.
+    """
+    if not 0 <= skip <= batch.count:
+        raise OutOfRange(f"records 0 to {skip} of a batch of {batch.count}")
     pa, np = libraries()
     names = _names(headers, columns)
     source = _Source(pa, np, batch, topic, partition)

@@ -16,7 +16,7 @@ consumer's. Both take the bytes for a stranger's, and raise CorruptData for what
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from crc32c import crc32c
@@ -29,7 +29,6 @@ from hocket.wire.columns import FLAG_KEY_HASHES, FLAGS_VALID, TIMESTAMP_MAX, Col
 from hocket.wire.entry import HEADER_BYTES, Header, Kind, pack_header, padded, unpack_header
 
 if TYPE_CHECKING:
-    import pyarrow  # type: ignore[import-untyped]
     from typing_extensions import Buffer
 
     from hocket.wire.columns import ColumnsView, Headers
@@ -311,26 +310,6 @@ class Batch:
         if column is None:
             return [{}] * (self._end(start, end) - start)
         return self._read(_columns.read_headers, column, start, end)
-
-    def to_arrow(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        skip: int = 0,
-        headers: bool = False,
-        columns: Iterable[str] | None = None,
-    ) -> pyarrow.RecordBatch:
-        """The columns of Spark's Kafka source, without the first `skip` records.
-
-        `columns` names those that are wanted, in this order (and `headers` then says nothing).
-        Values, keys and timestamps are not copied unless they were compressed (or do not lie on a
-        multiple of 8 bytes): the result keeps the buffer in use, which must not change under it.
-        """
-        from hocket.wire import arrow
-
-        skip = self._end(0, skip)
-        return arrow.to_arrow(self, topic, partition, skip=skip, headers=headers, columns=columns)
 
     def columns(self) -> ColumnsView:
         """The buffers where they lie, their layout checked, decompressed if need be."""

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from hocket.errors import WrongKind
+from hocket.wire.arrow import to_arrow
 from hocket.wire.batch import Batch
 
 if TYPE_CHECKING:
@@ -212,8 +213,13 @@ class MessageBatch(OfOwnIndex):
         `columns` names those that are wanted, in this order: of key, value, topic, partition,
         offset, timestamp and headers. The others are not made.
         """
-        found = self._batch.to_arrow(
-            self.topic, self._keeper.partition, skip=self._first, headers=headers, columns=columns
+        found = to_arrow(
+            self._batch,
+            self.topic,
+            self._keeper.partition,
+            skip=self._first,
+            headers=headers,
+            columns=columns,
         )
         return found.slice(0, self.count) if found.num_rows != self.count else found
 

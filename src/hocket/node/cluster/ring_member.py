@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from hocket.core.ring import events
 from hocket.core.ring.contact import Contact, seed
@@ -21,21 +21,11 @@ from hocket.core.ring.messages import Message
 from hocket.core.ring.ring import Ring
 from hocket.core.ring.settings import RingSettings
 from hocket.node.cluster.ring_memory import Memory
+from hocket.node.requests.registrar import Registrar
 from hocket.ports import Cancellable, Clock, Links, Timers
 
 STALL_US = 200_000  # if a timer is later than this, the loop stood still
 STALLED = events.Stalled()
-
-Enrolled = Callable[[int, tuple[Contact, ...]], None]  # the registry's version, and its members
-
-
-class Registrar(Protocol):
-    """The registry of nodes, which the root keeps. `done` is called when a change is durable."""
-
-    def enrol(self, who: Contact, done: Enrolled) -> None: ...
-    def strike(self, who: Contact, done: Enrolled) -> None: ...
-    def members(self) -> tuple[int, tuple[Contact, ...]]:
-        """The registry's version, and all members, ordered by position."""
 
 
 @dataclass(slots=True)

@@ -13,20 +13,20 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from hocket.adapters.loop import READ, WRITE
+from hocket.adapters.loop import READ, WRITE, Loop
 from hocket.adapters.tls import NotTls, TlsTransport, reason_of
 from hocket.adapters.transport import PlainTransport, Transport
 from hocket.core.session.session import Caller
 from hocket.errors import HocketError, ProtocolError
 from hocket.frames import Failure, Frame
+from hocket.model import Limits
+from hocket.node.node import Node
 from hocket.wire.connection import Connection
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-    from hocket.node.door.connections import Connections
 
 log = logging.getLogger("hocket.node")
 
@@ -35,17 +35,34 @@ UNSENT_BYTES_MAX = 64 << 20
 _NOWHERE = memoryview(bytearray(64 << 10))  # what is thrown away is received here
 
 
+class Door(Protocol):
+    """What a peer needs of the connections that it is one of (`door.connections`)."""
+
+    loop: Loop
+    limits: Limits
+    node: Node
+    reading: bool  # whether the node takes frames now
+
+    def expect(self, peer: TcpPeer) -> None:
+        """Call `peer.overdue` unless `expect_no_more` comes in time."""
+
+    def expect_no_more(self, peer: TcpPeer) -> None: ...
+
+    def flush_later(self, peer: TcpPeer) -> None:
+        """Call `peer.flush` at the end of the turn."""
+
+    def remove(self, number: int) -> None: ...
+
+
 class TcpPeer:
-    def __init__(
-        self, number: int, transport: Transport, connections: Connections, caller: Caller
-    ) -> None:
+    def __init__(self, number: int, transport: Transport, door: Door, caller: Caller) -> None:
         self._number = number
         self._transport = transport
         self._descriptor = transport.fileno()
-        self._connections = connections
-        self._loop = connections.loop
+        self._door = door
+        self._loop = door.loop
         self._caller = caller
-        self._wire = Connection("server", connections.limits)
+        self._wire = Connection("server", door.limits)
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._is_known = False  # to the node; after the handshake
@@ -53,7 +70,7 @@ class TcpPeer:
         self._lingers = False  # until the other end closes, too
         self._is_draining = False  # all is sent, and it lingers
         self._closed = False
-        self._reading = connections.reading
+        self._reading = door.reading
         self._reads_on = False  # what no readiness announces is read next
         self._events = 0
         self._to_flush = False
@@ -78,17 +95,17 @@ class TcpPeer:
             self._queue(self._wire.send(failure))
         if not self._to_flush:
             self._to_flush = True
-            self._connections.flush_later(self)
+            self._door.flush_later(self)
 
     def close(self) -> None:
         """After what is queued has left, or has not for too long."""
         if self._closing:
             return
         self._closing = True
-        self._connections.expect(self)
+        self._door.expect(self)
         if not self._to_flush:
             self._to_flush = True
-            self._connections.flush_later(self)
+            self._door.flush_later(self)
 
     def flush(self) -> None:
         self._to_flush = False
@@ -99,7 +116,7 @@ class TcpPeer:
         except OSError as error:
             self._lost(reason_of(error))
             return
-        if self._unsent_bytes > self._connections.limits.credit_bytes_max + UNSENT_BYTES_MAX:
+        if self._unsent_bytes > self._door.limits.credit_bytes_max + UNSENT_BYTES_MAX:
             self._lost("it does not read what it is sent")
         elif self._closing and not self._unsent:
             self._end()
@@ -154,7 +171,7 @@ class TcpPeer:
         else:
             self._is_known = True
             caller = self._caller._replace(certified=self._transport.user)
-            self._connections.node.connected(self._number, caller)
+            self._door.node.connected(self._number, caller)
 
     def _answer_in_plain(self) -> None:
         """A client of ours understands this; it was only told the wrong scheme."""
@@ -206,7 +223,7 @@ class TcpPeer:
         self._watch()
 
     def _read(self) -> None:
-        node = self._connections.node
+        node = self._door.node
         transport = self._transport
         try:
             for _ in range(transport.reads_per_turn):
@@ -248,7 +265,7 @@ class TcpPeer:
     def _send_away(self) -> None:
         """It keeps its place among the connections until it is really gone."""
         self._is_known = False
-        self._connections.node.disconnected(self._number)
+        self._door.node.disconnected(self._number)
         self._lingers = True
         self.close()
 
@@ -294,8 +311,8 @@ class TcpPeer:
             self._events = 0
         self._transport.close()
         self._unsent.clear()
-        self._connections.expect_no_more(self)
-        self._connections.remove(self._number)
+        self._door.expect_no_more(self)
+        self._door.remove(self._number)
 
     def _watch(self) -> None:
         if self._closed:

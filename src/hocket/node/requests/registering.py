@@ -8,7 +8,7 @@ from hocket.core.metadata.metadata import GROUP
 from hocket.core.metadata.registry import Changed, PositionTaken, Registry
 from hocket.core.ring.contact import Contact
 from hocket.errors import HocketError
-from hocket.node.cluster.ring_member import Enrolled
+from hocket.node.requests.registrar import Enrolled
 from hocket.node.wiring import Parts
 from hocket.wire.entry import Kind
 
