@@ -47,8 +47,9 @@ class Host:
         self.durable: dict[int, int] = {}
         started = time.perf_counter()
         self.store = LogStore.open(
-            DirectoryDisk(directory), self.executor, SystemClock(), LogSettings(), self
+            DirectoryDisk(directory), self.executor, SystemClock(), LogSettings()
         )
+        self.store.report_to(self)
         self.open_seconds = time.perf_counter() - started
         self.next = dict.fromkeys(range(1, GROUPS + 1), 1)
         self.replayed = 0

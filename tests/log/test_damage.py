@@ -173,7 +173,8 @@ def reopened(world: World) -> LogStore:
     """Open the store again, damaged or not."""
     world.executor = SimExecutor(world.scheduler)
     clock = SimClock(world.scheduler)
-    world.store = LogStore.open(world.disk, world.executor, clock, CALM, world)
+    world.store = LogStore.open(world.disk, world.executor, clock, CALM)
+    world.store.report_to(world)
     for number in world.groups:
         world.store.configure(number, SMALL_GROUP)
         world.groups[number].acked = world.store.recovered[number].next_index - 1

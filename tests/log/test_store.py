@@ -431,7 +431,9 @@ def test_closing_makes_everything_durable_and_leaves_no_wal_to_replay() -> None:
 
 def open_on(disk: SimDisk, world: World) -> LogStore:
     executor = SimExecutor(world.scheduler)
-    return LogStore.open(disk, executor, SimClock(world.scheduler), ROOMY, world)
+    store = LogStore.open(disk, executor, SimClock(world.scheduler), ROOMY)
+    store.report_to(world)
+    return store
 
 
 def write(disk: SimDisk, path: str, text: str) -> None:
@@ -479,7 +481,8 @@ def test_ids_come_by_chance_where_none_is_given() -> None:
         disk = SimDisk()
         executor = SimExecutor(world.scheduler)
         settings = replace(ROOMY, new_store_id="")
-        store = LogStore.open(disk, executor, SimClock(world.scheduler), settings, world)
+        store = LogStore.open(disk, executor, SimClock(world.scheduler), settings)
+        store.report_to(world)
         ids.add(store.store_id)
         store.close()
     assert len(ids) == 2

@@ -54,19 +54,15 @@ class LogStore:
     must be deleted again: a deletion that no checkpoint has seen is forgotten by a crash.
     """
 
-    def __init__(
-        self, disk: Disk, executor: Executor, clock: Clock, settings: LogSettings,
-        observer: LogObserver,
-    ) -> None:  # fmt: skip
+    def __init__(self, disk: Disk, executor: Executor, clock: Clock, settings: LogSettings) -> None:
         """Use `open`."""
         self._disk = disk
         self._executor = executor
         self._clock = clock
         self._settings = settings
-        self._observer = observer
+        self._observer: LogObserver | None = None
         self.store_id = open_directory(disk, settings.where, settings.new_store_id)
         self._stopped: StoreStopped | None = None
-        self._opened = False
         try:
             found = recover(disk, self.store_id, settings, clock.now_us())
         except BaseException:
@@ -81,7 +77,7 @@ class LogStore:
         )  # fmt: skip
         self._checkpointer = Checkpointer(
             disk, executor, settings, self._groups, self._wal, found.checkpoint,
-            snapshot=observer.snapshot, written=self._written, published=self._published,
+            snapshot=self._snapshot, written=self._written, published=self._published,
             failed=self._failed,
         )  # fmt: skip
         self._scrub = Scrub(disk, executor, settings, self._groups)
@@ -97,21 +93,25 @@ class LogStore:
         if self._stopped is not None:
             self.close()
             raise self._stopped
-        self._opened = True
         if not any(file.damaged for file in found.wal.used):  # else keep whatever may be of use
             self._checkpointer.remove_strangers()
 
     @classmethod
-    def open(
-        cls, disk: Disk, executor: Executor, clock: Clock, settings: LogSettings,
-        observer: LogObserver,
-    ) -> LogStore:  # fmt: skip
+    def open(cls, disk: Disk, executor: Executor, clock: Clock, settings: LogSettings) -> LogStore:
         """Lock the directory, recover what is there, or begin. Waits for the disk.
 
         Raises NotADataDirectory, NewerFormat, DataDirectoryInUse; CorruptData if the checkpoint
         itself cannot be read; StoreStopped if the disk fails. Damage elsewhere is in `recovered`.
         """
-        return cls(disk, executor, clock, settings, observer)
+        return cls(disk, executor, clock, settings)
+
+    def report_to(self, observer: LogObserver) -> None:
+        """Tell `observer` from now on. To be called before the first `flush`, `tick` or `close`."""
+        self._observer = observer
+
+    def _snapshot(self, group: int) -> tuple[int, bytes]:
+        assert self._observer is not None, "a checkpoint needs the states of the groups"
+        return self._observer.snapshot(group)
 
     # --- groups ----------------------------------------------------------------------------------
 
@@ -254,6 +254,7 @@ class LogStore:
     def _durable(self, ends: list[tuple[GroupLog, LogEnd]]) -> None:
         through = {log.id: end.next_index - 1 for log, end in ends if not log.deleted}
         if through:
+            assert self._observer is not None, "nothing is committed before `report_to`"
             self._observer.log_durable(through)
         self._checkpointer.wal_is_durable()
         self._check_room()
@@ -261,6 +262,7 @@ class LogStore:
     def _check_room(self) -> None:
         if self._owes_room and not self._wal.full and not self.congested:
             self._owes_room = False
+            assert self._observer is not None, "nobody was told to wait before `report_to`"
             self._observer.log_room()
 
     def _failed(self, error: BaseException) -> None:
@@ -270,7 +272,7 @@ class LogStore:
                 f"the disk of {self._settings.where} failed ({error}); nothing more is written; "
                 "see to the disk, then start the broker again"
             )
-            if self._opened:
+            if self._observer is not None:
                 self._observer.log_stopped(self._stopped)
 
     # --- reading ---------------------------------------------------------------------------------

@@ -1,141 +1,91 @@
-"""What the servants of a node share. Wiring only; each part has its rules in its own file."""
+"""What everything in a node that serves requests or works in the background shares.
+
+`Wiring` only holds the pieces together: what a piece does stands in the piece's own file. The few
+methods here are those that need several pieces at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
 
+from hocket import frames
 from hocket.core.metadata.catalogue import Catalogue
 from hocket.core.metadata.metadata import GROUP, Metadata
-from hocket.core.session.session import Demand, Session, failure, offset_of
-from hocket.errors import HocketError, UnknownTopic
-from hocket.log.model import OffsetDone, ReadResult
+from hocket.core.session.session import Demand, Session
+from hocket.errors import ShuttingDown
+from hocket.frames import Frame
 from hocket.log.store import LogStore
-from hocket.model import Start
-from hocket.node.running.deliveries import Address, Deliveries
-from hocket.node.running.partitions import Hosted, Partitions, plain_entry
+from hocket.node.running.deliveries import Deliveries
+from hocket.node.running.own_requests import NetworkWithin
+from hocket.node.running.partitions import Partitions, plain_entry
+from hocket.node.running.sessions import Address, Sessions
 from hocket.node.running.sharing import Shares
 from hocket.node.settings import NodeSettings
 from hocket.ports import Clock, Network
-from hocket.wire.batch import parse
 
-Servant = Callable[[int, Session, Demand, memoryview], None]
+Servant = Callable[[int, Session, Demand, memoryview], None]  # serves one kind of request
 
 
-@dataclass(slots=True)
-class Parts:
-    name: str
-    settings: NodeSettings
-    clock: Clock
-    network: Network
-    log: LogStore
-    metadata: Metadata
-    catalogue: Catalogue
-    partitions: Partitions
-    deliveries: Deliveries
-    shares: Shares
-    entropy: Callable[[int], bytes]
-    metadata_term: int = 1
-    sessions: dict[int, Session] = field(default_factory=dict)
+class Wiring:
+    __slots__ = (
+        "catalogue", "clock", "deliveries", "entropy", "log", "metadata", "metadata_term", "name",
+        "network", "partitions", "sessions", "settings", "shares",
+    )  # fmt: skip
 
-    def close_subscription(self, address: Address, *, graceful: bool) -> None:
-        """Whatever of them it is; nothing if it is neither."""
-        self.deliveries.close(address)
-        self.shares.close(address, graceful=graceful)
-
-    def end_subscription(self, address: Address, code: str, message: str) -> None:
-        """From our side, saying why."""
-        self.deliveries.end(address, code, message)
-        self.shares.end(address, code, message)
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        log: LogStore,
+        clock: Clock,
+        network: Network,
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self.name = settings.name or log.store_id
+        self.settings = settings
+        self.log = log
+        self.clock = clock
+        self.network = NetworkWithin(network)
+        self.entropy = entropy
+        self.metadata = Metadata()
+        self.metadata_term = 1
+        self.catalogue = Catalogue(indexes=self.metadata.indexes)
+        self.sessions = Sessions()
+        self.partitions = Partitions(log)
+        self.deliveries = Deliveries(
+            log, self.network, self.partitions, self.sessions.forget_handle
+        )
+        self.shares = Shares(log, self.network, clock, self.partitions, self.sessions.forget_handle)
 
     def append_metadata(self, kind: int, index: int, body: bytes) -> None:
-        """An entry of one of the machines of group 0, which was admitted there."""
+        """Append an entry of one of the machines of group 0. The entry was admitted there."""
         self.metadata.appended(kind, index)
         entry = plain_entry(kind, self.metadata_term, index, 0, body)
         self.log.append(GROUP, entry, admitted=True)
 
-    def resolve(
-        self,
-        connection: int,
-        request: int,
-        wanted: dict[int, Hosted],
-        start: Start,
-        found: Callable[[dict[int, int]], None],
-    ) -> None:
-        """The offset that `start` means in each partition; times may have to ask the disk."""
-        offsets: dict[int, int] = {}
-        failed = False
+    def close_subscription(self, address: Address, *, graceful: bool) -> None:
+        """Close the subscription with an own or a shared index there; nothing if there is none."""
+        self.deliveries.close(address)
+        self.shares.close(address, graceful=graceful)
 
-        def have(number: int, offset: int | HocketError) -> None:
-            nonlocal failed
-            if failed:
-                return
-            if isinstance(offset, HocketError):
-                failed = True
-                self.network.send(connection, failure(request, offset))
-                return
-            core = wanted[number].core
-            offsets[number] = min(max(offset, core.start), core.high_watermark)
-            if len(offsets) == len(wanted):
-                have_all()
+    def end_subscription(self, address: Address, code: str, message: str) -> None:
+        """End the subscription from the broker's side, and tell its consumer why."""
+        self.deliveries.end(address, code, message)
+        self.shares.end(address, code, message)
 
-        def have_all() -> None:
-            # The disk may have been asked: nobody else hears of what goes wrong from here on.
-            try:
-                if not all(map(self.partitions.holds, wanted.values())):
-                    raise UnknownTopic("the topic was deleted meanwhile")
-                found(offsets)
-            except HocketError as error:
-                self.network.send(connection, failure(request, error))
+    def disconnect(self, connection: int) -> None:
+        """The connection is gone: so are its session and its subscriptions."""
+        session = self.sessions.pop(connection, None)
+        if session is not None:
+            for handle in session.handles:
+                self.close_subscription((connection, handle), graceful=False)
 
-        for number, hosted in wanted.items():
-            core = hosted.core
-            offset = offset_of(start, log_start=core.start, end=core.high_watermark)
-            if offset is None:
-                self._find_time(hosted, start.value, partial(have, number))
-            else:
-                have(number, offset)
-        if not wanted:
-            found(offsets)
-
-    def _find_time(self, hosted: Hosted, time_us: int, done: OffsetDone) -> None:
-        """The log knows the batch; which of its records it is stands in the batch itself."""
-
-        def batch_found(offset: int | HocketError) -> None:
-            gone = not self.partitions.holds(hosted)
-            if isinstance(offset, HocketError) or gone or offset >= hosted.core.high_watermark:
-                done(offset)
-                return
-            try:
-                read = self.log.read(
-                    hosted.group, offset, bytes_max=1, end_offset=offset + 1, done=batch_read
-                )
-            except HocketError as error:
-                done(error)
-                return
-            if read is not None:
-                batch_read(read)
-
-        def batch_read(read: ReadResult | HocketError) -> None:
-            if isinstance(read, HocketError):
-                done(read)
-                return
-            try:
-                offset = first_record_at(read, time_us)
-            except HocketError as error:  # a producer may write nonsense with a right checksum
-                done(error)
-            else:
-                done(offset)
-
-        offset = self.log.offset_at_time(hosted.group, time_us, batch_found)
-        if offset is not None:
-            batch_found(offset)
-
-
-def first_record_at(read: ReadResult, time_us: int) -> int:
-    if not read.slices:
-        return read.end_offset
-    batch = parse(read.slices[0], verify=False)
-    later = (at for at, stamp in enumerate(batch.timestamps()) if stamp >= time_us)
-    return batch.base_offset + next(later, batch.count)
+    def hang_up(self, connection: int, last_word: Frame | None) -> None:
+        """Close the connection from the broker's side, after `last_word` if there is one."""
+        session = self.sessions.get(connection)
+        if isinstance(last_word, frames.Goodbye) and session and not session.greeted:
+            last_word = frames.Failure(0, ShuttingDown.code, last_word.reason)
+        if last_word is not None:
+            self.network.send(connection, last_word)
+        self.network.close(connection)
+        self.disconnect(connection)

@@ -168,7 +168,7 @@ def test_without_room_nobody_is_entered_and_nobody_is_answered(world, monkeypatc
     def refuse(*_args: object, **_kwargs: object) -> None:
         raise StorageFull("the disk is full")
 
-    monkeypatch.setattr(world.node.registering._parts.partitions, "admit", refuse)
+    monkeypatch.setattr(world.node.registering._wiring.partitions, "admit", refuse)
     assert enrolled(world, A) == []
     assert "cannot write the registry" in caplog.text
     assert world.node.registering.members() == (0, ())

@@ -43,8 +43,8 @@ def test_an_answer_that_does_not_fit_is_a_failure_for_whoever_asked_alone(served
     with Speaker(address) as speaker, hocket.connect(url) as client:
         speaker.greet()
         text = "x" * 2_000_000
-        for each in broker.node._parts.sessions:
-            broker.post(lambda each=each: broker.node._parts.network.send(
+        for each in broker.node._wiring.sessions:
+            broker.post(lambda each=each: broker.node._wiring.network.send(
                 each, frames.Explained(99, True, text)))  # fmt: skip
         answer = speaker.hear()
         assert isinstance(answer, frames.Failure)
@@ -56,12 +56,12 @@ def test_what_cannot_be_told_without_being_asked_for_ends_that_connection_alone(
     broker, address, url = served
     with hocket.connect(url) as client, Speaker(address) as speaker:
         speaker.greet()
-        number = max(broker.node._parts.sessions)
-        broker.post(lambda: broker.node._parts.network.send(
+        number = max(broker.node._wiring.sessions)
+        broker.post(lambda: broker.node._wiring.network.send(
             number, frames.HandleEnded(0, 1, "fenced", "x" * 2_000_000)))  # fmt: skip
         assert speaker.at_end()
         client.ping()
-        assert number not in broker.node._parts.sessions
+        assert number not in broker.node._wiring.sessions
 
 
 def test_a_request_is_done_whole_although_garbage_follows_it_at_once(served):

@@ -119,7 +119,7 @@ def test_the_points_are_those_that_a_transaction_has():
         "disk: rename checkpoint",
     }  # fmt: skip
     world, _ = live(None)
-    assert sum(group.disk_reads for group in world.node._parts.log._groups.values()) > 0
+    assert sum(group.disk_reads for group in world.node._wiring.log._groups.values()) > 0
 
 
 @pytest.mark.stress

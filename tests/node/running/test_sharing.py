@@ -91,7 +91,7 @@ def test_what_is_settled_when_the_index_is_deleted_is_answered_by_a_failure(worl
     if isinstance(settled[0], frames.Failure):
         assert settled[0].code in ("unknownIndex", "unknownHandle")
     assert [type(each) for each in one.heard[-1:]] == [frames.HandleEnded]
-    assert world.node._parts.shares._waiting == {}
+    assert world.node._wiring.shares._waiting == {}
 
 
 def test_what_is_settled_when_the_topic_is_deleted_is_answered_too(world):
@@ -103,8 +103,8 @@ def test_what_is_settled_when_the_topic_is_deleted_is_answered_too(world):
     settled = one.settle(handle, "ack", 0, 0, 5)
     other.begin_asking(frames.DeleteTopic, topic=TOPIC)
     wait(world, lambda: bool(settled), "it is answered")
-    assert world.node._parts.shares._waiting == {}
-    assert world.node._parts.shares._shared == {}
+    assert world.node._wiring.shares._waiting == {}
+    assert world.node._wiring.shares._shared == {}
 
 
 def test_a_topic_that_grows_is_shared_with_its_new_partitions(world):
@@ -126,7 +126,7 @@ def test_an_index_that_nobody_consumes_is_put_away_and_taken_up_without_a_wait(w
     wait(world, lambda: bool(one.leases()), "they are leased")
     one.settle(handle, "ack", 0, 0, 2)
     one.answer(frames.CloseHandle, handle=handle)
-    wait(world, lambda: world.node._parts.shares._shared == {}, "it is put away")
+    wait(world, lambda: world.node._wiring.shares._shared == {}, "it is put away")
     one.heard.clear()
     one.share(b"b")
     assert one.leases() == [(0, [2, 5, 2])]
@@ -141,7 +141,7 @@ def test_one_that_was_left_without_a_word_is_kept_until_its_leases_have_ended(wo
     wait(world, lambda: bool(one.leases()), "they are leased")
     world.network.cut(one.connection)
     world.run(SECOND)
-    assert world.node._parts.shares._shared
+    assert world.node._wiring.shares._shared
     other.share(b"b")
     assert other.leases() == []
     world.run(GRACE_US)

@@ -160,9 +160,9 @@ def test_damage_in_one_partition_ends_a_consumer_that_was_about_to_get_of_anothe
     one = Asker(world)
     one.create(partitions=2)
     one.share()
-    store = world.node._parts.log
+    store = world.node._wiring.log
     read = store.read
-    damaged = world.node._parts.catalogue.topics[TOPIC].groups[1]
+    damaged = world.node._wiring.catalogue.topics[TOPIC].groups[1]
 
     def failing(group, *arguments, **more):
         if group == damaged:
@@ -170,7 +170,7 @@ def test_damage_in_one_partition_ends_a_consumer_that_was_about_to_get_of_anothe
         return read(group, *arguments, **more)
 
     store.read = failing
-    shares = world.node._parts.shares
+    shares = world.node._wiring.shares
     (shared,) = shares._shared.values()
     for number in (0, 1):
         entry = batches.encode([b"x"] * 3, timestamps=world.clock.now_us())

@@ -44,7 +44,8 @@ class Host:
         self.posted: SimpleQueue[Any] = SimpleQueue()
         self.executor = ThreadExecutor(self.posted.put)
         self.disk = DirectoryDisk(directory)
-        self.store = LogStore.open(self.disk, self.executor, SystemClock(), settings, self)
+        self.store = LogStore.open(self.disk, self.executor, SystemClock(), settings)
+        self.store.report_to(self)
         self.next = dict.fromkeys(GROUPS, (1, 0))  # index and offset of the next entry
         for group, found in self.store.recovered.items():
             self.next[group] = (found.next_index, found.next_offset)

@@ -118,8 +118,9 @@ class World:
     def open(self) -> None:
         self.executor = SimExecutor(self.scheduler)
         self.store = LogStore.open(
-            self.disk, self.executor, SimClock(self.scheduler), self.settings, self
+            self.disk, self.executor, SimClock(self.scheduler), self.settings
         )
+        self.store.report_to(self)
         for number in sorted(self.store.recovered):
             if number in self.groups:
                 self.check_recovered(number)

@@ -118,7 +118,7 @@ class World(simulated.World):
 
     def stages(self) -> Iterable[Stages]:
         assert self.node is not None
-        return (hosted.core.stages for hosted in self.node._parts.partitions)
+        return (hosted.core.stages for hosted in self.node._wiring.partitions)
 
     @property
     def is_at_rest(self) -> bool:
@@ -310,7 +310,7 @@ class Stager(simulated.Client):
             for partition, records in self.records.items():
                 promised[partition] += len(records)
         if self.world.node is not None:
-            for hosted in self.world.node._parts.partitions:
+            for hosted in self.world.node._wiring.partitions:
                 assert hosted.core.high_watermark >= promised[hosted.core.number]
 
 
@@ -329,7 +329,7 @@ class Log(simulated.Consumer):
         node = self.world.node
         if node is None or not self.handle:
             return False
-        ends = {h.core.number: h.core.high_watermark for h in node._parts.partitions}
+        ends = {h.core.number: h.core.high_watermark for h in node._wiring.partitions}
         return len(ends) == PARTITIONS and all(
             len(self.seen[partition]) == end for partition, end in ends.items()
         )

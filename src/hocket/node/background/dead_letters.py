@@ -24,7 +24,7 @@ from hocket.log.model import ReadResult
 from hocket.model import DAY_US, TopicConfig
 from hocket.node.running.own_requests import NODE
 from hocket.node.running.partitions import Hosted, batch_of
-from hocket.node.wiring import Parts
+from hocket.node.wiring import Wiring
 from hocket.wire.batch import check_entries, encode, iterate_entries, parse
 
 log = logging.getLogger("hocket.node")
@@ -80,10 +80,10 @@ class Unit:
 class DeadLetters:
     def __init__(
         self,
-        parts: Parts,
+        wiring: Wiring,
         create_topic: Callable[[Origin, str, TopicConfig], None],
     ) -> None:
-        self._parts = parts
+        self._wiring = wiring
         self._create_topic = create_topic
         self._waiting: list[Unit] = []
         self._under_way: dict[int, Unit] = {}
@@ -114,17 +114,17 @@ class DeadLetters:
 
     def _go_on(self, number: int, unit: Unit) -> None:
         try:
-            if not self._parts.partitions.holds(unit.hosted):
+            if not self._wiring.partitions.holds(unit.hosted):
                 del self._under_way[number]  # its topic was deleted, and the messages with it
             elif not unit.pieces:
                 self._read(number, unit)
             elif unit.stored < len(unit.pieces):
                 self._store(number, unit)
             else:
-                self._parts.partitions.admit(unit.hosted.group)
+                self._wiring.partitions.admit(unit.hosted.group)
                 del self._under_way[number]
                 if unit.is_dying:
-                    self._parts.shares.dead_lettered(unit.hosted, unit.index, unit.start, unit.end)
+                    self._wiring.shares.dead_lettered(unit.hosted, unit.index, unit.start, unit.end)
         except HocketError as error:
             self._put_off(number, unit, str(error))
 
@@ -167,7 +167,7 @@ class DeadLetters:
             self._go_on(number, unit)
 
         try:
-            read = self._parts.log.read(
+            read = self._wiring.log.read(
                 unit.hosted.group, unit.at, bytes_max=READ_BYTES, end_offset=unit.end, done=found
             )
         except (OutOfRange, CorruptData) as error:
@@ -225,12 +225,12 @@ class DeadLetters:
 
     def _store(self, number: int, unit: Unit) -> None:
         name = unit.topic + DEAD_LETTERS
-        topic = self._parts.catalogue.topics.get(name)
+        topic = self._wiring.catalogue.topics.get(name)
         if topic is None:
             self._make_topic(number, unit, name)
             return
         values, keys, headers = zip(*unit.pieces[unit.stored], strict=True)
-        now_us = self._parts.clock.now_us()
+        now_us = self._wiring.clock.now_us()
         entry = memoryview(
             encode(
                 values,
@@ -243,10 +243,10 @@ class DeadLetters:
         )
         (info,) = check_entries(entry, verify=False)
         number_of_partition = unit.hosted.core.number % len(topic.groups)
-        hosted = self._parts.partitions[topic.groups[number_of_partition]]
-        self._parts.partitions.admit(hosted.group, info.header.length)
+        hosted = self._wiring.partitions[topic.groups[number_of_partition]]
+        self._wiring.partitions.admit(hosted.group, info.header.length)
         produce = events.Produce(Origin(NODE, 0, number), batch_of(info, entry), now_us)
-        self._parts.partitions.step(hosted, produce)
+        self._wiring.partitions.step(hosted, produce)
 
     def _make_topic(self, number: int, unit: Unit, name: str) -> None:
         if name in self._making:

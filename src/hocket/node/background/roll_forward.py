@@ -18,7 +18,7 @@ from hocket.core.partition.stages import Stage
 from hocket.core.transactions.events import Apply
 from hocket.errors import HocketError
 from hocket.node.running.partitions import Hosted
-from hocket.node.wiring import Parts
+from hocket.node.wiring import Wiring
 from hocket.wire.batch import PRELUDE
 from hocket.wire.stage import open_stage
 
@@ -42,8 +42,8 @@ class _Job:
 
 
 class RollForward:
-    def __init__(self, parts: Parts, gone: Callable[[Apply], None]) -> None:
-        self._parts = parts
+    def __init__(self, wiring: Wiring, gone: Callable[[Apply], None]) -> None:
+        self._wiring = wiring
         self._gone = gone  # told of what is for a partition that is not there any more
         self._jobs: dict[tuple[int, Name], _Job] = {}
 
@@ -61,7 +61,7 @@ class RollForward:
 
     def _go_on(self, job: _Job) -> None:
         while not job.reading:
-            hosted = self._parts.partitions.get(job.apply.group)
+            hosted = self._wiring.partitions.get(job.apply.group)
             if hosted is None:
                 self._end(job)
                 self._gone(job.apply)
@@ -81,7 +81,7 @@ class RollForward:
             return True
         staged = [stage.batches[sequence] for stage, sequence in following]
         try:
-            job.bodies = self._parts.log.read_entries(
+            job.bodies = self._wiring.log.read_entries(
                 job.apply.group,
                 [each.entry for each in staged],
                 min((each.base_offset for each in staged), default=0),
@@ -96,7 +96,7 @@ class RollForward:
     def _read(self, job: _Job, read: Bodies | HocketError) -> None:
         job.reading = False
         if isinstance(read, HocketError):
-            if self._parts.partitions.get(job.apply.group) is not None:
+            if self._wiring.partitions.get(job.apply.group) is not None:
                 self._failed(job, read)
             return
         job.bodies = read
@@ -114,20 +114,20 @@ class RollForward:
         """Whether to go on."""
         size = sum(stage.batches[sequence].size for stage, sequence in following)
         try:
-            self._parts.partitions.admit(hosted.group, size + CONTROL_BYTES, reserved=True)
+            self._wiring.partitions.admit(hosted.group, size + CONTROL_BYTES, reserved=True)
         except HocketError:  # `retry` tries again
             return False
         assert job.bodies is not None
         batches = [_batch(job.bodies[s.batches[n].entry], s, n) for s, n in following]
         job.bodies = None
         apply = job.apply
-        self._parts.partitions.step(
+        self._wiring.partitions.step(
             hosted, ApplyStaged(job.name, apply.decision, apply.producers, batches)
         )
         if hosted.core.stages.is_over(job.name, apply.decision):
             self._end(job)
             return False
-        return not self._parts.log.congested
+        return not self._wiring.log.congested
 
 
 def _batch(body: memoryview, stage: Stage, sequence: int) -> Batch:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hmac
 import logging
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,10 +20,10 @@ from hocket.core.metadata.access import Access
 from hocket.core.session.session import Demand, Session, failure
 from hocket.core.session.throttle import Throttle
 from hocket.errors import Busy, HocketError, NotAllowed, TooManyAttempts
-from hocket.frames import Frame, Hello
+from hocket.frames import Hello
 from hocket.model import SECOND_US
 from hocket.node.identity import audit, tokens
-from hocket.node.wiring import Parts
+from hocket.node.wiring import Wiring
 from hocket.ports import Executor
 
 log = logging.getLogger("hocket.node")
@@ -49,15 +48,13 @@ class Attempt:
 class Authentication:
     def __init__(
         self,
-        parts: Parts,
+        wiring: Wiring,
         access: Access,
         executor: Executor,
-        hang_up: Callable[[int, Frame], None],
     ) -> None:
-        self._parts = parts
+        self._wiring = wiring
         self._access = access
         self._executor = executor
-        self._hang_up = hang_up
         self._throttle = Throttle()
         self._verified: dict[str, bytes] = {}  # user -> SHA-256 of the token
         self._waiting: deque[Attempt] = deque()
@@ -72,7 +69,7 @@ class Authentication:
         attempt = Attempt(connection, session, frame.request, user, frame.token)
         if len(self._waiting) >= WAITING_MAX and not self._is_remembered(attempt):
             error = Busy(f"{WAITING_MAX} tokens wait to be looked at; try again a little later")
-            self._hang_up(connection, failure(frame.request, error))
+            self._wiring.hang_up(connection, failure(frame.request, error))
             return
         self._waiting.append(attempt)
         self._look_at_next()
@@ -89,7 +86,7 @@ class Authentication:
             if self._is_remembered(attempt):
                 self._welcome(attempt)
                 continue
-            wait_us = self._throttle.wait_us(self._address(attempt), self._parts.clock.now_us())
+            wait_us = self._throttle.wait_us(self._address(attempt), self._wiring.clock.now_us())
             if wait_us:
                 self._refuse(attempt, _wait(self._address(attempt), wait_us))
             elif attempt.user is None:
@@ -100,7 +97,7 @@ class Authentication:
     def _verify(self, attempt: Attempt, user: str) -> None:
         known = self._access.committed.users.get(user)
         token_hash = None if known is None else known.token_hash
-        job = partial(tokens.is_token_of, attempt.token, token_hash, self._parts.settings.argon2)
+        job = partial(tokens.is_token_of, attempt.token, token_hash, self._wiring.settings.argon2)
         self._is_at_work = True
         self._executor.submit(LANE, job, partial(self._looked_at, attempt, user, token_hash))
 
@@ -133,19 +130,19 @@ class Authentication:
         if not self._is_gone(attempt):
             assert attempt.user is not None
             reply = attempt.session.welcome(attempt.request, attempt.user)
-            self._parts.network.send(attempt.connection, reply.frame)
+            self._wiring.network.send(attempt.connection, reply.frame)
 
     def _was_wrong(self, attempt: Attempt) -> None:
-        self._throttle.was_wrong(self._address(attempt), self._parts.clock.now_us())
+        self._throttle.was_wrong(self._address(attempt), self._wiring.clock.now_us())
         self._refuse(attempt, NotAllowed(WRONG_TOKEN))
 
     def _refuse(self, attempt: Attempt, error: HocketError) -> None:
         audit.wrong_token(attempt.session, attempt.user, str(error))
         if not self._is_gone(attempt):
-            self._hang_up(attempt.connection, failure(attempt.request, error))
+            self._wiring.hang_up(attempt.connection, failure(attempt.request, error))
 
     def _is_gone(self, attempt: Attempt) -> bool:
-        return self._parts.sessions.get(attempt.connection) is not attempt.session
+        return self._wiring.sessions.get(attempt.connection) is not attempt.session
 
     @staticmethod
     def _address(attempt: Attempt) -> str:

@@ -9,7 +9,6 @@ Rule 2: a token is sent to who asked for it, and kept nowhere.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,7 +23,7 @@ from hocket.frames import Frame
 from hocket.model import RoleDescription, UserDescription, check_name
 from hocket.node.identity import audit, tokens
 from hocket.node.identity.authentication import LANE, Authentication
-from hocket.node.wiring import Parts, Servant
+from hocket.node.wiring import Servant, Wiring
 from hocket.ports import Executor
 from hocket.wire.entry import Kind
 
@@ -44,16 +43,14 @@ class Asked:
 class Guarding:
     def __init__(
         self,
-        parts: Parts,
+        wiring: Wiring,
         access: Access,
         executor: Executor,
-        hang_up: Callable[[int, Frame], None],
     ) -> None:
-        self._parts = parts
+        self._wiring = wiring
         self._access = access
         self._executor = executor
-        self._hang_up = hang_up
-        self._authentication = Authentication(parts, access, executor, hang_up)
+        self._authentication = Authentication(wiring, access, executor)
         self._asked: dict[int, Asked] = {}  # by the index of the change
 
     def servants(self) -> dict[type, Servant]:
@@ -85,11 +82,11 @@ class Guarding:
         frame = demand.frame
         assert isinstance(frame, frames.CreateUser | frames.RenewToken)
         self._access.leading.check(_change_of(frame))  # before the slow part
-        token = tokens.make_token(frame.name, self._parts.entropy)
-        salt = self._parts.entropy(tokens.SALT_BYTES)
+        token = tokens.make_token(frame.name, self._wiring.entropy)
+        salt = self._wiring.entropy(tokens.SALT_BYTES)
 
         def hashed(outcome: str | BaseException) -> None:
-            if self._parts.sessions.get(connection) is not session:
+            if self._wiring.sessions.get(connection) is not session:
                 return  # nobody is left to show it to
             try:
                 if isinstance(outcome, BaseException):
@@ -101,19 +98,19 @@ class Guarding:
             except HocketError as error:
                 if isinstance(error, NotAllowed):
                     audit.denied(session, frame, str(error))
-                self._parts.network.send(connection, failure(frame.request, error))
+                self._wiring.network.send(connection, failure(frame.request, error))
 
-        job = partial(tokens.hash_token, token, salt, self._parts.settings.argon2)
+        job = partial(tokens.hash_token, token, salt, self._wiring.settings.argon2)
         self._executor.submit(LANE, job, hashed)
 
     def _append(
         self, connection: int, session: Session, request: int, change: Change, token: str = ""
     ) -> None:
         session.rights.need_admin()  # which may have changed while a token was being hashed
-        self._parts.partitions.admit(GROUP)
+        self._wiring.partitions.admit(GROUP)
         append = self._access.change(Origin(connection, 0, request), change)
         self._asked[append.index] = Asked(audit.who(session), token)
-        self._parts.append_metadata(Kind.ACCESS, append.index, append.body)
+        self._wiring.append_metadata(Kind.ACCESS, append.index, append.body)
 
     # --- what follows ----------------------------------------------------------------------------
 
@@ -124,7 +121,7 @@ class Guarding:
         answer: Frame = frames.Done(origin.request)
         if asked.token:
             answer = frames.TokenIssued(origin.request, asked.token)
-        self._parts.network.send(origin.connection, answer)
+        self._wiring.network.send(origin.connection, answer)
         if change.kind in ("createUser", "setToken", "deleteUser"):
             self._authentication.forget(change.name)
         if change.kind == "setToken":
@@ -136,12 +133,12 @@ class Guarding:
 
     def _end_sessions(self, user: str, why: str, *, spared: int | None = None) -> None:
         error = NotAllowed(f"user {user!r} {why}")
-        for connection, session in list(self._parts.sessions.items()):
+        for connection, session in list(self._wiring.sessions.items()):
             if session.rights.user == user and connection != spared:
-                self._hang_up(connection, failure(0, error))
+                self._wiring.hang_up(connection, failure(0, error))
 
     def _end_handles(self) -> None:
-        for connection, session in list(self._parts.sessions.items()):
+        for connection, session in list(self._wiring.sessions.items()):
             for handle, error in session.without_right():
                 audit.ended(session, session.handles[handle], str(error))
                 self._end_handle(connection, session, handle, error)
@@ -153,9 +150,9 @@ class Guarding:
         if isinstance(opened, OpenedProducer):
             del session.handles[handle]
             ended = frames.HandleEnded(0, handle, error.code, str(error))
-            self._parts.network.send(connection, ended)
+            self._wiring.network.send(connection, ended)
         else:
-            self._parts.end_subscription((connection, handle), error.code, str(error))
+            self._wiring.end_subscription((connection, handle), error.code, str(error))
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -167,7 +164,7 @@ class Guarding:
         roles = [RoleDescription(name, grants) for name, grants in roster.roles.items()]
         users.sort(key=lambda each: each.name)
         roles.sort(key=lambda each: each.name)
-        self._parts.network.send(
+        self._wiring.network.send(
             connection, frames.Access(demand.frame.request, tuple(users), tuple(roles))
         )
 
@@ -185,7 +182,7 @@ class Guarding:
             raise UnknownUser(f"there is no user {frame.user!r}; see: hocket user list")
         index = frame.index or EVERYTHING
         decision = self._access.decide(frame.user, frame.action, frame.topic, index)
-        self._parts.network.send(connection, frames.Explained(frame.request, *decision))
+        self._wiring.network.send(connection, frames.Explained(frame.request, *decision))
 
 
 def _change_of(frame: Frame, token_hash: str = "") -> Change:

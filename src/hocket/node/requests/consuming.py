@@ -25,8 +25,9 @@ from hocket.errors import (
 )
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import IndexDescription, IndexPartition, Mode, Start
+from hocket.node.requests.start_offsets import StartOffsets
 from hocket.node.running.partitions import Hosted
-from hocket.node.wiring import Parts, Servant
+from hocket.node.wiring import Servant, Wiring
 
 
 @dataclass(slots=True, eq=False)
@@ -42,8 +43,8 @@ class Operation:
 
 
 class Consuming:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
         self._operations: dict[int, Operation] = {}
         self._last_operation = 0
         self._last_ping = 0
@@ -53,7 +54,7 @@ class Consuming:
             frames.OpenSubscription: self._open_subscription,
             frames.Credit: self._credit,
             frames.Commit: self._commit,
-            frames.Settle: self._parts.shares.settle,
+            frames.Settle: self._wiring.shares.settle,
             frames.CloseHandle: self._close_handle,
             frames.Done: self._pinged,
             frames.ListIndexes: self._list_indexes,
@@ -68,7 +69,7 @@ class Consuming:
         assert isinstance(frame, frames.OpenSubscription)
         assert topic is not None
         hosted = {
-            number: self._parts.partitions[topic.groups[number]] for number in demand.partitions
+            number: self._wiring.partitions[topic.groups[number]] for number in demand.partitions
         }
         numbers = unpacked(frame.positions)
         given = dict(zip(numbers[::2], numbers[1::2], strict=True))
@@ -76,7 +77,7 @@ class Consuming:
             end = hosted[number].core.high_watermark if number in hosted else 0
             if offset > end:
                 raise OutOfRange(f"offset {offset} lies beyond partition {number}'s end at {end}")
-        self._parts.shares.check_mode(topic.name, frame.index, frame.mode, hosted.values())
+        self._wiring.shares.check_mode(topic.name, frame.index, frame.mode, hosted.values())
         unknown = {
             number: each
             for number, each in hosted.items()
@@ -84,7 +85,7 @@ class Consuming:
         }
 
         def resolved(starts: dict[int, int]) -> None:
-            if connection not in self._parts.sessions:
+            if connection not in self._wiring.sessions:
                 return
             starts |= given
             if frame.index:
@@ -95,7 +96,7 @@ class Consuming:
         start = frame.start
         if frame.index and self._is_index(topic, frame.index):
             start = Start()  # only where it has not been yet, and there all is still before it
-        self._parts.resolve(connection, frame.request, unknown, start, resolved)
+        StartOffsets(self._wiring, connection, frame.request, unknown, resolved).resolve(start)
 
     def _attach(
         self,
@@ -107,18 +108,18 @@ class Consuming:
         starts: dict[int, int],
     ) -> None:
         for each in hosted.values():
-            self._parts.partitions.admit(each.group)
-        self._parts.shares.check_mode(topic.name, frame.index, frame.mode, hosted.values())
+            self._wiring.partitions.admit(each.group)
+        self._wiring.shares.check_mode(topic.name, frame.index, frame.mode, hosted.values())
         if frame.mode != "own":
-            self._parts.shares.prepare(topic.name, frame, hosted, starts)
+            self._wiring.shares.prepare(topic.name, frame, hosted, starts)
 
         def attached(operation: Operation) -> None:
             if operation.error is not None:
                 self._answer(connection, failure(frame.request, operation.error))
                 return
-            if connection not in self._parts.sessions:
+            if connection not in self._wiring.sessions:
                 return
-            if not self._parts.shares.is_as_attached(topic.name, frame, hosted):
+            if not self._wiring.shares.is_as_attached(topic.name, frame, hosted):
                 changed = f"index {frame.index!r} was deleted or opened otherwise meanwhile"
                 self._answer(connection, failure(frame.request, Busy(f"{changed}; try again")))
                 return
@@ -131,7 +132,7 @@ class Consuming:
 
         operation = self._begin_operation(connection, topic.name, len(hosted), attached)
         for number, each in hosted.items():
-            self._parts.partitions.step(
+            self._wiring.partitions.step(
                 each,
                 events.AttachIndex(
                     Origin(connection, 0, operation),
@@ -139,7 +140,7 @@ class Consuming:
                     starts.get(number, 0),
                     frame.hold_retention,
                     frame.mode,
-                    self._parts.shares.settings(frame, each),
+                    self._wiring.shares.settings(frame, each),
                 ),
             )
 
@@ -171,16 +172,16 @@ class Consuming:
         pairs = packed(n for number in hosted for n in (number, places[number]))
         answer = frames.SubscriptionOpened(frame.request, handle, pairs)
         if frame.mode == "own":
-            self._parts.deliveries.open(
+            self._wiring.deliveries.open(
                 address, topic.name, frame.index, hosted, places, frame.credit_bytes
             )
             self._answer(connection, answer)
-            self._parts.deliveries.begin(address)
+            self._wiring.deliveries.begin(address)
         else:
             first = next(iter(hosted.values())).core
             answer.lease_us = first.shares[frame.index].settings.lease_us
             self._answer(connection, answer)
-            self._parts.shares.open(address, topic.name, frame, hosted)
+            self._wiring.shares.open(address, topic.name, frame, hosted)
         # Partitions that were added while it was being opened.
         groups = [group for n, group in enumerate(topic.groups) if n not in hosted]
         if opened.whole_topic and groups:
@@ -192,7 +193,7 @@ class Consuming:
     ) -> None:
         """The topic of an open subscription has new partitions."""
         for group in groups:
-            hosted = self._parts.partitions[group]
+            hosted = self._wiring.partitions[group]
             number, start = hosted.core.number, 0
             opened.partitions.append(number)
             if opened.mode != "own":
@@ -200,19 +201,19 @@ class Consuming:
                 continue
             if opened.index:
                 origin = Origin(connection, handle, 0)
-                self._parts.partitions.step(
+                self._wiring.partitions.step(
                     hosted,
                     events.AttachIndex(origin, opened.index, 0, opened.hold_retention),
                 )
                 cursor = hosted.core.cursors.leading[opened.index]
                 opened.epochs[number], start = cursor.epoch, cursor.position
-            self._parts.deliveries.extend((connection, handle), number, hosted, start)
+            self._wiring.deliveries.extend((connection, handle), number, hosted, start)
 
     def _grow_shared(
         self, connection: int, handle: int, opened: OpenedSubscription, hosted: Hosted
     ) -> None:
-        self._parts.shares.grow((connection, handle), hosted)
-        self._parts.partitions.step(
+        self._wiring.shares.grow((connection, handle), hosted)
+        self._wiring.partitions.step(
             hosted,
             events.AttachIndex(
                 Origin(connection, handle, 0),
@@ -220,7 +221,7 @@ class Consuming:
                 0,
                 opened.hold_retention,
                 opened.mode,
-                self._parts.shares.settings_now((connection, handle)),
+                self._wiring.shares.settings_now((connection, handle)),
             ),
         )
 
@@ -232,9 +233,9 @@ class Consuming:
         assert isinstance(opened, OpenedSubscription)
         address = connection, frame.handle
         if opened.mode == "own":
-            self._parts.deliveries.give_credit(address, frame.bytes)
+            self._wiring.deliveries.give_credit(address, frame.bytes)
         else:
-            self._parts.shares.give_credit(address, frame.bytes, frame.messages)
+            self._wiring.shares.give_credit(address, frame.bytes, frame.messages)
 
     def _commit(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
@@ -242,7 +243,7 @@ class Consuming:
         frame, opened = demand.frame, demand.opened
         assert isinstance(frame, frames.Commit)
         assert isinstance(opened, OpenedSubscription)
-        topic = self._parts.catalogue.topic(opened.topic)
+        topic = self._wiring.catalogue.topic(opened.topic)
         numbers = unpacked(frame.positions)
         pairs = [
             (number, position)
@@ -250,19 +251,19 @@ class Consuming:
             if number not in opened.unaware  # else it is of before the seek, and means nothing now
         ]
         for number, position in pairs:
-            hosted = self._parts.partitions[topic.groups[number]]
+            hosted = self._wiring.partitions[topic.groups[number]]
             if position > hosted.core.high_watermark:
                 raise OutOfRange(
                     f"index {opened.index!r} cannot be put at {position}: partition {number} "
                     f"ends at {hosted.core.high_watermark}"
                 )
-            self._parts.partitions.admit(hosted.group)
+            self._wiring.partitions.admit(hosted.group)
         operation = self._begin_operation(
             connection, opened.topic, len(pairs), partial(self._answer_done, frame.request)
         )
         for number, position in pairs:
-            hosted = self._parts.partitions[topic.groups[number]]
-            self._parts.partitions.step(
+            hosted = self._wiring.partitions[topic.groups[number]]
+            self._wiring.partitions.step(
                 hosted,
                 events.CommitIndex(
                     Origin(connection, frame.handle, operation),
@@ -277,24 +278,24 @@ class Consuming:
     ) -> None:
         frame = demand.frame
         assert isinstance(frame, frames.CloseHandle)
-        self._parts.close_subscription((connection, frame.handle), graceful=True)
+        self._wiring.close_subscription((connection, frame.handle), graceful=True)
         # A client closes a producer when all is acknowledged, and a subscription after its last
         # commit was answered; there is nothing left to wait for.
-        self._parts.network.send(connection, frames.Done(frame.request))
+        self._wiring.network.send(connection, frames.Done(frame.request))
 
     def _list_indexes(
         self, connection: int, session: Session, demand: Demand, _payload: memoryview
     ) -> None:
         topic = demand.topic
         assert topic is not None
-        hosted = [self._parts.partitions[group] for group in topic.groups]
+        hosted = [self._wiring.partitions[group] for group in topic.groups]
         names = sorted({name for each in hosted for name in each.core.cursors.applied})
         indexes = tuple(
             self._index_described(name, hosted)
             for name in names
             if session.rights.may(OF_INDEXES, topic.name, name)
         )
-        self._parts.network.send(connection, frames.Indexes(demand.frame.request, indexes))
+        self._wiring.network.send(connection, frames.Indexes(demand.frame.request, indexes))
 
     def _index_described(self, name: str, hosted: list[Hosted]) -> IndexDescription:
         cursors = [each.core.cursors.applied.get(name) for each in hosted]
@@ -304,10 +305,10 @@ class Consuming:
                 # Where it has not been yet (the topic has grown, say) all is still before it.
                 max(cursor.position if cursor else 0, each.core.start),
                 each.core.high_watermark,
-                self._parts.deliveries.is_attached(each, name)
-                or self._parts.shares.is_attached(each, name),
+                self._wiring.deliveries.is_attached(each, name)
+                or self._wiring.shares.is_attached(each, name),
                 each.core.shares[name].ahead() if name in each.core.shares else 0,
-                self._parts.shares.leased(each, name),
+                self._wiring.shares.leased(each, name),
             )
             for each, cursor in zip(hosted, cursors, strict=True)
         )
@@ -322,7 +323,7 @@ class Consuming:
         assert isinstance(frame, frames.SeekIndex)
         assert topic is not None
         hosted = {
-            number: self._parts.partitions[topic.groups[number]] for number in demand.partitions
+            number: self._wiring.partitions[topic.groups[number]] for number in demand.partitions
         }
         self._check_index(topic, frame.index)
 
@@ -332,7 +333,7 @@ class Consuming:
                     self._answer(connection, failure(frame.request, operation.error))
                     return
                 in_order = [offsets[number] for number in sorted(offsets)]
-                self._parts.network.send(
+                self._wiring.network.send(
                     connection, frames.Offsets(frame.request, packed(in_order))
                 )
 
@@ -341,14 +342,15 @@ class Consuming:
                 seek = events.SeekIndex(
                     Origin(connection, 0, operation), frame.index, offsets[number]
                 )
-                self._parts.partitions.step(each, seek)
+                self._wiring.partitions.step(each, seek)
                 if each.core.cursors.leading[frame.index].mode != "own":
                     # At once: what is settled from now on is of after the seek, in the log too.
                     self._move_shared(each, frame.index, offsets[number])
 
         for each in hosted.values():
-            self._parts.partitions.admit(each.group)
-        self._parts.resolve(connection, frame.request, hosted, frame.start, resolved)
+            self._wiring.partitions.admit(each.group)
+        question = StartOffsets(self._wiring, connection, frame.request, hosted, resolved)
+        question.resolve(frame.start)
 
     def _delete_index(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
@@ -357,14 +359,14 @@ class Consuming:
         assert isinstance(frame, frames.DeleteIndex)
         assert topic is not None
         self._check_index(topic, frame.index)
-        hosted = [self._parts.partitions[group] for group in topic.groups]
+        hosted = [self._wiring.partitions[group] for group in topic.groups]
         for each in hosted:
-            self._parts.partitions.admit(each.group)
+            self._wiring.partitions.admit(each.group)
         operation = self._begin_operation(
             connection, topic.name, len(hosted), partial(self._answer_done, frame.request)
         )
         for each in hosted:
-            self._parts.partitions.step(
+            self._wiring.partitions.step(
                 each, events.DeleteIndex(Origin(connection, 0, operation), frame.index)
             )
 
@@ -374,7 +376,7 @@ class Consuming:
 
     def _is_index(self, topic: Topic, index: str) -> bool:
         return any(
-            index in self._parts.partitions[group].core.cursors.leading for group in topic.groups
+            index in self._wiring.partitions[group].core.cursors.leading for group in topic.groups
         )
 
     def _begin_operation(
@@ -409,10 +411,11 @@ class Consuming:
                 operation.error = UnknownTopic(why)
                 operation.finish(operation)
 
-    def fenced(self, origin: Origin, hosted: Hosted, index: str) -> None:
+    def fenced(self, hosted: Hosted, effect: events.IndexFenced) -> None:
         """A commit came with an epoch of the past."""
+        origin, index = effect.origin, effect.name
         outcome: HocketError | None = None
-        if self._parts.deliveries.owner(hosted, index) != (origin.connection, origin.handle):
+        if self._wiring.deliveries.owner(hosted, index) != (origin.connection, origin.handle):
             outcome = Fenced(f"another consumer has taken index {index!r} over")
         # Else a seek has overtaken it, and what counts is the same as if it had come before that.
         self._operation_part(origin, hosted.core.number, outcome)
@@ -424,7 +427,7 @@ class Consuming:
         self._answer(operation.connection, answer)
 
     def _answer(self, connection: int, answer: Frame) -> None:
-        self._parts.network.send(connection, answer)
+        self._wiring.network.send(connection, answer)
 
     def index_moved(self, hosted: Hosted, effect: events.IndexMoved) -> None:
         if effect.by == "seek":
@@ -432,25 +435,25 @@ class Consuming:
             self._follow_seek(hosted, effect.name, effect.cursor)
         elif effect.by == "delete":
             gone = f"index {effect.name!r} was deleted"
-            self._parts.deliveries.end_owner(hosted, effect.name, UnknownIndex.code, gone)
-            self._parts.shares.drop(hosted.core.topic, effect.name, UnknownIndex.code, gone)
+            self._wiring.deliveries.end_owner(hosted, effect.name, UnknownIndex.code, gone)
+            self._wiring.shares.drop(hosted.core.topic, effect.name, UnknownIndex.code, gone)
         self._operation_part(effect.origin, hosted.core.number, effect.cursor)
 
     def _follow_seek(self, hosted: Hosted, index: str, cursor: Cursor) -> None:
         """The consumer of the index goes on at the new place, as its owner still."""
-        owner = self._parts.deliveries.owner(hosted, index)
+        owner = self._wiring.deliveries.owner(hosted, index)
         if owner is None:
             return
         connection, handle = owner
-        opened = self._parts.sessions[connection].handles[handle]
+        opened = self._wiring.sessions[connection].handles[handle]
         assert isinstance(opened, OpenedSubscription)
         opened.epochs[hosted.core.number] = cursor.epoch
-        self._parts.deliveries.sought(hosted, index, cursor.position)
+        self._wiring.deliveries.sought(hosted, index, cursor.position)
         self._await_awareness(connection, opened, hosted.core.number)
 
     def _move_shared(self, hosted: Hosted, index: str, offset: int) -> None:
-        for connection, handle in self._parts.shares.sought(hosted, index, offset):
-            opened = self._parts.sessions[connection].handles[handle]
+        for connection, handle in self._wiring.shares.sought(hosted, index, offset):
+            opened = self._wiring.sessions[connection].handles[handle]
             assert isinstance(opened, OpenedSubscription)
             self._await_awareness(connection, opened, hosted.core.number)
 
@@ -473,4 +476,4 @@ class Consuming:
                 for number, ping in list(opened.unaware.items()):
                     if ping == demand.frame.request:
                         del opened.unaware[number]
-                        self._parts.deliveries.move_heard((connection, handle), number)
+                        self._wiring.deliveries.move_heard((connection, handle), number)

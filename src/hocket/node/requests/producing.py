@@ -19,13 +19,13 @@ from hocket.frames import Frame, packed
 from hocket.model import partition_of
 from hocket.node.requests.transacting import Transacting
 from hocket.node.running.partitions import Hosted, batch_of
-from hocket.node.wiring import Parts, Servant
+from hocket.node.wiring import Servant, Wiring
 from hocket.wire.batch import BatchInfo, check_entries, first_key_hash
 
 
 class Producing:
-    def __init__(self, parts: Parts, transacting: Transacting) -> None:
-        self._parts = parts
+    def __init__(self, wiring: Wiring, transacting: Transacting) -> None:
+        self._wiring = wiring
         self._transacting = transacting
 
     def servants(self) -> dict[type, Servant]:
@@ -41,8 +41,8 @@ class Producing:
         frame, topic = demand.frame, demand.topic
         assert isinstance(frame, frames.OpenProducer)
         assert topic is not None
-        producer_id = frame.producer_id or self._parts.entropy(16)
-        cores = [self._parts.partitions[group].core for group in topic.groups]
+        producer_id = frame.producer_id or self._wiring.entropy(16)
+        cores = [self._wiring.partitions[group].core for group in topic.groups]
         if frame.transaction:
             key = self._transacting.key_of(frame.transaction, frame.number, producer_id)
             opened = OpenedProducer(topic.name, producer_id, frame.epoch, *key.name)
@@ -64,7 +64,7 @@ class Producing:
         opened: OpenedProducer,
         sequences: list[int],
     ) -> None:
-        self._parts.network.send(
+        self._wiring.network.send(
             connection,
             frames.ProducerOpened(
                 frame.request,
@@ -83,7 +83,7 @@ class Producing:
         assert isinstance(frame, frames.Push)
         assert isinstance(opened, OpenedProducer)
         assert topic is not None
-        hosted = self._parts.partitions[topic.groups[frame.partition]]
+        hosted = self._wiring.partitions[topic.groups[frame.partition]]
         origin = Origin(connection, frame.handle, 0)
         for info in self._checked(payload):
             if (info.producer_id, info.epoch) != (opened.producer_id, opened.epoch):
@@ -97,7 +97,8 @@ class Producing:
                 else:
                     self._produce(hosted, origin, info, payload)
             except HocketError as error:
-                self.refused(hosted, origin, info.sequence, error.code, str(error))
+                refused = events.Refused(origin, info.sequence, error.code, str(error))
+                self.refused(hosted, refused)
                 break  # the ones behind it would make a gap
 
     def _publish(
@@ -112,7 +113,7 @@ class Producing:
         partition = frame.partition
         if partition == -1:
             partition = chosen_partition(payload, infos[0], len(topic.groups))
-        hosted = self._parts.partitions[topic.groups[partition]]
+        hosted = self._wiring.partitions[topic.groups[partition]]
         self._produce(hosted, Origin(connection, 0, frame.request), infos[0], payload)
 
     def _checked(self, payload: memoryview) -> list[BatchInfo]:
@@ -128,18 +129,18 @@ class Producing:
         self, hosted: Hosted, origin: Origin, info: BatchInfo, payload: memoryview
     ) -> None:
         self._check_size(info)
-        self._parts.partitions.admit(hosted.group, info.header.length)
+        self._wiring.partitions.admit(hosted.group, info.header.length)
         batch = batch_of(info, payload)
-        self._parts.partitions.step(
-            hosted, events.Produce(origin, batch, self._parts.clock.now_us())
+        self._wiring.partitions.step(
+            hosted, events.Produce(origin, batch, self._wiring.clock.now_us())
         )
 
     def _check_size(self, info: BatchInfo) -> None:
         header = info.header
-        if header.length > self._parts.settings.limits.batch_bytes_max:
+        if header.length > self._wiring.settings.limits.batch_bytes_max:
             raise MessageTooLarge(
                 f"a batch of {header.length} bytes is more than the "
-                f"{self._parts.settings.limits.batch_bytes_max} this broker takes"
+                f"{self._wiring.settings.limits.batch_bytes_max} this broker takes"
             )
         if not header.count:
             raise OutOfRange("a batch without records")
@@ -147,7 +148,7 @@ class Producing:
     def staged(self, hosted: Hosted, effect: StageAcked) -> None:
         origin, number = effect.origin, hosted.core.number
         answer = frames.PushAcked(0, origin.handle, number, effect.sequence, b"")
-        self._parts.network.send(origin.connection, answer)
+        self._wiring.network.send(origin.connection, answer)
 
     def acked(self, hosted: Hosted, effect: events.Acked) -> None:
         origin, number = effect.origin, hosted.core.number
@@ -157,18 +158,17 @@ class Producing:
         else:
             offsets = packed(effect.offsets)
             answer = frames.PushAcked(0, origin.handle, number, effect.sequence, offsets)
-        self._parts.network.send(origin.connection, answer)
+        self._wiring.network.send(origin.connection, answer)
 
-    def refused(
-        self, hosted: Hosted, origin: Origin, sequence: int, code: str, message: str
-    ) -> None:
+    def refused(self, hosted: Hosted, effect: events.Refused) -> None:
+        origin, code, message = effect.origin, effect.code, effect.message
         answer: Frame
         if origin.request:
             answer = frames.Failure(origin.request, code, message)
         else:
             number = hosted.core.number
-            answer = frames.PushRefused(0, origin.handle, number, sequence, code, message)
-        self._parts.network.send(origin.connection, answer)
+            answer = frames.PushRefused(0, origin.handle, number, effect.sequence, code, message)
+        self._wiring.network.send(origin.connection, answer)
 
 
 def chosen_partition(payload: memoryview, info: BatchInfo, partitions: int) -> int:

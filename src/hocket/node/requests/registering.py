@@ -9,7 +9,7 @@ from hocket.core.metadata.registry import Changed, PositionTaken, Registry
 from hocket.core.ring.contact import Contact
 from hocket.errors import HocketError
 from hocket.node.requests.registrar import Enrolled
-from hocket.node.wiring import Parts
+from hocket.node.wiring import Wiring
 from hocket.wire.entry import Kind
 
 log = logging.getLogger("hocket.node")
@@ -18,8 +18,8 @@ log = logging.getLogger("hocket.node")
 class Registering:
     """The production `Registrar`. Who is not answered asks again: nothing is remembered here."""
 
-    def __init__(self, parts: Parts, registry: Registry) -> None:
-        self._parts = parts
+    def __init__(self, wiring: Wiring, registry: Registry) -> None:
+        self._wiring = wiring
         self._registry = registry
 
     def members(self) -> tuple[int, tuple[Contact, ...]]:
@@ -37,7 +37,7 @@ class Registering:
                     "copied? Give it a new one", who.node, change.holder.node,
                 )  # fmt: skip
             else:
-                self._parts.append_metadata(Kind.NODES, change.index, change.body)
+                self._wiring.append_metadata(Kind.NODES, change.index, change.body)
 
     def strike(self, who: Contact, done: Enrolled) -> None:
         known = self._registry.member(who.node)
@@ -45,7 +45,7 @@ class Registering:
             done(*self.members())
         elif self._has_room():
             change = self._registry.strike(who, done)
-            self._parts.append_metadata(Kind.NODES, change.index, change.body)
+            self._wiring.append_metadata(Kind.NODES, change.index, change.body)
 
     def changed(self, changed: Changed) -> None:
         done = changed.origin
@@ -54,7 +54,7 @@ class Registering:
 
     def _has_room(self) -> bool:
         try:
-            self._parts.partitions.admit(GROUP)
+            self._wiring.partitions.admit(GROUP)
         except HocketError as error:
             log.warning("cannot write the registry of nodes: %s", error)
             return False

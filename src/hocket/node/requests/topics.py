@@ -12,14 +12,15 @@ from hocket.errors import UnknownTopic
 from hocket.frames import packed
 from hocket.model import PartitionDescription, TopicConfig, TopicDescription
 from hocket.node.requests.consuming import Consuming
+from hocket.node.requests.start_offsets import StartOffsets
 from hocket.node.running.partitions import Hosted
-from hocket.node.wiring import Parts, Servant
+from hocket.node.wiring import Servant, Wiring
 from hocket.wire.entry import Kind
 
 
 class Topics:
-    def __init__(self, parts: Parts, consuming: Consuming) -> None:
-        self._parts = parts
+    def __init__(self, wiring: Wiring, consuming: Consuming) -> None:
+        self._wiring = wiring
         self._consuming = consuming
 
     def servants(self) -> dict[type, Servant]:
@@ -33,9 +34,9 @@ class Topics:
         }
 
     def create(self, origin: Origin, name: str, config: TopicConfig) -> None:
-        self._parts.partitions.admit(GROUP)
-        append = self._parts.catalogue.create(origin, name, config)
-        self._parts.append_metadata(Kind.CONFIG, append.index, append.body)
+        self._wiring.partitions.admit(GROUP)
+        append = self._wiring.catalogue.create(origin, name, config)
+        self._wiring.append_metadata(Kind.CONFIG, append.index, append.body)
 
     def _change_topic(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
@@ -45,46 +46,46 @@ class Topics:
         if isinstance(frame, frames.CreateTopic):
             self.create(origin, frame.topic, frame.config)
             return
-        self._parts.partitions.admit(GROUP)
+        self._wiring.partitions.admit(GROUP)
         if isinstance(frame, frames.AlterTopic):
-            append = self._parts.catalogue.alter(origin, frame.topic, frame.config)
+            append = self._wiring.catalogue.alter(origin, frame.topic, frame.config)
         else:
             assert isinstance(frame, frames.DeleteTopic)
-            append = self._parts.catalogue.delete(origin, frame.topic)
-        self._parts.append_metadata(Kind.CONFIG, append.index, append.body)
+            append = self._wiring.catalogue.delete(origin, frame.topic)
+        self._wiring.append_metadata(Kind.CONFIG, append.index, append.body)
 
     def changed(self, changed: catalogue_core.Changed) -> None:
         change = changed.change
         if change.kind == "delete":
             gone = f"topic {change.topic!r} was deleted"
             for group in changed.groups:
-                self._parts.deliveries.end_all(
-                    self._parts.partitions[group], UnknownTopic.code, gone
+                self._wiring.deliveries.end_all(
+                    self._wiring.partitions[group], UnknownTopic.code, gone
                 )
-                self._refuse_waiting(self._parts.partitions.drop(group), gone)
-            self._parts.shares.drop(change.topic, None, UnknownTopic.code, gone)
+                self._refuse_waiting(self._wiring.partitions.drop(group), gone)
+            self._wiring.shares.drop(change.topic, None, UnknownTopic.code, gone)
             self._consuming.topic_deleted(change.topic, gone)
             self._end_producers(change.topic, gone)
         else:
-            self._configured(self._parts.catalogue.topics[change.topic], changed.groups)
-        self._parts.network.send(changed.origin.connection, frames.Done(changed.origin.request))
+            self._configured(self._wiring.catalogue.topics[change.topic], changed.groups)
+        self._wiring.network.send(changed.origin.connection, frames.Done(changed.origin.request))
 
     def _refuse_waiting(self, hosted: Hosted, why: str) -> None:
         """Whoever published and waits; producers hear that their handle has ended."""
         error = UnknownTopic(why)
         for origin in hosted.core.waiting():
             if origin.request:
-                self._parts.network.send(origin.connection, failure(origin.request, error))
+                self._wiring.network.send(origin.connection, failure(origin.request, error))
 
     def _configured(self, topic: Topic, new_groups: tuple[int, ...]) -> None:
         for number, group in enumerate(topic.groups):
             if group in new_groups:
-                self._parts.partitions.host(topic.name, number, group, topic.config)
+                self._wiring.partitions.host(topic.name, number, group, topic.config)
             else:
-                self._parts.partitions.configure(self._parts.partitions[group], topic.config)
+                self._wiring.partitions.configure(self._wiring.partitions[group], topic.config)
         if not new_groups:
             return
-        for connection, session in list(self._parts.sessions.items()):
+        for connection, session in list(self._wiring.sessions.items()):
             for handle, opened in list(session.handles.items()):
                 if opened.topic == topic.name:
                     self._grow(connection, handle, opened, topic, new_groups)
@@ -102,14 +103,16 @@ class Topics:
             if not opened.whole_topic:
                 return
             self._consuming.grow(connection, handle, opened, new_groups)
-        self._parts.network.send(connection, frames.PartitionsChanged(0, handle, len(topic.groups)))
+        self._wiring.network.send(
+            connection, frames.PartitionsChanged(0, handle, len(topic.groups))
+        )
 
     def _end_producers(self, topic: str, why: str) -> None:
-        for connection, session in self._parts.sessions.items():
+        for connection, session in self._wiring.sessions.items():
             for handle, opened in list(session.handles.items()):
                 if isinstance(opened, OpenedProducer) and opened.topic == topic:
                     del session.handles[handle]
-                    self._parts.network.send(
+                    self._wiring.network.send(
                         connection, frames.HandleEnded(0, handle, UnknownTopic.code, why)
                     )
 
@@ -118,10 +121,10 @@ class Topics:
     ) -> None:
         topics = tuple(
             TopicDescription(topic.name, topic.config)
-            for name, topic in sorted(self._parts.catalogue.topics.items())
+            for name, topic in sorted(self._wiring.catalogue.topics.items())
             if session.rights.sees(name)
         )
-        self._parts.network.send(connection, frames.Topics(demand.frame.request, topics))
+        self._wiring.network.send(connection, frames.Topics(demand.frame.request, topics))
 
     def _describe(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
@@ -131,11 +134,11 @@ class Topics:
         described = TopicDescription(
             topic.name, topic.config, tuple(map(self._described, topic.groups))
         )
-        self._parts.network.send(connection, frames.Topics(demand.frame.request, (described,)))
+        self._wiring.network.send(connection, frames.Topics(demand.frame.request, (described,)))
 
     def _described(self, group: int) -> PartitionDescription:
-        core = self._parts.partitions[group].core
-        stats = self._parts.log.stats(group)
+        core = self._wiring.partitions[group].core
+        stats = self._wiring.log.stats(group)
         return PartitionDescription(
             partition=core.number,
             start=core.start,
@@ -145,8 +148,8 @@ class Topics:
             disk_bytes=stats.disk_bytes,
             memory_reads=stats.memory_reads,
             disk_reads=stats.disk_reads,
-            leader=self._parts.name,
-            replicas=(self._parts.name,),
+            leader=self._wiring.name,
+            replicas=(self._wiring.name,),
             problem=stats.problem,
         )
 
@@ -159,12 +162,9 @@ class Topics:
 
         def found(offsets: dict[int, int]) -> None:
             in_order = [offsets[number] for number in sorted(offsets)]
-            self._parts.network.send(connection, frames.Offsets(frame.request, packed(in_order)))
+            self._wiring.network.send(connection, frames.Offsets(frame.request, packed(in_order)))
 
-        self._parts.resolve(
-            connection,
-            frame.request,
-            {number: self._parts.partitions[group] for number, group in enumerate(topic.groups)},
-            frame.start,
-            found,
-        )
+        hosted = {
+            number: self._wiring.partitions[group] for number, group in enumerate(topic.groups)
+        }
+        StartOffsets(self._wiring, connection, frame.request, hosted, found).resolve(frame.start)

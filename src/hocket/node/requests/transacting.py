@@ -35,7 +35,7 @@ from hocket.errors import (
 from hocket.model import MINUTE_US, SECOND_US, Participant
 from hocket.node.background.roll_forward import CONTROL_BYTES, RollForward
 from hocket.node.running.partitions import Hosted, batch_of, entry_bytes
-from hocket.node.wiring import Parts, Servant
+from hocket.node.wiring import Servant, Wiring
 from hocket.wire.batch import NO_PRODUCER, BatchInfo
 from hocket.wire.entry import Kind
 
@@ -46,10 +46,10 @@ PRODUCER_BYTES = 40  # more than one takes in the entry that drops it
 
 
 class Transacting:
-    def __init__(self, parts: Parts, decider: Decider) -> None:
-        self._parts = parts
+    def __init__(self, wiring: Wiring, decider: Decider) -> None:
+        self._wiring = wiring
         self._decider = decider
-        self._rolling = RollForward(parts, self._partition_gone)
+        self._rolling = RollForward(wiring, self._partition_gone)
         self._inbox: deque[decisions.Event] = deque()
         self._idle_at_us = 0
 
@@ -61,8 +61,8 @@ class Transacting:
 
     def started(self) -> None:
         """Everything is recovered: go on with what is decided, and ask about the rest."""
-        self._inbox.append(decisions.Started(self._parts.clock.now_us()))
-        for hosted in self._parts.partitions:
+        self._inbox.append(decisions.Started(self._wiring.clock.now_us()))
+        for hosted in self._wiring.partitions:
             stages = hosted.core.stages
             self._ask_about(hosted, stages.producers.values(), idle=False)
             if stages.applied:
@@ -78,16 +78,16 @@ class Transacting:
         self.pump()
 
     def _ask_about_idle(self, now_us: int) -> None:
-        waiting = [hosted for hosted in self._parts.partitions if hosted.core.stages]
+        waiting = [hosted for hosted in self._wiring.partitions if hosted.core.stages]
         if not waiting:
             return
         connected = {
             StageKey(opened.transaction, opened.number, opened.producer_id)
-            for session in self._parts.sessions.values()
+            for session in self._wiring.sessions.values()
             for opened in session.handles.values()
             if isinstance(opened, OpenedProducer) and opened.transaction
         }
-        idle_us = now_us - self._parts.settings.transaction_timeout_us
+        idle_us = now_us - self._wiring.settings.transaction_timeout_us
         for hosted in waiting:
             stages = hosted.core.stages.idle(max(idle_us, now_us - LEFT_OVER_US))
             left = [stage for stage in stages if stage.key not in connected]
@@ -124,8 +124,8 @@ class Transacting:
         if info.sequence >= hosted.core.stages.next_sequence(key):  # else it is here already
             self._check_limits(hosted, key, size)
         # Twice: now, and when it is published. What others have staged is reserved already.
-        self._parts.partitions.admit(hosted.group, 2 * size)
-        self._parts.partitions.step(
+        self._wiring.partitions.admit(hosted.group, 2 * size)
+        self._wiring.partitions.step(
             hosted,
             StageBatch(
                 origin,
@@ -133,12 +133,12 @@ class Transacting:
                 batch_of(info, payload),
                 size,
                 header.body_crc,
-                self._parts.clock.now_us(),
+                self._wiring.clock.now_us(),
             ),
         )
 
     def _check_limits(self, hosted: Hosted, key: StageKey, size: int) -> None:
-        settings, stages = self._parts.settings, hosted.core.stages
+        settings, stages = self._wiring.settings, hosted.core.stages
         where = f"partition {hosted.core.number} of topic {hosted.core.topic!r}"
         if stages.bytes + size > settings.staged_bytes_max:
             raise LimitExceeded(
@@ -167,14 +167,14 @@ class Transacting:
         participants = tuple(
             LocatedParticipant(self._group_of(each), each) for each in frame.participants
         )
-        now_us = self._parts.clock.now_us()
+        now_us = self._wiring.clock.now_us()
         origin = Origin(connection, 0, frame.request)
         self._ask(
             decisions.CommitAsked(origin, frame.transaction, frame.number, participants, now_us)
         )
 
     def _group_of(self, participant: Participant) -> int | None:
-        topic = self._parts.catalogue.topics.get(participant.topic)
+        topic = self._wiring.catalogue.topics.get(participant.topic)
         if topic is None or participant.partition >= len(topic.groups):
             return None
         return topic.groups[participant.partition]
@@ -184,14 +184,14 @@ class Transacting:
     ) -> None:
         frame = demand.frame
         assert isinstance(frame, frames.AbortTransaction)
-        now_us = self._parts.clock.now_us()
+        now_us = self._wiring.clock.now_us()
         origin = Origin(connection, 0, frame.request)
         self._ask(
             decisions.AbortAsked(origin, frame.transaction, frame.number, frame.producers, now_us)
         )
 
     def _ask(self, event: decisions.Event) -> None:
-        self._parts.partitions.admit(GROUP, self._decider.room_for(event))
+        self._wiring.partitions.admit(GROUP, self._decider.room_for(event))
         self._inbox.append(event)
         self.pump()
 
@@ -222,7 +222,7 @@ class Transacting:
             return event
         is_verified = isinstance(event, decisions.Verified)
         try:
-            self._parts.partitions.admit(GROUP, room, reserved=not is_verified)
+            self._wiring.partitions.admit(GROUP, room, reserved=not is_verified)
         except HocketError as error:
             if not isinstance(event, decisions.Verified):
                 return None
@@ -231,7 +231,7 @@ class Transacting:
 
     def carry_out(self, effect: decisions.Effect) -> None:
         if isinstance(effect, decisions.AppendDecision):
-            self._parts.append_metadata(Kind.DECISION, effect.index, effect.body)
+            self._wiring.append_metadata(Kind.DECISION, effect.index, effect.body)
         elif isinstance(effect, decisions.Verify):
             self._verify(effect)
         elif isinstance(effect, decisions.Apply):
@@ -239,12 +239,12 @@ class Transacting:
         elif isinstance(effect, decisions.Drop):
             self._drop(effect)
         elif isinstance(effect, decisions.Forget):
-            self._step(self._parts.partitions.get(effect.group), ForgetApplied(effect.through))
+            self._step(self._wiring.partitions.get(effect.group), ForgetApplied(effect.through))
         else:
             self._answer(effect)
 
     def _verify(self, effect: decisions.Verify) -> None:
-        hosted = self._parts.partitions.get(effect.group)
+        hosted = self._wiring.partitions.get(effect.group)
         error: HocketError | None
         if hosted is None:
             named = effect.participants[0]
@@ -258,9 +258,9 @@ class Transacting:
 
     def _drop(self, effect: decisions.Drop) -> None:
         name = (effect.transaction, effect.number)
-        everywhere = list(self._parts.partitions)
+        everywhere = list(self._wiring.partitions)
         for hosted in (
-            everywhere if effect.group is None else [self._parts.partitions.get(effect.group)]
+            everywhere if effect.group is None else [self._wiring.partitions.get(effect.group)]
         ):
             found = hosted.core.stages.droppable(name, effect.producers) if hosted else []
             if found:
@@ -274,12 +274,12 @@ class Transacting:
         if isinstance(event, DropStages):
             size += PRODUCER_BYTES * len(event.producers)
         try:
-            self._parts.partitions.admit(hosted.group, size, reserved=True)
+            self._wiring.partitions.admit(hosted.group, size, reserved=True)
         except HocketError:  # it asks again, some time later
             return
-        self._parts.partitions.step(hosted, event)
+        self._wiring.partitions.step(hosted, event)
 
     def _answer(self, effect: decisions.Answer) -> None:
         connection, _, request = effect.origin
         answer = frames.Done(request) if effect.error is None else failure(request, effect.error)
-        self._parts.network.send(connection, answer)
+        self._wiring.network.send(connection, answer)

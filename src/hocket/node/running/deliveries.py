@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,9 +26,8 @@ from hocket.frames import Deliver, HandleEnded, Moved
 from hocket.log.model import ReadResult
 from hocket.log.store import LogStore
 from hocket.node.running.partitions import Hosted, Partitions
+from hocket.node.running.sessions import Address
 from hocket.ports import Network
-
-Address = tuple[int, int]  # connection and handle
 
 
 @dataclass(slots=True, eq=False)
@@ -141,9 +140,6 @@ class Deliveries:
 
     def owner(self, hosted: Hosted, index: str) -> Address | None:
         return self._owners.get((hosted.group, index))
-
-    def of_topic(self, topic: str) -> Iterable[Open]:
-        return [opened for opened in self._open.values() if opened.topic == topic]
 
     def _take_over(self, opened: Open, hosted: Hosted) -> None:
         hosted.subscribers[opened.address] = opened.core

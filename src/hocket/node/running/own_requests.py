@@ -1,6 +1,6 @@
 """A node may ask itself: its own requests have a connection number that no client has.
 
-What is answered there goes to whoever in the node asked, so that topics are made and batches are
+An answer to that number goes to the part of the node that asked. So topics are made and batches are
 stored for the node by the very code that does it for clients.
 """
 
@@ -19,17 +19,22 @@ NODE = 0  # connections of clients are counted from 1
 
 
 class NetworkWithin:
-    """The node's network, and the short way back to itself."""
+    """The node's network, and the short way back to the node itself."""
 
-    def __init__(self, outside: Network, answered: Callable[[Frame], None]) -> None:
+    def __init__(self, outside: Network) -> None:
         self._outside = outside
+        self._answered: Callable[[Frame], None] | None = None
+
+    def answer_to(self, answered: Callable[[Frame], None]) -> None:
+        """Hand the answers to the node's own requests to `answered` from now on."""
         self._answered = answered
 
     def send(self, connection: int, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        if connection == NODE:
-            self._answered(frame)
-        else:
+        if connection != NODE:
             self._outside.send(connection, frame, payload)
+        else:
+            assert self._answered is not None, "the node has asked itself before `answer_to`"
+            self._answered(frame)
 
     def close(self, connection: int) -> None:
         self._outside.close(connection)

@@ -6,9 +6,9 @@ Rule: an Append reaches the log before anything that depends on it is sent. The 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from crc32c import crc32c
 
@@ -27,7 +27,6 @@ from hocket.core.partition.events import (
     TurnEnded,
 )
 from hocket.core.partition.partition import Partition
-from hocket.core.partition.retention import plan_log_start
 from hocket.log.model import NewEntry, RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
@@ -54,8 +53,11 @@ class Hosted:
     changed: bool = False  # this turn: the core may have gathered something to append
 
 
+Listener = Callable[[Hosted, Any], None]  # told of one type of effect
+
+
 class Watcher(Protocol):
-    """Somebody who wants to know what this node holds, and how far it is readable."""
+    """Is told which partitions this node holds, and how far each of them can be read."""
 
     def hosted(self, hosted: Hosted) -> None: ...
     def advanced(self, hosted: Hosted) -> None: ...
@@ -63,9 +65,9 @@ class Watcher(Protocol):
 
 
 class Partitions:
-    def __init__(self, log: LogStore, hear: Callable[[Hosted, Effect], None]) -> None:
+    def __init__(self, log: LogStore) -> None:
         self._log = log
-        self._hear = hear
+        self._listeners: Mapping[type, Listener] = {}
         self._watcher: Watcher | None = None
         self._hosted: dict[int, Hosted] = {}
         self._changed: list[Hosted] = []
@@ -78,6 +80,13 @@ class Partitions:
 
     def get(self, group: int) -> Hosted | None:
         return self._hosted.get(group)
+
+    def listen(self, listeners: Mapping[type, Listener]) -> None:
+        """Hand each effect that is not carried out here to the listener of its type.
+
+        There must be one for every such type before the first `step`.
+        """
+        self._listeners = listeners
 
     def watch(self, watcher: Watcher) -> None:
         """Tell it of all there are, and from now on of every change."""
@@ -157,20 +166,6 @@ class Partitions:
             if self.holds(hosted):  # else deleted in this very turn
                 self._carry_out(hosted, hosted.core.step(TurnEnded()))
 
-    def planned_log_start(self, hosted: Hosted, now_us: int) -> int:
-        core, settings = hosted.core, hosted.settings
-        return min(
-            core.high_watermark,
-            plan_log_start(
-                self._log.segments(hosted.group),
-                log_start=core.start,
-                now_us=now_us,
-                retention_us=settings.disk_retention_us,
-                bytes_max=settings.disk_bytes_max,
-                held_from=core.cursors.held_from(),
-            ),
-        )
-
     def _carry_out(self, hosted: Hosted, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Append):
@@ -181,7 +176,7 @@ class Partitions:
                 elif isinstance(effect, StagesMoved):
                     self._hold(hosted.group, effect)
                     continue
-                self._hear(hosted, effect)
+                self._listeners[type(effect)](hosted, effect)
                 if self._watcher is not None and isinstance(effect, EndMoved | LogStartMoved):
                     self._watcher.advanced(hosted)
 

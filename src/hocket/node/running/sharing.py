@@ -30,11 +30,11 @@ from hocket.log.store import LogStore
 from hocket.model import Mode
 from hocket.node.running.own_requests import NODE
 from hocket.node.running.partitions import Hosted, Partitions
+from hocket.node.running.sessions import Address
 from hocket.ports import Clock, Network
 from hocket.wire.batch import iterate_entries, parse
 from hocket.wire.entry import Header
 
-Address = tuple[int, int]  # connection and handle
 IDLE_US = 60_000_000  # so long after its last consumer an index is not kept in memory any more
 
 
