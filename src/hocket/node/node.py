@@ -33,6 +33,8 @@ from hocket.node.background.retention import Retention
 from hocket.node.identity import audit
 from hocket.node.requests.access import Guarding
 from hocket.node.requests.consuming import Consuming
+from hocket.node.requests.indexes import Indexes
+from hocket.node.requests.operations import Operations
 from hocket.node.requests.producing import Producing
 from hocket.node.requests.registering import Registering
 from hocket.node.requests.topics import Topics
@@ -72,8 +74,10 @@ class Node:
         self.registering = Registering(wiring, registry)
         self._transacting = Transacting(wiring, decider)
         self._producing = Producing(wiring, self._transacting)
-        self._consuming = Consuming(wiring)
-        self._topics = Topics(wiring, self._consuming)
+        operations = Operations(wiring.network)
+        self._consuming = Consuming(wiring, operations)
+        self._indexes = Indexes(wiring, operations)
+        self._topics = Topics(wiring, self._consuming, operations)
         self._guarding = Guarding(wiring, self._access, executor)
         self._dead_letters = DeadLetters(wiring, self._topics.create)
         self._retention = Retention(wiring)
@@ -98,6 +102,7 @@ class Node:
             **self._producing.servants(),
             **self._transacting.servants(),
             **self._consuming.servants(),
+            **self._indexes.servants(),
         }
 
     def _table_of_changes(self) -> dict[int, Callable[[Any], None]]:
@@ -119,8 +124,8 @@ class Node:
             events.EndMoved: self._advanced,
             events.LogStartMoved: self._advanced,
             events.ShareChanged: self._share_changed,
-            events.IndexMoved: self._consuming.index_moved,
-            events.IndexFenced: self._consuming.fenced,
+            events.IndexMoved: self._indexes.moved,
+            events.IndexFenced: self._indexes.fenced,
         }
 
     @property

@@ -91,7 +91,7 @@ def test_what_is_settled_when_the_index_is_deleted_is_answered_by_a_failure(worl
     if isinstance(settled[0], frames.Failure):
         assert settled[0].code in ("unknownIndex", "unknownHandle")
     assert [type(each) for each in one.heard[-1:]] == [frames.HandleEnded]
-    assert world.node._wiring.shares._waiting == {}
+    assert world.node._wiring.shares._settlements._waiting == {}
 
 
 def test_what_is_settled_when_the_topic_is_deleted_is_answered_too(world):
@@ -103,7 +103,7 @@ def test_what_is_settled_when_the_topic_is_deleted_is_answered_too(world):
     settled = one.settle(handle, "ack", 0, 0, 5)
     other.begin_asking(frames.DeleteTopic, topic=TOPIC)
     wait(world, lambda: bool(settled), "it is answered")
-    assert world.node._wiring.shares._waiting == {}
+    assert world.node._wiring.shares._settlements._waiting == {}
     assert world.node._wiring.shares._shared == {}
 
 

@@ -6,7 +6,7 @@ written down now is planned again the next time.
 
 from __future__ import annotations
 
-from hocket.core.partition import partition as events
+from hocket.core.partition import events
 from hocket.core.partition.retention import plan_log_start
 from hocket.errors import HocketError
 from hocket.model import HOUR_US

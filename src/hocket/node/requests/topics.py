@@ -12,6 +12,7 @@ from hocket.errors import UnknownTopic
 from hocket.frames import packed
 from hocket.model import PartitionDescription, TopicConfig, TopicDescription
 from hocket.node.requests.consuming import Consuming
+from hocket.node.requests.operations import Operations
 from hocket.node.requests.start_offsets import StartOffsets
 from hocket.node.running.partitions import Hosted
 from hocket.node.wiring import Servant, Wiring
@@ -19,9 +20,10 @@ from hocket.wire.entry import Kind
 
 
 class Topics:
-    def __init__(self, wiring: Wiring, consuming: Consuming) -> None:
+    def __init__(self, wiring: Wiring, consuming: Consuming, operations: Operations) -> None:
         self._wiring = wiring
         self._consuming = consuming
+        self._operations = operations
 
     def servants(self) -> dict[type, Servant]:
         return {
@@ -64,7 +66,7 @@ class Topics:
                 )
                 self._refuse_waiting(self._wiring.partitions.drop(group), gone)
             self._wiring.shares.drop(change.topic, None, UnknownTopic.code, gone)
-            self._consuming.topic_deleted(change.topic, gone)
+            self._operations.topic_deleted(change.topic, gone)
             self._end_producers(change.topic, gone)
         else:
             self._configured(self._wiring.catalogue.topics[change.topic], changed.groups)
@@ -164,7 +166,5 @@ class Topics:
             in_order = [offsets[number] for number in sorted(offsets)]
             self._wiring.network.send(connection, frames.Offsets(frame.request, packed(in_order)))
 
-        hosted = {
-            number: self._wiring.partitions[group] for number, group in enumerate(topic.groups)
-        }
+        hosted = self._wiring.partitions.of_numbers(topic.groups, range(len(topic.groups)))
         StartOffsets(self._wiring, connection, frame.request, hosted, found).resolve(frame.start)

@@ -6,7 +6,7 @@ Rule: an Append reaches the log before anything that depends on it is sent. The 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,6 +80,10 @@ class Partitions:
 
     def get(self, group: int) -> Hosted | None:
         return self._hosted.get(group)
+
+    def of_numbers(self, groups: Sequence[int], numbers: Iterable[int]) -> dict[int, Hosted]:
+        """Some partitions of a topic, by number; the topic has these groups."""
+        return {number: self._hosted[groups[number]] for number in numbers}
 
     def listen(self, listeners: Mapping[type, Listener]) -> None:
         """Hand each effect that is not carried out here to the listener of its type.

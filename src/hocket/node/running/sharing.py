@@ -1,19 +1,14 @@
-"""Shared indexes of a node: reads what the dispatcher wants leased, sends it, and logs what becomes
-of it.
+"""The shared indexes of a node: drives their dispatchers, and logs what becomes of the messages.
 
-The rules are in `core.sharing.dispatcher` (who gets what) and `core.sharing.leases` (what has
-become of each message).
-Here are only the hands: reads of the log, frames, and the partitions' logs. A settlement is
-answered when every partition it concerns has it durably.
+The rules are in `core.sharing.dispatcher` (which consumer gets what) and `core.sharing.leases` (what
+has become of each message). This file carries out what they decide. Two parts of that have files of
+their own: `leasing` reads messages and sends them, `settlements` answers when all is durable.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 from hocket import frames
 from hocket.core.origin import Origin
@@ -23,52 +18,18 @@ from hocket.core.sharing import events as core
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
-from hocket.errors import Busy, CorruptData, Fenced, HocketError, WrongKind
-from hocket.frames import packed
-from hocket.log.model import ReadResult
+from hocket.errors import Busy, Fenced, HocketError, WrongKind
 from hocket.log.store import LogStore
 from hocket.model import Mode
+from hocket.node.running.leasing import Leasing
 from hocket.node.running.own_requests import NODE
 from hocket.node.running.partitions import Hosted, Partitions
 from hocket.node.running.sessions import Address
+from hocket.node.running.settlements import Settlements
+from hocket.node.running.shared_index import Consumer, SharedIndex
 from hocket.ports import Clock, Network
-from hocket.wire.batch import iterate_entries, parse
-from hocket.wire.entry import Header
 
 IDLE_US = 60_000_000  # so long after its last consumer an index is not kept in memory any more
-
-
-@dataclass(slots=True)
-class Consumer:
-    address: Address
-    # The last batch that was sent of each partition: the client has it still.
-    last_batch: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class Shared:
-    """A shared index that is in use."""
-
-    topic: str
-    index: str
-    mode: Mode
-    core: Dispatcher
-    groups: dict[int, int]  # partition -> group
-    settings: ShareSettings = ShareSettings()  # noqa: RUF009 - it cannot be changed
-    consumers: dict[int, Consumer] = field(default_factory=dict)
-    reads: dict[int, ReadResult] = field(default_factory=dict)  # by fetch, until it is sent
-    used_us: int = 0  # when it was last seen not to be idle
-
-
-@dataclass(slots=True)
-class Waiting:
-    """A settlement that is on its way to the disk."""
-
-    shared: Shared
-    address: Address
-    request: int
-    refused: list[tuple[int, int, int]]
-    records: int = 0  # so many are not durable yet
 
 
 class Shares:
@@ -80,17 +41,19 @@ class Shares:
         partitions: Partitions,
         ended: Callable[[Address], None],
     ) -> None:
-        self._log = log
         self._network = network
         self._clock = clock
         self._partitions = partitions
         self._ended = ended
-        self._shared: dict[tuple[str, str], Shared] = {}
-        self._numbers: dict[Address, tuple[Shared, int]] = {}
-        self._waiting: dict[int, Waiting] = {}
+        self._shared: dict[tuple[str, str], SharedIndex] = {}
+        self._numbers: dict[Address, tuple[SharedIndex, int]] = {}
         self._buried: dict[int, tuple[Hosted, str, int, int]] = {}
         self._last_consumer = 0
-        self._last_token = 0
+        self._settlements = Settlements(network)
+        self._leasing = Leasing(
+            log, network, clock, partitions,
+            carry_out=self._carry_out, in_use=self._is_in_use, end=self.end,
+        )  # fmt: skip
 
     # --- consumers -------------------------------------------------------------------------------
 
@@ -124,7 +87,7 @@ class Shares:
         """Before it is logged that consumers are attached: who may have what is read off before."""
         shared = self._shared.get((topic, frame.index))
         if shared is None or shared.mode != frame.mode:
-            shared = Shared(topic, frame.index, frame.mode, Dispatcher(frame.mode), {})
+            shared = SharedIndex(topic, frame.index, frame.mode, Dispatcher(frame.mode), {})
             self._shared[topic, frame.index] = shared
         shared.used_us = self._clock.now_us()
         for number, each in hosted.items():
@@ -141,7 +104,7 @@ class Shares:
             frame.index in each.core.shares for each in hosted.values()
         )
 
-    def _add_partition(self, shared: Shared, hosted: Hosted, start: int) -> None:
+    def _add_partition(self, shared: SharedIndex, hosted: Hosted, start: int) -> None:
         partition = hosted.core
         if partition.number in shared.groups:
             return
@@ -217,14 +180,13 @@ class Shares:
         ranges = [each for each in asked if each[0] not in opened.unaware]
         for partition in dict.fromkeys(partition for partition, _, _ in ranges):
             self._partitions.admit(shared.groups[partition])
-        self._last_token += 1
         void = [each for each in asked if each[0] in opened.unaware]  # of before a seek
-        self._waiting[self._last_token] = Waiting(shared, address, frame.request, void)
+        token = self._settlements.begin(shared, address, frame.request, void)
         self._step(
             shared,
             core.Settle(
                 number,
-                self._last_token,
+                token,
                 frame.action,
                 ranges,
                 frame.duration_us,
@@ -268,7 +230,7 @@ class Shares:
             if shared is not None and partition.number in shared.groups:
                 self._advance(shared, hosted)
 
-    def _advance(self, shared: Shared, hosted: Hosted) -> None:
+    def _advance(self, shared: SharedIndex, hosted: Hosted) -> None:
         partition = hosted.core
         advanced = core.Advanced(partition.number, partition.start, partition.high_watermark)
         self._step(shared, advanced)
@@ -279,10 +241,7 @@ class Shares:
             buried = self._buried.pop(origin.request, None)
             if buried is not None:
                 self._tell_buried(*buried)
-            waiting = self._waiting.get(origin.request)
-            if waiting is not None:
-                waiting.records -= 1
-                self._answer_if_done(origin.request, waiting)
+            self._settlements.durable(origin.request)
 
     def sought(self, hosted: Hosted, index: str, offset: int) -> list[Address]:
         """The index was put elsewhere: whatever was leased means nothing any more. Who was told."""
@@ -303,19 +262,11 @@ class Shares:
         for shared in list(self._shared.values()):
             if shared.topic == topic and index in (None, shared.index):
                 del self._shared[shared.topic, shared.index]
-                self._refuse_waiting(shared, code, message)
+                self._settlements.refuse_all(shared, code, message)
                 consumers, shared.consumers = shared.consumers, {}
                 for consumer in consumers.values():  # not by `close`: nobody is to have theirs
                     del self._numbers[consumer.address]
                     self._tell_ended(consumer.address, code, message)
-
-    def _refuse_waiting(self, shared: Shared, code: str, message: str) -> None:
-        """What they wait for will not become durable."""
-        for token, waiting in list(self._waiting.items()):
-            if waiting.shared is shared:
-                del self._waiting[token]
-                failure = frames.Failure(waiting.request, code, message)
-                self._network.send(waiting.address[0], failure)
 
     def is_attached(self, hosted: Hosted, index: str) -> bool:
         shared = self._shared.get((hosted.core.topic, index))
@@ -336,7 +287,7 @@ class Shares:
             elif now_us - shared.used_us > IDLE_US:
                 self._put_away(shared)
 
-    def _put_away(self, shared: Shared) -> None:
+    def _put_away(self, shared: SharedIndex) -> None:
         """Nobody consumes it: what the log says of it is enough, once it says that all is well."""
         try:
             for group in shared.groups.values():
@@ -360,10 +311,10 @@ class Shares:
         if shared is not None and number in shared.groups:
             self._step(shared, core.DeadLettered(number, start, end))
         else:
-            self._last_token += 1
-            self._buried[self._last_token] = hosted, index, start, end
+            token = self._settlements.next_token()
+            self._buried[token] = hosted, index, start, end
             change = ShareChange(settled=[(start, end)])
-            origin = Origin(NODE, 0, self._last_token)
+            origin = Origin(NODE, 0, token)
             self._partitions.step(hosted, events.ChangeShare(origin, index, change))
 
     def _tell_buried(self, hosted: Hosted, index: str, start: int, end: int) -> None:
@@ -374,179 +325,37 @@ class Shares:
 
     # --- carrying out ----------------------------------------------------------------------------
 
-    def _step(self, shared: Shared, event: core.Event) -> None:
+    def _is_in_use(self, shared: SharedIndex) -> bool:
+        """False once the index was dropped, put away, or opened in another mode."""
+        return self._shared.get((shared.topic, shared.index)) is shared
+
+    def _step(self, shared: SharedIndex, event: core.Event) -> None:
         self._carry_out(shared, shared.core.step(event))
 
-    def _carry_out(self, shared: Shared, effects: list[core.Effect]) -> None:
+    def _carry_out(self, shared: SharedIndex, effects: list[core.Effect]) -> None:
         """Reads that memory answers lead to more effects at once, hence the queue."""
         to_do = deque(effects)
         while to_do:
             effect = to_do.popleft()
             if isinstance(effect, core.Fetch):
-                to_do.extend(self._fetch(shared, effect))
+                to_do.extend(self._leasing.fetch(shared, effect))
             elif isinstance(effect, core.Scan):
-                to_do.extend(self._scan(shared, effect))
+                to_do.extend(self._leasing.scan(shared, effect))
             elif isinstance(effect, core.Send):
-                to_do.extend(self._send(shared, effect))
+                to_do.extend(self._leasing.send(shared, effect))
             elif isinstance(effect, core.Record):
                 self._record(shared, effect)
             elif isinstance(effect, core.Answer):
-                self._answer(effect)
+                self._settlements.decided(effect)
             else:
                 assert isinstance(effect, core.EndConsumer)
                 replaced = shared.consumers.get(effect.consumer)
                 if replaced is not None:
                     self.end(replaced.address, Fenced.code, effect.why)
 
-    def _record(self, shared: Shared, effect: core.Record) -> None:
+    def _record(self, shared: SharedIndex, effect: core.Record) -> None:
         hosted = self._partitions.get(shared.groups[effect.partition])
         if hosted is None:  # the topic is being deleted
             return
         origin = Origin(NODE, 0, effect.token) if effect.token else None
         self._partitions.step(hosted, events.ChangeShare(origin, shared.index, effect.change))
-
-    def _answer(self, effect: core.Answer) -> None:
-        waiting = self._waiting[effect.token]
-        waiting.refused += effect.refused
-        waiting.records += effect.waits_for
-        self._answer_if_done(effect.token, waiting)
-
-    def _answer_if_done(self, token: int, waiting: Waiting) -> None:
-        if not waiting.records:
-            del self._waiting[token]
-            refused = packed(n for each in waiting.refused for n in each)
-            self._network.send(waiting.address[0], frames.Settled(waiting.request, refused))
-
-    # --- reading ---------------------------------------------------------------------------------
-
-    def _fetch(self, shared: Shared, effect: core.Fetch) -> list[core.Effect]:
-        return self._read(
-            shared,
-            shared.groups[effect.partition],
-            effect.start,
-            effect.end,
-            effect.bytes_max,
-            partial(self._fetched, shared, effect),
-            wanted=partial(shared.consumers.__contains__, effect.consumer),
-        )
-
-    def _scan(self, shared: Shared, effect: core.Scan) -> list[core.Effect]:
-        return self._read(
-            shared,
-            shared.groups[effect.partition],
-            effect.start,
-            effect.end,
-            effect.bytes_max,
-            partial(self._scanned, shared, effect),
-        )
-
-    def _read(
-        self,
-        shared: Shared,
-        group: int,
-        start: int,
-        end: int,
-        bytes_max: int,
-        found: Callable[[ReadResult | HocketError], list[core.Effect]],
-        wanted: Callable[[], bool] = lambda: True,
-    ) -> list[core.Effect]:
-        """What memory answers at once; what the disk answers is carried out when it does."""
-
-        def later(read: ReadResult | HocketError) -> None:
-            if self._shared.get((shared.topic, shared.index)) is shared:
-                self._carry_out(shared, found(read))
-
-        try:
-            read = self._log.read(
-                group, start, bytes_max=bytes_max, end_offset=end, done=later, wanted=wanted
-            )
-        except HocketError as error:
-            return found(error)
-        return [] if read is None else found(read)
-
-    def _fetched(
-        self, shared: Shared, fetch: core.Fetch, read: ReadResult | HocketError
-    ) -> list[core.Effect]:
-        consumer = shared.consumers.get(fetch.consumer)
-        if consumer is None:
-            return shared.core.step(core.FetchFailed(fetch.fetch))
-        try:
-            if isinstance(read, HocketError):
-                raise read
-            self._partitions.admit(shared.groups[fetch.partition])  # for the counts of deliveries
-        except HocketError as error:
-            failed = shared.core.step(core.FetchFailed(fetch.fetch))
-            if isinstance(error, CorruptData):
-                self.end(consumer.address, error.code, str(error))
-            return failed  # retention was quicker, or the disk is full: tried again later
-        shared.reads[fetch.fetch] = read
-        now_us = self._clock.now_us()
-        fetched = core.Fetched(fetch.fetch, read.end_offset, read.bytes, now_us, read.start_offset)
-        effects = shared.core.step(fetched)
-        if not any(isinstance(effect, core.Send) for effect in effects):
-            del shared.reads[fetch.fetch]
-        return effects
-
-    def _scanned(
-        self, shared: Shared, scan: core.Scan, read: ReadResult | HocketError
-    ) -> list[core.Effect]:
-        if isinstance(read, HocketError):
-            return shared.core.step(core.ScanFailed(scan.partition))
-        hashes: list[int] = []
-        for batch in _batches(read):
-            first = scan.start + len(hashes) - batch.header.base_offset
-            if first < 0:  # what lies between is lost
-                hashes += [0] * -first
-            hashes += batch.key_hashes()[max(0, first) :]
-        return shared.core.step(core.Scanned(scan.partition, scan.start, hashes))
-
-    def _send(self, shared: Shared, send: core.Send) -> list[core.Effect]:
-        """The batches that hold the messages, but not again the one that the client has still."""
-        read = shared.reads.pop(send.fetch)
-        consumer = shared.consumers.get(send.consumer)
-        if consumer is None:  # ended by an effect before this one, and what it had is for others
-            return []
-        batches = _holding(read, send.ranges)
-        first, last = batches[0].header.base_offset, batches[-1].header.base_offset
-        continued = consumer.last_batch.get(send.partition) == first
-        consumer.last_batch[send.partition] = last
-        payload = [batch.bytes for batch in batches[continued:]]
-        connection, handle = consumer.address
-        end = self._partitions[shared.groups[send.partition]].core.high_watermark
-        ranges = packed(n for each in send.ranges for n in each)
-        lease = frames.Lease(0, handle, send.partition, end, ranges, continued)
-        self._network.send(connection, lease, payload)
-        unsent = read.bytes - sum(map(len, payload))
-        return shared.core.step(core.Refunded(send.consumer, unsent)) if unsent else []
-
-
-class _Batch(NamedTuple):
-    header: Header
-    bytes: memoryview  # of the entry
-
-    def key_hashes(self) -> list[int]:
-        try:
-            hashes = parse(self.bytes, verify=False).key_hashes
-        except CorruptData:  # its producer wrote nonsense; whoever gets it will say so
-            hashes = None
-        return [0] * self.header.count if hashes is None else hashes.tolist()
-
-
-def _batches(read: ReadResult) -> Iterator[_Batch]:
-    for piece in read.slices:
-        for position, header in iterate_entries(piece):
-            yield _Batch(header, piece[position : position + header.size])
-
-
-def _holding(read: ReadResult, ranges: list[tuple[int, int, int]]) -> list[_Batch]:
-    """Those that hold messages of these ranges, which are in order."""
-    found = []
-    left = deque(ranges)
-    for batch in _batches(read):
-        while left and left[0][1] <= batch.header.base_offset:
-            left.popleft()
-        if not left:
-            break
-        if left[0][0] < batch.header.end_offset:
-            found.append(batch)
-    return found

@@ -1,0 +1,177 @@
+"""Leases of shared indexes: reads the messages that a dispatcher wants leased, and sends them.
+
+The dispatcher (`core.sharing.dispatcher`) knows offsets and sizes only. Here its effects `Fetch`,
+`Scan` and `Send` become reads of the log and frames to consumers, and what was read becomes events
+for it. Memory answers a read at once, the disk later; by then the index may not be in use any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from hocket import frames
+from hocket.core.sharing import events as core
+from hocket.errors import CorruptData, HocketError
+from hocket.frames import packed
+from hocket.log.model import ReadResult
+from hocket.log.store import LogStore
+from hocket.node.running.partitions import Partitions
+from hocket.node.running.sessions import Address
+from hocket.node.running.shared_index import SharedIndex
+from hocket.ports import Clock, Network
+from hocket.wire.batch import iterate_entries, parse
+from hocket.wire.entry import Header
+
+Effects = list[core.Effect]
+
+
+class Leasing:
+    """`fetch`, `scan` and `send` return what the dispatcher wants next.
+
+    What follows from a read of the disk goes to `carry_out`, unless the index is not `in_use` by
+    then. `end` ends a consumer whose messages are damaged.
+    """
+
+    def __init__(
+        self,
+        log: LogStore,
+        network: Network,
+        clock: Clock,
+        partitions: Partitions,
+        *,
+        carry_out: Callable[[SharedIndex, Effects], None],
+        in_use: Callable[[SharedIndex], bool],
+        end: Callable[[Address, str, str], None],
+    ) -> None:
+        self._log = log
+        self._network = network
+        self._clock = clock
+        self._partitions = partitions
+        self._carry_out = carry_out
+        self._in_use = in_use
+        self._end = end
+
+    def fetch(self, shared: SharedIndex, fetch: core.Fetch) -> Effects:
+        return self._read(
+            shared,
+            fetch,
+            partial(self._fetched, shared, fetch),
+            wanted=partial(shared.consumers.__contains__, fetch.consumer),
+        )
+
+    def scan(self, shared: SharedIndex, scan: core.Scan) -> Effects:
+        return self._read(shared, scan, partial(self._scanned, shared, scan))
+
+    def _read(
+        self,
+        shared: SharedIndex,
+        effect: core.Fetch | core.Scan,
+        found: Callable[[ReadResult | HocketError], Effects],
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> Effects:
+        def later(read: ReadResult | HocketError) -> None:
+            if self._in_use(shared):
+                self._carry_out(shared, found(read))
+
+        try:
+            read = self._log.read(
+                shared.groups[effect.partition],
+                effect.start,
+                bytes_max=effect.bytes_max,
+                end_offset=effect.end,
+                done=later,
+                wanted=wanted,
+            )
+        except HocketError as error:
+            return found(error)
+        return [] if read is None else found(read)
+
+    def _fetched(
+        self, shared: SharedIndex, fetch: core.Fetch, read: ReadResult | HocketError
+    ) -> Effects:
+        consumer = shared.consumers.get(fetch.consumer)
+        if consumer is None:
+            return shared.core.step(core.FetchFailed(fetch.fetch))
+        try:
+            if isinstance(read, HocketError):
+                raise read
+            self._partitions.admit(shared.groups[fetch.partition])  # for the counts of deliveries
+        except HocketError as error:
+            failed = shared.core.step(core.FetchFailed(fetch.fetch))
+            if isinstance(error, CorruptData):
+                self._end(consumer.address, error.code, str(error))
+            return failed  # retention was quicker, or the disk is full: tried again later
+        shared.reads[fetch.fetch] = read
+        now_us = self._clock.now_us()
+        fetched = core.Fetched(fetch.fetch, read.end_offset, read.bytes, now_us, read.start_offset)
+        effects = shared.core.step(fetched)
+        if not any(isinstance(effect, core.Send) for effect in effects):
+            del shared.reads[fetch.fetch]
+        return effects
+
+    def _scanned(
+        self, shared: SharedIndex, scan: core.Scan, read: ReadResult | HocketError
+    ) -> Effects:
+        if isinstance(read, HocketError):
+            return shared.core.step(core.ScanFailed(scan.partition))
+        hashes: list[int] = []
+        for batch in _batches(read):
+            first = scan.start + len(hashes) - batch.header.base_offset
+            if first < 0:  # the messages in between are lost
+                hashes += [0] * -first
+            hashes += batch.key_hashes()[max(0, first) :]
+        return shared.core.step(core.Scanned(scan.partition, scan.start, hashes))
+
+    def send(self, shared: SharedIndex, send: core.Send) -> Effects:
+        """Send the batches that hold the messages, but not one that the client still has."""
+        read = shared.reads.pop(send.fetch)
+        consumer = shared.consumers.get(send.consumer)
+        if consumer is None:  # an effect before this one ended it; its messages are for others
+            return []
+        batches = _holding(read, send.ranges)
+        first, last = batches[0].header.base_offset, batches[-1].header.base_offset
+        continued = consumer.last_batch.get(send.partition) == first
+        consumer.last_batch[send.partition] = last
+        payload = [batch.bytes for batch in batches[continued:]]
+        connection, handle = consumer.address
+        end = self._partitions[shared.groups[send.partition]].core.high_watermark
+        ranges = packed(n for each in send.ranges for n in each)
+        lease = frames.Lease(0, handle, send.partition, end, ranges, continued)
+        self._network.send(connection, lease, payload)
+        unsent = read.bytes - sum(map(len, payload))
+        return shared.core.step(core.Refunded(send.consumer, unsent)) if unsent else []
+
+
+class _Batch(NamedTuple):
+    header: Header
+    bytes: memoryview  # of the whole entry
+
+    def key_hashes(self) -> list[int]:
+        try:
+            hashes = parse(self.bytes, verify=False).key_hashes
+        except CorruptData:  # its producer wrote nonsense; the consumer that gets it will say so
+            hashes = None
+        return [0] * self.header.count if hashes is None else hashes.tolist()
+
+
+def _batches(read: ReadResult) -> Iterator[_Batch]:
+    for piece in read.slices:
+        for position, header in iterate_entries(piece):
+            yield _Batch(header, piece[position : position + header.size])
+
+
+def _holding(read: ReadResult, ranges: list[tuple[int, int, int]]) -> list[_Batch]:
+    """The batches that hold messages of these ranges, which are in order."""
+    found = []
+    left = deque(ranges)
+    for batch in _batches(read):
+        while left and left[0][1] <= batch.header.base_offset:
+            left.popleft()
+        if not left:
+            break
+        if left[0][0] < batch.header.end_offset:
+            found.append(batch)
+    return found
