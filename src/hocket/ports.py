@@ -1,8 +1,11 @@
-"""What the broker needs of the world: time, a network, a disk, and somebody to do slow work.
+"""What the broker needs of the world: time, a network, a disk, and threads for slow work.
 
-Each is real in `adapters` and simulated in `sim`; the node and the log know only these. Everything
-here is called on the node's own thread, and calls back there. That is the whole of the broker's
-thread safety: state is touched by one thread; other threads only carry bytes.
+The node and the log know only these protocols. `Clock`, `Executor`, `File` and `Disk` are real in
+`adapters`, `Network` is real in `node.door`, and all of them are simulated in `sim`. `Timers` and
+`Links` are for the nodes of a cluster (`node.cluster`); so far they exist in the simulator only.
+
+Everything here is called on the node's own thread, and calls back there. That is the whole of the
+broker's thread safety: one thread touches state, other threads only carry bytes.
 """
 
 from __future__ import annotations
@@ -35,13 +38,13 @@ class Network(Protocol):
     """The connections of a node, by number; numbers are never reused."""
 
     def send(self, connection: int, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        """Queue a frame. One to a connection that is gone is dropped."""
+        """Queue a frame. A frame to a connection that is gone is dropped."""
 
     def close(self, connection: int) -> None:
-        """After what is queued has been sent."""
+        """Close the connection after everything queued for it has been sent."""
 
     def pause(self) -> None:
-        """Take no more frames from anybody until `resume`: there is enough to do."""
+        """Take no more frames from any connection until `resume`: there is enough to do."""
 
     def resume(self) -> None: ...
 
@@ -52,32 +55,37 @@ class Cancellable(Protocol):
 
 class Timers(Protocol):
     def after(self, delay_us: int, action: Callable[[], None]) -> Cancellable:
-        """Call `action` once, so much later, unless it is cancelled before."""
+        """Call `action` once, `delay_us` from now, unless it is cancelled before."""
 
 
 class Links(Protocol):
     """The way to the other nodes of a cluster."""
 
     def send(self, sender: Contact, to: Contact, message: object) -> None:
-        """Never waits. It goes to `to.address`, with the sender and `to.incarnation`; it may be
-        lost, and then nobody is told."""
+        """Send `message` to `to.address`, with the sender and `to.incarnation`.
+
+        This never waits. The message may be lost, and then nobody is told.
+        """
 
 
 class Executor(Protocol):
-    """Runs slow jobs (reads, writes, syncs), in lanes: one at a time per lane, in order."""
+    """Runs slow jobs (reads, writes, syncs) on named workers.
+
+    A worker does one job at a time, in the order in which its jobs were submitted.
+    """
 
     def submit(
         self,
-        lane: str,
+        worker: str,
         job: Callable[[], T],
         done: Callable[[T | BaseException], None],
         *,
         brief: bool = False,
     ) -> None:
-        """Run `job` elsewhere; then call `done` here with its result, or what it raised.
+        """Have `worker` run `job`; then call `done` here with the result, or with what it raised.
 
-        A `brief` one may be run here and now, where that is cheaper than having it carried to
-        another thread and back. `done` is never called from within.
+        A `brief` job may be run here and now, where that is cheaper than carrying it to another
+        thread and back. `submit` itself never calls `done`.
         """
 
     def drain(self) -> None:
@@ -88,10 +96,10 @@ class File(Protocol):
     """An open file. Errors are OSError, as the system raises them."""
 
     def write(self, buffers: Sequence[Buffer], position: int, *, sync: bool = False) -> None:
-        """All of it, at `position`; with `sync` it is durable on return (data, not metadata)."""
+        """Write all of `buffers` at `position`; with `sync` the data is durable on return."""
 
     def read(self, length: int, position: int) -> bytes:
-        """Fewer bytes only at the end of the file."""
+        """`length` bytes from `position`; fewer only at the end of the file."""
 
     def sync(self) -> None: ...
 
@@ -100,7 +108,7 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def drop_cache(self, position: int, length: int) -> None:
-        """What is read again from here should come from the disk, not from the page cache."""
+        """The next read of this range should come from the disk, not from the page cache."""
 
     def close(self) -> None: ...
 
@@ -109,29 +117,32 @@ class Disk(Protocol):
     """One directory tree, named by relative paths with '/'."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """For reading and writing. Without `create`, FileNotFoundError if it is not there."""
+        """Open for reading and writing. Without `create`, a missing file is FileNotFoundError."""
 
     def exists(self, path: str) -> bool: ...
 
     def list(self, path: str) -> list[str]:
-        """Names in a directory, sorted; empty if it is not there."""
+        """The names in a directory, sorted; none if the directory is not there."""
 
     def make_directory(self, path: str) -> None:
-        """With its parents; nothing happens if it is there. Durable on return."""
+        """Make the directory and its parents where they are missing. Durable on return."""
 
     def rename(self, old: str, new: str) -> None:
-        """Atomically, replacing `new`. Durable after `sync_directory`."""
+        """Rename atomically, replacing `new`. Durable after `sync_directory`."""
 
     def remove(self, path: str) -> None: ...
 
     def remove_tree(self, path: str) -> None: ...
 
     def sync_directory(self, path: str) -> None:
-        """Names created, renamed or removed in it so far are durable on return."""
+        """Names that were created, renamed or removed in the directory are durable on return."""
 
     def free_bytes(self) -> int: ...
 
     def lock(self) -> None:
-        """For this process alone, until it ends or `unlock`. Raises DataDirectoryInUse."""
+        """Keep the tree for this process, until the process ends or `unlock`.
+
+        Raises DataDirectoryInUse.
+        """
 
     def unlock(self) -> None: ...

@@ -65,7 +65,7 @@ def test_results_and_errors_come_to_the_owner(owner: Owner) -> None:
     assert threads == {threading.current_thread()}
 
 
-def test_a_lane_keeps_its_order(owner: Owner) -> None:
+def test_a_worker_keeps_its_order(owner: Owner) -> None:
     ran: list[int] = []
     told: list[int] = []
     for number in range(100):
@@ -74,8 +74,8 @@ def test_a_lane_keeps_its_order(owner: Owner) -> None:
     assert ran == told == list(range(100))
 
 
-def test_lanes_do_not_wait_for_each_other(owner: Owner) -> None:
-    """Job a2 of lane a and job b of lane b; in threads b runs while a is stuck."""
+def test_workers_do_not_wait_for_each_other(owner: Owner) -> None:
+    """Job a2 of worker a and job b of worker b; in threads b runs while a is stuck."""
     told: list[str] = []
     go = threading.Event()
     if not hasattr(owner, "threads"):

@@ -1,8 +1,8 @@
-"""Slow jobs on threads: one thread per lane, started when the lane is first used.
+"""Slow jobs on threads: one thread per worker, started when the worker is first used.
 
-A finished job is put on a list, and the owner's thread is asked, through the `post` given, to
-empty it. `drain` empties the same list while it waits, so that closing down needs no event loop;
-whatever was posted for it then finds nothing left to do.
+A finished job is put on a list, and the owner's thread is asked, through the `post` that was given,
+to empty the list. `drain` empties the same list while it waits, so that closing down needs no event
+loop; what was posted before then finds an empty list.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Work = tuple[Callable[[], Any], Callable[[Any], None], bool]
 # that takes a few times that is better done at once; one that takes longer would keep the owner
 # from everything else. How long a synced write takes is up to the disk, so it is measured.
 BRIEF_SECONDS_MAX = 0.001
-OWNER = ""  # the lane of what was done on the owner's own thread
+OWNER = ""  # stands for the worker of a job that the owner's own thread has run
 
 
 class ThreadExecutor:
@@ -32,32 +32,33 @@ class ThreadExecutor:
     def __init__(self, post: Post, *, name: str = "hocket") -> None:
         self._post = post
         self._name = name
-        self._lanes: dict[str, SimpleQueue[_Work | None]] = {}
+        self._workers: dict[str, SimpleQueue[_Work | None]] = {}
         self._threads: list[threading.Thread] = []
         self._finished: deque[tuple[str, Callable[[Any], None], Any]] = deque()
-        self._under_way: dict[str, int] = {}  # jobs on a lane's thread; the owner's thread only
+        # How many jobs each worker has that are not reported; touched by the owner's thread only.
+        self._under_way: dict[str, int] = {}
         self._brief_seconds = 0.0
         self._one_finished = threading.Semaphore(0)  # for `drain` alone
         self._pending = 0  # submitted, `done` not yet called; touched by the owner's thread only
 
     def submit(
         self,
-        lane: str,
+        worker: str,
         job: Callable[[], T],
         done: Callable[[T | BaseException], None],
         *,
         brief: bool = False,
     ) -> None:
         self._pending += 1
-        if brief and self._brief_seconds < BRIEF_SECONDS_MAX and not self._under_way.get(lane):
+        if brief and self._brief_seconds < BRIEF_SECONDS_MAX and not self._under_way.get(worker):
             started = perf_counter()
             self._finish(OWNER, done, _outcome(job))
             self._took(perf_counter() - started)
             return
-        queue = self._lanes.get(lane)
+        queue = self._workers.get(worker)
         if queue is None:
-            queue = self._start(lane)
-        self._under_way[lane] = self._under_way.get(lane, 0) + 1
+            queue = self._start(worker)
+        self._under_way[worker] = self._under_way.get(worker, 0) + 1
         queue.put((job, done, brief))
 
     def drain(self) -> None:
@@ -66,49 +67,49 @@ class ThreadExecutor:
             self._deliver()
 
     def close(self) -> None:
-        """End the threads, after the jobs they have; what these report is no longer delivered."""
-        for queue in self._lanes.values():
+        """End the threads after the jobs that they have. Their results are not delivered."""
+        for queue in self._workers.values():
             queue.put(None)
         for thread in self._threads:
             thread.join()
-        self._lanes.clear()
+        self._workers.clear()
         self._threads.clear()
 
-    def _start(self, lane: str) -> SimpleQueue[_Work | None]:
+    def _start(self, worker: str) -> SimpleQueue[_Work | None]:
         queue: SimpleQueue[_Work | None] = SimpleQueue()
         # A daemon: an owner that forgot to close must not keep its process from ending.
         thread = threading.Thread(
-            target=self._run, args=(lane, queue), name=f"{self._name}: {lane}", daemon=True
+            target=self._run, args=(worker, queue), name=f"{self._name}: {worker}", daemon=True
         )
-        self._lanes[lane] = queue
+        self._workers[worker] = queue
         self._threads.append(thread)
         thread.start()
         return queue
 
-    def _run(self, lane: str, queue: SimpleQueue[_Work | None]) -> None:
+    def _run(self, worker: str, queue: SimpleQueue[_Work | None]) -> None:
         while (work := queue.get()) is not None:
             job, done, brief = work
             started = perf_counter()
             result = _outcome(job)
             if brief:
                 self._took(perf_counter() - started)
-            self._finish(lane, done, result)
-            del work, job, done, result  # what they hold must not live until the next job
+            self._finish(worker, done, result)
+            del work, job, done, result  # else what they hold would live until the next job
 
-    def _finish(self, lane: str, done: Callable[[Any], None], result: Any) -> None:
-        self._finished.append((lane, done, result))
+    def _finish(self, worker: str, done: Callable[[Any], None], result: Any) -> None:
+        self._finished.append((worker, done, result))
         self._one_finished.release()
         self._post(self._deliver)
 
     def _took(self, seconds: float) -> None:
-        """A mean of the last few: how long a brief job would keep the owner from its other work."""
+        """Keep a mean of the last few: how long a brief job keeps the owner from other work."""
         self._brief_seconds += (seconds - self._brief_seconds) / 8
 
     def _deliver(self) -> None:
         while self._finished:
-            lane, done, result = self._finished.popleft()
-            if self._under_way.get(lane):
-                self._under_way[lane] -= 1
+            worker, done, result = self._finished.popleft()
+            if self._under_way.get(worker):
+                self._under_way[worker] -= 1
             self._one_finished.acquire(blocking=False)
             self._pending -= 1
             done(result)

@@ -1,11 +1,13 @@
-"""The thread a node lives on: sockets, tasks from other threads, one ticker, in turns.
+"""The thread that a node lives on: sockets, tasks from other threads and one ticker, in turns.
 
-A turn is: wait for something to happen, handle all of it, then call `turn_ended` once. That is
-where a node commits what the turn brought and where queued bytes leave, so that a busy turn costs
-one commit and one write per connection, however many frames it saw.
+A turn waits for something to happen, handles all of it, and then calls `turn_ended` once. There a
+node starts one group commit of everything that the turn appended, and writes each connection's
+queued frames at once. So a busy turn costs one commit and one write per connection, however many
+frames it brought.
 
-Not asyncio: its transports copy what they cannot send at once (and shift the rest to the front
-each time), and the node wants its buffers written as they lie in memory, many at a time.
+That end of a turn is why this is not asyncio. An asyncio loop calls back for each socket and each
+task, and has no hook for the moment when everything that was ready has been handled. Here that
+moment is the last line of `turn`; and a broker that closes down can make single turns.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Loop:
     def post(self, task: Task) -> None:
         """Have `task` called on the loop's thread; from any thread, signal handlers included."""
         self._tasks.append(task)
-        # Rule 2 of local.waiting: first the change, then the look whether somebody sleeps.
+        # Rule 2 of local.waiting: change first, then look whether the loop sleeps.
         if self._asleep:
             self.wake()
 

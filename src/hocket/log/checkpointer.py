@@ -32,7 +32,7 @@ from hocket.log.wal_files import NO_SPACE
 from hocket.ports import Disk, Executor
 
 Done = Callable[[HocketError | None], None]
-LANE = "checkpoint"
+WORKER = "checkpoint"
 
 
 class Checkpointer:
@@ -104,7 +104,7 @@ class Checkpointer:
         self.changed = False
         self._work = [self._work_of(log) for log in self._groups.values() if log.is_changed]
         job = partial(write_segments, self._disk, [work for work in self._work if work.files])
-        self._executor.submit(LANE, job, self._segments_done)
+        self._executor.submit(WORKER, job, self._segments_done)
 
     def _work_of(self, log: GroupLog) -> GroupWork:
         index, state = self._snapshot(log.id)
@@ -212,7 +212,7 @@ class Checkpointer:
         self._work = None
         self._next = following
         job = partial(_publish, self._disk, following)
-        self._executor.submit(LANE, job, self._published)
+        self._executor.submit(WORKER, job, self._published)
 
     def _published(self, result: BaseException | None) -> None:
         following = self._next
@@ -240,7 +240,7 @@ class Checkpointer:
         if paths or groups or reserve:
             self._reserve_is_gone = False
             job = partial(tidy, self._disk, paths, groups, reserve)
-            self._executor.submit(LANE, job, self._tidied)
+            self._executor.submit(WORKER, job, self._tidied)
 
     def _tidied(self, result: BaseException | None) -> None:
         if isinstance(result, OSError) and result.errno in NO_SPACE:
@@ -254,7 +254,7 @@ class Checkpointer:
         strangers = [int(n) for n in names if n.isdecimal() and int(n) not in self._groups]
         if strangers:
             job = partial(tidy, self._disk, [], strangers, 0)
-            self._executor.submit(LANE, job, self._tidied)
+            self._executor.submit(WORKER, job, self._tidied)
 
     # --- failure -----------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class Checkpointer:
         self._is_small = self._reserve_is_gone = True
         self._next = self._checkpoint()
         job = partial(_publish_in_reserve, self._disk, self._next)
-        self._executor.submit(LANE, job, self._published)
+        self._executor.submit(WORKER, job, self._published)
 
     def _stop(self, error: BaseException) -> None:
         self.stopped = True

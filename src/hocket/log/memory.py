@@ -1,7 +1,8 @@
 """The memory tier of one group: its newest entries, in slabs.
 
-What is in memory is always the end of the log, without a gap: reads at or behind `start_offset`
-are answered here, all others from segment files. Only what is in a segment file may leave.
+The memory tier always holds the end of the log, without a gap: reads at or behind `start_offset`
+are answered here, all others from segment files. An entry may leave memory only when it is in a
+segment file.
 """
 
 from __future__ import annotations
@@ -24,48 +25,40 @@ class MemoryTier:
 
     @property
     def start_offset(self) -> int | None:
-        """None when it is empty."""
+        """The base offset of the oldest entry in memory; None when memory is empty."""
         if not self.slabs:
             return None
         slab = self.slabs[0]
         return slab.bases[slab.live]
 
-    @property
-    def oldest_us(self) -> int | None:
-        """When the oldest entry was appended; None when there is none."""
-        if not self.slabs:
-            return None
-        slab = self.slabs[0]
-        return slab.times[slab.live]
-
     def capacity_for(self, size: int, *, least: int, most: int) -> int:
-        """Of the next slab: as much as is there now, so a group holds at most twice its need."""
+        """Of the next slab: as much as memory holds now, so a group has at most twice its need."""
         capacity = min(max(self.bytes, least), most)
         return max(size, capacity)
 
     def read(self, offset: int, *, bytes_max: int, end_offset: int) -> ReadResult:
-        """From the batch that holds `offset`, which must be in memory."""
-        place = bisect_right(self.slabs, offset, key=_base_of) - 1
-        number = bisect_right(self.slabs[place].bases, offset) - 1
-        start = self.slabs[place].bases[number]
+        """Batches from the one that holds `offset`, which must be in memory."""
+        at = bisect_right(self.slabs, offset, key=_base_of) - 1
+        number = bisect_right(self.slabs[at].bases, offset) - 1
+        start = self.slabs[at].bases[number]
         slices: list[memoryview] = []
         total, end, goes_on = 0, offset, True
-        while goes_on and place < len(self.slabs):
-            size, behind, goes_on = self.slabs[place].gather(
+        while goes_on and at < len(self.slabs):
+            size, behind, goes_on = self.slabs[at].gather(
                 slices, number, end_offset=end_offset, bytes_max=bytes_max - total
             )
             total += size
             end = behind or end
-            place += 1
+            at += 1
             number = 0
         return ReadResult(slices, start, end, total)
 
     def entry(self, index: int) -> memoryview | None:
         """The body of this entry; None if it is not in memory."""
-        place = bisect_right(self.slabs, index, key=_first_index_of) - 1
-        if place < 0:
+        at = bisect_right(self.slabs, index, key=_first_index_of) - 1
+        if at < 0:
             return None
-        slab = self.slabs[place]
+        slab = self.slabs[at]
         number = index - slab.first_index
         if not slab.live <= number < len(slab):
             return None
@@ -86,7 +79,10 @@ class MemoryTier:
         return None
 
     def evict(self, *, appended_until_us: int, bytes_max: int) -> bool:
-        """Let go what is too old or too much. True: more would have to go, but is not written."""
+        """Let go of what is too old or too much.
+
+        True if more would have to go, but is not in a segment file yet.
+        """
         while self.slabs:
             slab = self.slabs[0]
             due = bisect_right(slab.times, appended_until_us, slab.live)

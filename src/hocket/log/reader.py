@@ -1,6 +1,6 @@
-"""Reading a group's log, wherever it lies: memory answers at once, segment files by a job.
+"""Reads a group's log: from memory at once, or from segment files by a job of the worker `read`.
 
-The contract is that of `LogStore.read` and `LogStore.offset_at_time`.
+What callers may rely on is said at `LogStore.read`, `offset_at_time` and `read_entries`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from hocket.errors import CorruptData, HocketError, OutOfRange
 from hocket.log.group import GroupLog
 from hocket.log.model import Damage, EntriesDone, OffsetDone, ReadDone, ReadResult
-from hocket.log.segment import Place, Segment, SegmentRecord
+from hocket.log.segment import Location, Segment, SegmentRecord
 from hocket.log.segment_reader import (
     SegmentRead,
     SegmentView,
@@ -24,8 +24,9 @@ from hocket.log.settings import LogSettings
 from hocket.ports import Disk, Executor
 
 INDEXES_MAX = 256  # sparse indexes of full segments that are kept in memory
-LANE = "read"
-_Entries = tuple[dict[int, memoryview], list[Damage]]
+WORKER = "read"
+_Entries = tuple[dict[int, memoryview], list[Damage]]  # bodies by index, and what is damaged
+_Wanted = tuple[SegmentView, Location | None, list[int]]  # where to begin, and which indexes
 
 
 class Reader:
@@ -57,15 +58,17 @@ class Reader:
         log.disk_reads += 1
         segment = log.segment_of(offset)
         view = self._view(log, segment)
-        place = None
+        location = None
         if segment.points is not None:
-            place = segment.points.before_offset(offset) or view.start
+            location = segment.points.before_offset(offset) or view.start
         job = partial(
-            read_batches, self._disk, view, place, offset,
+            read_batches, self._disk, view, location, offset,
             bytes_max=bytes_max, end_offset=end_offset,
         )  # fmt: skip
         self._executor.submit(
-            LANE, partial(_if, wanted, job), partial(self._read_done, log, segment, offset, done)
+            WORKER,
+            partial(_if_wanted, wanted, job),
+            partial(self._read_done, log, segment, offset, done),
         )
         return None
 
@@ -123,16 +126,16 @@ class Reader:
         if not in_files:
             return found
         log.disk_reads += len(in_files)
-        parts = [
+        wanted = [
             (
                 self._view(log, segment),
                 None if segment.points is None else segment.points.before_index(near),
-                wanted,
+                some,
             )
-            for segment, wanted in in_files.items()
+            for segment, some in in_files.items()
         ]
-        job = partial(_read_parts, self._disk, parts)
-        self._executor.submit(LANE, job, partial(self._entries_done, log, found, indexes, done))
+        job = partial(_read_from_files, self._disk, wanted)
+        self._executor.submit(WORKER, job, partial(self._entries_done, log, found, indexes, done))
         return None
 
     def _entries_done(
@@ -169,12 +172,12 @@ class Reader:
                 found = log.memory.offset_at_time(timestamp_us, from_offset=start)
                 return log.end.next_offset if found is None else found
             view = self._view(log, segment)
-            place = None
+            location = None
             if segment.points is not None:
-                place = segment.points.before_time(timestamp_us) or view.start
-            job = partial(find_time, self._disk, view, place, timestamp_us, from_offset=start)
+                location = segment.points.before_time(timestamp_us) or view.start
+            job = partial(find_time, self._disk, view, location, timestamp_us, from_offset=start)
             outcome = partial(self._searched, log, segment, view.record, timestamp_us, done)
-            self._executor.submit(LANE, job, outcome)
+            self._executor.submit(WORKER, job, outcome)
             return None
         return log.end.next_offset
 
@@ -196,17 +199,17 @@ class Reader:
         return SegmentView(log.id, log.segment_record(segment), self._interval)
 
 
-def _read_parts(disk: Disk, parts: list[tuple[SegmentView, Place | None, list[int]]]) -> _Entries:
+def _read_from_files(disk: Disk, wanted: list[_Wanted]) -> _Entries:
     bodies: dict[int, memoryview] = {}
     damage: list[Damage] = []
-    for view, place, wanted in parts:
-        some, bad = read_entries(disk, view, place or view.start, wanted)
-        bodies.update(some)
-        damage += bad
+    for view, location, indexes in wanted:
+        found, damaged = read_entries(disk, view, location or view.start, indexes)
+        bodies.update(found)
+        damage += damaged
     return bodies, damage
 
 
-def _if(wanted: Callable[[], bool], job: Callable[[], SegmentRead]) -> SegmentRead:
+def _if_wanted(wanted: Callable[[], bool], job: Callable[[], SegmentRead]) -> SegmentRead:
     if not wanted():
         raise InterruptedError("whoever wanted to read this has left")
     return job()

@@ -13,13 +13,13 @@ from functools import partial
 
 from hocket.log.group import GroupLog
 from hocket.log.model import Damage, Report
-from hocket.log.segment import Place, Segment
+from hocket.log.segment import Location, Segment
 from hocket.log.segment_reader import SegmentView, verify_segment
 from hocket.log.settings import LogSettings
 from hocket.ports import Disk, Executor
 
 ReportDone = Callable[[Report], None]
-_Outcome = tuple[Place | None, int, list[Damage]]
+_Outcome = tuple[Location | None, int, list[Damage]]
 
 
 class Scrub:
@@ -32,7 +32,7 @@ class Scrub:
         self._groups = groups
         self._report: Report | None = None  # of the pass under way
         self._left: list[tuple[GroupLog, Segment]] = []  # the next one last
-        self._place: Place | None = None  # in the segment that is next; None: its beginning
+        self._location: Location | None = None  # in the segment that is next; None: its beginning
         self._busy = False
         self._waiting: list[ReportDone] = []
         self.ended_us = 0  # when the last pass ended
@@ -57,7 +57,7 @@ class Scrub:
 
     def _begin(self) -> None:
         self._report = Report(groups=len(self._groups))
-        self._place = None
+        self._location = None
         self._left = [(log, segment) for log in self._groups.values() for segment in log.segments]
         self._left.reverse()
 
@@ -67,7 +67,7 @@ class Scrub:
             if segment.written and not log.deleted and segment in log.segments:
                 break
             self._left.pop()
-            self._place = None
+            self._location = None
         if self._busy:
             return
         if not self._left:
@@ -76,10 +76,10 @@ class Scrub:
         assert self._report is not None
         record = log.segment_record(segment)
         view = SegmentView(log.id, record, self._settings.index_interval_bytes)
-        place = self._place or view.start
+        location = self._location or view.start
         self._busy = True
-        job = partial(verify_segment, self._disk, view, place, self._settings.scrub_step_bytes)
-        outcome = partial(self._checked, self._report, log, segment, place)
+        job = partial(verify_segment, self._disk, view, location, self._settings.scrub_step_bytes)
+        outcome = partial(self._checked, self._report, log, segment, location)
         self._executor.submit("read", job, outcome)
 
     def _checked(
@@ -87,7 +87,7 @@ class Scrub:
         report: Report,
         log: GroupLog,
         segment: Segment,
-        place: Place,
+        location: Location,
         result: _Outcome | BaseException,
     ) -> None:
         self._busy = False
@@ -100,12 +100,12 @@ class Scrub:
             result = (None, 0, self._unreadable(log, segment, result))
         behind, count, damage = result
         report.entries += count
-        report.bytes += (behind.position if behind else segment.written) - place.position
+        report.bytes += (behind.position if behind else segment.written) - location.position
         for each in damage:
             log.note(each)
             known = any(old.accepted and old.covers(each) for old in log.damage)
             report.damage.append((log.id, replace(each, accepted=known)))
-        self._place = behind
+        self._location = behind
         if behind is None:
             self._left.pop()
         if self._waiting or not self._left:

@@ -21,7 +21,7 @@ _MAGIC = b"HKTINDX1"
 _COLUMNS = 3
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where an entry begins in a segment, and its base offset."""
 
     position: int
@@ -50,23 +50,23 @@ class Points:
         self.positions.append(position)
         self.stamps.append(stamp)
 
-    def before_offset(self, offset: int) -> Place | None:
+    def before_offset(self, offset: int) -> Location | None:
         """Where to read from in order to meet the batch that holds `offset`."""
-        return self._place(bisect_right(self.offsets, offset) - 1)
+        return self._location(bisect_right(self.offsets, offset) - 1)
 
-    def before_index(self, offset: int) -> Place | None:
+    def before_index(self, offset: int) -> Location | None:
         """Where to read from to meet any entry of this base offset; there may be many of them."""
-        return self._place(bisect_left(self.offsets, offset) - 1)
+        return self._location(bisect_left(self.offsets, offset) - 1)
 
-    def before_time(self, timestamp_us: int) -> Place | None:
+    def before_time(self, timestamp_us: int) -> Location | None:
         """Where to read from in order to meet the first batch that reaches this time."""
-        return self._place(bisect_left(self.stamps, timestamp_us) - 1)
+        return self._location(bisect_left(self.stamps, timestamp_us) - 1)
 
-    def _place(self, number: int) -> Place | None:
+    def _location(self, number: int) -> Location | None:
         """None: the beginning of the segment."""
         if number < 0:
             return None
-        return Place(self.positions[number], self.offsets[number])
+        return Location(self.positions[number], self.offsets[number])
 
     def encode(self) -> bytes:
         columns = self.offsets.tobytes() + self.positions.tobytes() + self.stamps.tobytes()

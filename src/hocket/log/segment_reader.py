@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from hocket.errors import CorruptData
 from hocket.log.model import Damage, ReadResult
-from hocket.log.segment import Place, Points, SegmentRecord, index_path, segment_path
+from hocket.log.segment import Location, Points, SegmentRecord, index_path, segment_path
 from hocket.ports import Disk, File
 from hocket.wire.entry import HEADER_BYTES, Header, Kind, unpack_header
 
@@ -40,8 +40,8 @@ class SegmentView:
         return segment_path(self.group, self.record.base_offset, self.record.first_index)
 
     @property
-    def start(self) -> Place:
-        return Place(0, self.record.base_offset)
+    def start(self) -> Location:
+        return Location(0, self.record.base_offset)
 
 
 class Met(NamedTuple):
@@ -64,7 +64,7 @@ class SegmentRead:
     points: Points | None = None  # if they had to be fetched
 
 
-class _Window:
+class _Excerpt:
     """A part of the file in memory, moved along; at least as much as is asked for."""
 
     def __init__(self, file: File, size: int, chunk: int) -> None:
@@ -90,52 +90,52 @@ class _Window:
 
 
 def walk(
-    view: SegmentView, window: _Window, place: Place, *, bodies_from: int = 0
+    view: SegmentView, excerpt: _Excerpt, location: Location, *, bodies_from: int = 0
 ) -> Iterator[Met]:
-    """The entries from `place` on; bodies are checked of what ends at `bodies_from` or later."""
+    """The entries from `location` on; bodies are checked of what ends at `bodies_from` or later."""
     size = view.record.size
-    position, expected = place
+    position, expected = location
     while position < size:
-        header = _header_at(window, position, view)
+        header = _header_at(excerpt, position, view)
         if header is None:
-            after, found = _behind(window, position + 8, view)
+            after, found = _behind(excerpt, position + 8, view)
             end = found.base_offset if found else view.record.end_offset
             words = _HEADER_WORDS.format(view.path)
             damage = Damage(expected, end, words, is_lasting=False)
-            yield Met(position, None, window.data, 0, damage)
+            yield Met(position, None, excerpt.data, 0, damage)
             position, expected = after, end
             continue
-        bad = header.end_offset >= bodies_from and not _body_is_whole(window, position, header)
+        bad = header.end_offset >= bodies_from and not _body_is_whole(excerpt, position, header)
         damage_or_none = None
         if bad:
             words = _BODY_WORDS.format(view.path)
             damage_or_none = Damage(header.base_offset, header.end_offset, words, is_lasting=False)
-        yield Met(position, header, window.data, position - window.start, damage_or_none)
+        yield Met(position, header, excerpt.data, position - excerpt.start, damage_or_none)
         position += header.size
         expected = header.end_offset
 
 
-def _body_is_whole(window: _Window, position: int, header: Header) -> bool:
-    entry = window.at(position, header.size)
+def _body_is_whole(excerpt: _Excerpt, position: int, header: Header) -> bool:
+    entry = excerpt.at(position, header.size)
     return crc32c(entry[HEADER_BYTES : HEADER_BYTES + header.length]) == header.body_crc
 
 
-def _header_at(window: _Window, position: int, view: SegmentView) -> Header | None:
-    if position + HEADER_BYTES > window.size:
+def _header_at(excerpt: _Excerpt, position: int, view: SegmentView) -> Header | None:
+    if position + HEADER_BYTES > excerpt.size:
         return None
     try:
-        header = unpack_header(window.at(position, HEADER_BYTES))
+        header = unpack_header(excerpt.at(position, HEADER_BYTES))
     except CorruptData:
         return None
     record = view.record
     belongs = record.first_index <= header.index < record.end_index
-    return header if belongs and position + header.size <= window.size else None
+    return header if belongs and position + header.size <= excerpt.size else None
 
 
-def _behind(window: _Window, position: int, view: SegmentView) -> tuple[int, Header | None]:
+def _behind(excerpt: _Excerpt, position: int, view: SegmentView) -> tuple[int, Header | None]:
     """The next entry behind a bad spot; the end of the segment if there is none."""
-    while position + HEADER_BYTES <= window.size:
-        header = _header_at(window, position, view)
+    while position + HEADER_BYTES <= excerpt.size:
+        header = _header_at(excerpt, position, view)
         if header is not None:
             return position, header
         position += 8
@@ -148,7 +148,7 @@ def _behind(window: _Window, position: int, view: SegmentView) -> tuple[int, Hea
 def read_batches(
     disk: Disk,
     view: SegmentView,
-    place: Place | None,
+    location: Location | None,
     offset: int,
     *,
     bytes_max: int,
@@ -156,18 +156,18 @@ def read_batches(
 ) -> SegmentRead:
     """Batches from the one that holds `offset`, as many as fit, at least one, up to damage.
 
-    `place` is where to begin; None: the sparse index has to be fetched first.
+    `location` is where to begin; None: the sparse index has to be fetched first.
     """
     read = SegmentRead()
     file = disk.open(view.path)
     try:
-        if place is None:
-            place = _fetch_points(disk, view, file, read).before_offset(offset) or view.start
+        if location is None:
+            location = _fetch_points(disk, view, file, read).before_offset(offset) or view.start
         chunk = min(max(bytes_max, 0) + view.interval, READ_BYTES_MAX)
-        window = _Window(file, view.record.size, chunk)
-        entries = walk(view, window, place, bodies_from=offset + 1)
+        excerpt = _Excerpt(file, view.record.size, chunk)
+        entries = walk(view, excerpt, location, bodies_from=offset + 1)
         _collect(read, entries, offset, bytes_max, end_offset)
-        window.drop_cache(place.position)
+        excerpt.drop_cache(location.position)
     finally:
         file.close()
     return read
@@ -217,30 +217,30 @@ class _Pieces:
 
 
 def find_time(
-    disk: Disk, view: SegmentView, place: Place | None, timestamp_us: int, *, from_offset: int
+    disk: Disk, view: SegmentView, location: Location | None, timestamp_us: int, *, from_offset: int
 ) -> SegmentRead:
     """The first offset from `from_offset` on whose batch reaches this time; None if none does."""
     read = SegmentRead()
     file = disk.open(view.path)
     try:
-        if place is None:
-            place = _fetch_points(disk, view, file, read).before_time(timestamp_us) or view.start
-        window = _Window(file, view.record.size, view.interval)
-        for met in walk(view, window, place, bodies_from=view.record.end_offset + 1):
+        if location is None:
+            location = _fetch_points(disk, view, file, read).before_time(timestamp_us) or view.start
+        excerpt = _Excerpt(file, view.record.size, view.interval)
+        for met in walk(view, excerpt, location, bodies_from=view.record.end_offset + 1):
             header = met.header
             if header is None or header.kind != _BATCH or header.end_offset <= from_offset:
                 continue
             if header.max_timestamp >= timestamp_us:
                 read.offset = max(header.base_offset, from_offset)
                 break
-        window.drop_cache(place.position)
+        excerpt.drop_cache(location.position)
     finally:
         file.close()
     return read
 
 
 def read_entries(
-    disk: Disk, view: SegmentView, place: Place, wanted: Sequence[int]
+    disk: Disk, view: SegmentView, location: Location, wanted: Sequence[int]
 ) -> tuple[dict[int, memoryview], list[Damage]]:
     """The bodies of these entries, of any kind, by index; one that is damaged is missing."""
     bodies: dict[int, memoryview] = {}
@@ -248,13 +248,13 @@ def read_entries(
     left = set(wanted)
     file = disk.open(view.path)
     try:
-        window = _Window(file, view.record.size, CHUNK_BYTES)
-        for met in walk(view, window, place, bodies_from=_NO_BODIES):
+        excerpt = _Excerpt(file, view.record.size, CHUNK_BYTES)
+        for met in walk(view, excerpt, location, bodies_from=_NO_BODIES):
             header = met.header
             if header is None or header.index not in left:
                 damage += [met.damage] if met.damage else []
                 continue
-            entry = window.at(met.position, header.size)
+            entry = excerpt.at(met.position, header.size)
             body = entry[HEADER_BYTES : HEADER_BYTES + header.length]
             if crc32c(body) == header.body_crc:
                 bodies[header.index] = body
@@ -266,35 +266,35 @@ def read_entries(
             left.discard(header.index)
             if not left:
                 break
-        window.drop_cache(place.position)
+        excerpt.drop_cache(location.position)
     finally:
         file.close()
     return bodies, damage
 
 
 def verify_segment(
-    disk: Disk, view: SegmentView, place: Place, bytes_max: int
-) -> tuple[Place | None, int, list[Damage]]:
-    """Check entries from `place` on, about `bytes_max` of them.
+    disk: Disk, view: SegmentView, location: Location, bytes_max: int
+) -> tuple[Location | None, int, list[Damage]]:
+    """Check entries from `location` on, about `bytes_max` of them.
 
     Returns (where to go on, or None at the end; how many entries; what is damaged).
     """
     damage: list[Damage] = []
     count = 0
-    behind: Place | None = None
-    offset = place.offset
+    behind: Location | None = None
+    offset = location.offset
     file = disk.open(view.path)
     try:
-        window = _Window(file, view.record.size, CHUNK_BYTES)
-        for met in walk(view, window, place):
-            if met.position >= place.position + bytes_max:
-                behind = Place(met.position, offset)
+        excerpt = _Excerpt(file, view.record.size, CHUNK_BYTES)
+        for met in walk(view, excerpt, location):
+            if met.position >= location.position + bytes_max:
+                behind = Location(met.position, offset)
                 break
             count += met.header is not None
             if met.damage is not None:
                 damage.append(met.damage)
             offset = met.header.end_offset if met.header else (met.damage and met.damage.end) or 0
-        window.drop_cache(place.position)
+        excerpt.drop_cache(location.position)
     finally:
         file.close()
     return behind, count, damage
@@ -304,7 +304,7 @@ def walk_segment(disk: Disk, view: SegmentView) -> Iterator[Met]:
     """Everything in a segment, checked."""
     file = disk.open(view.path)
     try:
-        yield from walk(view, _Window(file, view.record.size, CHUNK_BYTES), view.start)
+        yield from walk(view, _Excerpt(file, view.record.size, CHUNK_BYTES), view.start)
     finally:
         file.close()
 
@@ -325,8 +325,8 @@ def _fetch_points(disk: Disk, view: SegmentView, file: File, read: SegmentRead) 
 def _scan_points(view: SegmentView, file: File) -> Points:
     points = Points()
     latest = 0
-    window = _Window(file, view.record.size, CHUNK_BYTES)
-    for met in walk(view, window, view.start, bodies_from=view.record.end_offset + 1):
+    excerpt = _Excerpt(file, view.record.size, CHUNK_BYTES)
+    for met in walk(view, excerpt, view.start, bodies_from=view.record.end_offset + 1):
         header = met.header
         if header is None:
             continue

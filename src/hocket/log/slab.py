@@ -1,8 +1,9 @@
-"""A piece of the memory tier: some entries of one group, laid out as in their segment file.
+"""A slab: a piece of the memory tier with some entries of one group, as in their segment file.
 
 The bytes are written once and never moved: the WAL, the segment file and the network all take
 memoryviews of them, on other threads too, while later entries are added behind. A slab lies within
-one segment, and its indexes are consecutive; so a place in it is a place in the file.
+one segment, and its indexes are consecutive: a position in the slab, plus `start`, is a position
+in the file.
 """
 
 from __future__ import annotations
@@ -61,10 +62,6 @@ class Slab:
     def __len__(self) -> int:
         return len(self.positions)
 
-    @property
-    def live_bytes(self) -> int:
-        return self.used - self.position_of(self.live)
-
     def position_of(self, number: int) -> int:
         """Where entry `number` begins; the end of the slab for the one that comes next."""
         return self.positions[number] if number < len(self.positions) else self.used
@@ -116,8 +113,8 @@ class Slab:
 
     def _run_end(self, number: int, stop: int) -> int:
         """The end of the batches that stand next to each other from entry `number` on."""
-        place = bisect_left(self.others, number)
-        return min(self.others[place], stop) if place < len(self.others) else stop
+        at = bisect_left(self.others, number)
+        return min(self.others[at], stop) if at < len(self.others) else stop
 
     def _taken(self, number: int, run_end: int, position_max: int) -> int:
         """The end of those of the run [number, run_end) that end by `position_max`."""

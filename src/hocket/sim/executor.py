@@ -1,4 +1,4 @@
-"""Slow jobs in virtual time: one at a time per lane, in order, each taking a while.
+"""Slow jobs in virtual time: each worker does one at a time, in order, and each takes a while.
 
 A job does its work at some moment, and its `done` is called at a later one; `crash` between the two
 leaves work done that nobody was told about, as in life.
@@ -29,14 +29,14 @@ class SimExecutor:
         self._scheduler = scheduler
         self._random = scheduler.random(stream)
         self.delay_us_max = delay_us_max
-        self._lanes: dict[str, deque[_Work]] = {}
-        self._timers: dict[str, Timer] = {}  # of the lanes at work
+        self._workers: dict[str, deque[_Work]] = {}
+        self._timers: dict[str, Timer] = {}  # of the workers that have a job
         self._finished: dict[str, tuple[Callable[[Any], None], Any]] = {}  # `done` still to come
         self.dead = False
 
     def submit(
         self,
-        lane: str,
+        worker: str,
         job: Callable[[], T],
         done: Callable[[T | BaseException], None],
         *,
@@ -45,19 +45,19 @@ class SimExecutor:
         del brief  # every job takes its time here, so that more can happen in between
         if self.dead:
             return
-        self._lanes.setdefault(lane, deque()).append((job, done))
-        if lane not in self._timers:
-            self._schedule(lane)
+        self._workers.setdefault(worker, deque()).append((job, done))
+        if worker not in self._timers:
+            self._schedule(worker)
 
     def drain(self) -> None:
         """At once: virtual time does not pass."""
         while self._timers:
-            lane = next(iter(self._timers))
-            self._timers[lane].cancel()
-            if lane in self._finished:
-                self._tell(lane)
+            worker = next(iter(self._timers))
+            self._timers[worker].cancel()
+            if worker in self._finished:
+                self._tell(worker)
             else:
-                self._run(lane)
+                self._run(worker)
 
     def crash(self) -> None:
         """Drop everything that has not happened, for good."""
@@ -65,32 +65,32 @@ class SimExecutor:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._lanes.clear()
+        self._workers.clear()
         self._finished.clear()
 
     @property
     def idle(self) -> bool:
         return not self._timers
 
-    def _schedule(self, lane: str) -> None:
-        action = partial(self._tell if lane in self._finished else self._run, lane)
+    def _schedule(self, worker: str) -> None:
+        action = partial(self._tell if worker in self._finished else self._run, worker)
         delay_us = self._random.randint(0, self.delay_us_max)
-        self._timers[lane] = self._scheduler.after(delay_us, action)
+        self._timers[worker] = self._scheduler.after(delay_us, action)
 
-    def _run(self, lane: str) -> None:
-        job, done = self._lanes[lane].popleft()
+    def _run(self, worker: str) -> None:
+        job, done = self._workers[worker].popleft()
         result: Any
         try:
             result = job()
         except Exception as error:  # noqa: BLE001  # the owner gets it, whatever it is
             result = error
-        self._finished[lane] = (done, result)
-        self._schedule(lane)
+        self._finished[worker] = (done, result)
+        self._schedule(worker)
 
-    def _tell(self, lane: str) -> None:
-        done, result = self._finished.pop(lane)
-        if self._lanes[lane]:
-            self._schedule(lane)
+    def _tell(self, worker: str) -> None:
+        done, result = self._finished.pop(worker)
+        if self._workers[worker]:
+            self._schedule(worker)
         else:
-            del self._timers[lane]
+            del self._timers[worker]
         done(result)

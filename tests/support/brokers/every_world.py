@@ -141,9 +141,9 @@ def _with_client(world: World, server: Callable[[], str]) -> Iterator[World]:
 class OwnLeakCheck(LeakCheck):
     """The leak check, but for what the embedded broker that outlives the test opens meanwhile.
 
-    That is data files, and a thread for each of its lanes, started on first use (the first
-    checkpoint comes after seconds). A second thread for a lane is another broker's, and a leak; so
-    is a "hocket-broker", which every broker has from its beginning.
+    That is data files, and a thread for each of its workers, started on first use (the first
+    checkpoint comes after seconds). A second thread for a worker is another broker's, and a leak;
+    so is a "hocket-broker", which every broker has from its beginning.
     """
 
     def _left(self) -> list[str]:

@@ -28,7 +28,7 @@ from hocket.ports import Executor
 
 log = logging.getLogger("hocket.node")
 
-LANE = "access"
+WORKER = "access"
 WAITING_MAX = 1_000  # tokens still to be looked at
 WRONG_TOKEN = (
     "the token is not that of a user of this broker; an admin makes a new one with: "
@@ -37,7 +37,9 @@ WRONG_TOKEN = (
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
+class Login:
+    """A Hello with a token that is not verified yet."""
+
     connection: int
     session: Session
     request: int
@@ -57,7 +59,7 @@ class Authentication:
         self._executor = executor
         self._throttle = Throttle()
         self._verified: dict[str, bytes] = {}  # user -> SHA-256 of the token
-        self._waiting: deque[Attempt] = deque()
+        self._waiting: deque[Login] = deque()
         self._is_at_work = False
 
     def hello(
@@ -66,12 +68,12 @@ class Authentication:
         frame = demand.frame
         assert isinstance(frame, Hello)
         user = tokens.user_of(frame.token)
-        attempt = Attempt(connection, session, frame.request, user, frame.token)
-        if len(self._waiting) >= WAITING_MAX and not self._is_remembered(attempt):
+        login = Login(connection, session, frame.request, user, frame.token)
+        if len(self._waiting) >= WAITING_MAX and not self._is_remembered(login):
             error = Busy(f"{WAITING_MAX} tokens wait to be looked at; try again a little later")
             self._wiring.hang_up(connection, failure(frame.request, error))
             return
-        self._waiting.append(attempt)
+        self._waiting.append(login)
         self._look_at_next()
 
     def forget(self, user: str) -> None:
@@ -80,30 +82,30 @@ class Authentication:
 
     def _look_at_next(self) -> None:
         while self._waiting and not self._is_at_work:
-            attempt = self._waiting.popleft()
-            if self._is_gone(attempt):
+            login = self._waiting.popleft()
+            if self._is_gone(login):
                 continue
-            if self._is_remembered(attempt):
-                self._welcome(attempt)
+            if self._is_remembered(login):
+                self._welcome(login)
                 continue
-            wait_us = self._throttle.wait_us(self._address(attempt), self._wiring.clock.now_us())
+            wait_us = self._throttle.wait_us(self._address(login), self._wiring.clock.now_us())
             if wait_us:
-                self._refuse(attempt, _wait(self._address(attempt), wait_us))
-            elif attempt.user is None:
-                self._was_wrong(attempt)
+                self._refuse(login, _wait(self._address(login), wait_us))
+            elif login.user is None:
+                self._was_wrong(login)
             else:
-                self._verify(attempt, attempt.user)
+                self._verify(login, login.user)
 
-    def _verify(self, attempt: Attempt, user: str) -> None:
+    def _verify(self, login: Login, user: str) -> None:
         known = self._access.committed.users.get(user)
         token_hash = None if known is None else known.token_hash
-        job = partial(tokens.is_token_of, attempt.token, token_hash, self._wiring.settings.argon2)
+        job = partial(tokens.is_token_of, login.token, token_hash, self._wiring.settings.argon2)
         self._is_at_work = True
-        self._executor.submit(LANE, job, partial(self._looked_at, attempt, user, token_hash))
+        self._executor.submit(WORKER, job, partial(self._looked_at, login, user, token_hash))
 
     def _looked_at(
         self,
-        attempt: Attempt,
+        login: Login,
         user: str,
         token_hash: str | None,
         outcome: bool | BaseException,
@@ -115,38 +117,38 @@ class Authentication:
         known = self._access.committed.users.get(user)
         # Meanwhile the user may be gone, or have another token.
         if outcome is True and known is not None and known.token_hash == token_hash:
-            self._throttle.was_right(self._address(attempt))
-            self._verified[user] = tokens.digest_of(attempt.token)
-            self._welcome(attempt)
+            self._throttle.was_right(self._address(login))
+            self._verified[user] = tokens.digest_of(login.token)
+            self._welcome(login)
         else:
-            self._was_wrong(attempt)
+            self._was_wrong(login)
         self._look_at_next()
 
-    def _is_remembered(self, attempt: Attempt) -> bool:
-        digest = self._verified.get(attempt.user or "")
-        return digest is not None and hmac.compare_digest(digest, tokens.digest_of(attempt.token))
+    def _is_remembered(self, login: Login) -> bool:
+        digest = self._verified.get(login.user or "")
+        return digest is not None and hmac.compare_digest(digest, tokens.digest_of(login.token))
 
-    def _welcome(self, attempt: Attempt) -> None:
-        if not self._is_gone(attempt):
-            assert attempt.user is not None
-            reply = attempt.session.welcome(attempt.request, attempt.user)
-            self._wiring.network.send(attempt.connection, reply.frame)
+    def _welcome(self, login: Login) -> None:
+        if not self._is_gone(login):
+            assert login.user is not None
+            reply = login.session.welcome(login.request, login.user)
+            self._wiring.network.send(login.connection, reply.frame)
 
-    def _was_wrong(self, attempt: Attempt) -> None:
-        self._throttle.was_wrong(self._address(attempt), self._wiring.clock.now_us())
-        self._refuse(attempt, NotAllowed(WRONG_TOKEN))
+    def _was_wrong(self, login: Login) -> None:
+        self._throttle.was_wrong(self._address(login), self._wiring.clock.now_us())
+        self._refuse(login, NotAllowed(WRONG_TOKEN))
 
-    def _refuse(self, attempt: Attempt, error: HocketError) -> None:
-        audit.wrong_token(attempt.session, attempt.user, str(error))
-        if not self._is_gone(attempt):
-            self._wiring.hang_up(attempt.connection, failure(attempt.request, error))
+    def _refuse(self, login: Login, error: HocketError) -> None:
+        audit.wrong_token(login.session, login.user, str(error))
+        if not self._is_gone(login):
+            self._wiring.hang_up(login.connection, failure(login.request, error))
 
-    def _is_gone(self, attempt: Attempt) -> bool:
-        return self._wiring.sessions.get(attempt.connection) is not attempt.session
+    def _is_gone(self, login: Login) -> bool:
+        return self._wiring.sessions.get(login.connection) is not login.session
 
     @staticmethod
-    def _address(attempt: Attempt) -> str:
-        return attempt.session.caller.address
+    def _address(login: Login) -> str:
+        return login.session.caller.address
 
 
 def _wait(address: str, wait_us: int) -> TooManyAttempts:

@@ -22,7 +22,7 @@ from hocket.errors import HocketError, NotAllowed, UnknownUser
 from hocket.frames import Frame
 from hocket.model import RoleDescription, UserDescription, check_name
 from hocket.node.identity import audit, tokens
-from hocket.node.identity.authentication import LANE, Authentication
+from hocket.node.identity.authentication import WORKER, Authentication
 from hocket.node.wiring import Servant, Wiring
 from hocket.ports import Executor
 from hocket.wire.entry import Kind
@@ -101,7 +101,7 @@ class Guarding:
                 self._wiring.network.send(connection, failure(frame.request, error))
 
         job = partial(tokens.hash_token, token, salt, self._wiring.settings.argon2)
-        self._executor.submit(LANE, job, hashed)
+        self._executor.submit(WORKER, job, hashed)
 
     def _append(
         self, connection: int, session: Session, request: int, change: Change, token: str = ""
