@@ -79,7 +79,7 @@ def test_what_was_dropped_for_its_age_is_done_again_under_the_same_number(world,
         transaction = client.transaction("job", number=7)
         transaction.send("t", b"x")
         parts = transaction.prepare()
-        stages = next(iter(broker.node._parts.partitions)).core.stages
+        stages = next(iter(broker.node._wiring.partitions)).core.stages
         until(lambda: not stages.producers)
         with pytest.raises(errors.TransactionAborted):
             client.commit_prepared("job", 7, parts)

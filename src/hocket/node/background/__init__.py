@@ -1,1 +1,1 @@
-"""What a node does unasked: dead letters are brought to their topic, decisions rolled forward."""
+"""What a node does unasked: dead letters, retention, rolling decided transactions forward."""

@@ -1,9 +1,9 @@
-"""Messages that were delivered in vain, brought to the topic `<topic>.dlq` and only then given up.
+"""Dead letters: messages that were delivered in vain are copied to `<topic>.dlq`, then given up.
 
-A unit is a run of messages of one shared index that the log says is dying. It becomes batches of a
-producer whose id follows from the unit, cut in a way that follows from its messages: after a crash
-the same unit makes the same batches, and what is in the dead letters already is recognised there.
-When the topic cannot be written (the disk is full, say) the unit waits and is tried again.
+A unit is a run of messages of one shared index that the log says is dying. A unit becomes batches
+of a producer whose id follows from the unit, cut in a way that follows from its messages. So after
+a crash the same unit makes the same batches, and those that are stored already are recognised.
+A unit whose batches cannot be stored (the disk is full, say) waits and is tried again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hocket.wire.batch import check_entries, encode, iterate_entries, parse
 
 log = logging.getLogger("hocket.node")
 
-AT_ONCE = 8  # units
+AT_ONCE = 8  # how many units are worked on at the same time
 READ_BYTES = 1 << 20
 PIECE_BYTES = 1 << 20  # of one batch, unless a single message is larger
 CONFIG = TopicConfig(disk_retention_us=30 * DAY_US)
@@ -50,8 +50,8 @@ class Unit:
     at: int  # the next offset to read
     records: list[Record] = field(default_factory=list)
     pieces: list[list[Record]] = field(default_factory=list)
-    stored: int = 0  # so many pieces are in the dead letters, durably
-    trouble: str = ""  # what was last said of it
+    stored: int = 0  # how many of the pieces are in the dead letters, durably
+    trouble: str = ""  # why the unit was put off, as was last logged
 
     @property
     def topic(self) -> str:
@@ -59,12 +59,12 @@ class Unit:
 
     @property
     def source(self) -> tuple[int, str]:
-        """Units of one source are stored in order."""
+        """The group and the index. Units of one source are stored one after the other."""
         return self.hosted.group, self.index
 
     @property
     def is_dying(self) -> bool:
-        """Not any more, if the index was put elsewhere or deleted meanwhile."""
+        """False if the index was put elsewhere or deleted meanwhile."""
         core = self.hosted.core
         share, cursor = core.shares.get(self.index), core.cursors.applied.get(self.index)
         if share is None or cursor is None or cursor.epoch != self.epoch:
@@ -92,13 +92,13 @@ class DeadLetters:
         self._numbers = count(1)
 
     def take(self, hosted: Hosted, index: str, dying: Sequence[tuple[int, int, int, str]]) -> None:
-        """It is durable that these are dying: start, end, deliveries, reason."""
+        """Work on these units later: (start, end, deliveries, reason), which are durably dying."""
         if dying:
             epoch = hosted.core.cursors.applied[index].epoch
             self._waiting += [Unit(hosted, index, *unit, epoch, unit[0]) for unit in dying]
 
     def work(self) -> None:
-        """Called each turn and tick: begin with what waits, one at a time of each index."""
+        """Begin with units that wait, one at a time of each source. Called each turn and tick."""
         if not self._waiting:
             return
         busy = {unit.source for unit in self._under_way.values()}
@@ -129,7 +129,7 @@ class DeadLetters:
             self._put_off(number, unit, str(error))
 
     def _put_off(self, number: int, unit: Unit, why: str = "") -> None:
-        """Until the next tick; nothing is lost meanwhile."""
+        """Try the unit again at the next tick; nothing is lost meanwhile."""
         if why not in ("", unit.trouble):
             unit.trouble = why
             log.warning(
@@ -140,14 +140,14 @@ class DeadLetters:
         self._put_off_units.append(unit)
 
     def tick(self) -> None:
-        self._waiting[:0] = self._put_off_units  # they were first
+        self._waiting[:0] = self._put_off_units  # in front: they came first
         self._put_off_units.clear()
         self.work()
 
     # --- reading ---------------------------------------------------------------------------------
 
     def _read(self, number: int, unit: Unit) -> None:
-        """All the messages of the unit, however many reads that takes."""
+        """Read all the messages of the unit, in as many reads as that takes."""
         unit.at = max(unit.at, unit.hosted.core.start)  # retention may have taken the front
 
         def found(read: ReadResult | HocketError) -> None:
@@ -211,7 +211,7 @@ class DeadLetters:
                 unit.at = batch.base_offset + last
 
     def _cannot_read(self, number: int, unit: Unit, error: HocketError) -> None:
-        """Retention has removed them, or they are damaged: there is nothing left to keep."""
+        """The messages were removed by retention, or are damaged: nothing is left to store."""
         log.error(
             "messages %d to %d of topic %r, partition %d, were delivered in vain and cannot be "
             "put into the dead letters, for they cannot be read any more: %s",
@@ -254,13 +254,13 @@ class DeadLetters:
             return
         try:
             self._create_topic(Origin(NODE, 0, number), name, CONFIG)
-        except TopicExists:  # somebody else is making it, and it is not committed yet
+        except TopicExists:  # a client is making the topic, and that is not committed yet
             self._put_off(number, unit)
         else:
             self._making[name] = []
 
     def answered(self, frame: Frame) -> None:
-        """To one of our requests: the topic is made, or a piece is stored, or not."""
+        """One of our own requests was answered: to make the topic, or to store a piece."""
         unit = self._under_way.get(frame.request)
         if unit is None:
             return
@@ -277,7 +277,7 @@ class DeadLetters:
 
 
 def _cut(records: list[Record]) -> list[list[Record]]:
-    """Into batches that are not too large, alike for the same records."""
+    """Cut records into batches that are not too large; the same records in the same way."""
     pieces: list[list[Record]] = []
     size = PIECE_BYTES
     for record in records:

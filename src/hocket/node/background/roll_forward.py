@@ -1,9 +1,9 @@
-"""Rolling forward: what is staged and decided is read back from the log and appended as batches.
+"""Rolling forward: the staged batches of a committed transaction are appended as real batches.
 
-What a partition has staged for a transaction is appended side by side, in one step; only where that
-would be more than `STEP_BYTES` in several, between which others may come. A roll-forward that
-meets a full disk, or a log that does not keep up, waits for the next `retry`. Nothing here needs to
-outlive a crash: the decider says it again.
+All that a partition has staged for a transaction is read back from the log and appended in one
+step. Only where that is more than `STEP_BYTES` there are several steps, and batches of others may
+come in between. A roll-forward that meets a full disk, or a log that does not keep up, waits for
+the next `retry`. Nothing here needs to outlive a crash: the decider asks again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hocket.wire.stage import open_stage
 
 log = logging.getLogger("hocket.node")
 STEP_BYTES = 64 << 20
-CONTROL_BYTES = 4096  # of the entry that says that it is applied
+CONTROL_BYTES = 4096  # at most, of the entry that says that the transaction is applied
 
 Bodies = dict[int, memoryview]
 
@@ -33,8 +33,8 @@ Bodies = dict[int, memoryview]
 class _Job:
     apply: Apply
     reading: bool = False
-    bodies: Bodies | None = None  # that were read, for the next step
-    failed: bool = False  # and that was reported
+    bodies: Bodies | None = None  # what was read for the next step, by index
+    failed: bool = False  # a read has failed, and that was logged
 
     @property
     def name(self) -> Name:
@@ -44,11 +44,11 @@ class _Job:
 class RollForward:
     def __init__(self, wiring: Wiring, gone: Callable[[Apply], None]) -> None:
         self._wiring = wiring
-        self._gone = gone  # told of what is for a partition that is not there any more
+        self._gone = gone  # told of a job whose partition was deleted
         self._jobs: dict[tuple[int, Name], _Job] = {}
 
     def begin(self, apply: Apply) -> None:
-        """Do it, now or as soon as can be. What is under way already is not begun twice."""
+        """Roll this forward, now or as soon as possible. What is under way is not begun again."""
         key = (apply.group, (apply.transaction, apply.number))
         if key not in self._jobs:
             self._jobs[key] = _Job(apply)
@@ -111,7 +111,7 @@ class RollForward:
             )  # fmt: skip
 
     def _append(self, job: _Job, hosted: Hosted, following: list[tuple[Stage, int]]) -> bool:
-        """Whether to go on."""
+        """Append one step. Returns whether to go on with the next at once."""
         size = sum(stage.batches[sequence].size for stage, sequence in following)
         try:
             self._wiring.partitions.admit(hosted.group, size + CONTROL_BYTES, reserved=True)

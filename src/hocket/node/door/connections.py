@@ -1,4 +1,4 @@
-"""The connections of a running node: those over TCP and those within the process, by number."""
+"""The connections of a running node, by number: those over TCP and those within the process."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Peer(Protocol):
 
 
 class Connections:
-    """The node's Network: numbers the peers, and holds them all back when the node asks.
+    """The real `ports.Network`: numbers the peers, and stops reading from all when the node asks.
 
-    It also sees to it that nobody keeps a connection without saying or taking anything.
+    It also sees to it that no peer keeps a connection without saying or taking anything.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Connections:
         return self._last
 
     def accept(self, transport: Transport, caller: Caller) -> None:
-        """The node hears of it after the transport's handshake."""
+        """Begin a connection over TCP. The node hears of it after the transport's handshake."""
         self._last += 1
         peer = TcpPeer(self._last, transport, self, caller)
         self._peers[self._last] = peer
@@ -94,7 +94,7 @@ class Connections:
             peer.set_reading(reading)
 
     def expect(self, peer: TcpPeer) -> None:
-        """It is to say Hello in time, or to take its last bytes."""
+        """The peer must say Hello, or take its last bytes, in time; else it is `overdue`."""
         self._expected[peer] = monotonic() + self._patience
         self._expected.move_to_end(peer)
 
@@ -106,19 +106,19 @@ class Connections:
         could_hear = self.reading and self._resumed_at + self._patience <= now
         while self._expected and next(iter(self._expected.values())) <= now:
             peer, _ = self._expected.popitem(last=False)
-            if peer.is_silent and not could_hear:  # it may have spoken while we did not listen
+            if peer.is_silent and not could_hear:  # its Hello may be there, and we did not read
                 self.expect(peer)
             else:
                 peer.overdue()
 
     def abort_strangers(self) -> None:
-        """Hang up on those that the node does not know, so it cannot say goodbye to them."""
+        """Hang up on peers that the node does not know, and so cannot say goodbye to."""
         for peer in list(self._expected):
             if not peer.is_known:
                 peer.abort()
 
     def abort(self) -> None:
-        """Hang up on all that are left."""
+        """Hang up on all peers that are left."""
         for peer in [*self._peers.values(), *self._expected]:
             if isinstance(peer, TcpPeer):
                 peer.abort()
@@ -149,8 +149,8 @@ class LocalPeer:
         self._lost = lost
 
     def send(self, frame: Frame, payload: Sequence[Buffer]) -> None:
-        # The client may keep its payload for as long as it likes, and the log's memory is the
-        # log's: hence a copy, which also makes one run of bytes of the slices.
+        # A copy: the client may keep a payload for as long as it likes, while the log uses its
+        # memory again. Besides, the client gets one run of bytes instead of slices.
         self._received(frame, memoryview(b"".join(payload)))
 
     def close(self) -> None:
@@ -158,4 +158,4 @@ class LocalPeer:
         self._lost(ProtocolError("the broker has closed the connection"))
 
     def set_reading(self, reading: bool) -> None:
-        """Within the process there is nothing to leave unread; the client's window bounds it."""
+        """Within the process nothing can be left unread; the client's window bounds what comes."""

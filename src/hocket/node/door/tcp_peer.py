@@ -1,11 +1,12 @@
 """One TCP connection of a node, with or without TLS. Nothing here ever waits.
 
-It begins with the transport's handshake; the node hears of the connection when that is over, since
-only then is it known who calls. Everything that must happen by a time (the first word, the last
-bytes leaving) is looked after by `Connections`, which calls `overdue`.
+A connection begins with the transport's handshake. The node hears of the connection when that is
+over, since only then the caller is known. `Connections` watches what must happen in time (the
+Hello, the last bytes leaving), and calls `overdue` if it does not.
 
-Whoever is sent away is told why, and may be sending still. A socket that is closed with something
-unread takes its last words back, so what still comes is thrown away until the other end hangs up.
+A client that is sent away is told why, and may still be sending. Closing a socket with unread bytes
+would make the system discard our last words; so what still comes is read and thrown away until the
+other end hangs up.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hocket.node")
 
-# What may wait to be sent beyond the credit that consumers gave: answers nobody fetches.
+# How much may wait to be sent beyond the credit that consumers gave: answers that nobody reads.
 UNSENT_BYTES_MAX = 64 << 20
-_NOWHERE = memoryview(bytearray(64 << 10))  # what is thrown away is received here
+_NOWHERE = memoryview(bytearray(64 << 10))  # bytes that are thrown away are received here
 
 
 class Door(Protocol):
@@ -65,13 +66,13 @@ class TcpPeer:
         self._wire = Connection("server", door.limits)
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
-        self._is_known = False  # to the node; after the handshake
-        self._closing = False  # once all is sent
-        self._lingers = False  # until the other end closes, too
-        self._is_draining = False  # all is sent, and it lingers
+        self._is_known = False  # the handshake is over, and the node knows the connection
+        self._closing = False  # nothing more is sent; it closes once all queued bytes have left
+        self._lingers = False  # when all is sent, wait until the other end closes as well
+        self._is_draining = False  # all is sent, and the other end has not closed yet
         self._closed = False
         self._reading = door.reading
-        self._reads_on = False  # what no readiness announces is read next
+        self._reads_on = False  # `_read_on` is posted, for bytes that no readiness announces
         self._events = 0
         self._to_flush = False
 
@@ -80,16 +81,16 @@ class TcpPeer:
         self._watch()
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        """Never raises: what is wrong with one connection must not undo what is done for others."""
+        """Queue a frame. Never raises: a fault of one connection must not stop others' work."""
         if self._closing or self._wire.error is not None:
             return
         try:
             self._queue(self._wire.send(frame, payload))
-        except HocketError as error:  # it does not fit into a frame
+        except HocketError as error:  # the frame is too large, or a field does not fit
             if not frame.request or isinstance(frame, Failure):
                 log.warning("connection %d cannot be told of a %s: %s", self._number,
                             type(frame).__name__, error)  # fmt: skip
-                self.close()  # not at once: we are in the middle of something
+                self.close()  # later, not now: the caller is in the middle of something
                 return
             failure = Failure(frame.request, error.code, str(error), may_have_happened=True)
             self._queue(self._wire.send(failure))
@@ -98,7 +99,7 @@ class TcpPeer:
             self._door.flush_later(self)
 
     def close(self) -> None:
-        """After what is queued has left, or has not for too long."""
+        """Close when what is queued has left, or when that takes too long."""
         if self._closing:
             return
         self._closing = True
@@ -131,11 +132,11 @@ class TcpPeer:
 
     @property
     def is_silent(self) -> bool:
-        """It has yet to say Hello, or even to finish its handshake."""
+        """The client has not said Hello yet, nor perhaps finished its handshake."""
         return not self._closing and self._wire.phase == "silent"
 
     def overdue(self) -> None:
-        """It had time enough to say Hello, or to take the last of what it was sent."""
+        """The client has not said Hello, or not taken its last bytes, in time."""
         if self._closed:
             return
         if self._is_draining:
@@ -153,7 +154,7 @@ class TcpPeer:
 
     @property
     def is_known(self) -> bool:
-        """The node hears what it says, and may say something to it."""
+        """The node knows this connection."""
         return self._is_known
 
     # --- the handshake ---------------------------------------------------------------------------
@@ -174,7 +175,7 @@ class TcpPeer:
             self._door.node.connected(self._number, caller)
 
     def _answer_in_plain(self) -> None:
-        """A client of ours understands this; it was only told the wrong scheme."""
+        """Tell a client that speaks no TLS so, in plain: it was given the wrong scheme."""
         assert isinstance(self._transport, TlsTransport)
         self._transport = PlainTransport(self._transport.plain)
         self._turn_away("this port speaks TLS: use hockets:// instead of hocket://")
@@ -251,32 +252,32 @@ class TcpPeer:
     # --- endings ---------------------------------------------------------------------------------
 
     def _refuse(self, error: HocketError) -> None:
-        """Say why as far as that is possible, and hang up."""
+        """Tell the client, if that is possible, how it broke the protocol, and hang up."""
         log.warning("connection %d broke the protocol: %s", self._number, error)
         self._queue(self._wire.farewell())
         self._send_away()
 
     def _turn_away(self, why: str) -> None:
-        """Before it has said anything."""
+        """Refuse a client that has not said Hello."""
         self._say(why)
         self.send(Failure(0, ProtocolError.code, why))
         self._send_away()
 
     def _send_away(self) -> None:
-        """It keeps its place among the connections until it is really gone."""
+        """Hang up after the last words. The peer stays among the connections until it is gone."""
         self._is_known = False
         self._door.node.disconnected(self._number)
         self._lingers = True
         self.close()
 
     def _end(self) -> None:
-        """All is sent."""
+        """All is sent: close, or wait for the other end to close."""
         if not self._lingers:
             self._shut()
             return
         try:
             self._transport.end_sending()
-        except OSError:  # it is gone
+        except OSError:  # the other end is gone
             self._shut()
             return
         self._is_draining = True
@@ -322,7 +323,7 @@ class TcpPeer:
             wanted = READ
         elif self._reading and not self._closing:
             if self._transport.wants_write:
-                wanted = WRITE  # and not READ, which would be announced without end
+                wanted = WRITE  # without READ, which would be announced again and again
             else:
                 wanted |= READ
                 if self._transport.unread and not self._reads_on:

@@ -1,1 +1,1 @@
-"""Who is there: tokens, logins, and the audit log of what was denied or changed."""
+"""Which user a client is: tokens, logins, and the audit log of what was denied or changed."""

@@ -1,4 +1,4 @@
-"""The audit log: every request that was denied, and every change of who may do what.
+"""The audit log: every request that was denied, and every change of users, roles and grants.
 
 Rule: a token, or the hash of one, is never handed to this file.
 """
@@ -33,7 +33,7 @@ def changed(who: str, change: Change) -> None:
 
 
 def ended(session: Session, opened: Opened, why: str) -> None:
-    """A producer or subscription lost its right."""
+    """A producer or subscription was ended, because its user lost the right to it."""
     what = "producer" if isinstance(opened, OpenedProducer) else "subscription"
     log.info("ended: %s %s of topic %r: %s", who(session), what, opened.topic, why)
 
@@ -46,7 +46,7 @@ def who(session: Session) -> str:
 
 
 def _act(frame: Frame) -> str:
-    """Its kind and the names in it, and nothing else of it."""
+    """The kind of a frame and the names in it, and nothing else: there may be a token in it."""
     words = [type(frame).__name__]
     for field in ("topic", "index", "name", "role", "user", "transaction"):
         value = getattr(frame, field, "")

@@ -1,11 +1,11 @@
-"""Who is there: the tokens that clients show in their Hello.
+"""Logins: which user a client is, by the token that it shows in its Hello.
 
-Rule 1: a token is verified on another thread, one at a time; the node goes on meanwhile.
+Rule 1: tokens are verified on another thread, one at a time; the node goes on meanwhile.
 Rule 2: an unknown user and a wrong secret get the same answer after the same time.
-Rule 3: an address with too many wrong tokens waits, before anything slow is done for it.
+Rule 3: an address that has sent too many wrong tokens waits before anything slow is done for it.
 
-A token that was verified once is known again by its SHA-256, until its user changes: reconnecting
-costs nothing, not even to those who share an address with somebody who has to wait.
+A token that was verified once is recognised by its SHA-256, until its user changes. So reconnecting
+costs nothing, and works even from an address that has to wait.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hocket.ports import Executor
 log = logging.getLogger("hocket.node")
 
 WORKER = "access"
-WAITING_MAX = 1_000  # tokens still to be looked at
+WAITING_MAX = 1_000  # logins whose token is not looked at yet
 WRONG_TOKEN = (
     "the token is not that of a user of this broker; an admin makes a new one with: "
     "hocket user token NAME"
@@ -43,7 +43,7 @@ class Login:
     connection: int
     session: Session
     request: int
-    user: str | None  # that the token names; None if it is no token at all
+    user: str | None  # the user that the token names; None if it is no token at all
     token: str = field(repr=False)
 
 
@@ -77,7 +77,7 @@ class Authentication:
         self._look_at_next()
 
     def forget(self, user: str) -> None:
-        """Its token may be another from now on."""
+        """Do not recognise the user's token any more: it may have another from now on."""
         self._verified.pop(user, None)
 
     def _look_at_next(self) -> None:
@@ -112,10 +112,10 @@ class Authentication:
     ) -> None:
         self._is_at_work = False
         if isinstance(outcome, BaseException):
-            # Only its kind: what it says may quote what it was given.
+            # Only the type of the error: its text may quote the token.
             log.error("a token of %r cannot be verified: %s", user, type(outcome).__name__)
         known = self._access.committed.users.get(user)
-        # Meanwhile the user may be gone, or have another token.
+        # The user may have been deleted meanwhile, or have another token.
         if outcome is True and known is not None and known.token_hash == token_hash:
             self._throttle.was_right(self._address(login))
             self._verified[user] = tokens.digest_of(login.token)

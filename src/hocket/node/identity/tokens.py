@@ -29,7 +29,7 @@ def make_token(user: str, entropy: Callable[[int], bytes]) -> str:
 
 
 def user_of(token: str) -> str | None:
-    """The user that a token is said to be of; None if it cannot be one of ours."""
+    """The user that a token names; None if it cannot be one of our tokens."""
     name, separator = token[len(PREFIX) : -SECRET_LENGTH - 1], token[-SECRET_LENGTH - 1 :][:1]
     if not token.startswith(PREFIX) or separator != "_" or not 1 <= len(name) <= NAME_BYTES_MAX:
         return None
@@ -37,18 +37,21 @@ def user_of(token: str) -> str | None:
 
 
 def digest_of(token: str) -> bytes:
-    """Enough to know a token again that was verified before: it has 256 random bits."""
+    """A digest by which a verified token is recognised: a token has 256 random bits."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
 def hash_token(token: str, salt: bytes, settings: Argon2Settings) -> str:
-    """Slow, and uses much memory, on purpose."""
+    """The hash to keep. Slow, and takes much memory, on purpose."""
     return _hasher(settings).hash(token, salt=salt)
 
 
 def is_token_of(token: str, token_hash: str | None, settings: Argon2Settings) -> bool:
-    """As slow as `hash_token`. Without a hash (there is no such user) it takes as long, for
-    nothing, so that the time tells nobody which users there are."""
+    """Whether the token has this hash; as slow as `hash_token`.
+
+    Without a hash (there is no such user) it takes as long, so that the time does not tell which
+    users there are.
+    """
     from argon2.exceptions import VerifyMismatchError
 
     hasher = _hasher(settings)

@@ -1,4 +1,4 @@
-"""What a node's partitions hold, as the relay tree wants it: committed batches, whole."""
+"""The committed batches of a node's partitions, as the relay tree reads them: whole batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Done = Callable[[tuple[Piece, ...]], None]
 
 
 class CommittedLog:
-    """Reads below the high watermark only, whatever is asked."""
+    """Reads below the high watermark only, whatever it is asked for."""
 
     def __init__(self, log: LogStore) -> None:
         self._log = log
@@ -36,8 +36,11 @@ class CommittedLog:
     def read(
         self, partition_id: PartitionId, offset: int, end: int, bytes_max: int, done: Done
     ) -> None:
-        """`done` with the batches, the one that holds `offset` first; with none if it cannot be
-        read. At once if they are in memory, else when the disk has them."""
+        """Call `done` with the batches, first the one that holds `offset`.
+
+        That is at once if they are in memory, else when the disk has answered. `done` gets no
+        batches if `offset` cannot be read.
+        """
         hosted = self._hosted.get(partition_id)
         if hosted is None or offset < hosted.core.start:
             done(())
@@ -54,7 +57,7 @@ class CommittedLog:
                 end_offset=end,
                 done=partial(self._read, done),
             )
-        except HocketError:  # deleted or damaged: the tree has nothing to hand on
+        except HocketError:  # deleted or damaged: there is nothing to hand on
             done(())
             return
         if read is not None:
@@ -65,7 +68,7 @@ class CommittedLog:
 
 
 def pieces_of(read: ReadResult) -> tuple[Piece, ...]:
-    # The log's memory is the log's and will be used again, while a piece stays where it is needed.
+    # Copies: the log uses its memory again, while a piece lives for as long as a node needs it.
     return tuple(
         Piece(
             header.base_offset,

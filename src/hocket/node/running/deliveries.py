@@ -1,4 +1,7 @@
-"""The open subscriptions of a node: reads what they want, sends it, and ends them when it must."""
+"""The open subscriptions with an own index, or none: reads what they want and sends it.
+
+What a subscription wants next is decided by `core.partition.subscription`.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ from hocket.ports import Network
 
 @dataclass(slots=True, eq=False)
 class Open:
-    """A subscription of one consumer."""
+    """An open subscription."""
 
     address: Address
     topic: str
@@ -54,7 +57,7 @@ class Deliveries:
         self._partitions = partitions
         self._ended = ended
         self._open: dict[Address, Open] = {}
-        self._owners: dict[tuple[int, str], Address] = {}  # of own indexes, by group and name
+        self._owners: dict[tuple[int, str], Address] = {}  # (group, own index) -> its consumer
 
     def open(
         self,
@@ -76,12 +79,12 @@ class Deliveries:
             self._take_over(opened, each)
 
     def begin(self, address: Address) -> None:
-        """Send what can be sent; the consumer knows its handle by now."""
+        """Begin to send. The consumer knows its handle by now."""
         opened = self._open[address]
         self._carry_out(opened, opened.core.begin())
 
     def extend(self, address: Address, number: int, hosted: Hosted, start: int) -> None:
-        """The topic has a new partition."""
+        """The subscription's topic has a new partition; read that one too."""
         opened = self._open[address]
         opened.groups[number] = hosted.group
         opened.core.add(number, Progress(start, hosted.core.high_watermark, hosted.core.start))
@@ -100,7 +103,7 @@ class Deliveries:
                 del self._owners[group, opened.index]
 
     def end(self, address: Address, code: str, message: str) -> None:
-        """End it from our side, and say why."""
+        """End the subscription from the broker's side, and tell its consumer why."""
         if address in self._open:
             self.close(address)
             self._ended(address)
@@ -111,14 +114,14 @@ class Deliveries:
         self._step(address, CreditGiven(amount))
 
     def advanced(self, hosted: Hosted) -> None:
-        """There is more to read, or the oldest is gone."""
+        """The partition has more to read, or its oldest records are gone."""
         core = hosted.core
         event = Advanced(core.number, core.start, core.high_watermark)
         for address in list(hosted.subscribers):
             self._step(address, event)
 
     def sought(self, hosted: Hosted, index: str, offset: int) -> None:
-        """An index was put elsewhere: its consumer goes on there."""
+        """An index was put elsewhere: its consumer goes on at the new offset."""
         address = self._owners.get((hosted.group, index))
         if address is not None:
             self._step(address, Sought(hosted.core.number, offset, hold=True))
@@ -160,7 +163,7 @@ class Deliveries:
             self._carry_out(opened, opened.core.step(event))
 
     def _carry_out(self, opened: Open, effects: list[Effect]) -> None:
-        """Reads that memory answers lead to more reads at once, hence the queue."""
+        """A read that memory answers leads to more effects at once, hence the queue."""
         to_do = deque(effects)
         while to_do:
             effect = to_do.popleft()
@@ -191,7 +194,7 @@ class Deliveries:
         opened = self._open.get(address)
         if opened is None:
             return
-        if isinstance(found, OutOfRange):  # retention was quicker: go on at the new start
+        if isinstance(found, OutOfRange):  # retention removed it first: go on at the new start
             stale = ReadDone(read.partition, -1, 0, 0)
             self._carry_out(opened, opened.core.step(stale))
         elif isinstance(found, HocketError):

@@ -1,7 +1,7 @@
 """Runs the partitions of a node against its log: the one place where effects become durable.
 
-Rule: an Append reaches the log before anything that depends on it is sent. The cores see to it
-(what depends on an entry is an effect of its commit); this file must keep their order.
+Rule: an Append reaches the log before anything that depends on it is sent. The cores see to that
+(what depends on an entry is an effect of its commit); this file carries effects out in order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hocket.wire.stage import open_stage, stage_prelude
 if TYPE_CHECKING:
     from hocket.core.partition.subscription import Subscription
 
-LARGEST_CONTROL_BYTES = 1 << 20  # room that every entry which is not a batch is sure to fit into
+LARGEST_CONTROL_BYTES = 1 << 20  # an entry that is not a batch is never larger
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +50,7 @@ class Hosted:
     term: int
     settings: TopicConfig
     subscribers: dict[tuple[int, int], Subscription] = field(default_factory=dict)
-    changed: bool = False  # this turn: the core may have gathered something to append
+    changed: bool = False  # in this turn: at its end the core may have something to append
 
 
 Listener = Callable[[Hosted, Any], None]  # told of one type of effect
@@ -93,7 +93,7 @@ class Partitions:
         self._listeners = listeners
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell it of all there are, and from now on of every change."""
+        """Tell `watcher` of all partitions that are held, and from now on of every change."""
         self._watcher = watcher
         for hosted in self:
             watcher.hosted(hosted)
@@ -133,7 +133,7 @@ class Partitions:
         )
 
     def holds(self, hosted: Hosted) -> bool:
-        """Not any more, once its topic is deleted."""
+        """False once the partition's topic is deleted."""
         return self._hosted.get(hosted.group) is hosted
 
     def drop(self, group: int) -> Hosted:
@@ -146,9 +146,9 @@ class Partitions:
     def admit(
         self, group: int, body_bytes: int = LARGEST_CONTROL_BYTES, *, reserved: bool = False
     ) -> None:
-        """Raises what the log has against another entry of this size; nothing has changed then.
+        """Raise what the log has against another entry of this size; this changes nothing.
 
-        With `reserved` it may use the room that is kept for transactions.
+        With `reserved` the entry may use the room that is kept for transactions.
         """
         self._log.admit(group, entry_bytes(body_bytes), reserved=reserved)
 
@@ -185,7 +185,7 @@ class Partitions:
                     self._watcher.advanced(hosted)
 
     def _hold(self, group: int, held: StagesMoved) -> None:
-        # What is published is written twice: to the write-ahead log, and to a segment.
+        # A batch that is published is written twice: to the write-ahead log, and to a segment.
         self._log.hold(group, held.first_index, 2 * held.bytes)
 
     def _append(self, hosted: Hosted, effect: Append) -> None:
@@ -250,7 +250,7 @@ def stage_entry(effect: Append, term: int) -> NewEntry:
 
 
 def batch_of(info: BatchInfo, entries: memoryview) -> Batch:
-    """A checked batch as the partition's core takes it; the body stays where it is."""
+    """A checked batch as the partition's core takes it; the body is not copied."""
     header = info.header
     start = info.position + HEADER_BYTES
     body = entries[start : start + header.length]
@@ -298,5 +298,5 @@ def staged_of(header: Header, body: memoryview) -> tuple[Batch, tuple[StageKey, 
 
 
 def entry_bytes(length: int) -> int:
-    """Of an entry with a body of this length."""
+    """The size of an entry whose body has this length."""
     return HEADER_BYTES + padded(length)

@@ -1,8 +1,9 @@
 """The shared indexes of a node: drives their dispatchers, and logs what becomes of the messages.
 
-The rules are in `core.sharing.dispatcher` (which consumer gets what) and `core.sharing.leases` (what
-has become of each message). This file carries out what they decide. Two parts of that have files of
-their own: `leasing` reads messages and sends them, `settlements` answers when all is durable.
+The rules are in `core.sharing.dispatcher` (which consumer gets what) and `core.sharing.leases`
+(what has become of each message). This file carries out what they decide. Two parts of that have
+files of their own: `leasing` reads messages and sends them, `settlements` answers when all is
+durable.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from hocket.node.running.settlements import Settlements
 from hocket.node.running.shared_index import Consumer, SharedIndex
 from hocket.ports import Clock, Network
 
-IDLE_US = 60_000_000  # so long after its last consumer an index is not kept in memory any more
+IDLE_US = 60_000_000  # an index leaves memory this long after its last consumer has left
 
 
 class Shares:
@@ -47,6 +48,7 @@ class Shares:
         self._ended = ended
         self._shared: dict[tuple[str, str], SharedIndex] = {}
         self._numbers: dict[Address, tuple[SharedIndex, int]] = {}
+        # token -> messages in the dead letters whose settling is not durable yet
         self._buried: dict[int, tuple[Hosted, str, int, int]] = {}
         self._last_consumer = 0
         self._settlements = Settlements(network)
@@ -58,7 +60,7 @@ class Shares:
     # --- consumers -------------------------------------------------------------------------------
 
     def check_mode(self, topic: str, index: str, mode: Mode, hosted: Iterable[Hosted]) -> None:
-        """Raises WrongKind if the index is of another kind."""
+        """Raises WrongKind if the index cannot be opened in this mode, Busy if it cannot yet."""
         shared = self._shared.get((topic, index))
         if shared is not None and shared.consumers and shared.mode != mode:
             raise WrongKind(
@@ -84,7 +86,10 @@ class Shares:
         hosted: dict[int, Hosted],
         starts: dict[int, int],
     ) -> None:
-        """Before it is logged that consumers are attached: who may have what is read off before."""
+        """Take the index into memory, before the log says that a consumer is attached.
+
+        After a restart the state of before that entry tells which messages a consumer may hold.
+        """
         shared = self._shared.get((topic, frame.index))
         if shared is None or shared.mode != frame.mode:
             shared = SharedIndex(topic, frame.index, frame.mode, Dispatcher(frame.mode), {})
@@ -96,7 +101,7 @@ class Shares:
     def is_as_attached(
         self, topic: str, frame: frames.OpenSubscription, hosted: dict[int, Hosted]
     ) -> bool:
-        """Not if the index was deleted, or opened in another mode, while that was being logged."""
+        """False if the index was deleted, or opened in another mode, while the log was asked."""
         if frame.mode == "own":
             return True
         shared = self._shared.get((topic, frame.index))
@@ -124,13 +129,13 @@ class Shares:
         frame: frames.OpenSubscription,
         hosted: dict[int, Hosted],
     ) -> None:
-        """The index is attached to, durably, and the consumer knows its handle."""
-        self.prepare(topic, frame, hosted, {})  # it may have been put away while this was logged
+        """Let the consumer join. That it is attached is durable, and it knows its handle."""
+        self.prepare(topic, frame, hosted, {})  # the index may have left memory meanwhile
         shared = self._shared[topic, frame.index]
         for number, each in hosted.items():
             shared.settings = each.core.shares[frame.index].settings
             self._step(shared, core.SettingsChanged(number, shared.settings))
-            self._advance(shared, each)  # what came while this was being logged
+            self._advance(shared, each)  # messages that came while the log was asked
         self._last_consumer += 1
         number = self._last_consumer
         shared.consumers[number] = Consumer(address)
@@ -149,7 +154,7 @@ class Shares:
         )
 
     def settings(self, frame: frames.OpenSubscription, hosted: Hosted) -> ShareSettings | None:
-        """As the index has them, but for what the consumer sets; None for an own index."""
+        """The index's settings, changed as the consumer asks; None for an own index."""
         if frame.mode == "own":
             return None
         state = hosted.core.shares.get(frame.index)
@@ -180,7 +185,7 @@ class Shares:
         ranges = [each for each in asked if each[0] not in opened.unaware]
         for partition in dict.fromkeys(partition for partition, _, _ in ranges):
             self._partitions.admit(shared.groups[partition])
-        void = [each for each in asked if each[0] in opened.unaware]  # of before a seek
+        void = [each for each in asked if each[0] in opened.unaware]  # from before a seek
         token = self._settlements.begin(shared, address, frame.request, void)
         self._step(
             shared,
@@ -204,7 +209,7 @@ class Shares:
             self._step(shared, core.Left(number, graceful, self._clock.now_us()))
 
     def end(self, address: Address, code: str, message: str) -> None:
-        """End it from our side, and say why."""
+        """End the subscription from the broker's side, and tell its consumer why."""
         if address in self._numbers:
             self.close(address, graceful=True)
             self._tell_ended(address, code, message)
@@ -223,7 +228,7 @@ class Shares:
         self._step(shared, core.Widened(number, hosted.core.number))
 
     def advanced(self, hosted: Hosted) -> None:
-        """There is more to read, or the oldest is gone."""
+        """The partition has more to read, or its oldest records are gone."""
         partition = hosted.core
         for index, cursor in partition.cursors.leading.items():
             shared = self._shared.get((partition.topic, index)) if cursor.mode != "own" else None
@@ -236,7 +241,7 @@ class Shares:
         self._step(shared, advanced)
 
     def changed(self, effect: events.ShareChanged) -> None:
-        """This is durable: those who asked for it may know."""
+        """A change of a shared index is durable: tell those that asked for it."""
         for origin in effect.origins:
             buried = self._buried.pop(origin.request, None)
             if buried is not None:
@@ -244,7 +249,7 @@ class Shares:
             self._settlements.durable(origin.request)
 
     def sought(self, hosted: Hosted, index: str, offset: int) -> list[Address]:
-        """The index was put elsewhere: whatever was leased means nothing any more. Who was told."""
+        """The index was put elsewhere, so all leases are void. Returns the consumers told of it."""
         shared = self._shared.get((hosted.core.topic, index))
         number = hosted.core.number
         if shared is None or number not in shared.groups:
@@ -264,7 +269,8 @@ class Shares:
                 del self._shared[shared.topic, shared.index]
                 self._settlements.refuse_all(shared, code, message)
                 consumers, shared.consumers = shared.consumers, {}
-                for consumer in consumers.values():  # not by `close`: nobody is to have theirs
+                # Not by `close`, which would hand the messages of each to the others.
+                for consumer in consumers.values():
                     del self._numbers[consumer.address]
                     self._tell_ended(consumer.address, code, message)
 
@@ -288,11 +294,11 @@ class Shares:
                 self._put_away(shared)
 
     def _put_away(self, shared: SharedIndex) -> None:
-        """Nobody consumes it: what the log says of it is enough, once it says that all is well."""
+        """Nobody consumes the index: let it leave memory, once the log has all of its state."""
         try:
             for group in shared.groups.values():
                 if not self._partitions[group].core.is_settled:
-                    return  # what will be read when it is taken up again is not all there yet
+                    return  # later: the log does not have all of it yet
                 self._partitions.admit(group)
         except HocketError:  # the disk is full: later
             return
@@ -300,12 +306,12 @@ class Shares:
         del self._shared[shared.topic, shared.index]
 
     def closing(self) -> None:
-        """The broker goes down in good order: who has what is worth remembering."""
+        """The broker goes down in good order: log which messages consumers hold."""
         for shared in self._shared.values():
             self._step(shared, core.Closing())
 
     def dead_lettered(self, hosted: Hosted, index: str, start: int, end: int) -> None:
-        """These are in the dead letters now, durably."""
+        """These messages are in the dead letters now, durably: they are settled."""
         shared = self._shared.get((hosted.core.topic, index))
         number = hosted.core.number
         if shared is not None and number in shared.groups:
@@ -318,7 +324,7 @@ class Shares:
             self._partitions.step(hosted, events.ChangeShare(origin, index, change))
 
     def _tell_buried(self, hosted: Hosted, index: str, start: int, end: int) -> None:
-        """It was settled while nobody consumed the index; somebody may have come meanwhile."""
+        """The index was not in memory when these messages were settled; it may be by now."""
         shared = self._shared.get((hosted.core.topic, index))
         if shared is not None and hosted.core.number in shared.groups:
             self._step(shared, core.DeadLettered(hosted.core.number, start, end))
