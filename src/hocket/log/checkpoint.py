@@ -1,12 +1,12 @@
 """The checkpoint: one file that says what the segments hold and where the WAL goes on from there.
 
-It is written whole, under another name, synced, and renamed; so there is always one. The same
-image stands in it twice, each with its CRC: a bad spot in one leaves the other.
+The checkpoint is written whole, under another name, synced, and renamed; so there is always one.
+The same image stands in the file twice, each with its CRC: a bad spot in one leaves the other.
 
     magic 8 | format version 4 | CRC of the rest 4 | length of the body 8 | body | zeros to 512
 
-Everything the checkpoint says about a group is in its `GroupRecord`; what an unchanged group's
-record looks like as bytes is remembered, so a checkpoint costs little for groups that rest.
+Everything that the checkpoint says about a group is in its `GroupRecord`. The bytes of a record are
+kept with it, so a checkpoint costs little for groups that have not changed.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class GroupRecord:
 @dataclass(slots=True)
 class Checkpoint:
     lsn: int = 1  # the WAL is needed from here on
-    durable_through: int = 0  # so far the WAL was durable when this was written
-    generation: int = 0  # files of the WAL with lower numbers are not needed
+    durable_through: int = 0  # the last LSN that was durable when this was written
+    generation: int = 0  # WAL files with lower numbers are not needed
     groups: dict[int, GroupRecord] = field(default_factory=dict)
     deleted: dict[int, int] = field(default_factory=dict)  # group -> the last LSN that mentions it
 
@@ -185,7 +185,7 @@ def read(disk: Disk) -> Checkpoint:
 
 
 def publish(disk: Disk, image: bytes) -> None:
-    """Make `image` the checkpoint, durably; after an error the old one still is it."""
+    """Make `image` the checkpoint, durably. After an error the old checkpoint is still there."""
     file = disk.open(_NEW_PATH, create=True)
     try:
         file.truncate(0)

@@ -1,16 +1,18 @@
 """The checkpoint procedure: memory to segment files, then one file that says so.
 
-1. Every group with new entries gives its snapshot (applied index A), and views of what its
-   segments lack: the durable entries up to A, never more. So what is behind the segments' end is in
-   the WAL, and what is behind the snapshot too.
+1. Every group with new entries gives its snapshot (applied index A), and views of the entries that
+   its segments lack: the durable ones up to A, never more. So every entry behind the end of the
+   segments is in the WAL, and every entry behind the snapshot too.
 2. A job writes the views and syncs the files.
 3. When the WAL is durable through every A (a snapshot must not know of entries that a crash may
    take back), a job writes the checkpoint.
-4. Then WAL files below it are free, and segments below the log's start are removed.
+4. Then the WAL files that the checkpoint does not need are free, and segments below a log's start
+   are removed.
 
-A full disk ends a checkpoint without harm; it is tried again. If segments wait to be removed, a
-small checkpoint that changes nothing but the starts of logs makes that possible, in space kept
-aside for it. Any other error stops the store: after a failed fsync nobody knows what the disk has.
+A full disk ends a checkpoint without harm, and the checkpoint is tried again. If segments wait to
+be removed, a small checkpoint that only moves the starts of logs makes that possible, in space that
+is kept aside for it. Any other error stops the store: after a failed fsync nobody knows what the
+disk holds.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ WORKER = "checkpoint"
 
 
 class Checkpointer:
-    """`written(bytes)` and `published()` are told on the node's thread; so is `failed(error)`."""
+    """Calls `written(bytes)`, `published()` and `failed(error)`, all on the node's thread."""
 
     def __init__(
         self,
@@ -62,18 +64,18 @@ class Checkpointer:
         self._tell_written = written
         self._tell_published = published
         self._tell_failed = failed
-        self._work: list[GroupWork] | None = None  # of the checkpoint under way
-        self._next: Checkpoint | None = None  # being published
+        self._work: list[GroupWork] | None = None  # of the checkpoint whose segments are written
+        self._next: Checkpoint | None = None  # the checkpoint that is being published
         self._waits_for_wal = False
-        self._doomed: list[Segment] = []  # below the log's start in `_next`
+        self._doomed: list[Segment] = []  # segments to be removed once `_next` is published
         self._doomed_groups: list[int] = []
         self._deleted: dict[int, int] = dict(last.deleted)
-        self._waiting: list[Done] = []  # for the checkpoint under way
-        self._waiting_next: list[Done] = []  # for one that begins from now on
-        self._reserve_is_gone = True  # until it is made, after the first checkpoint
-        self._is_small = False  # what is being published only moves the starts of logs
-        self.changed = False  # something but entries is to be recorded: a start, a deletion
-        self.full = False  # the last attempt met a full disk
+        self._waiting: list[Done] = []  # to be told of the checkpoint under way
+        self._waiting_next: list[Done] = []  # to be told of one that begins from now on
+        self._reserve_is_gone = True  # the reserve is made after the first checkpoint
+        self._is_small = False  # the checkpoint being published only moves the starts of logs
+        self.changed = False  # a log's start or a deletion is not recorded yet
+        self.full = False  # the last checkpoint met a full disk
         self.stopped = False
 
     @property
@@ -82,7 +84,7 @@ class Checkpointer:
 
     @property
     def wanted(self) -> bool:
-        """Somebody waits for a checkpoint that has not begun."""
+        """`when_done` was called since the last checkpoint began."""
         return bool(self._waiting_next)
 
     def when_done(self, done: Done) -> None:
@@ -118,7 +120,7 @@ class Checkpointer:
         return work
 
     def _names_of(self, log: GroupLog) -> frozenset[str]:
-        """Files that belong to the group, also those that only the last checkpoint still needs."""
+        """The files that belong to the group, with those that only the last checkpoint needs."""
         paths = [segment.path for segment in log.segments]
         if log.id in self._last.groups:
             published = self._last.groups[log.id].segments
@@ -141,7 +143,7 @@ class Checkpointer:
             work.log.has_directory |= bool(work.files)
             for segment in work.indexed:
                 segment.index_is_written = True
-                segment.points = None  # whoever needs it again finds it beside the segment
+                segment.points = None  # a reader that needs them finds them in the index file
         self._tell_written(total)
         self._waits_for_wal = True
         self.wal_is_durable()
@@ -149,7 +151,7 @@ class Checkpointer:
     # --- 3: the file -----------------------------------------------------------------------------
 
     def wal_is_durable(self) -> None:
-        """The WAL has become durable a bit further; go on if that was waited for."""
+        """The WAL has become durable a bit further: go on if the checkpoint waits for that."""
         if not self._waits_for_wal or self.stopped:
             return
         assert self._work is not None
@@ -174,7 +176,7 @@ class Checkpointer:
         )  # fmt: skip
 
     def _checkpoint(self) -> Checkpoint:
-        """All groups by their records, with the starts of their logs as they are now."""
+        """A checkpoint of the records of all groups, with the starts of their logs of now."""
         lsn = min(
             (log.commits[0][0] for log in self._groups.values() if log.commits),
             default=self._wal.durable_lsn + 1,
@@ -201,7 +203,7 @@ class Checkpointer:
 
     @staticmethod
     def _may_go(segment: Segment, log: GroupLog) -> bool:
-        """Whether nobody may read it any more, and the state that follows from it is recorded."""
+        """Whether nobody may read the segment, and its effect on the group's state is recorded."""
         is_below = segment.written == segment.size and segment.end_offset <= log.log_start
         is_recorded = segment.end_index <= log.record.end.next_index
         is_applied = segment.end_index - 1 <= log.record.snapshot_index
@@ -222,7 +224,7 @@ class Checkpointer:
             return
         self._next = None
         self._last = following
-        self.full = self._is_small  # the rest is still to be done
+        self.full = self._is_small  # after a small one, the whole one is still to be made
         self._is_small = False
         self._wal.checkpointed(following.lsn)
         self._remove_doomed()
@@ -249,7 +251,7 @@ class Checkpointer:
             self._stop(result)
 
     def remove_strangers(self) -> None:
-        """Directories of groups that no checkpoint and no WAL knows are left from a deletion."""
+        """Remove the directories of groups that neither checkpoint nor WAL knows: deleted ones."""
         names = self._disk.list("groups")
         strangers = [int(n) for n in names if n.isdecimal() and int(n) not in self._groups]
         if strangers:
@@ -276,7 +278,7 @@ class Checkpointer:
         )
 
     def _publish_starts(self) -> None:
-        """A checkpoint that only moves the starts of logs, in the space kept for it."""
+        """Publish a checkpoint that only moves the starts of logs, in the reserve if need be."""
         self._is_small = self._reserve_is_gone = True
         self._next = self._checkpoint()
         job = partial(_publish_in_reserve, self._disk, self._next)

@@ -1,4 +1,4 @@
-"""The data directory: whose it is, and in which format.
+"""The data directory: which store it belongs to, and in which format it is.
 
     hocket.json          what this directory is: format version, store id
     lock                 held by the running broker
@@ -9,7 +9,7 @@
     damaged/             WAL files with damage in them, kept for people to look at
     accepted.json        losses that the operator has accepted; see `verify`
 
-`hocket.json` is written last. A directory with nothing but the beginnings of one is new.
+`hocket.json` is written last. A directory that only holds what a creation cut short leaves is new.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def read_file(disk: Disk, path: str) -> bytes:
 
 
 def write_json(disk: Disk, path: str, value: Any) -> None:
-    """Atomically and durably."""
+    """Write the file atomically and durably."""
     new = f"{path}.new"
     file = disk.open(new, create=True)
     try:

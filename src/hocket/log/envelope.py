@@ -4,12 +4,12 @@
 
 A section is (group, length, CRC of these two) and entries of that group back to back. The header
 stands there twice, so that one bad spot does not hide a whole commit. Its CRC begins with a salt
-of the store's own, so that a WAL file of another store, or one that somebody sent as a message,
-is never taken for ours.
+of the store's own, so that a WAL file of another store, or one that was sent as a message, is never
+taken for ours.
 
-The table says where groups ended when `durable_through` had become durable: those that the
+The table says where groups ended when `durable_through` had become durable: the groups that the
 previous envelope touched or, if the table is complete, all that were touched since the last
-checkpoint. It is what makes it possible to say exactly which records a lost envelope held.
+checkpoint. The table makes it possible to say exactly which records a lost envelope held.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hocket.log.model import LogEnd
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-ALIGNMENT = 512  # a sector: what is durable is never written over again
+ALIGNMENT = 512  # a sector: a write never touches a sector that holds something durable
 MAGIC = b"HKTWAL1\n"
 
 _HEADER = struct.Struct("<8sQQQQIIIIII")
@@ -39,12 +39,12 @@ _ROW = struct.Struct("<QQQQQ")
 ROW_BYTES = _ROW.size
 
 _COMPLETE = 1  # flag: the table names every group touched since the last checkpoint
-_JOIN_BELOW_BYTES = 2048  # copying so little is cheaper than one more buffer in the system call
+_JOIN_BELOW_BYTES = 2048  # copying less is cheaper than one more buffer in the system call
 
 
 class EnvelopeHeader(NamedTuple):
     magic: bytes
-    generation: int  # number of its file; files are used again, numbers never
+    generation: int  # the number of its file; files are used again, numbers never
     lsn: int  # consecutive over the whole log
     durable_through: int  # the LSN that was durable before this envelope was written
     content_bytes: int  # of the sections
@@ -122,7 +122,7 @@ def _section_buffers(sections: Sequence[tuple[int, memoryview]]) -> Iterable[byt
 
 
 def _joined(buffers: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
-    """Neighbours that are small become one buffer."""
+    """The same bytes, with small neighbours joined into one buffer."""
     joined: list[bytes | memoryview] = []
     small: list[bytes | memoryview] = []
     for buffer in buffers:
@@ -141,7 +141,7 @@ def _joined(buffers: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
 def decode_header(data: memoryview, position: int, *, generation: int, salt: int) -> (
     EnvelopeHeader | None
 ):  # fmt: skip
-    """The header of the envelope at `position`, from either of its two copies; None if neither."""
+    """The header of the envelope at `position`, from either copy; None if neither is whole."""
     for start in (position, position + _HEADER.size):
         if start + _HEADER.size > len(data):
             return None
@@ -168,7 +168,7 @@ def next_header(data: bytes, position: int, *, generation: int, salt: int) -> in
 
 
 def decode_table(envelope: memoryview, header: EnvelopeHeader) -> list[tuple[int, LogEnd]] | None:
-    """None if it does not match its CRC."""
+    """The rows of the table; None if it does not match its CRC."""
     table = envelope[HEADERS_BYTES : header.content_start]
     if len(table) != header.table_count * ROW_BYTES or crc32c(table) != header.table_crc:
         return None
@@ -187,7 +187,7 @@ def content_of(envelope: memoryview, header: EnvelopeHeader) -> memoryview | Non
 
 
 def decode_section(data: memoryview, position: int) -> tuple[int, int] | None:
-    """(group, length) of the section that begins at `position`; None if none does."""
+    """(group, length) of the section that begins at `position`; None if there is none."""
     if position + SECTION_BYTES > len(data):
         return None
     group, length, crc = _SECTION.unpack_from(data, position)

@@ -1,7 +1,7 @@
-"""One group of a live store: where its log ends, what of it is where.
+"""One group of a live store: where its log ends, and which of its entries are where.
 
 Three ends follow one another: `written` (in segment files) <= `durable` (in the WAL) <= `end`
-(appended). Everything behind `written` is in memory; some of what lies before it may be, too.
+(appended). Every entry behind `written` is in memory; some entries before it may be, too.
 All of this is touched by the node's thread only; jobs get views and plain values.
 """
 
@@ -33,9 +33,9 @@ class Taken:
     """What a commit took from a group."""
 
     views: list[memoryview] = field(default_factory=list)
-    content_bytes: int = 0  # with the heads of the sections
-    end: LogEnd | None = None  # how the log ends with it; None: nothing was taken
-    all: bool = True
+    content_bytes: int = 0  # of the entries and of the heads of their sections
+    end: LogEnd | None = None  # how the log ends with what was taken; None: nothing was taken
+    all: bool = True  # whether everything was taken
 
 
 @dataclass(slots=True)
@@ -62,12 +62,12 @@ class GroupLog:
         self.id = number
         self.limits = limits
         self.settings = GroupSettings()
-        self.record = record or GroupRecord(number)  # as the last checkpoint has it
+        self.record = record or GroupRecord(number)  # the group as the last checkpoint has it
         self.segments = [Segment.of(number, each) for each in self.record.segments]
         for segment in self.segments[:-1]:
             segment.full = segment.index_is_written = True
         if self.segments and self.segments[-1].end_index != self.record.end.next_index:
-            self.segments[-1].full = True  # entries behind it are lost
+            self.segments[-1].full = True  # the entries behind it are lost
         self.memory = MemoryTier()
         self.end = self.durable = self.written = self.record.end
         self.log_start = self.record.log_start
@@ -75,12 +75,12 @@ class GroupLog:
         self.unsent: deque[Slab] = deque()  # slabs with entries that no commit has taken yet
         self.unwritten: deque[Slab] = deque()  # slabs with entries that are in no segment file
         self.unwritten_bytes = 0
-        # (LSN, index of its last entry of this group), for all that is not yet checkpointed
+        # Commits with entries that are in no checkpoint yet: LSN, last index of this group in it.
         self.commits: deque[tuple[int, int]] = deque()
-        self.has_directory = False  # made, and strangers in it removed, in this run
+        self.has_directory = False  # in this run it was made, and strangers in it removed
         self.deleted = False
-        self.held_index: int | None = None  # entries from here on are needed, below the start too
-        self.reserved_bytes = 0  # of the disk, for entries that must find room
+        self.held_index: int | None = None  # entries from here on are kept, even below log_start
+        self.reserved_bytes = 0  # room on the disk that is kept for entries of this group
         self.memory_reads = 0
         self.disk_reads = 0
 
@@ -125,7 +125,7 @@ class GroupLog:
         return slab.view[position + HEADER_BYTES : position + HEADER_BYTES + header.length]
 
     def skip_to(self, end: LogEnd, damage: Damage) -> None:
-        """What lies between the end and `end` is lost."""
+        """Go on at `end`: the entries between the log's end and `end` are lost."""
         self.note(damage)
         self.end = end
         if self.segments:
@@ -178,12 +178,12 @@ class GroupLog:
 
     @property
     def first_unsent_bytes(self) -> int:
-        """Size of the first entry that no commit has taken."""
+        """The size of the first entry that no commit has taken."""
         slab = self.unsent[0]
         return slab.position_of(slab.number_at(slab.sent) + 1) - slab.sent
 
     def take(self, bytes_max: int) -> Taken:
-        """Entries for a commit, in order, at most so many bytes with the heads of sections."""
+        """Entries for a commit, in order; `bytes_max` includes the heads of their sections."""
         taken = Taken()
         while self.unsent:
             slab = self.unsent[0]
@@ -206,7 +206,7 @@ class GroupLog:
     # --- segments --------------------------------------------------------------------------------
 
     def slab_writes(self, last_index: int) -> tuple[list[SlabWrite], LogEnd]:
-        """What to write so that the segments hold everything up to `last_index`, and no more."""
+        """What to write so that the segments hold all entries up to `last_index` and no others."""
         writes: list[SlabWrite] = []
         end = self.written
         for slab in self.unwritten:
@@ -219,11 +219,11 @@ class GroupLog:
             if until < slab.used:
                 break
         else:
-            end = self.durable  # also behind entries that are lost
+            end = self.durable  # which may lie behind entries that are lost
         return writes, end
 
     def were_written(self, writes: list[SlabWrite], end: LogEnd) -> int:
-        """These writes are in their files and synced. Returns how many bytes."""
+        """These writes are in their files and synced. Returns how many bytes they were."""
         total = 0
         for write in writes:
             slab = write.slab
@@ -251,11 +251,11 @@ class GroupLog:
         return tuple(self.segment_record(each) for each in self.segments if each.written)
 
     def segment_of(self, offset: int) -> Segment:
-        """The one that holds this offset, which must have been written."""
+        """The segment that holds this offset, which must have been written."""
         return self.segments[bisect_right(self.segments, offset, key=_base_of) - 1]
 
     def segment_of_index(self, index: int) -> Segment | None:
-        """The one whose file holds this entry; None if none does."""
+        """The segment whose file holds this entry; None if no file does."""
         number = bisect_right(self.segments, index, key=_first_index_of) - 1
         if number < 0 or index >= self.segment_record(self.segments[number]).end_index:
             return None
@@ -277,7 +277,7 @@ class GroupLog:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the last checkpoint does not know everything yet."""
+        """Whether the group has entries or damage that the last checkpoint does not know."""
         return self.end != self.record.end or self.lasting_damage != self.record.damage
 
     @property

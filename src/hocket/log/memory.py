@@ -21,7 +21,7 @@ class MemoryTier:
 
     def __init__(self) -> None:
         self.slabs: list[Slab] = []
-        self.bytes = 0  # of the entries that have not left
+        self.bytes = 0  # of the entries that have not left memory
 
     @property
     def start_offset(self) -> int | None:

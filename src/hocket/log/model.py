@@ -20,7 +20,7 @@ FIRST_INDEX = 1
 
 
 class LogEnd(NamedTuple):
-    """Where a group's log ends, and all that the next entry needs to know of the last one."""
+    """Where a group's log ends, and what the next entry must know of the last one."""
 
     next_index: int = FIRST_INDEX
     next_offset: int = 0
@@ -46,13 +46,13 @@ class NewEntry:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Records that are gone, or do not match their checksum: [start, end)."""
+    """Records that are missing, or do not match their checksum: [start, end)."""
 
     start: int
-    end: int | None  # None: whatever came after `start`, if anything did, is not known
+    end: int | None  # None: it is not known what followed `start`, if anything did
     what: str = ""  # in words, for people
-    accepted: bool = False  # the operator knows: they are skipped, not reported any more
-    is_lasting: bool = True  # False: bytes in a segment file, which may be read again some day
+    accepted: bool = False  # the operator knows: reads skip the records, reports leave them out
+    is_lasting: bool = True  # False: bytes in a segment file, which may become readable again
 
     def covers(self, other: Damage) -> bool:
         if self.end is None or other.end is None:
@@ -69,13 +69,13 @@ class Damage:
 
 @dataclass(slots=True)
 class RecoveredGroup:
-    """One group as `open` found it. `entries` are those after the snapshot, in order.
+    """One group as `open` found it. `entries` are those behind the snapshot, in order.
 
-    Where there is damage the entries may have a gap; then their indexes say so.
+    Where there is damage the entries may have a gap, which shows in their indexes.
     """
 
     snapshot: bytes = b""
-    snapshot_index: int = 0  # the snapshot holds everything up to here; 0: there is none
+    snapshot_index: int = 0  # the last entry that the snapshot includes; 0: there is no snapshot
     entries: list[tuple[Header, memoryview]] = field(default_factory=list)
     log_start: int = 0
     next_index: int = FIRST_INDEX
@@ -89,12 +89,12 @@ class RecoveredGroup:
 class ReadResult:
     """Whole batch entries, header and padding included, in order, as they stand in the log.
 
-    The first batch may begin before the offset asked for. `start_offset` lies behind it only where
-    an accepted loss was skipped.
+    The first batch may begin before the offset that was asked for. `start_offset` lies behind that
+    offset only where an accepted loss was skipped.
     """
 
     slices: list[memoryview]
-    start_offset: int  # of the first record; the offset asked for if there is nothing
+    start_offset: int  # of the first record; the offset asked for if there is no record
     end_offset: int  # the next offset to read
     bytes: int
 
@@ -110,7 +110,7 @@ class SegmentInfo:
 @dataclass(slots=True)
 class GroupStats:
     start: int
-    memory_start: int  # from here on reads come from memory; the end if it is empty
+    memory_start: int  # reads from here on are answered by memory; the end if memory is empty
     memory_bytes: int
     disk_bytes: int
     memory_reads: int
@@ -127,7 +127,7 @@ class Report:
     entries: int = 0
     bytes: int = 0
     damage: list[tuple[int, Damage]] = field(default_factory=list)  # (group, what is damaged)
-    remarks: list[str] = field(default_factory=list)  # what is odd but harmless
+    remarks: list[str] = field(default_factory=list)  # odd but harmless findings
 
     @property
     def ok(self) -> bool:
@@ -140,19 +140,19 @@ EntriesDone = Callable[[dict[int, memoryview] | HocketError], None]  # bodies, b
 
 
 class LogObserver(Protocol):
-    """Who uses the store, and is told about it: the node. Called on the node's thread only."""
+    """The user of the store: the node. Called on the node's thread only."""
 
     def log_durable(self, through: dict[int, int]) -> None:
-        """group -> index of its last durable entry, for the groups where it has changed."""
+        """Entries have become durable: group -> index of its last durable entry."""
 
     def log_stopped(self, error: StoreStopped) -> None:
         """The disk failed: nothing more will become durable. Called once."""
 
     def log_room(self) -> None:
-        """The store is not congested any more, or its disk has room again."""
+        """The store is no longer congested, or its disk has room again."""
 
     def snapshot(self, group: int) -> tuple[int, bytes]:
-        """(applied index, state) of a group, for a checkpoint. The bytes are opaque here.
+        """(applied index, state) of a group, for a checkpoint. The log does not read the bytes.
 
         The state must follow from the entries up to that index alone.
         """

@@ -1,8 +1,8 @@
-"""Opening a data directory: the checkpoint, then the WAL behind it.
+"""Recovers a data directory: reads the checkpoint, then the WAL behind it.
 
-Segments are not looked at; the time this takes grows with the WAL alone. Everything found, the
-name of the checkpoint too, is synced before anything is built on it: after a crash of the process
-alone it may be in the page cache only, and a crash of the machine may still take it back.
+Segments are not looked at, so the time this takes grows with the WAL alone. Everything that is
+found, the name of the checkpoint too, is synced before anything is built on it: after a crash of
+the process alone it may be in the page cache only, where a crash of the machine still takes it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _scan_files(disk: Disk, salt: int, last: Checkpoint, scan: WalScan) -> WalSt
 
 
 def _set_damaged_apart(start: WalStart, scan: WalScan) -> None:
-    """Files with damage are kept; also one with nothing to be read, if others stand behind it."""
+    """Mark files with damage, which are kept; among them unreadable files between used ones."""
     if not scan.damaged:
         return
     for file in [f for f in start.spare if start.used and start.used[0].number < f.number]:

@@ -1,8 +1,8 @@
-"""Rebuilding the groups from a checkpoint and what the WAL holds behind it.
+"""Rebuilds the groups from a checkpoint and from what the WAL holds behind it.
 
-What was lost is known from three sources: the table of the next envelope (exactly), the next entry
-of the same group (exactly), or not at all; then the group's end is unknown, and it takes no more
-entries until the operator has accepted the loss.
+What was lost is known exactly from the table of the next envelope, or from the next entry of the
+same group. Where neither is there, the group's end is unknown, and the group takes no more entries
+until the operator has accepted the loss.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Replay:
         self._now_us = now_us
         self._accepted = accepted
         self._seen: dict[int, int] = {}  # group -> the LSN up to which its end is known
-        self._unknown_from = 0  # from this LSN on, something unknown is missing; 0: nothing is
+        self._unknown_from = 0  # from this LSN on, unknown entries are missing; 0: none are
         self.groups: dict[int, GroupLog] = {}
         self.recovered: dict[int, RecoveredGroup] = {}
         for number, record in checkpoint.groups.items():
@@ -105,7 +105,7 @@ class Replay:
         self._unknown_from = self._unknown_from or first_lsn
 
     def finish(self) -> None:
-        """The scan is over: what is in the groups now is what there is."""
+        """The scan is over: the groups hold everything that could be recovered."""
         if self._unknown_from:
             for log in self.groups.values():
                 if self._seen.get(log.id, 0) < self._unknown_from:
@@ -123,7 +123,7 @@ class Replay:
         log.skip_to(end, self._judged(log, Damage(log.end.next_offset, end.next_offset, what)))
 
     def _judged(self, log: GroupLog, damage: Damage) -> Damage:
-        """With the operator's word on it, if there is one."""
+        """The damage, marked as accepted if the operator has accepted it."""
         for accepted in self._accepted.get(log.id, ()):
             if accepted.covers(damage):
                 return replace(damage, accepted=True)

@@ -1,8 +1,8 @@
-"""The scrub: reads what lies in segment files and checks it, a piece at a time.
+"""The scrub: reads segment files and checks every entry, a piece at a time.
 
-Damage is better found while there is still a copy elsewhere than on the day it is needed. A pass
-takes the segments as they are when it comes to them; what retention removes meanwhile is passed
-over. Between two pieces the reading lane is free for readers.
+Damage is better found while there is still a copy elsewhere than on the day the data is needed. A
+pass takes each segment as it is when the pass comes to it, and leaves out segments that retention
+has removed meanwhile. Between two pieces the worker `read` is free for readers.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class Scrub:
         self._settings = settings
         self._groups = groups
         self._report: Report | None = None  # of the pass under way
-        self._left: list[tuple[GroupLog, Segment]] = []  # the next one last
-        self._location: Location | None = None  # in the segment that is next; None: its beginning
+        self._left: list[tuple[GroupLog, Segment]] = []  # segments still to check, the next last
+        self._location: Location | None = None  # in the next segment; None: its beginning
         self._busy = False
         self._waiting: list[ReportDone] = []
         self.ended_us = 0  # when the last pass ended
 
     def hurry(self, done: ReportDone) -> None:
-        """Make a whole pass without pauses, from the beginning, and tell what it found."""
+        """Make a whole pass without pauses, from the beginning; `done` gets the report."""
         self._waiting.append(done)
         self._begin()
         self._next()
 
     def step(self, now_us: int) -> None:
-        """One piece, if a pass is under way or due. Called by the tick."""
+        """Check one piece, if a pass is under way or due. Called at every tick."""
         if self._report is None:
             interval = self._settings.scrub_interval_us
             self.ended_us = self.ended_us or now_us

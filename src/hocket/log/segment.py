@@ -2,8 +2,8 @@
 
 The file holds entries back to back and nothing else. It is named by the offset and the index of
 its first entry, so the names alone are the map of the log. The sparse index has a point about
-every 64 KiB; it is kept in memory while the segment grows, written beside it (`.index`) when the
-segment is full, and rebuilt by a scan if that file is missing or does not match its checksum.
+every 64 KiB. It is kept in memory while the segment grows, written beside the segment (`.index`)
+when that is full, and rebuilt by a scan if its file is missing or does not match its checksum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Location(NamedTuple):
 
 
 class Points:
-    """A sparse index: places in a segment where an entry begins, in order.
+    """A sparse index: some of the entries of a segment, in order, and where each begins.
 
     `stamps[i]` is the latest timestamp of all batches before point i; so the first batch that
     reaches a time t lies between the last point whose stamp is below t and the next one.
@@ -55,7 +55,7 @@ class Points:
         return self._location(bisect_right(self.offsets, offset) - 1)
 
     def before_index(self, offset: int) -> Location | None:
-        """Where to read from to meet any entry of this base offset; there may be many of them."""
+        """Where to read from in order to meet every entry of this base offset."""
         return self._location(bisect_left(self.offsets, offset) - 1)
 
     def before_time(self, timestamp_us: int) -> Location | None:
@@ -63,7 +63,7 @@ class Points:
         return self._location(bisect_left(self.stamps, timestamp_us) - 1)
 
     def _location(self, number: int) -> Location | None:
-        """None: the beginning of the segment."""
+        """The location of point `number`; None for the beginning of the segment."""
         if number < 0:
             return None
         return Location(self.positions[number], self.offsets[number])
@@ -75,7 +75,7 @@ class Points:
 
     @staticmethod
     def decode(data: bytes) -> Points | None:
-        """None if this is not a whole index."""
+        """None if `data` is not a whole index."""
         if len(data) < _HEAD.size:
             return None
         magic, crc, count = _HEAD.unpack_from(data)
@@ -96,7 +96,7 @@ class SegmentRecord(NamedTuple):
     base_offset: int
     first_index: int
     end_offset: int
-    end_index: int  # behind its last entry
+    end_index: int  # the index behind that of its last entry
     size: int
     max_timestamp: int
 
@@ -110,12 +110,12 @@ class Segment:
     first_index: int
     end_offset: int
     end_index: int
-    size: int = 0  # with what is still only in memory
-    written: int = 0  # bytes in the file, synced
+    size: int = 0  # with the entries that are still only in memory
+    written: int = 0  # bytes that are in the file, synced
     max_timestamp: int = 0
-    points: Points | None = None  # None: not known here (it was opened again, or is long full)
-    full: bool = False  # nothing will be added
-    file_is_clean: bool = False  # this run has cut off, or never made, bytes behind `written`
+    points: Points | None = None  # None: not in memory (the store was reopened, or it is full)
+    full: bool = False  # no entry will be added
+    file_is_clean: bool = False  # in this run, the file has no bytes behind `written`
     index_is_written: bool = False
 
     @staticmethod
@@ -136,7 +136,7 @@ class Segment:
     def added(
         self, size: int, *, base_offset: int, end_offset: int, timestamp: int, interval: int
     ) -> None:
-        """An entry of `size` bytes was appended; keep the sparse index up."""
+        """An entry of `size` bytes was appended; add it to the sparse index if one is due."""
         points = self.points
         if points is not None and (
             not points.positions or self.size - points.positions[-1] >= interval

@@ -1,8 +1,8 @@
-"""Reading segment files: jobs for the reading lane, with no state but what they are given.
+"""Reads segment files: jobs of the worker `read`, with no state but what they are given.
 
-Nothing leaves here unverified: header and body of every entry are checked. Where they do not
-match, the offsets are named, and what stands behind the bad spot is found again, because entries
-lie at multiples of 8 and their headers have a checksum.
+Every entry that leaves here was verified, header and body. Where an entry does not match its
+checksum, its offsets are named. The entry behind a bad spot is found again, because entries lie at
+multiples of 8 and their headers have a checksum.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from hocket.ports import Disk, File
 from hocket.wire.entry import HEADER_BYTES, Header, Kind, unpack_header
 
 CHUNK_BYTES = 256 << 10  # of a scan
-READ_BYTES_MAX = 16 << 20  # of one look at the disk; one entry may need more
+READ_BYTES_MAX = 16 << 20  # of one read of the file, unless a single entry is larger
 _BATCH = int(Kind.BATCH)
-_NO_BODIES = 1 << 64  # an offset that none reaches: bodies are not checked
+_NO_BODIES = 1 << 64  # an offset beyond all others, for `bodies_from`: no body is checked
 _HEADER_WORDS = "the header does not match its checksum, in {}"
 _BODY_WORDS = "does not match its checksum, in {}"
 
@@ -32,7 +32,7 @@ class SegmentView:
     """What a job needs to know of a segment."""
 
     group: int
-    record: SegmentRecord  # as far as it is written
+    record: SegmentRecord  # as far as the segment is written
     interval: int  # between two points of a sparse index
 
     @property
@@ -49,9 +49,9 @@ class Met(NamedTuple):
 
     position: int
     header: Header | None  # None: a bad spot
-    data: memoryview  # the part of the file that holds it,
-    start: int  # and where it begins there
-    damage: Damage | None  # also with a header, if its body is not whole
+    data: memoryview  # the excerpt of the file that holds the entry,
+    start: int  # and where the entry begins in it
+    damage: Damage | None  # with a header, the body is damaged; without one, the header
 
 
 @dataclass(slots=True)
@@ -61,18 +61,18 @@ class SegmentRead:
     result: ReadResult | None = None
     offset: int | None = None  # of a search by time
     damage: list[Damage] = field(default_factory=list)
-    points: Points | None = None  # if they had to be fetched
+    points: Points | None = None  # the sparse index, if it had to be fetched
 
 
 class _Excerpt:
-    """A part of the file in memory, moved along; at least as much as is asked for."""
+    """An excerpt of the file in memory, which moves along as a reader goes on."""
 
     def __init__(self, file: File, size: int, chunk: int) -> None:
         self._file = file
-        self.size = min(size, file.size())  # less only if somebody cut the file
+        self.size = min(size, file.size())  # smaller only if the file was cut by somebody else
         self._chunk = max(chunk, HEADER_BYTES)
         self.data = memoryview(b"")
-        self.start = 0  # in the file
+        self.start = 0  # where `data` begins in the file
 
     def at(self, position: int, length: int) -> memoryview:
         """`length` bytes from `position`, fewer at the end of the segment."""
@@ -92,7 +92,8 @@ class _Excerpt:
 def walk(
     view: SegmentView, excerpt: _Excerpt, location: Location, *, bodies_from: int = 0
 ) -> Iterator[Met]:
-    """The entries from `location` on; bodies are checked of what ends at `bodies_from` or later."""
+    """The entries from `location` on. A body is checked if its entry ends at or behind
+    `bodies_from`."""
     size = view.record.size
     position, expected = location
     while position < size:
@@ -154,9 +155,9 @@ def read_batches(
     bytes_max: int,
     end_offset: int,
 ) -> SegmentRead:
-    """Batches from the one that holds `offset`, as many as fit, at least one, up to damage.
+    """Batches from the one that holds `offset`: as many as fit, at least one, up to damage.
 
-    `location` is where to begin; None: the sparse index has to be fetched first.
+    `location` is where to begin; None if the sparse index has to be fetched first.
     """
     read = SegmentRead()
     file = disk.open(view.path)
@@ -197,7 +198,7 @@ def _collect(
 
 
 class _Pieces:
-    """Gathers entries into as few slices as possible."""
+    """Gathers neighbouring entries into as few slices as possible."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[memoryview, int, int]] = []
@@ -242,7 +243,7 @@ def find_time(
 def read_entries(
     disk: Disk, view: SegmentView, location: Location, wanted: Sequence[int]
 ) -> tuple[dict[int, memoryview], list[Damage]]:
-    """The bodies of these entries, of any kind, by index; one that is damaged is missing."""
+    """The bodies of these entries, of any kind, by index, without those that are damaged."""
     bodies: dict[int, memoryview] = {}
     damage: list[Damage] = []
     left = set(wanted)
@@ -301,7 +302,7 @@ def verify_segment(
 
 
 def walk_segment(disk: Disk, view: SegmentView) -> Iterator[Met]:
-    """Everything in a segment, checked."""
+    """Every entry of a segment, checked."""
     file = disk.open(view.path)
     try:
         yield from walk(view, _Excerpt(file, view.record.size, CHUNK_BYTES), view.start)
@@ -310,7 +311,7 @@ def walk_segment(disk: Disk, view: SegmentView) -> Iterator[Met]:
 
 
 def _fetch_points(disk: Disk, view: SegmentView, file: File, read: SegmentRead) -> Points:
-    """From beside the segment, or by a scan of it."""
+    """Get the sparse index from its file, or else by a scan of the segment."""
     points: Points | None = None
     if disk.exists(index_path(view.path)):
         sidecar = disk.open(index_path(view.path))

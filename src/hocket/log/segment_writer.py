@@ -1,4 +1,4 @@
-"""Writing segment files: what a checkpoint plans on the node's thread, and the jobs that do it."""
+"""Writes segment files: what a checkpoint plans on the node's thread, and the jobs that do it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hocket.ports import Disk
 
 @dataclass(slots=True)
 class FileWrite:
-    """Views of slabs that go to one segment file, back to back."""
+    """Views of slabs that are written to one segment file, back to back."""
 
     path: str
     position: int
     views: list[memoryview]
-    cut: bool  # whatever stands behind `position` is not ours
-    is_new: bool  # so its name has to be made durable
+    cut: bool  # bytes behind `position` are left over from an earlier run
+    is_new: bool  # the file is created, so its name has to be made durable
     index: bytes | None = None  # the sparse index, if the segment is full with this
 
 
@@ -33,8 +33,9 @@ class GroupWork:
     end: LogEnd
     writes: list[SlabWrite]
     files: list[FileWrite] = field(default_factory=list)
-    indexed: list[Segment] = field(default_factory=list)  # whose sparse index is written as well
-    names: frozenset[str] | None = None  # files that belong there; others are removed. None: skip
+    indexed: list[Segment] = field(default_factory=list)  # their sparse indexes are written too
+    # The files that belong in the group's directory: others are removed. None: leave them.
+    names: frozenset[str] | None = None
 
 
 def add_write(work: GroupWork, write: SlabWrite) -> None:
@@ -50,15 +51,15 @@ def add_write(work: GroupWork, write: SlabWrite) -> None:
 
 
 def add_indexes(work: GroupWork) -> None:
-    """The sparse indexes of segments that are full, and written with this if not before."""
+    """Add the sparse indexes of the segments that are full and, with this, wholly written."""
     for segment in reversed(work.log.segments):
         if segment.index_is_written:
-            break  # so are all before it
+            break  # and so are those of all segments before it
         if not segment.full or segment.end_index > work.end.next_index:
             continue
         work.indexed.append(segment)
         if segment.points is None:
-            continue  # it will be rebuilt by whoever needs it
+            continue  # a reader that needs it rebuilds it
         index = segment.points.encode()
         for file in work.files:
             if file.path == segment.path:
@@ -99,7 +100,7 @@ def _write_file(disk: Disk, write: FileWrite) -> None:
         finally:
             file.close()
     if write.index is not None:
-        # Not synced: it has a checksum, and is rebuilt from the segment if it does not match.
+        # Not synced: the index has a checksum, and is rebuilt if it does not match that.
         beside = disk.open(index_path(write.path), create=True)
         try:
             beside.truncate(0)

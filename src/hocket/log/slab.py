@@ -22,7 +22,7 @@ _BATCH = int(Kind.BATCH)
 
 
 class Slab:
-    """Invariant: 0 <= written <= sent <= used <= capacity, all four between two entries."""
+    """Invariant: 0 <= written <= sent <= used <= capacity; the first three lie between entries."""
 
     __slots__ = (
         "bases", "capacity", "data", "end_offset", "first_index", "live", "others", "positions",
@@ -40,14 +40,14 @@ class Slab:
         self.used = 0
         self.sent = 0  # bytes given to the WAL
         self.written = 0  # bytes that are in the segment file
-        self.live = 0  # entries before this one have left memory
-        self.positions = array("Q")  # per entry: where it begins,
+        self.live = 0  # the number of the first entry that has not left memory
+        self.positions = array("Q")  # of each entry: where it begins,
         self.bases = array("Q")  # its base offset,
-        self.times = array("Q")  # and when it was appended
+        self.times = array("Q")  # and when it was appended, in microseconds
         self.others = array("L")  # the numbers of the entries that are not batches
 
     def put(self, header: bytes, body: memoryview, *, kind: int) -> int:
-        """Add an entry; the caller has seen to it that there is room. Returns its position."""
+        """Add an entry, for which there must be room. Returns its position."""
         length = len(body)
         position = self.used
         body_start = position + HEADER_BYTES
@@ -112,12 +112,12 @@ class Slab:
         return total, end, stop == len(self.bases)
 
     def _run_end(self, number: int, stop: int) -> int:
-        """The end of the batches that stand next to each other from entry `number` on."""
+        """The number behind the last of the batches that follow each other from `number` on."""
         at = bisect_left(self.others, number)
         return min(self.others[at], stop) if at < len(self.others) else stop
 
     def _taken(self, number: int, run_end: int, position_max: int) -> int:
-        """The end of those of the run [number, run_end) that end by `position_max`."""
+        """The number behind the last batch of [number, run_end) that ends by `position_max`."""
         if self.position_of(run_end) <= position_max:
             return run_end
         if position_max < self.positions[number]:

@@ -1,9 +1,9 @@
 """The log store: every group's log on one WAL, in memory and in segment files.
 
-Rule 1: all state here and below is touched by the node's thread only. Slow work is a job with
-        plain values and views of bytes that never change; its outcome comes back as a call.
+Rule 1: all state here and below is touched by the node's thread only. Slow work is a job that gets
+        plain values and views of bytes that never change; its result comes back as a call.
 Rule 2: an entry is acknowledged (`log_durable`) only when its envelope is synced, and leaves
-        memory only when its segment file is.
+        memory only when its segment file is synced.
 Rule 3: nothing is cut off or skipped in silence. What does not match its checksum is named.
 
 An append puts the entry into the memory tier, where it can be read at once; `flush` starts a group
@@ -50,8 +50,8 @@ __all__ = [
 class LogStore:
     """See the module. `recovered` may be cleared once its content has been taken over.
 
-    A group is known after `configure`, or if `open` recovered it. What is recovered and not wanted
-    must be deleted again: a deletion that no checkpoint has seen is forgotten by a crash.
+    A group is known after `configure`, or if `open` recovered it. A recovered group that is not
+    wanted must be deleted again: a crash forgets a deletion that is in no checkpoint.
     """
 
     def __init__(self, disk: Disk, executor: Executor, clock: Clock, settings: LogSettings) -> None:
@@ -83,8 +83,8 @@ class LogStore:
         self._scrub = Scrub(disk, executor, settings, self._groups)
         self._reader = Reader(disk, executor, settings)
         self._unwritten = sum(log.unwritten_bytes for log in self._groups.values())
-        self._memory_is_due = False  # something has to leave memory, and is not yet written
-        self._owes_room = False  # somebody was told to wait
+        self._memory_is_due = False  # entries have to leave memory, and are not written yet
+        self._owes_room = False  # `log_room` is due: somebody was refused, or told to wait
         self._closed = False
         now_us = clock.now_us()
         self._appended_us = self._checkpointed_us = self._retried_us = now_us
@@ -93,7 +93,7 @@ class LogStore:
         if self._stopped is not None:
             self.close()
             raise self._stopped
-        if not any(file.damaged for file in found.wal.used):  # else keep whatever may be of use
+        if not any(file.damaged for file in found.wal.used):  # else keep all that may be of use
             self._checkpointer.remove_strangers()
 
     @classmethod
@@ -146,10 +146,10 @@ class LogStore:
             self._checkpointer.changed = True
 
     def hold(self, group: int, index: int | None, reserved_bytes: int) -> None:
-        """Keep the entries from `index` on, wherever the log starts, and room for so many bytes.
+        """Keep the entries from `index` on, even below the log's start, and keep room on the disk.
 
-        The room is kept from others by `admit`; entries that it is kept for are admitted with
-        `reserved`. It is as good as the disk is ours alone.
+        `admit` refuses other entries this room; the entries that it is kept for are admitted with
+        `reserved`. The promise holds only if nobody else fills the disk.
         """
         log = self._groups[group]
         log.held_index = index
@@ -157,7 +157,7 @@ class LogStore:
         log.reserved_bytes = reserved_bytes
 
     def segments(self, group: int) -> list[SegmentInfo]:
-        """Oldest first, with what is still only in memory."""
+        """The segments, oldest first, with entries that are still only in memory."""
         return [
             SegmentInfo(each.base_offset, each.end_offset, each.size, each.max_timestamp)
             for each in self._groups[group].segments
@@ -181,7 +181,7 @@ class LogStore:
     # --- writing ---------------------------------------------------------------------------------
 
     def admit(self, group: int, size: int, *, reserved: bool = False) -> None:
-        """Whether an entry of so many bytes could be made durable; nothing is changed by it.
+        """Raise if an entry of `size` bytes could not be made durable; this changes nothing.
 
         With `reserved` the room that is kept aside (`hold`) may be used. Raises StoreStopped,
         StorageFull, or CorruptData if the group's end is damaged.
@@ -241,7 +241,7 @@ class LogStore:
 
     @property
     def congested(self) -> bool:
-        """Too much is not yet durable, or not yet in segments: wait for `log_room`."""
+        """Too many bytes are not durable yet, or not in segments yet: wait for `log_room`."""
         if self._stopped is not None or self._wal.full or self._checkpointer.full:
             return False  # waiting would not help: `admit` refuses, and reading must go on
         congested = (
@@ -283,10 +283,10 @@ class LogStore:
     ) -> ReadResult | None:  # fmt: skip
         """Batches from the one that holds `offset`, below `end_offset`; at least one, if there is.
 
-        From memory at once. Otherwise None, and `done` is called later, with the result or a
-        CorruptData, OutOfRange. The disk is spared what is not `wanted` any more when its turn has
-        come; that is asked on another thread. Raises OutOfRange for an offset outside the log, and
-        CorruptData for one in a damaged range.
+        Memory answers at once. Otherwise this returns None, and `done` is called later, with the
+        result or with CorruptData or OutOfRange. Before the disk is read, `wanted` is asked, on
+        another thread, whether somebody still waits. Raises OutOfRange for an offset outside the
+        log, and CorruptData for one in a damaged range.
         """
         log = self._groups[group]
         return self._reader.read(

@@ -1,7 +1,7 @@
-"""Looking into a data directory while no broker runs on it: for the command line.
+"""Looks into a data directory while no broker runs on it: for the command line.
 
-`verify` changes nothing. `accept_loss` writes down that the operator knows what is lost; from the
-next start on readers skip it, and a group whose end was in doubt takes entries again.
+`verify` changes nothing. `accept_loss` writes down that the operator knows what is lost. From the
+next start on, readers skip the loss, and a group whose end was unknown takes entries again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def verify(disk: Disk, where: str = "the data directory") -> Report:
 
 
 def accept_loss(disk: Disk, group: int, where: str = "the data directory") -> list[Damage]:
-    """Accept everything that is damaged in a group. Returns what was accepted now."""
+    """Accept all damage of a group. Returns the damage that was not accepted before."""
     report = verify(disk, where)
     lock_existing(disk, where)
     try:
@@ -87,7 +87,7 @@ def _verify_group(disk: Disk, found: Recovery, group: int, report: Report) -> No
 def _verify_segment(
     disk: Disk, group: int, record: SegmentRecord, last_crc: int | None, report: Report
 ) -> list[tuple[Damage | None, int | None]]:
-    """(damage or None, CRC of the last entry if it is known), for every step that matters."""
+    """For each damage, and for the end: (the damage or None, CRC of the last entry if known)."""
     view = SegmentView(group, record, interval=0)
     steps: list[tuple[Damage | None, int | None]] = []
     report.bytes += record.size

@@ -1,13 +1,14 @@
 """The write-ahead log: one for all groups of a data directory.
 
-Theory: appended entries wait in their slabs until a commit takes them; a commit is one envelope,
-written and synced by one call. The next commit starts when the last one has ended, and takes
-whatever has come meanwhile: nobody lingers, and the busier it is the larger the commits.
+Theory: appended entries wait in their slabs until a commit takes them. A commit is one envelope,
+written and synced by one call. The next commit starts when the last one has ended, and takes all
+entries that have come meanwhile: none of them waits for company, and the busier the store is, the
+larger its commits are.
 
-A file is ready before it is needed (`wal_files`); when none can be made ready, because the disk is
-full, entries are refused before they are staged. A store that is opened goes on in a file that no
-run before it has written to under that number: what a torn write left behind stays where it is,
-and is never read.
+A file is made ready before it is needed (`wal_files`). When none can be made ready, because the
+disk is full, entries are refused before they are staged. A store that is opened goes on in a file
+that no earlier run has written to under that number: what a torn write left behind stays where it
+is, and is never read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from hocket.log.settings import LogSettings
 from hocket.log.wal_files import NO_SPACE, WalFile, WalStart
 from hocket.ports import Disk, Executor, File
 
-BRIEF_COMMIT_BYTES = 64 << 10  # synced in about the time it takes to wake a thread
+BRIEF_COMMIT_BYTES = 64 << 10  # synced in about the time that waking a thread takes
 _ADMISSION_MARGIN = 4096  # headers, table and padding of the commit that an entry goes into
 
 
@@ -38,14 +39,14 @@ class Commit:
     file: WalFile
     position: int
     ends: list[tuple[GroupLog, LogEnd]]
-    bytes: int  # of entries
+    bytes: int  # of its entries
 
 
 class Wal:
     """Commits staged entries, and keeps files ready for them.
 
-    `durable(ends)`, `failed(error)` and `room()` are called on the node's thread: a commit is
-    durable; the disk failed and the WAL has stopped for good; there is room again after a
+    It calls, on the node's thread, `durable(ends)` when a commit is durable, `failed(error)` when
+    the disk failed and the WAL has stopped for good, and `room()` when there is room again after a
     `StorageFull`.
     """
 
@@ -74,13 +75,13 @@ class Wal:
         self._next_number = 1
         self._file_bytes = aligned(settings.wal_file_bytes_min)  # of the next new file
         self._preparing = 0  # files being made or renamed
-        self._wanted_bytes = 0  # a file of this size is needed for an entry that waits
-        self._staged: dict[GroupLog, None] = {}
-        self._touched: list[GroupLog] = []  # by the last envelope
-        self._dirty: dict[GroupLog, None] = {}  # touched since the last checkpoint, and durable
+        self._wanted_bytes = 0  # an entry waits for a file of at least this size; 0: none waits
+        self._staged: dict[GroupLog, None] = {}  # groups with entries that no commit has taken
+        self._touched: list[GroupLog] = []  # groups in the last envelope
+        self._dirty: dict[GroupLog, None] = {}  # groups in envelopes since the last checkpoint
         self._commit: Commit | None = None
         self._stalled = False  # the commit met a full disk and waits to be written again
-        self._was_stalled = False  # ... and is being written again
+        self._was_stalled = False  # the commit met a full disk and is being written again
         self._marked = True  # the last envelope was a bare mark
         self.full = ""  # why no file can be made ready; empty when that is not so
         self.stopped = False
@@ -92,7 +93,7 @@ class Wal:
     # --- opening and closing ---------------------------------------------------------------------
 
     def start(self, start: WalStart, dirty: Iterable[GroupLog]) -> None:
-        """Go on after recovery. Synchronous; a full disk is not an error here."""
+        """Go on after recovery. Waits for the disk; a full disk is not an error here."""
         self.next_lsn = start.next_lsn
         self.durable_lsn = start.next_lsn - 1
         self._first_number = self._next_number = start.next_number
@@ -134,7 +135,7 @@ class Wal:
         )
 
     def _disk_has_room(self, size: int) -> bool:
-        """For one more file; and what is kept aside stays there."""
+        """Whether the disk has room for one more file, without using the reserve."""
         needed = max(self._file_bytes, size) + self._settings.reserve_bytes
         return self._disk.free_bytes() > needed
 
@@ -143,7 +144,7 @@ class Wal:
         self.staged_bytes += size
 
     def forget(self, group: GroupLog) -> None:
-        """The group is deleted; what is staged of it is not written."""
+        """The group is deleted; its staged entries are not written."""
         self._dirty.pop(group, None)
         if group in self._staged:
             del self._staged[group]
@@ -169,7 +170,7 @@ class Wal:
             self._start_commit(mark=True)
 
     def retry(self) -> None:
-        """Time has passed: try again what a full disk had stopped."""
+        """Some time has passed: try again what a full disk had stopped."""
         if self._stalled and self._commit and not self.stopped:
             self._stalled, self._was_stalled = False, True
             self._submit(self._commit)
@@ -183,7 +184,7 @@ class Wal:
         first = 0 if mark else SECTION_BYTES + next(iter(self._staged)).first_unsent_bytes
         place = self._place_for(first, complete=mark)
         if place is None:
-            return  # a file is being made ready; its arrival starts the commit
+            return  # a file is being made ready, and then the commit starts
         file, rows, complete = place
         bytes_max = min(self._settings.commit_bytes_max, file.room)
         bytes_max -= envelope_bytes(len(rows), 0)
@@ -199,7 +200,7 @@ class Wal:
     def _gather(
         self, bytes_max: int
     ) -> tuple[list[tuple[int, memoryview]], list[tuple[GroupLog, LogEnd]], int]:
-        """Sections of at most `bytes_max`, how their groups end with them, bytes of entries."""
+        """Sections of at most `bytes_max`, how their groups end with them, and entries' bytes."""
         sections: list[tuple[int, memoryview]] = []
         ends: list[tuple[GroupLog, LogEnd]] = []
         content = 0
@@ -261,7 +262,7 @@ class Wal:
         commit = self._commit
         assert commit is not None
         if isinstance(result, OSError) and result.errno in NO_SPACE:
-            # Only where writing over old blocks needs new ones. The same bytes go there again.
+            # The file system needs new blocks even to overwrite. The same bytes are written again.
             self._stalled = True
             self.full = self.full or str(result)
             return
@@ -287,7 +288,7 @@ class Wal:
     # --- files -------------------------------------------------------------------------------
 
     def checkpointed(self, lsn: int) -> None:
-        """Everything below `lsn` is in segments, durably: its files are free."""
+        """Everything below `lsn` is in segments, durably: the files below it are free."""
         while self._used and self._used[0].last_lsn < lsn:
             file = self._used.pop(0)
             if file.damaged:

@@ -1,9 +1,9 @@
 """The files of the WAL, and the jobs that make them ready.
 
-Files are written full of zeros before they are used, so that a commit changes no metadata and
-needs no space. Their numbers only grow. A file that is not needed any more is renamed to the next
-number and used again; every envelope names the number of its file, so what an older life left
-behind is never taken for new.
+A file is filled with zeros before it is used, so that a commit changes no metadata and needs no
+space. The numbers of files only grow. A file that is not needed any more is renamed to the next
+number and used again. Every envelope names the number of its file, so envelopes from an earlier use
+of the file are never taken for new.
 
 Rule: a rename or a new name is synced before anything is committed under it.
 """
@@ -51,8 +51,8 @@ class WalStart:
 
     next_lsn: int = 1
     next_number: int = 1
-    used: list[WalFile] = field(default_factory=list)  # still needed, oldest first
-    spare: list[WalFile] = field(default_factory=list)  # not needed; to be used again
+    used: list[WalFile] = field(default_factory=list)  # files still needed, oldest first
+    spare: list[WalFile] = field(default_factory=list)  # files not needed, to be used again
 
 
 # --- jobs: no state but what they are given ------------------------------------------------------
@@ -100,4 +100,4 @@ def _remove_quietly(disk: Disk, path: str) -> None:
     try:
         disk.remove(path)
     except OSError:
-        return  # it was the failed write that matters
+        return  # what matters is the write that failed before

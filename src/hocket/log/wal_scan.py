@@ -1,13 +1,15 @@
-"""Reading a WAL back: which of its envelopes are whole, which were torn, which are damaged.
+"""Reads a WAL back: which of its envelopes are whole, which were torn, which are damaged.
 
-Every envelope proves that the one before it was durable, for it was written only afterwards. So:
+Every envelope proves that the one before it was durable, since it was written only afterwards. So:
 
 - an envelope that is not whole, and that nothing proves to have been durable, is a torn write: the
   end of the log;
-- one that is not whole or not there although a later one proves it durable, is damage.
+- an envelope that is not whole, or missing, although a later one proves that it was durable, is
+  damage.
 
-After a torn write the next run goes on with the same LSN in a new file. So an LSN that is not
-whole at the end of one file, and comes again at the beginning of the next, was torn, not damaged.
+After a torn write the next run goes on with the same LSN in a new file. So an envelope that is not
+whole at the end of one file, and whose LSN comes again at the beginning of the next file, was torn
+and not damaged.
 """
 
 from __future__ import annotations
@@ -48,24 +50,24 @@ class Found(NamedTuple):
 class WalEntry(NamedTuple):
     group: int | None  # None: the head of its section is damaged
     header: Header
-    packed: memoryview  # the header as it stands there
+    packed: memoryview  # the header's bytes
     body: memoryview
 
 
 class ScanTarget(Protocol):
-    """Who rebuilds the groups from what the scan finds, in the order of the log."""
+    """Rebuilds the groups from what the scan finds, in the order of the log."""
 
     def table(self, rows: list[tuple[int, LogEnd]], lsn: int, *, complete: bool) -> None:
-        """So the groups ended when everything up to `lsn` was durable."""
+        """How these groups ended when everything up to `lsn` was durable."""
 
     def entry(self, entry: WalEntry, lsn: int) -> None: ...
 
     def lost(self, first_lsn: int) -> None:
-        """From here on envelopes that were durable are not there, or not whole."""
+        """Envelopes that were durable are missing or damaged, from this LSN on."""
 
 
 def envelopes(data: bytes, number: int, salt: int) -> Iterator[Found]:
-    """The envelopes of one file in order, also those behind a bad spot."""
+    """The envelopes of one file in order, with those behind a bad spot."""
     view = memoryview(data)
     position = 0
     while position >= 0:
@@ -85,7 +87,7 @@ class WalScan:
     target: ScanTarget
     next_lsn: int
     damaged: set[int]  # numbers of files with damage in them
-    _held: Found | None = None  # not whole; what follows will tell whether it was torn
+    _held: Found | None = None  # not whole; the next envelope will tell whether it was torn
     _last: int = 0  # number of the file of the last envelope
 
     def feed(self, found: Found) -> None:
@@ -111,18 +113,18 @@ class WalScan:
         self.next_lsn = found.lsn + 1
 
     def end(self, durable_through: int) -> None:
-        """There are no more envelopes. The checkpoint knows that so much was durable."""
+        """There are no more envelopes. The checkpoint knows what was durable at least."""
         if self.next_lsn <= durable_through:
             self._lost(durable_through, self._last)
         self._held = None
 
     def _proves(self, found: Found, held: Found) -> bool:
-        """Whether `held` was durable, and is not what an older run had cut off."""
+        """Whether `found` proves that `held` was durable, and no torn write of an older run."""
         same_run = found.number == held.number or found.position == 0
         return found.lsn > held.lsn and same_run and self.next_lsn == held.lsn
 
     def _salvage(self, held: Found) -> None:
-        """Take from a damaged envelope what is whole in it."""
+        """Take the whole entries from a damaged envelope."""
         self.damaged.add(held.number)
         self.target.lost(held.lsn)
         content = held.data[held.header.content_start :][: held.header.content_bytes]
@@ -154,7 +156,7 @@ def entries(content: memoryview) -> Iterator[WalEntry]:
 def salvaged(content: memoryview) -> Iterator[WalEntry]:
     """The entries of a damaged envelope whose headers are whole; their bodies need not be.
 
-    Everything in it lies at multiples of 8, so behind a bad spot that is how we look for more.
+    Sections and entries lie at multiples of 8; behind a bad spot, more are looked for there.
     """
     position = section_end = 0
     group: int | None = None

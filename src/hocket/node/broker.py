@@ -1,4 +1,4 @@
-"""A broker: a node with a real clock, disk and network, on a thread of its own or on yours."""
+"""A broker: a node with a real clock, disk and network, on a thread of its own or the caller's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GOODBYE_SECONDS = 2.0  # for clients to take their last answers when the broker 
 
 
 class Broker:
-    """Opens the data directory when made; serves while `run` is on, in whichever thread."""
+    """Opens the data directory when it is made; serves while `run` runs, on whichever thread."""
 
     def __init__(self, path: Path, settings: NodeSettings | None = None) -> None:
         settings = settings or NodeSettings()
@@ -69,7 +69,10 @@ class Broker:
     # --- listening -------------------------------------------------------------------------------
 
     def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
-        """Accept TCP connections here; the address, with the port that was picked for port 0."""
+        """Accept TCP connections at this address.
+
+        Returns the address that was bound; for port 0 it has the port that was picked.
+        """
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -94,7 +97,7 @@ class Broker:
         return bound[0], bound[1]
 
     def renew_tls(self, tls: ssl.SSLContext) -> None:
-        """New connections at every port with TLS have this from now on. On the broker's thread."""
+        """Use `tls` for new connections at every port with TLS. Call it on the broker's thread."""
         for listener, before in self._listeners.items():
             self._listeners[listener] = None if before is None else tls
 
@@ -113,9 +116,9 @@ class Broker:
                 sock, address = listener.accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # out of file descriptors, say; those we have go on
+            except OSError as error:  # out of file descriptors, say; open connections go on
                 log.warning("cannot accept a connection: %s", error)
-                self._loop.unregister(listener)  # else it would be ready again at once
+                self._loop.unregister(listener)  # else the listener would be ready again at once
                 self._resting.append(listener)
                 return
             if len(self._connections) >= self._settings.limits.connections_max:
@@ -136,7 +139,7 @@ class Broker:
         lost: Callable[[HocketError], None],
         caller: Caller = TRUSTED,
     ) -> LocalLink:
-        """A connection without a socket. The callbacks come on the broker's thread."""
+        """A connection without a socket. The callbacks are called on the broker's thread."""
         number: Future[int] = Future()
 
         def add() -> None:
@@ -153,7 +156,7 @@ class Broker:
         self.post(add)
         try:
             return LocalLink(self, number.result(OPEN_SECONDS))
-        except TimeoutError:  # it stopped in that very moment, and nobody runs what is posted
+        except TimeoutError:  # the broker stopped just then, and nothing runs what was posted
             raise Closed("the broker is closed") from None
 
     def forget(self, number: int) -> None:
@@ -171,7 +174,7 @@ class Broker:
         self._connections.flush()
 
     def run(self) -> None:
-        """Serve until `stop`, then drain: last answers out, everything durable, directory free."""
+        """Serve until `stop`. Then send the last answers, make all durable, free the directory."""
         try:
             self._loop.run()
         finally:
@@ -183,12 +186,12 @@ class Broker:
         self._thread.start()
 
     def stop(self) -> None:
-        """From any thread, or a signal handler."""
+        """Make `run` return. May be called on any thread, and in a signal handler."""
         if not self._closed:
             self._loop.stop()
 
     def close(self) -> None:
-        """Stop, and return when all is durable and the data directory is free."""
+        """Stop, and return when everything is durable and the data directory is free."""
         self.stop()
         if self._thread is None:
             if not self._closed:
@@ -197,7 +200,7 @@ class Broker:
             self._thread.join()
 
     def _shut_down(self) -> None:
-        """What was received is made durable and answered; what was not is for the next broker."""
+        """Make durable and answer what was received; what was not is for the next broker."""
         for listener in self._listeners:
             if listener not in self._resting:
                 self._loop.unregister(listener)
@@ -228,7 +231,7 @@ class LocalLink:
         self._number = number
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        """Never waits; the payload must not be changed any more."""
+        """Never waits. The payload must not be changed any more."""
         view = NOTHING
         if payload:
             view = memoryview(payload[0] if len(payload) == 1 else b"".join(payload))

@@ -1,4 +1,4 @@
-"""What can be set for a node, beside what is set per topic."""
+"""What can be set for a node. What is set per topic is in `model.TopicConfig`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ HELLO_TIMEOUT_US = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Argon2Settings:
-    """How dear a guess at a token is. These are what OWASP recommends for argon2id with the least
-    memory: 19 MiB and one thread, some 20 ms, which a broker can spare at every login. RFC 9106's
-    64 MiB on four threads would buy little: tokens are random, not chosen by people."""
+    """How much a guess at a token costs.
+
+    These are the values that OWASP recommends for argon2id with the least memory: 19 MiB and one
+    thread, some 20 ms, which a broker can spare at every login. RFC 9106's 64 MiB on four threads
+    would gain little: tokens are random, not chosen by people.
+    """
 
     time_cost: int = 2
     memory_cost: int = 19_456  # KiB
@@ -30,9 +33,10 @@ class NodeSettings:
     retention_every_us: int = 1_000_000
     hello_timeout_us: int = HELLO_TIMEOUT_US  # a connection that says nothing is hung up on
     argon2: Argon2Settings = Argon2Settings()
-    # What is staged for a transaction, and by whom nobody knows any more, is dropped then. Long:
-    # what is prepared waits, unconnected, for the slowest part of its transaction.
+    # Batches that are staged for a transaction are dropped when their producer was not connected
+    # for this long. It is long because a prepared producer waits, without a connection, for the
+    # slowest participant of its transaction.
     transaction_timeout_us: int = DAY_US
-    staged_bytes_max: int = 4 << 30  # of transactions that are not published yet, per partition
+    staged_bytes_max: int = 4 << 30  # of all transactions that are not decided, per partition
     staged_batches_max: int = 100_000  # of one producer and partition
     stages_max: int = 10_000  # producers that have staged, per partition

@@ -1,10 +1,10 @@
 """Record batches as Arrow's columns, with no Python work per record.
 
 The columns of a batch are Arrow's own buffers, so reading wraps them where they lie. The types are
-exactly those of Spark's Kafka source, all nullable; in headers, as there, a record without any has
-null. The other way is in `wire.from_arrow`.
+exactly those of Spark's Kafka source, all nullable; as there, a record without headers has null in
+that column. The other direction is in `wire.from_arrow`.
 
-pyarrow is an optional part of the package: it is imported when one of these functions is called.
+pyarrow is an optional dependency: it is imported when one of these functions is called.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = Any  # pyarrow has no type hints; so at least their names are told apart
 
-REPEATED_ROWS_MAX = 16 << 10  # a column of one value is kept for batches up to so long
+REPEATED_ROWS_MAX = 16 << 10  # a column of one repeated value is kept for batches of up to this
 
 
 def libraries() -> tuple[Any, Any]:
@@ -39,7 +39,7 @@ def libraries() -> tuple[Any, Any]:
 
 
 def arrow_schema(*, headers: bool = False, columns: Iterable[str] | None = None) -> pyarrow.Schema:
-    """What `to_arrow` returns when it is asked for these."""
+    """The schema of what `to_arrow` returns for these arguments."""
     pa, _ = libraries()
     return _schema(pa, _names(headers, columns))
 
@@ -105,7 +105,7 @@ def to_arrow(
 
 
 class _Source:
-    """A batch, of which columns are made one by one."""
+    """A batch whose columns are made one by one."""
 
     def __init__(self, pa: Any, np: Any, batch: Batch, topic: str, partition: int) -> None:
         self.pa = pa
@@ -117,7 +117,7 @@ class _Source:
 
     @cached_property
     def stored(self) -> ColumnsView:
-        """The columns that lie in the batch; it is decompressed only if one of them is wanted."""
+        """The columns stored in the batch, which is decompressed only if one of them is wanted."""
         view = self.batch.columns()
         if self.pa.py_buffer(view.raw).address % 8:  # Arrow computes on aligned buffers only
             raw = memoryview(bytes(view.raw))
@@ -172,7 +172,7 @@ class _Source:
         validity = None if column.validity is None else pa.py_buffer(column.validity)
         buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
         array = pa.Array.from_buffers(kind, count, buffers)
-        array.validate(full=True)  # of its offsets, and that text is UTF-8: strangers write them
+        array.validate(full=True)  # offsets and UTF-8 come from the producer, who is not trusted
         return array
 
 
@@ -190,7 +190,7 @@ WITHOUT_HEADERS = ALL[:-1]
 
 
 def _repeated(pa: Any, value: str | int, kind: str, count: int) -> Array:
-    """A column of one value: the beginning of a long one, which is made once."""
+    """A column that repeats one value: a slice of a long one, which is made once."""
     if count > REPEATED_ROWS_MAX:
         return pa.repeat(pa.scalar(value, kind), count)
     return _long_column(pa, value, kind).slice(0, count)

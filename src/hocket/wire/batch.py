@@ -1,16 +1,16 @@
 """The record batch: the body of an entry of kind BATCH, made once and never changed.
 
-A producer encodes a batch as a whole entry; the broker checks its checksum and its prelude, stamps
-the entry's header, and stores and forwards the same bytes; a consumer opens it. The byte layout
+A producer encodes a batch as a whole entry. The broker checks its checksum and its prelude, stamps
+the entry's header, and stores and forwards the same bytes. A consumer opens it. The byte layout
 is in docs/internals/log_format.md. In short, behind the entry's header:
 
-    prelude, 40 bytes    who sent it and which one of theirs it is, so that a repetition is known
+    prelude, 40 bytes    which producer sent it, and its sequence there, to recognise a repetition
     key hashes           a u64 for each record, where there are keys; never compressed
     columns              timestamps, values, keys, headers (see `wire.columns`), as one unit
                          compressed by the header's codec
 
 `check_entries` is the broker's view (a few microseconds a batch, no work per record), `parse` the
-consumer's. Both take the bytes for a stranger's, and raise CorruptData for whatever is wrong.
+consumer's. Neither trusts the bytes, and both raise CorruptData for everything that is wrong.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ PRODUCER_ID_BYTES = 16
 NO_PRODUCER = bytes(PRODUCER_ID_BYTES)
 _OFFSET_MAX = 2**63 - 1  # offsets are int64 wherever columns are used
 
-# Of the columns before compression. Writer, broker and reader share it: what one lets in, the
-# next must be able to open.
+# Of the columns before compression. Writer, broker and reader share this limit: what one of them
+# lets in, the next must be able to open.
 RAW_BYTES_MAX = BATCH_BYTES_MAX
 
 
 class BatchInfo(NamedTuple):
-    """What the broker needs to know of a batch."""
+    """What the broker needs to know about a batch."""
 
     header: Header
     producer_id: bytes
@@ -113,7 +113,7 @@ def assemble(
     if (compressor := codecs.by_name(codec)) is not None:
         raw = b"".join(buffers)
         packed = compressor.compress(raw)
-        if len(packed) < len(raw):  # what does not shrink is stored as it is: it opens for nothing
+        if len(packed) < len(raw):  # else store it as it is, and nobody has to decompress it
             number, buffers = compressor.number, [packed]
     body = [_prelude(producer_id, epoch, raw_length, sequence), columns.key_hashes, *buffers]
     body_crc = 0
@@ -170,9 +170,9 @@ def iterate_entries(buffer: Buffer) -> Iterator[tuple[int, Header]]:
 def check_entries(
     buffer: Buffer, *, verify: bool = True, raw_bytes_max: int = RAW_BYTES_MAX
 ) -> list[BatchInfo]:
-    """The batches that fill the buffer, each checked as far as can be without opening its columns.
+    """The batches that fill the buffer. Each is checked, but its columns are not opened.
 
-    With `verify`, against its body's CRC too. Raises CorruptData for the first that is wrong.
+    With `verify`, its body is compared with its CRC. Raises CorruptData for the first wrong one.
     """
     view = _bytes_of(buffer)
     return [
@@ -197,7 +197,7 @@ def _bytes_of(buffer: Buffer) -> memoryview:
 def _check_batch(
     view: memoryview, position: int, header: Header, *, verify: bool, raw_bytes_max: int
 ) -> tuple[BatchInfo, int]:
-    """What the prelude says, and the raw length. The entry is known to lie within the view."""
+    """The batch's info, and its raw length. The entry is known to lie within the view."""
     count, flags = header.count, header.flags
     start = position + HEADER_BYTES
     fixed = PRELUDE_BYTES + (8 * count if flags & FLAG_KEY_HASHES else 0)
@@ -242,9 +242,9 @@ def parse(
 ) -> Batch:
     """The batch whose entry begins at `position`; it keeps a view of the buffer.
 
-    With `verify`, the body is compared with its CRC. Compressed columns are opened when one is
-    first read, so reading one may raise CorruptData too, as it may for a producer's own nonsense
-    that its CRC faithfully covers.
+    With `verify`, the body is compared with its CRC. Compressed columns are opened when one of them
+    is first read, so reading a column may raise CorruptData too. It also does for nonsense that the
+    producer itself wrote, under a right CRC.
     """
     view = _bytes_of(buffer)
     header = unpack_header(view, position)
@@ -266,7 +266,7 @@ class Batch:
     )  # fmt: skip
 
     def __init__(self, view: memoryview, info: BatchInfo, raw_length: int) -> None:
-        """For `parse`, which has checked what is passed here."""
+        """Called by `parse`, which has checked the arguments."""
         header = self.header = info.header
         self.entry = view[info.position : info.position + info.size]  # as it is stored
         self.producer_id = info.producer_id
@@ -305,7 +305,7 @@ class Batch:
         return self.columns().timestamps[start : self._end(start, end)].tolist()
 
     def headers(self, start: int = 0, end: int | None = None) -> list[dict[str, bytes | None]]:
-        """Of a name given twice, the last. Records without headers share one empty dict."""
+        """Of a name given twice, the last counts. Records without headers share one empty dict."""
         column = self.columns().headers
         if column is None:
             return [{}] * (self._end(start, end) - start)

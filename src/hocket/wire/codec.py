@@ -1,8 +1,8 @@
 """The codecs that a batch's columns may be compressed with.
 
-Rule 1: the number stands in stored entries for ever; a codec is added, never renumbered.
-Rule 2: the length a sender claims is checked by the caller before it gets here, and nothing here
-allocates more than that length, whatever the compressed bytes say.
+Rule 1: a codec's number stands in stored entries for ever; codecs are added, never renumbered.
+Rule 2: the caller has checked the length that a sender claims, and nothing here allocates more than
+that length, whatever the compressed bytes say.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _lz4_decompress(packed: memoryview, length: int) -> bytes:
 
 
 def _zstd_compress(raw: bytes) -> bytes:
-    # A context per call: contexts are not thread-safe, and one costs some 10 us, once per batch.
+    # A context per call: contexts are not thread-safe, and one costs some 10 us per batch.
     return zstandard.ZstdCompressor().compress(raw)
 
 
@@ -58,7 +58,7 @@ NUMBERS = frozenset({NONE, *_BY_NUMBER})
 
 
 def by_name(name: str) -> Codec | None:
-    """None for "none"."""
+    """The codec of this name; None for "none"."""
     if name not in _BY_NAME:
         raise OutOfRange(f"codec must be one of {', '.join(_BY_NAME)}, not {name!r}")
     return _BY_NAME[name]

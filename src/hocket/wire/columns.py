@@ -3,13 +3,13 @@
 Plain functions over lists and buffers; no entry, no checksum, no codec. All work that is done per
 record happens here (and in `wire.from_arrow`), so this is the one place to speed up.
 
-A binary column is n+1 offsets (int32, the first 0) and the data they cut up; a validity bitmap
-(bit i, least significant first, is 1 where there is a value) stands before them where values may
-be null. Every buffer is padded with zeros to 8 bytes: all of them stay aligned, and Arrow can use
-them in place.
+A binary column is n+1 offsets (int32, the first 0) and the data that they cut up. Where values may
+be null, a validity bitmap (bit i, least significant first, is 1 where there is a value) stands
+before them. Every buffer is padded with zeros to 8 bytes: so all of them stay aligned, and Arrow
+can use them in place.
 
-Rule: what is read was written by a stranger. Every number is checked before it is used, where it
-is used: the layout when the columns are opened, the offsets of a column when it is read.
+Rule: bytes that are read are not trusted. Every number is checked before it is used, where it is
+used: the layout when the columns are opened, the offsets of a column when that column is read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PADDING = tuple(bytes(-length % 8) for length in range(8))
 
 
 class Columns(NamedTuple):
-    """What was made of the records: their uncompressed columns, in the order of the format."""
+    """The uncompressed columns of some records, in the order of the format."""
 
     records: int
     flags: int
@@ -70,7 +70,7 @@ def encode_columns(
     *,
     bytes_max: int = OFFSET_MAX,
 ) -> Columns:
-    """`bytes_max` is what a column's data may be; it is looked at before the data is copied."""
+    """A column's data may be `bytes_max` long; that is checked before the data is copied."""
     bytes_max = min(bytes_max, OFFSET_MAX)
     records = _length(values, "values")
     if not records:
@@ -112,7 +112,7 @@ def _binary_column(
     bytes_max: int,
     name_of: Callable[[int], str] | None = None,
 ) -> list[Piece]:
-    """Offsets and data: one pass for the lengths, one join. Types are looked at only on failure."""
+    """Offsets and data: one pass for the lengths, one join. Types are checked only on failure."""
     try:
         ends = _ends(items)
         _check_total(ends[-1], what, bytes_max)
@@ -203,7 +203,7 @@ def _timestamp_error(stamps: Sequence[object]) -> WrongType | OutOfRange:
 def _key_columns(keys: Sequence[Buffer | None], bytes_max: int) -> tuple[int, bytes, list[Piece]]:
     validity, present = _without_nulls(keys)
     flags = FLAG_KEYS | FLAG_KEY_HASHES | (FLAG_KEY_NULLS if validity else 0)
-    buffers = _binary_column(present, "keys", bytes_max)  # so now all are known to be bytes-like
+    buffers = _binary_column(present, "keys", bytes_max)  # it has checked that all are bytes-like
     try:
         hashes = hash_keys(keys)
     except (TypeError, BufferError, ValueError):  # a view that is not contiguous
@@ -272,7 +272,7 @@ def _encoded_name(name: object, at: int, name_of: Callable[[int], str]) -> bytes
 
 
 class BinaryView(NamedTuple):
-    """One binary column where it lies."""
+    """The buffers of one binary column, not copied."""
 
     validity: memoryview | None
     offsets: memoryview  # of int32
@@ -286,7 +286,7 @@ class HeadersView(NamedTuple):
 
 
 class ColumnsView(NamedTuple):
-    """The columns of a batch where they lie in `raw`."""
+    """The columns of a batch, as views of `raw`."""
 
     raw: memoryview
     timestamps: memoryview  # of int64
@@ -296,14 +296,14 @@ class ColumnsView(NamedTuple):
 
 
 def raw_length_min(records: int, flags: int) -> int:
-    """No columns of so many records are shorter; a length below it is refused unread."""
+    """The least length that columns of this many records can have."""
     offsets = padded(4 * (records + 1))
     optional = bool(flags & FLAG_KEYS) + bool(flags & FLAG_HEADERS)
     return 8 * records + offsets * (1 + optional)
 
 
 def open_columns(raw: memoryview, records: int, flags: int) -> ColumnsView:
-    """Find the buffers. Looks at the ends of offsets only, so it costs the same for any batch."""
+    """Find the buffers. Only first and last offsets are read, so the cost is always the same."""
     cut = _Cutter(raw)
     timestamps = cut.take(8 * records, "timestamps").cast("q")
     values = cut.binary(records, nullable=False, what="value")
@@ -358,7 +358,7 @@ class _Cutter:
 
 
 def read_values(column: BinaryView, start: int, end: int) -> list[bytes]:
-    """The items from `start` to `end`, as copies; nothing in place of nulls."""
+    """Copies of the items from `start` to `end`; b"" in place of nulls."""
     offsets = _checked_offsets(column.offsets, start, end)
     first = offsets[0]
     data = bytes(column.data[first : offsets[-1]])
@@ -372,13 +372,13 @@ def read_nullable(column: BinaryView, start: int, end: int) -> list[bytes | None
     if column.validity is None:
         return values  # type: ignore[return-value]
     bits = int.from_bytes(column.validity[start // 8 : (end + 7) // 8], "little") >> start % 8
-    # The bit above the last one keeps its leading zeros; the string runs from the last record on.
+    # A bit above the last one keeps leading zeros; the reversed string begins with record `start`.
     valid = bin(bits & (1 << end - start) - 1 | 1 << end - start)[:2:-1]
     return [value if bit == "1" else None for value, bit in zip(values, valid, strict=True)]
 
 
 def read_headers(view: HeadersView, start: int, end: int) -> list[dict[str, bytes | None]]:
-    """A record without headers gets an empty dict, the same one for all; do not change it."""
+    """Records without headers share one empty dict; do not change it."""
     lists = _checked_offsets(view.lists, start, end)
     names = _read_names(view.names, lists[0], lists[-1])
     values = read_nullable(view.values, lists[0], lists[-1])
@@ -399,9 +399,9 @@ def _read_names(column: BinaryView, start: int, end: int) -> list[str]:
 
 
 def _checked_offsets(offsets: memoryview, start: int, end: int) -> list[int]:
-    """They must not fall, and stay below the last of all, which is known to be in range."""
+    """The offsets, which must not fall nor exceed the column's last, which is in range."""
     part = offsets[start : end + 1].tolist()
-    # Sorting what is in order takes one comparison an item: the quickest check there is.
+    # Sorting a sorted list takes one comparison an item: that is the quickest check there is.
     if part != sorted(part) or part[0] < 0 or part[-1] > offsets[-1]:
         raise CorruptData(
             f"the offsets of items {start} to {end} of a batch's column are not in order"

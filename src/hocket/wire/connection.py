@@ -1,15 +1,16 @@
 """One end of a connection: bytes in and frames out, frames in and bytes out.
 
-Rule 1: nothing here knows a socket, a thread or a clock; whoever drives it moves the bytes.
+Rule 1: nothing here knows a socket, a thread or a clock; the driver of a connection moves bytes.
 Rule 2: nothing is believed before it is checked: lengths against limits before memory is taken,
 the header against its CRC before it is decoded, the kind against `RULES` before it is read.
-Rule 3: a payload belongs to whoever received it: its memory is never written again.
+Rule 3: a payload belongs to its receiver: its memory is never written again.
 
 A frame is a prefix of 16 bytes (length of the header, its CRC-32C, length of the payload), the
 header, the payload, and zeros to a multiple of 8. Small frames are received into a chunk, many at a
-time, and their payloads are slices of it. A larger payload that is not all there yet gets memory of
-its own and arrives in place. That memory is at most 8 times what has really arrived (a bytearray
-is cleared when it is made, so it costs its whole size at once): announcing much costs us little.
+time, and their payloads are slices of the chunk. A larger payload that is not all there yet gets
+memory of its own and arrives in place. That memory is at most 8 times what has really arrived (a
+bytearray is cleared when it is made, so it costs its whole size at once): a peer that only
+announces much costs us little.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ if TYPE_CHECKING:
 PREFIX = struct.Struct("<IIQ")  # header length, CRC-32C of the header, payload length
 PREFIX_BYTES = PREFIX.size
 HEADER_BYTES_MAX = 1 << 20
-OPENING_HEADER_BYTES_MAX = 64 << 10  # until both know each other
+OPENING_HEADER_BYTES_MAX = 64 << 10  # before the Welcome
 
 CHUNK_BYTES_MIN = 4 << 10  # what an idle connection holds
 CHUNK_BYTES_MAX = 64 << 10  # what one read takes in when there is much
 IN_CHUNK_MAX = 16 << 10  # a larger payload gets memory of its own, unless it is all there already
 FIRST_PAYLOAD_MEMORY = 256 << 10  # taken for a payload of which nothing is there yet
-GROWTH = 8  # so many times what has arrived is held ready
+GROWTH = 8  # how many times what has arrived is held ready for a payload
 
 Received = list[tuple[Frame, memoryview]]
 Role = Literal["client", "server"]
@@ -114,8 +115,8 @@ _PADDING = [[bytes(-length % 8)] if length else [] for length in range(8)]  # by
 class _Payload:
     """Memory of its own for one payload, with its padding, growing as the bytes arrive.
 
-    The steps are an eighth of each other and end at the exact size: no read goes beyond this frame,
-    and at most a seventh of the payload is ever copied.
+    Each step is 8 times the one before, and the last has the exact size. So no read goes beyond
+    this frame, and at most a seventh of the payload is ever copied.
     """
 
     __slots__ = ("filled", "size", "view")
@@ -163,14 +164,14 @@ class Connection:
         self._peer: Role = "server" if role == "client" else "client"
         self._header_bytes_max = OPENING_HEADER_BYTES_MAX
         self._payload_bytes_max = 0
-        # The bytes from _start to _end of the chunk have been received but not understood yet.
+        # The bytes from _start to _end of the chunk have been received but not decoded yet.
         self._chunk_bytes = CHUNK_BYTES_MIN
         self._chunk = memoryview(bytearray(CHUNK_BYTES_MIN))
         self._chunk_is_shared = False  # payloads handed out are slices of it
         self._start = 0
         self._end = 0
-        self._wanted = PREFIX_BYTES  # from _start on, to get any further
-        # A frame whose payload is not all there; its payload's own memory, if it has any.
+        self._wanted = PREFIX_BYTES  # how many bytes from _start on the next step needs
+        # A frame whose payload is not all there, and the payload's own memory, if it has any.
         self._frame: Frame | None = None
         self._payload_length = 0
         self._payload: _Payload | None = None
@@ -178,7 +179,7 @@ class Connection:
     # --- receiving -------------------------------------------------------------------------------
 
     def get_buffer(self) -> memoryview:
-        """Where to put the next bytes; never empty. Good until `buffer_updated` is called."""
+        """Where to put the next bytes; never empty. It is valid until `buffer_updated`."""
         self._check_alive()
         if self._payload is not None:
             return self._payload.room()
@@ -189,7 +190,7 @@ class Connection:
         return self._chunk[self._end :]
 
     def buffer_updated(self, count: int) -> Received:
-        """`count` bytes were put there. Returns the frames that are complete with them.
+        """`count` bytes were put into the buffer. Returns the frames that are complete now.
 
         Each comes with its payload, empty if it has none: read-only, and valid for as long as it is
         referenced. (A small one keeps its chunk of up to 64 KiB alive: copy what you keep long.)
@@ -212,7 +213,7 @@ class Connection:
         return received
 
     def receive(self, data: Buffer) -> Received:
-        """`get_buffer` and `buffer_updated` for bytes that are somewhere else already."""
+        """`get_buffer` and `buffer_updated` in one, for bytes that lie somewhere else."""
         rest = memoryview(data).cast("B")
         received: Received = []
         while rest and not (received and self.error):
@@ -228,13 +229,13 @@ class Connection:
         return received
 
     def received_end(self) -> None:
-        """The other side will send no more. ProtocolError if that is in the middle of a frame."""
+        """The other side sends no more. Raises ProtocolError in the middle of a frame."""
         self._check_alive()
         if self._frame is not None or self._start != self._end:
             raise self._failed("the connection ended in the middle of a frame")
 
     def _make_room(self) -> None:
-        """Put what is not understood yet at the beginning of a chunk with room behind it."""
+        """Move the bytes that are not decoded yet to the beginning of a chunk with room."""
         begun = self._chunk[self._start : self._end]
         size = max(self._chunk_bytes, min(self._wanted, GROWTH * len(begun)))
         if self._chunk_is_shared or len(self._chunk) < size:
@@ -260,7 +261,7 @@ class Connection:
             self._frame = None
 
     def _take_header(self) -> bool:
-        """The next frame without its payload, if it is all there."""
+        """Take the next frame without its payload. False if it is not all there."""
         start = self._start
         available = self._end - start
         self._wanted = PREFIX_BYTES
@@ -304,10 +305,10 @@ class Connection:
     # --- sending ---------------------------------------------------------------------------------
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> list[Buffer]:
-        """The buffers to write, in this order, for this frame; the payload's are not copied.
+        """The buffers to write, in this order, for this frame; the payload is not copied.
 
-        The length of each (`len`) is in bytes. MessageTooLarge if it is more than the other side
-        takes, OutOfRange or WrongType if a field does not fit; then nothing has happened.
+        `len` of each buffer is in bytes. Raises MessageTooLarge if the frame is more than the other
+        side takes, OutOfRange or WrongType if a field does not fit; then nothing has happened.
         """
         self._check_alive()
         rule = RULES[self.phase, self.role]
@@ -328,7 +329,7 @@ class Connection:
         return _framed(header, buffers)
 
     def farewell(self) -> list[Buffer]:
-        """After the other side broke the protocol: what to write before closing. It says why."""
+        """What to write before closing, after the other side broke the protocol: it says why."""
         assert self.error is not None, "farewell is for a connection that has failed"
         reason = str(self.error)
         if self.phase == "open":
@@ -340,7 +341,7 @@ class Connection:
     # --- both ------------------------------------------------------------------------------------
 
     def _passed(self, frame: Frame) -> None:
-        """A frame that is allowed was received or sent: does it change what may follow?"""
+        """An allowed frame was received or sent: change the phase if it ends one."""
         if self.phase == "open":
             return
         if isinstance(frame, Welcome):

@@ -1,11 +1,11 @@
 """The entry: what a log consists of, on disk, in memory and on the wire alike.
 
 An entry is a header of 56 bytes and a body, padded with zeros to a multiple of 8. Producers send
-whole entries; the broker stamps term, index, base offset and previous CRC into the header, and
-never touches the body: its CRC-32C is the producer's own, checked end to end.
+whole entries. The broker stamps term, index, base offset and previous CRC into the header, and
+never touches the body: the body's CRC-32C is the producer's own, checked end to end.
 
-`index` counts entries of a group (a partition's log), `base_offset` counts records; both stand in
-every header, so offsets are dense although not every entry holds records.
+`index` counts the entries of a group (a partition's log), `base_offset` counts records. Both stand
+in every header, so offsets are dense although not every entry holds records.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def pack_header(
 
 
 def unpack_header(buffer: Buffer, position: int = 0) -> Header:
-    """Raises CorruptData if it is cut short or does not match its own CRC."""
+    """Raises CorruptData if the header is cut short or does not match its own CRC."""
     view = memoryview(buffer)[position : position + HEADER_BYTES]
     if len(view) < HEADER_BYTES:
         raise CorruptData(f"an entry header of {len(view)} bytes instead of {HEADER_BYTES}")

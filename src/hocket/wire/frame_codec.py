@@ -6,8 +6,9 @@ made from the dataclasses. (Written out by hand for the busiest frames it was 0.
 5 us that each frame costs; not enough to say everything twice.)
 
 Rule 1: whatever bytes come in, `decode` returns a frame or raises ProtocolError, nothing else.
-Rule 2: what a message may cost is limited by its own length, before any of it is looked at: the
-segment table is ours to read, and following pointers is limited to about the words there are.
+Rule 2: what decoding may cost is limited by the message's own length before anything is decoded:
+the segment table is read here, and following pointers is limited to about as many words as there
+are.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 SEGMENTS_MAX = 512  # as Cap'n Proto's own stream reader allows
-NESTING_MAX = 8  # ours nest 4 deep: frame, topics, their partitions, the names of their replicas
-_SPARE_WORDS = 4096  # an element without any data of its own still counts as a word
+NESTING_MAX = 8  # our frames nest 4 deep: frame, topics, partitions, names of replicas
+_SPARE_WORDS = 4096  # an element of a list that has no data of its own still counts as a word
 
 _PACKED_BYTES = {
     "offsets": 8, "sequences": 8, "partitions": 8, "positions": 16,
@@ -39,8 +40,8 @@ _PACKED_BYTES = {
 }  # fmt: skip  # of one item
 _COUNT = struct.Struct("<I")
 
-# What pycapnp raises at a message that is not what the schema says: a pointer that leads nowhere, a
-# limit reached; text that is not UTF-8.
+# What pycapnp raises for a message that does not fit the schema: a pointer that leads nowhere, a
+# limit reached, text that is not UTF-8.
 _MALFORMED = (capnp.KjException, UnicodeDecodeError)
 _CANNOT_ENCODE = (capnp.KjException, OverflowError, UnicodeEncodeError)
 _NOT_A_VALUE = (AttributeError, TypeError)
@@ -58,7 +59,7 @@ class _Field(NamedTuple):
 
 class _Kind(NamedTuple):
     frame: type[Frame]
-    make: Callable[..., Frame]  # the same, as the function that it is
+    make: Callable[..., Frame]  # the same class, typed as a function
     fields: list[_Field]  # all but `request`, which stands in the Frame itself
 
 
@@ -86,10 +87,10 @@ def _build(frame: Frame, first_segment_words: int | None) -> bytes:
 def decode(
     buffer: Buffer, permitted: Container[type[Frame]] | None = None, situation: str = "here"
 ) -> Frame:
-    """The frame of one message; ProtocolError if there is none in it.
+    """The frame of one message. Raises ProtocolError if there is none in it.
 
-    With `permitted`, any other kind is refused, before its fields are read, as not being allowed in
-    this `situation`.
+    With `permitted`, a frame of another kind is refused before its fields are read; the error says
+    that it is not allowed in this `situation`.
     """
     view = memoryview(buffer).cast("B")
     segments = _segments(view)
@@ -109,7 +110,7 @@ def decode(
 
 
 def struct_codec(struct_type: type) -> tuple[_Write, _Read]:
-    """Writes and reads a struct of `hocket.capnp` that stands in a message of another schema.
+    """How to write and read a struct of `hocket.capnp` inside a message of another schema.
 
     Reading may raise ProtocolError, and KjException where the message is malformed.
     """
@@ -117,7 +118,7 @@ def struct_codec(struct_type: type) -> tuple[_Write, _Read]:
 
 
 def _segments(view: memoryview) -> list[memoryview]:
-    """The segments that the table at the head of the message announces, none of them read yet."""
+    """The segments that the table at the head of the message announces; none is read yet."""
     length = len(view)
     if length < 8 or length % 8:
         raise ProtocolError(f"a frame header of {length} bytes; it must be 8 or more, in eights")
@@ -137,7 +138,7 @@ def _segments(view: memoryview) -> list[memoryview]:
 
 
 def _which(reader: Any) -> str | None:
-    """The member of a union that is set; None if it is one that our schema does not have."""
+    """The member of a union that is set; None if our schema does not have that member."""
     try:
         return typing.cast(str, reader._which_str())
     except capnp.KjException:  # it looks at the discriminant only: nothing else can be wrong
@@ -145,7 +146,7 @@ def _which(reader: Any) -> str | None:
 
 
 def _reason(exc: BaseException) -> str:
-    """Without the stack addresses that Cap'n Proto adds to its messages."""
+    """The error's text, without the stack addresses that Cap'n Proto adds."""
     return exc.description if isinstance(exc, capnp.KjException) else str(exc)
 
 

@@ -1,7 +1,7 @@
 """Record batches from Arrow's columns, with no Python work per record.
 
-A batch takes the columns over as they are, offsets moved to begin at 0; they are copied once, into
-the entry. The other way is in `wire.arrow`.
+A batch takes the columns over as they are, with offsets moved to begin at 0. They are copied once,
+into the entry. The other direction is in `wire.arrow`.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def encode_from_arrow(
 
     Values and keys are binary or text of any Arrow kind; timestamps are timestamp[us] or int64
     microseconds; headers are list<struct<key: string, value: binary>>, null for none. Without the
-    column `timestamp`, the argument is that of all records. Raises WrongType for columns and types
-    other than these, and, with the row, for nulls where none may be. `key_hashes` are those that
-    `checked_rows` returned for these rows.
+    column `timestamp`, the argument of that name is for all records. `key_hashes` are those that
+    `checked_rows` returned for these rows. Raises WrongType for other columns and types, and for
+    nulls where none may be, naming the row.
     """
     reader = _Reader(raw_bytes_max)
     return assemble(
@@ -68,10 +68,10 @@ def encode_from_arrow(
 def checked_rows(
     record_batch: pyarrow.RecordBatch,
 ) -> tuple[pyarrow.RecordBatch, NDArray[np.uint64] | None]:
-    """The same rows, with nothing wrong in any, to be encoded in parts; and the keys' hashes.
+    """The same rows, all checked, so that they can be encoded in parts; and the keys' hashes.
 
-    There are none without keys. Raises what `encode_from_arrow` would raise for all of them, but
-    for sizes and a missing timestamp.
+    Without keys the hashes are None. Raises what `encode_from_arrow` would raise for these rows,
+    except for sizes and for a missing timestamp.
     """
     return _Reader(RAW_BYTES_MAX).checked(record_batch)
 
@@ -114,7 +114,7 @@ class _Reader:
         found["value"] = self.values(found)
         hashes = None
         if (keys := found.get("key")) is not None and keys.null_count == len(keys):
-            del found["key"]  # of whatever type: nobody has one
+            del found["key"]  # of whatever type: no row has a key
         elif keys is not None:
             found["key"] = self.binary(keys, "key")
             hashes = hashes_of(found["key"])
@@ -140,7 +140,7 @@ class _Reader:
         return dict(zip(names, record_batch.columns, strict=True))
 
     def refuse_nulls(self, column: Array, what: str, ends: Any = None) -> None:
-        """`ends`: where the rows end, for a column that has several items in a row."""
+        """`ends` says where the rows end, for a column that has several items in a row."""
         if column.null_count:
             row = column.is_null().index(True).as_py()
             if ends is not None:
@@ -182,7 +182,7 @@ class _Reader:
         return stamps
 
     def binary(self, column: Array, what: str, *, text: bool = False) -> Array:
-        """As an array of type binary: with 32-bit offsets, copied only if it has others."""
+        """The column as type binary, with 32-bit offsets; copied only if it has other offsets."""
         types = self.pa.types
         texts = (types.is_string, types.is_large_string, types.is_string_view)
         binaries = (
@@ -201,7 +201,7 @@ class _Reader:
 
     def binary_buffers(self, column: Array, what: str) -> list[Piece]:
         if column.null_count:
-            column = column.fill_null(b"")  # what lies under a null is nobody's to send
+            column = column.fill_null(b"")  # the bytes under a null must not be sent
         _, offsets_buffer, data_buffer = column.buffers()
         offsets = self.np.frombuffer(
             offsets_buffer, self.np.int32, len(column) + 1, 4 * column.offset
@@ -216,7 +216,7 @@ class _Reader:
         return [*pad(_bytes_of(offsets - offsets[0])), *pad(data)]
 
     def validity(self, column: Array) -> list[Piece]:
-        """The bitmap, if there are nulls; made anew, as that of a slice begins within a byte."""
+        """The bitmap, if there are nulls. It is made anew: that of a slice begins within a byte."""
         if not column.null_count:
             return []
         valid = column.is_valid().to_numpy(zero_copy_only=False)
@@ -245,7 +245,10 @@ class _Reader:
         ]
 
     def plain_headers(self, column: Array) -> Array:
-        """As list<struct<key: string, value: binary>>: parts of it are as small as they look."""
+        """The headers as list<struct<key: string, value: binary>>, of these rows only.
+
+        A slice of the result then takes no more memory than its rows need.
+        """
         ends, names, values = self.header_parts(column)
         parts = [names.cast(self.pa.string()), values]
         pairs = self.pa.StructArray.from_arrays(parts, names=["key", "value"])
@@ -272,7 +275,7 @@ class _Reader:
         names = self.binary(parts["key"], "headers.key", text=True)
         self.refuse_nulls(names, "headers.key", ends)
         try:
-            names.cast(self.pa.string())  # which looks at it; Arrow's own arrays need not be text
+            names.cast(self.pa.string())  # this checks UTF-8, which an Arrow array need not be
         except self.pa.ArrowInvalid as error:
             raise WrongType("the column headers.key must be text in UTF-8") from error
         return ends, names, self.binary(parts["value"], "headers.value")

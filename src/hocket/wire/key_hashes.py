@@ -1,11 +1,11 @@
 """XXH3-64 (seed 0) of a whole column of keys, by numpy wherever that is quicker than key by key.
 
-The algorithm differs by a key's length, so the keys are taken class by class, and each class in
+The algorithm depends on a key's length, so the keys are hashed class by class, and each class in
 blocks whose intermediate columns stay in the processor's cache. A number in a key is read through a
-view of the data in which an item begins at every byte. 64-bit products of 128 bits are made of
-32-bit halves. Whatever `xxhash` says of a key is said here too: partitions hang on it.
+view of the data in which an item begins at every byte. A product of 128 bits is made of 32-bit
+halves. The hashes must be exactly those of `xxhash`: they decide which partition a key is in.
 
-numpy is an optional part of the package: this module is imported by those who use columns.
+numpy is an optional dependency: only modules that work on Arrow columns import this one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Positions: TypeAlias = NDArray[np.int64]
 
 BLOCK = 8192  # keys at a time: 64 KiB for each intermediate column, and some eight of those
 
-# The first bytes of the algorithm's constant, from which every class below takes its keys.
+# The first bytes of the algorithm's secret, from which every class below takes its constants.
 _SECRET = bytes.fromhex(
     "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671f"
     "cb79e64eccc0e578825ad07dccff7221b8084674f743248ee03590e6813a264c"
@@ -50,7 +50,7 @@ _OF_NOTHING = np.uint64(xxh3_64_intdigest(b""))
 class Keys:
     """Where keys of one class of lengths lie in `data`.
 
-    With a `stride` they lie side by side and are all so many bytes long: the quickest to read.
+    With a `stride` the keys lie side by side and are all that long: the quickest case to read.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Keys:
         return (self.ends - self.starts).astype(np.uint64)
 
     def near(self, distance: int, kind: str = "<u8") -> Any:
-        """The numbers that begin so many bytes behind the beginning of each key."""
+        """The numbers that begin `distance` bytes behind the start of each key."""
         return self._numbers(self.starts, distance, kind)
 
     def far(self, distance: int, kind: str = "<u8") -> Any:
-        """The numbers that begin so many bytes before the end of each key."""
+        """The numbers that begin `distance` bytes before the end of each key."""
         return self._numbers(self.ends, -distance, kind)
 
     def middle(self) -> Any:
@@ -139,7 +139,7 @@ def _hash_9_to_16(keys: Keys) -> Words:
 
 
 def _hash_17_to_64(pairs: int) -> Callable[[Keys], Words]:
-    """`pairs` of 16 bytes, from both ends of the key inwards."""
+    """Mixes `pairs` of 16 bytes each, from both ends of the key inwards."""
 
     def hashed(keys: Keys) -> Words:
         mixed = keys.lengths() * _PRIME64_1
@@ -164,7 +164,7 @@ def _folded_product(one: Words, other: Words) -> Words:
     cross = one_low * other_low
     cross >>= shift
     one_low *= other_high
-    cross += one_low  # and with what is added below still under 2**64: no carry is lost
+    cross += one_low  # with the next addition it is still below 2**64: no carry is lost
     other_low *= one_high
     cross += other_low & _LOW
     cross >>= shift
@@ -190,11 +190,11 @@ def _turned(number: Words, bits: int) -> Words:
 class LengthClass(NamedTuple):
     longest: int  # the bytes of its longest key
     hashed: Callable[[Keys], Words]
-    worth: int  # fewer keys than this are hashed sooner one by one, at 0.1 us each (measured)
+    worth: int  # fewer keys than this are hashed faster one by one, at 0.1 us each (measured)
 
 
-# Longer keys are hashed one by one always. Each further 16 bytes cost numpy 12 ns a key, and a call
-# of the library 1 ns: at 100 bytes they are level, at 200 numpy is behind.
+# Longer keys are always hashed one by one. Each further 16 bytes cost numpy 12 ns a key, and the
+# library 1 ns: at 100 bytes they are equally fast, at 200 numpy is slower.
 _CLASSES = (
     LengthClass(0, _nothing, 400),
     LengthClass(3, _hash_1_to_3, 400),
@@ -257,7 +257,7 @@ def _hashed(number: int, keys: Keys) -> Words:
 
 
 def _by_class(lengths: NDArray[np.int32]) -> list[tuple[int, Positions]]:
-    """Each class of lengths that there are, and its rows."""
+    """Each class of lengths that occurs, and its rows."""
     classes = _CLASS_OF_LENGTH[np.minimum(lengths, _LENGTH_MAX + 1)]
     order = np.argsort(classes, kind="stable")
     ends = np.cumsum(np.bincount(classes)).tolist()

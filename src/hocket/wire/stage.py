@@ -1,6 +1,7 @@
 """The body of an entry of kind STAGE: a batch, and the transaction that it is staged for.
 
-In front of the batch's body, unchanged, stands what its own header will need when it is published:
+The batch's own body stands at the end, unchanged. In front of it stands what the batch's header
+will need when the batch is published:
 
     number of the transaction 8 | latest timestamp 8 | body crc 4 | count of records 4 | flags 2 |
     codec 1 | length of the transaction's id 1 | reserved 4 | the id | zeros to a multiple of 8
@@ -39,7 +40,7 @@ def stage_prelude(transaction: str, number: int, header: Header) -> bytes:
 
 
 def open_stage(body: memoryview) -> StagedBatch:
-    """The inverse, of what our own log holds; the body is a view."""
+    """Open the body of an entry from our own log; the batch's body is a view of it."""
     number, max_timestamp, body_crc, records, flags, codec, length, _ = _FIXED.unpack_from(body)
     name = bytes(body[_FIXED.size : _FIXED.size + length]).decode()
     start = padded(_FIXED.size + length)

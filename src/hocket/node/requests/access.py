@@ -1,9 +1,9 @@
 """Users, roles and grants on request: made, changed, listed, explained; and what follows from it.
 
-Rule 1: a change is in effect everywhere in the turn in which it is committed: before the next frame
-        of anybody is looked at, handles without a right are ended and users without a token are
-        hung up on.
-Rule 2: a token is sent to who asked for it, and kept nowhere.
+Rule 1: a change is in effect everywhere in the turn in which it is committed. Before the next frame
+        of any client is looked at, handles whose user has lost the right are ended, and users whose
+        token is void are hung up on.
+Rule 2: a token is sent to the client that asked for it, and kept nowhere.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from hocket.wire.entry import Kind
 
 log = logging.getLogger("hocket.node")
 
-ONLY_ADDS = ("createRole", "addGrant")  # takes no right from anybody
+ONLY_ADDS = ("createRole", "addGrant")  # changes that take no right from anybody
 
 
 @dataclass(slots=True)
 class Asked:
-    """Who wanted a change that is on its way, and what to tell him."""
+    """Who asked for a change that is not durable yet, and the token to answer with."""
 
     who: str
     token: str = field(default="", repr=False)
@@ -81,16 +81,16 @@ class Guarding:
     ) -> None:
         frame = demand.frame
         assert isinstance(frame, frames.CreateUser | frames.RenewToken)
-        self._access.leading.check(_change_of(frame))  # before the slow part
+        self._access.leading.check(_change_of(frame))  # before the slow hashing
         token = tokens.make_token(frame.name, self._wiring.entropy)
         salt = self._wiring.entropy(tokens.SALT_BYTES)
 
         def hashed(outcome: str | BaseException) -> None:
             if self._wiring.sessions.get(connection) is not session:
-                return  # nobody is left to show it to
+                return  # the client that would get the token is gone
             try:
                 if isinstance(outcome, BaseException):
-                    kind = type(outcome).__name__  # what it says may quote what it was given
+                    kind = type(outcome).__name__  # not its text, which may quote the token
                     log.error("a token cannot be hashed: %s", kind)
                     raise HocketError(f"the broker cannot hash a token: {kind}")
                 change = _change_of(frame, outcome)
@@ -106,7 +106,7 @@ class Guarding:
     def _append(
         self, connection: int, session: Session, request: int, change: Change, token: str = ""
     ) -> None:
-        session.rights.need_admin()  # which may have changed while a token was being hashed
+        session.rights.need_admin()  # again: it may have changed while a token was being hashed
         self._wiring.partitions.admit(GROUP)
         append = self._access.change(Origin(connection, 0, request), change)
         self._asked[append.index] = Asked(audit.who(session), token)

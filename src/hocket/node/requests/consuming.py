@@ -166,7 +166,7 @@ class Consuming:
     def grow(
         self, connection: int, handle: int, opened: OpenedSubscription, groups: Iterable[int]
     ) -> None:
-        """The topic of an open subscription has new partitions."""
+        """Add new partitions of its topic to an open subscription."""
         for group in groups:
             hosted = self._wiring.partitions[group]
             number, start = hosted.core.number, 0

@@ -1,4 +1,4 @@
-"""Producers on request: opened, their batches checked and stored, their answers sent."""
+"""Producers on request: opened, their batches checked and stored, and answered when durable."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Producing:
             except HocketError as error:
                 refused = events.Refused(origin, info.sequence, error.code, str(error))
                 self.refused(hosted, refused)
-                break  # the ones behind it would make a gap
+                break  # the batches behind this one would leave a gap
 
     def _publish(
         self, connection: int, _session: Session, demand: Demand, payload: memoryview
@@ -172,7 +172,10 @@ class Producing:
 
 
 def chosen_partition(payload: memoryview, info: BatchInfo, partitions: int) -> int:
-    """For a batch whose sender left it to us. Alike for a retry, or it would be stored twice."""
+    """The partition of a batch whose sender leaves it to us.
+
+    A retry of the batch must get the same partition, or the batch would be stored twice.
+    """
     key_hash = first_key_hash(payload, info)
     if key_hash is not None:
         return key_hash % partitions

@@ -1,4 +1,4 @@
-"""The registry of nodes at the root: entered into the metadata's log, and told when durable."""
+"""The registry of nodes at the root: a change is written to the metadata's log, then answered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ log = logging.getLogger("hocket.node")
 
 
 class Registering:
-    """The production `Registrar`. Who is not answered asks again: nothing is remembered here."""
+    """The production `Registrar`.
+
+    It remembers nothing of what it could not do: a node that gets no answer asks again.
+    """
 
     def __init__(self, wiring: Wiring, registry: Registry) -> None:
         self._wiring = wiring
@@ -28,7 +31,7 @@ class Registering:
     def enrol(self, who: Contact, done: Enrolled) -> None:
         known = self._registry.member(who.node)
         if known is not None and known.incarnation >= who.incarnation:
-            done(*self.members())  # an answer was lost: nothing to write
+            done(*self.members())  # enrolled already, and the answer was lost: nothing to write
         elif self._has_room():
             change = self._registry.enrol(who, done)
             if isinstance(change, PositionTaken):

@@ -73,7 +73,7 @@ class Topics:
         self._wiring.network.send(changed.origin.connection, frames.Done(changed.origin.request))
 
     def _refuse_waiting(self, hosted: Hosted, why: str) -> None:
-        """Whoever published and waits; producers hear that their handle has ended."""
+        """Refuse every Publish that waits. Producers hear that their handle has ended instead."""
         error = UnknownTopic(why)
         for origin in hosted.core.waiting():
             if origin.request:
@@ -100,7 +100,7 @@ class Topics:
         topic: Topic,
         new_groups: tuple[int, ...],
     ) -> None:
-        """The topic of an open handle has new partitions."""
+        """Tell an open producer or subscription that its topic has new partitions."""
         if isinstance(opened, OpenedSubscription):
             if not opened.whole_topic:
                 return

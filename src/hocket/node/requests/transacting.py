@@ -1,8 +1,8 @@
-"""Transactions on request: batches staged, decisions asked for, carried to partitions and back.
+"""Transactions on request: stages batches, asks the decider, and carries messages back and forth.
 
-The decider and the partitions know of each other by messages only. Here both are at home, so a
-message is a call; what partitions say is put in an inbox and read when no partition is at work
-(`pump`), since what the decider answers may be for that very one.
+The decider and the partitions know each other by messages only. On this node both are at home, so
+a message to a partition is a call. What partitions say to the decider is put in an inbox, and read
+when no partition is at work (`pump`): the decider's answer may be for that very partition.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ from hocket.wire.batch import NO_PRODUCER, BatchInfo
 from hocket.wire.entry import Kind
 
 IDLE_CHECKED_EVERY_US = SECOND_US
-# Attempts that failed, of what is committed meanwhile, are found long before they are idle.
+# A producer that was not connected for this long is asked about, though it is not idle yet: it may
+# be left over from a failed attempt at a transaction that was committed meanwhile.
 LEFT_OVER_US = MINUTE_US
-PRODUCER_BYTES = 40  # more than one takes in the entry that drops it
+PRODUCER_BYTES = 40  # more than one producer takes in the entry that drops stages
 
 
 class Transacting:
@@ -60,7 +61,7 @@ class Transacting:
         }
 
     def started(self) -> None:
-        """Everything is recovered: go on with what is decided, and ask about the rest."""
+        """Everything is recovered: go on with decided transactions, and ask about the others."""
         self._inbox.append(decisions.Started(self._wiring.clock.now_us()))
         for hosted in self._wiring.partitions:
             stages = hosted.core.stages
@@ -102,7 +103,7 @@ class Transacting:
     # --- staging ---------------------------------------------------------------------------------
 
     def key_of(self, transaction: str, number: int, producer_id: bytes) -> StageKey:
-        """For a producer that is being opened. Raises if nothing can be staged for it any more."""
+        """The key of a producer that is being opened. Raises if it may not stage any more."""
         if producer_id == NO_PRODUCER:
             raise OutOfRange("who stages for a transaction needs a producer id, not 16 zeros")
         refusal = self._decider.refusal(transaction, number, producer_id)
@@ -121,9 +122,10 @@ class Transacting:
         key = StageKey(opened.transaction, opened.number, opened.producer_id)
         header = info.header
         size = entry_bytes(header.length)
-        if info.sequence >= hosted.core.stages.next_sequence(key):  # else it is here already
+        if info.sequence >= hosted.core.stages.next_sequence(key):  # else it is staged already
             self._check_limits(hosted, key, size)
-        # Twice: now, and when it is published. What others have staged is reserved already.
+        # Twice: room for the stage now, and for the batch when it is published. For what others
+        # have staged, that room is reserved already.
         self._wiring.partitions.admit(hosted.group, 2 * size)
         self._wiring.partitions.step(
             hosted,
@@ -201,11 +203,11 @@ class Transacting:
         self._inbox.append(decisions.Applied(hosted.group, *effect.name))
 
     def _partition_gone(self, apply: decisions.Apply) -> None:
-        """Its records go with its topic; as far as the decider is concerned they are applied."""
+        """The partition was deleted with its topic; for the decider that is as good as applied."""
         self._inbox.append(decisions.Applied(apply.group, apply.transaction, apply.number))
 
     def pump(self) -> None:
-        """Let the decider hear what was said to it."""
+        """Hand the decider everything that is in the inbox, and carry out what it wants."""
         while self._inbox:
             event = self._admitted(self._inbox.popleft())
             if event is not None:
@@ -213,9 +215,9 @@ class Transacting:
                     self.carry_out(effect)
 
     def _admitted(self, event: decisions.Event) -> decisions.Event | None:
-        """The event, if there is room for what it may append; None: it is as good as lost.
+        """The event, if there is room for what it may make the decider append; else None.
 
-        Whatever is lost is said again, by then perhaps to a disk that has room.
+        An event that is dropped for want of room comes again later.
         """
         room = self._decider.room_for(event)
         if not room:
@@ -275,7 +277,7 @@ class Transacting:
             size += PRODUCER_BYTES * len(event.producers)
         try:
             self._wiring.partitions.admit(hosted.group, size, reserved=True)
-        except HocketError:  # it asks again, some time later
+        except HocketError:  # the decider asks again some time later
             return
         self._wiring.partitions.step(hosted, event)
 
