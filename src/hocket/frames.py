@@ -1,10 +1,10 @@
 """Every frame of the protocol, as plain values: what clients and brokers say to each other.
 
-The contract is `schema/hocket.capnp`; these classes are its Python face. `wire` turns one into the
-other; the cores, the client and the broker in one's own process know only these. Errors are values
-(`Failure`), and a payload (record batches) travels beside its frame, never inside it.
+The contract is `schema/hocket.capnp`; these classes say the same in Python, and `wire` turns one
+into the other. The cores, the client and an embedded broker know only these classes. Errors are
+values (`Failure`), and a payload (record batches) travels beside its frame, never inside it.
 
-`request` is chosen by the side that asks, and its answer carries the same number; 0 where no
+The side that asks chooses `request`, and the answer carries the same number; it is 0 where no
 answer is expected. Lists of numbers are packed: little-endian u64, one after the other, as bytes.
 """
 
@@ -51,14 +51,14 @@ class Hello:
     request: int
     version_min: int = PROTOCOL_VERSION
     version_max: int = PROTOCOL_VERSION
-    client: str = ""  # who it is, for people who look at the broker
+    client: str = ""  # the client's name, for people who look at the broker
     features: tuple[str, ...] = ()
     token: str = field(default="", repr=False)
 
 
 @dataclass(slots=True)
 class Welcome:
-    """The broker's answer to Hello; anything else but a Failure breaks the protocol."""
+    """The broker's answer to Hello. Any other answer but a Failure breaks the protocol."""
 
     request: int
     version: int
@@ -90,7 +90,7 @@ class Done:
 
 @dataclass(slots=True)
 class Failure:
-    """The request was not carried out (or may have been, if it says so)."""
+    """The request was not carried out, or it may have been, if `may_have_happened`."""
 
     request: int
     code: str  # see hocket.errors: every error's `code`
@@ -136,7 +136,7 @@ class DescribeTopic:
 
 @dataclass(slots=True)
 class Topics:
-    """Answer to ListTopics (without their partitions) and DescribeTopic (one, with them)."""
+    """Answer to ListTopics (without partitions) and DescribeTopic (one topic, with them)."""
 
     request: int
     topics: tuple[TopicDescription, ...]
@@ -144,7 +144,7 @@ class Topics:
 
 @dataclass(slots=True)
 class FindOffsets:
-    """Where `start` is, in every partition of the topic."""
+    """Ask which offset `start` means in every partition of the topic. Answered by Offsets."""
 
     request: int
     topic: str
@@ -162,10 +162,10 @@ class Offsets:
 
 @dataclass(slots=True)
 class OpenProducer:
-    """`producer_id`: 16 bytes of one opened before, to go on as it; empty for a new one.
+    """`producer_id` is that of an earlier producer, 16 bytes, to go on as it; empty for a new one.
 
-    With a `transaction` its batches are staged, not published: acknowledged when durable, without
-    offsets, and seen by nobody until the transaction is committed.
+    With a `transaction`, the producer's batches are staged, not published: they are acknowledged
+    when durable, without offsets, and nobody sees them until the transaction is committed.
     """
 
     request: int
@@ -220,7 +220,10 @@ class PushRefused:
 
 @dataclass(slots=True)
 class Publish:
-    """One-off: the payload is one batch. `partition` -1: by the hash of its first key."""
+    """Store one batch, the payload, without a producer.
+
+    With `partition` -1 the broker chooses, by the hash of the first record's key if it has one.
+    """
 
     request: int
     topic: str
@@ -236,7 +239,7 @@ class Published:
 
 @dataclass(slots=True)
 class CloseHandle:
-    """Of a producer or a subscription; answered by Done once all it did is durable."""
+    """Close a producer or a subscription. Answered by Done once all that it did is durable."""
 
     request: int
     handle: int
@@ -247,7 +250,7 @@ class CloseHandle:
 
 @dataclass(slots=True)
 class OpenSubscription:
-    """`index` empty: the client keeps its place itself and begins at `start` or `positions`."""
+    """Without an `index` the client itself knows how far it is: `start` or `positions` say it."""
 
     request: int
     topic: str
@@ -255,16 +258,17 @@ class OpenSubscription:
     mode: Mode = "own"
     start: Start = field(default_factory=Start)
     positions: bytes = b""  # packed pairs (partition, offset); overrides `start` where given
-    partitions: bytes = b""  # packed: the ones wanted; empty for all
+    partitions: bytes = b""  # packed: the partitions that are wanted; empty for all
     hold_retention: bool = False
     credit_bytes: int = 0
-    # What follows is for shared indexes. 0 for a setting: what the index has, or the default.
+    # The rest is for shared indexes. A setting of 0 means: as the index has it, or the default.
     consumer: bytes = b""  # 16 bytes of the client's choice, the same again after a lost link
     prefetch: int = 0  # the first credit of messages; more comes with Credit
     lease_us: int = 0
     max_deliveries: int = 0
     failover: Failover = "safe"
-    held: bytes = b""  # packed triples (partition, start, end): handed out and not settled yet
+    # Packed triples (partition, start, end): messages that the client has and has not settled.
+    held: bytes = b""
 
 
 @dataclass(slots=True)
@@ -282,13 +286,13 @@ class Deliver:
     request: int  # 0
     handle: int
     partition: int
-    offset: int  # of the first record meant; what the batch holds before it is to be skipped
+    offset: int  # of the first record that is meant; earlier records of its batch are to be skipped
     end: int  # the partition's end as the broker knows it now, for the lag
 
 
 @dataclass(slots=True)
 class Credit:
-    """The broker may send so many more bytes of payload, and messages of a shared index."""
+    """The broker may send this many more bytes of payload, and messages of a shared index."""
 
     request: int  # 0
     handle: int
@@ -298,7 +302,7 @@ class Credit:
 
 @dataclass(slots=True)
 class Commit:
-    """Move the index to these places. Answered by Done when durable."""
+    """Move the index to these positions. Answered by Done when that is durable."""
 
     request: int
     handle: int
@@ -307,9 +311,10 @@ class Commit:
 
 @dataclass(slots=True)
 class Moved:
-    """The subscription goes on elsewhere in this partition; what was delivered before is stale.
+    """The subscription goes on at `offset` in this partition; earlier deliveries are void.
 
-    After a seek `lost` is 0; where retention had removed records not yet read, their number.
+    After a seek `lost` is 0. Where retention has removed records that were not read yet, `lost` is
+    their number.
     """
 
     request: int  # 0
@@ -323,8 +328,8 @@ class Moved:
 class Lease:
     """Messages of a shared index, for this consumer alone until their lease ends.
 
-    Payload: the batches that hold them, in order. With `continued`, the first of these batches is
-    the last one of the Lease before it of the same handle and partition, and is not sent again.
+    Payload: the batches that hold the messages, in order. With `continued`, the first of these is
+    the last batch of the previous Lease of the same handle and partition, and is not sent again.
     """
 
     request: int  # 0
@@ -343,7 +348,7 @@ class Settle:
     handle: int
     action: Settlement
     ranges: bytes  # packed triples (partition, start, end)
-    duration_us: int = 0  # nack: not again before; extend: the new lease, 0 for the usual one
+    duration_us: int = 0  # nack: the delay; extend: the new lease, 0 for one of the usual length
     reason: str = ""  # of a reject
 
 
@@ -355,7 +360,7 @@ class Settled:
 
 @dataclass(slots=True)
 class HandleEnded:
-    """A producer or subscription was ended by the broker: fenced, topic deleted, corrupt data."""
+    """The broker ended a producer or subscription: fenced, topic deleted, corrupt data."""
 
     request: int  # 0
     handle: int
@@ -395,7 +400,7 @@ class SeekIndex:
     topic: str
     index: str
     start: Start
-    partition: int = -1  # all of them
+    partition: int = -1  # -1: all of them
 
 
 @dataclass(slots=True)
@@ -410,7 +415,10 @@ class DeleteIndex:
 
 @dataclass(slots=True)
 class CommitTransaction:
-    """Publish all that these producers have staged, or nothing. Answered by Done when it is."""
+    """Publish everything that these producers have staged, or nothing.
+
+    Answered by Done when all of it is published.
+    """
 
     request: int
     transaction: str
@@ -420,7 +428,7 @@ class CommitTransaction:
 
 @dataclass(slots=True)
 class AbortTransaction:
-    """Drop what these producers have staged for it. The number can be used again, by others."""
+    """Drop what these producers have staged. Other producers can use the number again."""
 
     request: int
     transaction: str
@@ -433,7 +441,7 @@ class AbortTransaction:
 
 @dataclass(slots=True)
 class CreateUser:
-    """Answered by TokenIssued. The first one turns access control on, and must be an admin."""
+    """Answered by TokenIssued. The first user turns access control on, and must be an admin."""
 
     request: int
     name: str
@@ -462,7 +470,7 @@ class DeleteUser:
 
 @dataclass(slots=True)
 class SetRoles:
-    """All the roles of a user, in place of those it has."""
+    """Give a user these roles, in place of those that it has."""
 
     request: int
     name: str
@@ -511,7 +519,7 @@ class Access:
 
 @dataclass(slots=True)
 class ExplainAccess:
-    """May this user do this? Everybody may ask for himself."""
+    """Ask whether a user may do something. Every user may ask about itself."""
 
     request: int
     user: str

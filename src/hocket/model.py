@@ -42,7 +42,7 @@ class PartitionId(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a record stands: what `publish` returns."""
+    """Where a record is. `publish` returns one."""
 
     topic: str
     partition: int
@@ -51,7 +51,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What is set per topic. None means: the broker's default, or without limit."""
+    """What is set per topic. None means the broker's default, or no limit."""
 
     partitions: int = 1
     replication: int | None = None
@@ -68,7 +68,7 @@ class PartitionDescription:
     partition: int
     start: int  # the oldest offset that can be read
     end: int  # the offset that the next record will get
-    memory_start: int  # from here on the memory tier answers; `end` if it is empty
+    memory_start: int  # reads from here on are answered by the memory tier; `end` if it is empty
     memory_bytes: int
     disk_bytes: int
     memory_reads: int  # reads answered from memory since the broker started
@@ -93,8 +93,8 @@ class IndexPartition:
     position: int  # the next offset to be consumed
     end: int
     attached: bool  # a consumer is connected
-    ahead: int = 0  # of a shared index: messages behind `position` that are done already
-    leased: int = 0  # of a shared index: messages that are with consumers now
+    ahead: int = 0  # of a shared index: how many messages behind `position` are done already
+    leased: int = 0  # of a shared index: how many messages are with consumers now
 
     @property
     def lag(self) -> int:
@@ -134,7 +134,7 @@ class Grant:
 
     action: Action
     topic: str = "*"
-    index: str = "*"  # looked at where an index is concerned
+    index: str = "*"  # only matters for actions that concern an index
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class UserDescription:
 
 
 class Decision(NamedTuple):
-    """Whether somebody may do something, and why."""
+    """Whether a user may do something, and why."""
 
     allowed: bool
     reason: str
@@ -158,7 +158,7 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a new index begins, or an old one is put by `seek`."""
+    """Where a new index begins, or where `seek` puts an index."""
 
     kind: Literal["earliest", "latest", "offset", "time"] = "earliest"
     value: int = 0  # the offset, or the time in microseconds
@@ -219,7 +219,7 @@ _PATTERN = re.compile(r"[A-Za-z0-9._*-]+\Z")
 
 
 def check_pattern(pattern: str, what: str = "a pattern") -> str:
-    """Of names: the characters that names are made of, and `*` for any run of them."""
+    """A pattern has the characters of names, and `*` for any run of them."""
     if not isinstance(pattern, str):
         raise WrongType(f"{what} must be a str, not {pattern!r}")
     if not _PATTERN.match(pattern) or len(pattern) > NAME_BYTES_MAX:
@@ -236,7 +236,7 @@ _DURATION_US_MAX = 100 * 366 * DAY_US
 
 
 def duration_us(duration: str | int | float, what: str = "a duration") -> int:
-    """Microseconds of "500ms", "10m", "7d", or of a number of seconds."""
+    """The microseconds of "500ms", "10m", "7d", or of a number of seconds."""
     if isinstance(duration, str):
         match = _DURATION.match(duration.strip())
         if not match:
@@ -270,7 +270,7 @@ _SIZE_BYTES_MAX = 2**63 - 1
 
 
 def size_bytes(size: str | int, what: str = "a size") -> int:
-    """Bytes of "64MiB", "1GB", or of a number of bytes."""
+    """The bytes of "64MiB", "1GB", or of a number of bytes."""
     if isinstance(size, bool) or not isinstance(size, int | str):
         raise WrongType(f"{what} must be a str like '64MiB' or a number of bytes, not {size!r}")
     if isinstance(size, str):
@@ -287,7 +287,7 @@ def size_bytes(size: str | int, what: str = "a size") -> int:
 
 @dataclass(slots=True)
 class Limits:
-    """What a broker allows its connections. Sent in `Welcome`, so that a client need not guess."""
+    """What a broker allows its connections. `Welcome` carries it, so no client has to guess."""
 
     frame_bytes_max: int = 160 << 20
     batch_bytes_max: int = BATCH_BYTES_MAX

@@ -1,8 +1,8 @@
 """A directory of the machine's file system, as `ports.Disk`.
 
-A synced write is one `pwritev` with RWF_DSYNC: it takes the interpreter's lock back once, where
-write and fsync would take it twice. Where the file system does not know the flag, or there are
-more buffers than one call takes, the write is followed by one fdatasync.
+A synced write is one `pwritev` with RWF_DSYNC. That takes the interpreter's lock back once, where
+write and fsync would take it twice. Where the file system does not know the flag, or there are more
+buffers than one call takes, one fdatasync follows the write.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DirectoryFile:
                 self._knows_dsync = at_once = False
             else:
                 if whole:
-                    return  # the usual case: one call, and it is durable
+                    return  # the usual case: durable after one call
         self._write_all(views, position)
         if sync:
             os.fdatasync(self._descriptor)

@@ -1,11 +1,12 @@
 """TLS at a broker's port: its certificates, and connections that never wait.
 
-Python's own SSLSocket on a socket that does not block, and not a TLS state over memory: OpenSSL
-then gives an idle connection's buffers back (16 KiB a connection are left), where a memory BIO
-keeps the room for the most it ever held, and only what the socket takes is encrypted.
+This uses Python's own SSLSocket on a socket that does not block, and not an SSLObject over memory
+BIOs. OpenSSL then gives an idle connection's buffers back (16 KiB a connection are left), where a
+memory BIO keeps room for the most that it ever held; and only bytes that the socket takes are
+encrypted.
 
-There is no renegotiation, so writing never waits for something to read. Nothing is resumed either:
-every connection shows its certificate, checked against the authority of today.
+There is no renegotiation, so writing never waits for something to read. No session is resumed
+either: every connection shows its certificate, which is checked against today's authority.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from hocket.errors import BadName
 
 Path = str | PathLike[str]
 
-HANDSHAKE = b"\x16"  # the first byte of everything that speaks TLS
-JOINED_BYTES = 256 << 10  # views are copied together up to this, to make whole records of 16 KiB
+HANDSHAKE = b"\x16"  # the first byte of every TLS connection
+JOINED_BYTES = 256 << 10  # views are joined up to this, to make whole TLS records of 16 KiB
 
 
 def server_context(certificate: Path, key: Path, authority: Path | None = None) -> ssl.SSLContext:
-    """For TLS 1.2 and up. Client certificates are asked for if there is an `authority` for them.
+    """A context for TLS 1.2 and up. With an `authority`, clients are asked for certificates.
 
-    Raises BadName, with the file, for what cannot be read or does not fit together.
+    Raises BadName, naming the file, for a file that cannot be read or does not fit the other.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -83,7 +84,7 @@ def _no_password(key: Path) -> str:
 
 
 class NotTls(ConnectionError):
-    """What came first is no TLS: perhaps a client that was not told to speak it."""
+    """The first byte is no TLS: perhaps the client was not told to speak it."""
 
 
 class TlsTransport:
@@ -94,7 +95,7 @@ class TlsTransport:
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         self._plain = sock
-        self._tls: ssl.SSLSocket | None = None  # as soon as the other end has begun
+        self._tls: ssl.SSLSocket | None = None  # made when the other end has sent a byte
         self._context = context
         self.wants_write = False
         self.user = ""
@@ -105,7 +106,7 @@ class TlsTransport:
 
     @property
     def plain(self) -> socket.socket:
-        """To tell somebody who does not speak TLS so; only after NotTls."""
+        """The bare socket, to tell a client that speaks no TLS so; only after NotTls."""
         return self._plain
 
     def fileno(self) -> int:
@@ -145,9 +146,9 @@ class TlsTransport:
             raise BlockingIOError from None
 
     def send(self, views: Sequence[memoryview]) -> int:
-        # OpenSSL may have sent part of what it did not take whole. It goes on from there if it is
-        # given the same bytes again (wherever they lie now), and perhaps more behind them: hence
-        # the rule of `Transport.send`, and nothing has to be kept here.
+        # OpenSSL may have sent part of what it did not take whole. It goes on from there if it gets
+        # the same bytes again (wherever they lie now), perhaps with more behind them. Hence the
+        # rule of `Transport.send`: nothing has to be kept here.
         assert self._tls is not None
         try:
             return self._tls.send(joined(views))
@@ -156,21 +157,21 @@ class TlsTransport:
 
     def end_sending(self) -> None:
         self._say_end()
-        (self._tls or self._plain).shutdown(socket.SHUT_WR)  # and it is no TLS any more
+        (self._tls or self._plain).shutdown(socket.SHUT_WR)  # TLS has ended before
 
     def close(self) -> None:
         self._say_end()
         (self._tls or self._plain).close()
 
     def _say_end(self) -> None:
-        """If there is room to; without waiting for a reply."""
+        """Say that TLS ends, if there is room for that; a reply is not waited for."""
         if self._tls is not None:
             with suppress(OSError, ValueError):  # the reply is not there, or it was said before
                 self._tls.unwrap()
 
 
 def joined(views: Sequence[memoryview]) -> memoryview | bytes:
-    """The first bytes of all, in one piece."""
+    """The first `JOINED_BYTES` of all views, in one piece."""
     if len(views[0]) >= JOINED_BYTES:
         return views[0][:JOINED_BYTES]
     room = JOINED_BYTES
@@ -184,7 +185,7 @@ def joined(views: Sequence[memoryview]) -> memoryview | bytes:
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str:
-    """Of the certificate that the other end has shown and that was found good; else empty."""
+    """The common name of a verified certificate; empty if there is none, or several."""
     subject = (certificate or {}).get("subject", ())
     names = [text for part in subject for kind, text in part if kind == "commonName"]
     return str(names[0]) if len(names) == 1 else ""

@@ -1,7 +1,7 @@
-"""How the bytes of one TCP connection move, without ever waiting: as they are, or inside TLS.
+"""Moves the bytes of one TCP connection without ever waiting: plain here, inside TLS in `tls`.
 
-A call that cannot go on now raises BlockingIOError, or moves nothing and says so. Whoever drives
-the transport then waits for its descriptor to become readable, or writable if `wants_write`.
+A call that cannot go on now raises BlockingIOError, or moves nothing and says so. The driver of the
+transport then waits for its descriptor to become readable, or writable if `wants_write`.
 """
 
 from __future__ import annotations
@@ -15,38 +15,39 @@ BUFFERS_PER_WRITE = 512  # the system takes at most 1024 at a time
 
 
 class Transport(Protocol):
-    # How often to read before others have their turn; a read of TLS gives at most 16 KiB.
+    # How often to read before other connections have their turn. One read of TLS gives at most
+    # 16 KiB.
     reads_per_turn: int
     # Whether a read that did not fill its buffer has emptied the socket, and a write that was not
     # taken whole has filled it.
     short_is_all: bool
-    # What was asked for last goes on when the descriptor is writable, not when it is readable.
+    # The last call can go on when the descriptor is writable, not when it is readable.
     wants_write: bool
 
     @property
     def unread(self) -> int:
-        """Bytes that were taken from the socket already: no readiness will announce them."""
+        """Bytes that were taken from the socket already, so that no readiness announces them."""
 
     @property
     def user(self) -> str:
-        """Whom the other end's certificate names; empty if it showed none."""
+        """The user that the other end's certificate names; empty if it showed none."""
 
     def fileno(self) -> int: ...
 
     def handshake(self) -> None:
-        """Returns when the other end is known, and from then on does nothing."""
+        """Go on with the handshake. Returns when it is done; then it does nothing any more."""
 
     def recv_into(self, buffer: memoryview) -> int:
-        """At least one byte; 0 at the end."""
+        """Receive at least one byte; 0 at the end of what the other side sends."""
 
     def send(self, views: Sequence[memoryview]) -> int:
-        """How many bytes were taken; 0: there is no room now.
+        """Returns how many bytes were taken; 0 if there is no room now.
 
-        The next call's bytes must begin with those that this one did not take.
+        The next call's bytes must begin with those that this call did not take.
         """
 
     def end_sending(self) -> None:
-        """Nothing more will be sent. What is received from here on means nothing."""
+        """Tell the other side that no more will be sent. What it still sends means nothing."""
 
     def close(self) -> None: ...
 
