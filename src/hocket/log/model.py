@@ -1,6 +1,7 @@
 """The nouns of the log that its users see.
 
-A group is one log, by number; 0 is the catalogue's. Its first entry has index 1 and offset 0.
+A group is one log, named by a number; group 0 holds the metadata. The first entry of a group has
+index 1 and offset 0.
 Numbers of groups are never used again, not even after `delete_group`.
 """
 
