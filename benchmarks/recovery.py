@@ -30,7 +30,7 @@ from hocket.adapters.disk import DirectoryDisk
 from hocket.adapters.executor import ThreadExecutor
 from hocket.errors import StoreStopped
 from hocket.log.store import GroupSettings, LogSettings, LogStore, NewEntry
-from hocket.wire.entry import Kind
+from hocket.model import EntryKind
 
 GROUPS = 16
 BODY = os.urandom(64 << 10)
@@ -81,7 +81,7 @@ class Host:
             self.next[group] = index + 1
             self.store.append(
                 group,
-                NewEntry(Kind.BATCH, 0, 0, 1, 1, index, index - 1, BODY_CRC, index, BODY),
+                NewEntry(EntryKind.BATCH, 0, 0, 1, 1, index, index - 1, BODY_CRC, index, BODY),
             )
             self.store.flush()
             while not self.posted.empty() or self.store.congested:

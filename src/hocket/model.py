@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from enum import IntEnum
 from typing import Literal, NamedTuple
 
 import xxhash
@@ -39,6 +40,20 @@ class PartitionId(NamedTuple):
 
     topic: str
     partition: int
+
+
+class EntryKind(IntEnum):
+    """What the body of a log's entry is. The numbers stand in stored entries for ever."""
+
+    NOOP = 0
+    BATCH = 1  # records; see wire.batch
+    CURSOR = 2  # how far indexes have come
+    CONFIG = 3  # in the metadata: a topic and its configuration
+    CONTROL = 4  # log start, and what else the leader decides
+    STAGE = 5  # a batch of a transaction that is not decided yet; see wire.stage
+    DECISION = 6  # in the metadata: what has become of a transaction
+    ACCESS = 7  # in the metadata: users, roles and grants
+    NODES = 8  # in the metadata of the root: the nodes of the cluster
 
 
 class Position(NamedTuple):

@@ -14,9 +14,9 @@ from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.store import LogStore
 from hocket.log.verify import accept_loss, verify
 from hocket.log.wal_scan import Found, envelopes
+from hocket.model import EntryKind
 from hocket.sim.clock import SimClock
 from hocket.sim.executor import SimExecutor
-from hocket.wire.entry import Kind
 from tests.support.log.world import World
 
 CALM = LogSettings(
@@ -37,7 +37,7 @@ def calm_world(*, mark: bool, commits: int = 4) -> World:
     for _ in range(commits):
         for number in world.groups:
             world.append(number, size=40, count=2)
-            world.append(number, size=5, kind=Kind.CURSOR, count=0)
+            world.append(number, size=5, kind=EntryKind.CURSOR, count=0)
         world.store.flush()
         world.scheduler.run_for(10_000)
     if mark:
@@ -368,7 +368,7 @@ def segment_world() -> tuple[World, str]:
     number = world.add_group()
     for size in (40, 0, 100, 33):
         world.append(number, size=size, count=2)
-        world.append(number, size=5, kind=Kind.CURSOR, count=0)
+        world.append(number, size=5, kind=EntryKind.CURSOR, count=0)
     world.settle()
     world.close()
     world.disk.kill()

@@ -6,7 +6,7 @@ import pytest
 
 from hocket.errors import CorruptData, HocketError, StorageFull
 from hocket.log.settings import GroupSettings
-from hocket.wire.entry import Kind
+from hocket.model import EntryKind
 from tests.log.test_store import ROOMY_GROUP, checkpoint, roomy_world, unwanted
 from tests.support.log.world import World
 
@@ -19,7 +19,7 @@ def with_stages(group: GroupSettings = SMALL) -> World:
     for _ in range(3):
         world.append(1, size=200, count=2)
     for _ in range(8):
-        world.append(1, size=150, kind=Kind.STAGE, count=0)
+        world.append(1, size=150, kind=EntryKind.STAGE, count=0)
     world.append(1, size=200, count=2)
     world.settle()
     return world
@@ -68,7 +68,7 @@ def test_partly_in_memory_and_partly_not():
     world = with_stages()
     checkpoint(world)
     world.run(100_000)
-    world.append(1, size=50, kind=Kind.STAGE, count=0)
+    world.append(1, size=50, kind=EntryKind.STAGE, count=0)
     assert read(world, 4, 13) == bodies(world, 4, 13)
 
 

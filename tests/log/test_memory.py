@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hocket.log.group import GroupLog
 from hocket.log.model import NewEntry
 from hocket.log.settings import GroupSettings, LogSettings
-from hocket.wire.entry import Kind, padded, unpack_header
+from hocket.model import EntryKind
+from hocket.wire.entry import padded, unpack_header
 
 LIMITS = LogSettings(slab_bytes=512, slab_bytes_min=128, index_interval_bytes=100)
 shapes = st.lists(
@@ -22,7 +23,7 @@ def group_of(shape: list[tuple[int, int]]) -> GroupLog:
     log = GroupLog(1, LIMITS)
     log.settings = GroupSettings(segment_bytes_max=1000)
     for number, (count, size) in enumerate(shape):
-        kind = Kind.BATCH if count else Kind.CURSOR
+        kind = EntryKind.BATCH if count else EntryKind.CURSOR
         log.append(
             NewEntry(
                 kind, 0, 0, count, 1, log.end.next_index, log.end.next_offset, 0, number,

@@ -18,10 +18,11 @@ from hocket.errors import (
 )
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.store import FIRST_INDEX, LogStore, NewEntry, ReadResult
+from hocket.model import EntryKind
 from hocket.sim.clock import SimClock
 from hocket.sim.disk import SimDisk
 from hocket.sim.executor import SimExecutor
-from hocket.wire.entry import Kind, unpack_header
+from hocket.wire.entry import unpack_header
 from tests.support.log.world import TINY, World
 
 ROOMY = LogSettings(
@@ -84,7 +85,7 @@ def test_commits_are_self_clocked() -> None:
 def test_headers_are_chained_and_stamped() -> None:
     world = roomy_world()
     for count in (2, 0, 3):
-        world.append(1, size=5, count=count, kind=Kind.BATCH if count else Kind.CURSOR)
+        world.append(1, size=5, count=count, kind=EntryKind.BATCH if count else EntryKind.CURSOR)
     result = world.store.read(1, 0, bytes_max=1000, end_offset=5, done=unwanted)
     assert result is not None
     first, last = (unpack_header(view) for view in result.slices)
@@ -97,7 +98,7 @@ def test_headers_are_chained_and_stamped() -> None:
 @pytest.mark.parametrize("wrong", [{"index": 2}, {"base_offset": 1}, {"count": 0}, {"kind": 2}])
 def test_our_own_mistakes_are_asserted(wrong: dict[str, int]) -> None:
     world = roomy_world()
-    entry = NewEntry(Kind.BATCH, 0, 0, 1, 1, 1, 0, 0, 0, b"")
+    entry = NewEntry(EntryKind.BATCH, 0, 0, 1, 1, 1, 0, 0, 0, b"")
     with pytest.raises(AssertionError):
         world.store.append(1, replace(entry, **wrong))
     assert world.append(1, size=0)
@@ -110,8 +111,8 @@ def test_an_entry_that_was_admitted_is_taken_in_any_case() -> None:
     world.disk.capacity_bytes = 0
     with pytest.raises(StorageFull):
         world.store.admit(1, 1 << 20)
-    entry = world.groups[1].next_entry(Kind.BATCH, 1, bytes(1 << 20), 0)
-    new = NewEntry(Kind.BATCH, 0, 0, 1, 1, 1, 0, crc32c(entry.body), 0, entry.body)
+    entry = world.groups[1].next_entry(EntryKind.BATCH, 1, bytes(1 << 20), 0)
+    new = NewEntry(EntryKind.BATCH, 0, 0, 1, 1, 1, 0, crc32c(entry.body), 0, entry.body)
     world.store.append(1, new, admitted=True)
     world.groups[1].entries.append(entry)
     world.store.flush()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.errors import BadName, CorruptData, MessageTooLarge, OutOfRange, WrongType
-from hocket.model import partition_of
+from hocket.model import EntryKind, partition_of
 from hocket.wire.batch import (
     PRELUDE_BYTES,
     check_entries,
@@ -29,7 +29,7 @@ from hocket.wire.columns import (
     FLAG_KEY_NULLS,
     FLAG_KEYS,
 )
-from hocket.wire.entry import HEADER_BYTES, Kind, pack_header, unpack_header
+from hocket.wire.entry import HEADER_BYTES, pack_header, unpack_header
 from tests.support.threads import noise
 from tests.wire.batches import CODECS, PRODUCER, binary, body_of, entry_with_everything, records
 
@@ -287,9 +287,12 @@ def test_entries_in_a_row() -> None:
 
 
 def test_other_kinds_of_entries_are_walked_over_but_are_no_batches() -> None:
-    noop = pack_header(length=0, kind=Kind.NOOP, body_crc=0)
+    noop = pack_header(length=0, kind=EntryKind.NOOP, body_crc=0)
     buffer = noop + encode([b"v"], timestamps=0)
-    assert [header.kind for _, header in iterate_entries(buffer)] == [Kind.NOOP, Kind.BATCH]
+    assert [header.kind for _, header in iterate_entries(buffer)] == [
+        EntryKind.NOOP,
+        EntryKind.BATCH,
+    ]
     for look in (check_entries, parse):
         with pytest.raises(CorruptData, match="kind 0"):
             look(buffer)

@@ -20,12 +20,13 @@ from hocket.log.model import Damage, LogEnd, NewEntry
 from hocket.log.segment import Points, Segment, SegmentRecord
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.slab import Slab
-from hocket.wire.entry import HEADER_BYTES, Header, Kind, pack_header, padded
+from hocket.model import EntryKind
+from hocket.wire.entry import HEADER_BYTES, Header, pack_header, padded
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_BATCH = int(Kind.BATCH)
+_BATCH = int(EntryKind.BATCH)
 
 
 @dataclass(slots=True)

@@ -11,9 +11,10 @@ from bisect import bisect_right
 
 from hocket.log.model import ReadResult
 from hocket.log.slab import Slab
-from hocket.wire.entry import HEADER_BYTES, Kind
+from hocket.model import EntryKind
+from hocket.wire.entry import HEADER_BYTES
 
-_BATCH = int(Kind.BATCH)
+_BATCH = int(EntryKind.BATCH)
 
 
 class MemoryTier:

@@ -16,12 +16,13 @@ from crc32c import crc32c
 from hocket.errors import CorruptData
 from hocket.log.model import Damage, ReadResult
 from hocket.log.segment import Location, Points, SegmentRecord, index_path, segment_path
+from hocket.model import EntryKind
 from hocket.ports import Disk, File
-from hocket.wire.entry import HEADER_BYTES, Header, Kind, unpack_header
+from hocket.wire.entry import HEADER_BYTES, Header, unpack_header
 
 CHUNK_BYTES = 256 << 10  # of a scan
 READ_BYTES_MAX = 16 << 20  # of one read of the file, unless a single entry is larger
-_BATCH = int(Kind.BATCH)
+_BATCH = int(EntryKind.BATCH)
 _NO_BODIES = 1 << 64  # an offset beyond all others, for `bodies_from`: no body is checked
 _HEADER_WORDS = "the header does not match its checksum, in {}"
 _BODY_WORDS = "does not match its checksum, in {}"

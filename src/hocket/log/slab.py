@@ -13,12 +13,13 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from hocket.log.model import LogEnd
-from hocket.wire.entry import HEADER, HEADER_BYTES, Header, Kind
+from hocket.model import EntryKind
+from hocket.wire.entry import HEADER, HEADER_BYTES, Header
 
 if TYPE_CHECKING:
     from hocket.log.segment import Segment
 
-_BATCH = int(Kind.BATCH)
+_BATCH = int(EntryKind.BATCH)
 
 
 class Slab:

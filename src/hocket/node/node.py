@@ -28,6 +28,7 @@ from hocket.errors import HocketError, NotAllowed, ProtocolError, StoreStopped
 from hocket.frames import Frame
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
+from hocket.model import EntryKind
 from hocket.node.background.dead_letters import DeadLetters
 from hocket.node.background.retention import Retention
 from hocket.node.identity import audit
@@ -45,7 +46,6 @@ from hocket.node.settings import NodeSettings
 from hocket.node.wiring import Servant, Wiring
 from hocket.ports import Clock, Disk, Executor, Network
 from hocket.version import __version__
-from hocket.wire.entry import Kind
 
 
 class Node:
@@ -67,10 +67,10 @@ class Node:
         self._access = Access(metadata.indexes)
         decider = Decider(metadata.indexes)
         registry = Registry(metadata.indexes)
-        metadata.register(Kind.CONFIG, metadata_core.CATALOGUE, wiring.catalogue)
-        metadata.register(Kind.ACCESS, "access", self._access)
-        metadata.register(Kind.DECISION, "transactions", decider)
-        metadata.register(Kind.NODES, "nodes", registry)
+        metadata.register(EntryKind.CONFIG, metadata_core.CATALOGUE, wiring.catalogue)
+        metadata.register(EntryKind.ACCESS, "access", self._access)
+        metadata.register(EntryKind.DECISION, "transactions", decider)
+        metadata.register(EntryKind.NODES, "nodes", registry)
         self.registering = Registering(wiring, registry)
         self._transacting = Transacting(wiring, decider)
         self._producing = Producing(wiring, self._transacting)
@@ -108,10 +108,10 @@ class Node:
     def _table_of_changes(self) -> dict[int, Callable[[Any], None]]:
         """Who is told of a durable change of the metadata, by the kind of its entry."""
         return {
-            Kind.CONFIG: self._topics.changed,
-            Kind.ACCESS: self._guarding.changed,
-            Kind.DECISION: self._transacting.carry_out,
-            Kind.NODES: self.registering.changed,
+            EntryKind.CONFIG: self._topics.changed,
+            EntryKind.ACCESS: self._guarding.changed,
+            EntryKind.DECISION: self._transacting.carry_out,
+            EntryKind.NODES: self.registering.changed,
         }
 
     def _table_of_listeners(self) -> dict[type, Listener]:

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from crc32c import crc32c
 
 from hocket.errors import CorruptData, MessageTooLarge, OutOfRange
-from hocket.model import BATCH_BYTES_MAX
+from hocket.model import BATCH_BYTES_MAX, EntryKind
 from hocket.wire import codec as codecs
 from hocket.wire import columns as _columns
 from hocket.wire.columns import FLAG_KEY_HASHES, FLAGS_VALID, TIMESTAMP_MAX, Columns
-from hocket.wire.entry import HEADER_BYTES, Header, Kind, pack_header, padded, unpack_header
+from hocket.wire.entry import HEADER_BYTES, Header, pack_header, padded, unpack_header
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -122,7 +122,7 @@ def assemble(
     length = sum(map(len, body))
     header = pack_header(
         length=length,
-        kind=Kind.BATCH,
+        kind=EntryKind.BATCH,
         codec=number,
         flags=columns.flags,
         count=columns.records,
@@ -201,7 +201,7 @@ def _check_batch(
     count, flags = header.count, header.flags
     start = position + HEADER_BYTES
     fixed = PRELUDE_BYTES + (8 * count if flags & FLAG_KEY_HASHES else 0)
-    if header.kind != Kind.BATCH:
+    if header.kind != EntryKind.BATCH:
         raise _wrong(position, header, f"it is of kind {header.kind}, not a batch")
     if header.codec not in codecs.NUMBERS or flags not in FLAGS_VALID:
         raise _wrong(position, header, f"codec {header.codec} or flags {flags:#x} are not known")

@@ -11,7 +11,6 @@ in every header, so offsets are dense although not every entry holds records.
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
@@ -28,24 +27,10 @@ assert HEADER_BYTES == 56
 _UNCHECKED = struct.Struct("<IBBHIQQQIIQ")  # the header without the CRC that covers it
 
 
-class Kind(IntEnum):
-    """What an entry's body is."""
-
-    NOOP = 0
-    BATCH = 1  # records; see wire.batch
-    CURSOR = 2  # how far indexes have come
-    CONFIG = 3  # of the group itself, or in the catalogue's log of a topic
-    CONTROL = 4  # log start, and what else the leader decides
-    STAGE = 5  # a batch of a transaction that is not decided yet
-    DECISION = 6  # in the catalogue's log: what has become of a transaction
-    ACCESS = 7  # in the catalogue's log: users, roles and grants
-    NODES = 8  # in the catalogue's log of the root: the nodes of the cluster
-
-
 class Header(NamedTuple):
     crc: int  # CRC-32C of the 52 bytes that follow it
     length: int  # of the body, without the padding
-    kind: int
+    kind: int  # an EntryKind
     codec: int  # see wire.batch
     flags: int  # see wire.batch
     count: int  # type: ignore[assignment]  # of records; 0 if it holds none (hides tuple.count)

@@ -31,7 +31,7 @@ from hocket.core.partition.events import (
     TurnEnded,
 )
 from hocket.core.partition.partition import Partition
-from hocket.wire.entry import Kind
+from hocket.model import EntryKind
 from tests.support.core.logged import (
     ALICE,
     BOB,
@@ -63,7 +63,7 @@ def attached(name: str = "billing", *, start: int = 0, records: int = 10) -> tup
 
 
 def test_the_kinds_of_entries_are_those_of_the_wire():
-    assert (BATCH, CURSOR, CONTROL) == (Kind.BATCH, Kind.CURSOR, Kind.CONTROL)
+    assert (BATCH, CURSOR, CONTROL) == (EntryKind.BATCH, EntryKind.CURSOR, EntryKind.CONTROL)
 
 
 # --- producing -----------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ def test_an_empty_snapshot_only_says_where_the_log_begins():
 
 def test_entries_of_other_kinds_count_and_change_nothing_else():
     partition = Partition("orders", 0)
-    assert partition.step(Replayed(Kind.NOOP, 1, 0, None, b"", 0)) == []
+    assert partition.step(Replayed(EntryKind.NOOP, 1, 0, None, b"", 0)) == []
     assert partition.last_index == 1
     assert partition.step(Produce(PUSH, batch(), 0)) == [Append(BATCH, 2, 0, batch())]
 

@@ -28,8 +28,7 @@ from hocket.core.partition.events import (
 )
 from hocket.core.partition.stages import by_name, crc_of
 from hocket.errors import Busy, TransactionConflict
-from hocket.model import Participant
-from hocket.wire.entry import Kind
+from hocket.model import EntryKind, Participant
 from tests.support.core.logged import ALICE, BOB, Logged, batch, origin, recovered, state_of
 
 CAROL = b"carol".ljust(16, b".")
@@ -90,7 +89,7 @@ def apply(
 
 
 def test_the_kind_is_that_of_the_wire():
-    assert STAGE == Kind.STAGE
+    assert STAGE == EntryKind.STAGE
 
 
 # --- staging -------------------------------------------------------------------------------------

@@ -13,10 +13,10 @@ from hocket import frames
 from hocket.core.sharing import events as core
 from hocket.errors import CorruptData
 from hocket.frames import packed, unpacked
-from hocket.model import Start
+from hocket.model import EntryKind, Start
 from hocket.wire import batch as batches
 from hocket.wire.batch import PRELUDE_BYTES
-from hocket.wire.entry import HEADER_BYTES, Kind, pack_header, unpack_header
+from hocket.wire.entry import HEADER_BYTES, pack_header, unpack_header
 from tests.node.running.test_sharing import Asker, wait
 from tests.node.test_simulated import tiny
 from tests.support.node.simulated import TOPIC, World
@@ -92,7 +92,7 @@ def test_a_batch_whose_columns_are_nonsense_harms_nobody_else(world, mode):
     body = entry[HEADER_BYTES : HEADER_BYTES + header.length]
     body[PRELUDE_BYTES + 16 :] = b"\xff" * (len(body) - PRELUDE_BYTES - 16)
     forged = pack_header(
-        length=header.length, kind=Kind.BATCH, flags=header.flags, count=header.count,
+        length=header.length, kind=EntryKind.BATCH, flags=header.flags, count=header.count,
         body_crc=crc32c(bytes(body)), max_timestamp=header.max_timestamp,
     )  # fmt: skip
     one.send(frames.Publish(777, TOPIC, 0), forged + bytes(body))

@@ -20,7 +20,7 @@ from hocket.adapters.disk import DirectoryDisk
 from hocket.adapters.executor import ThreadExecutor
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.store import LogStore, NewEntry
-from hocket.wire.entry import Kind
+from hocket.model import EntryKind
 
 GROUPS = (1, 2, 3)
 SETTINGS = LogSettings(
@@ -70,7 +70,7 @@ class Host:
         index, offset = self.next[group]
         body = body_of(group, index)
         self.store.append(
-            group, NewEntry(Kind.BATCH, 0, 0, 1, 1, index, offset, crc32c(body), index, body)
+            group, NewEntry(EntryKind.BATCH, 0, 0, 1, 1, index, offset, crc32c(body), index, body)
         )
         self.next[group] = (index + 1, offset + 1)
 

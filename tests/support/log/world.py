@@ -17,11 +17,12 @@ from hocket.errors import HocketError, OutOfRange, StorageFull
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.store import LogStore, NewEntry, ReadResult
 from hocket.log.verify import verify
+from hocket.model import EntryKind
 from hocket.sim.clock import SimClock
 from hocket.sim.disk import PowerLoss, SimDisk
 from hocket.sim.executor import SimExecutor
 from hocket.sim.scheduler import Scheduler
-from hocket.wire.entry import HEADER_BYTES, Kind, padded, unpack_header
+from hocket.wire.entry import HEADER_BYTES, padded, unpack_header
 
 TINY = LogSettings(
     wal_file_bytes=4096, wal_file_bytes_min=2048, commit_bytes_max=3000, checkpoint_bytes=3000,
@@ -184,7 +185,9 @@ class World:
         self.store.configure(number, self.group_settings)
         return number
 
-    def append(self, number: int, *, size: int, kind: int = Kind.BATCH, count: int = 1) -> bool:
+    def append(
+        self, number: int, *, size: int, kind: int = EntryKind.BATCH, count: int = 1
+    ) -> bool:
         """False if the store refused it."""
         group = self.groups[number]
         timestamp = max(self.scheduler.now_us() - self.random.randint(0, 1000), 0)
@@ -238,7 +241,7 @@ class World:
         return self.compare(group, offset, result, bytes_max)
 
     def compare(self, group: ModelGroup, offset: int, result: ReadResult, bytes_max: int) -> int:
-        batches = [e for e in group.entries if e.kind == Kind.BATCH and e.end_offset > offset]
+        batches = [e for e in group.entries if e.kind == EntryKind.BATCH and e.end_offset > offset]
         data = b"".join(result.slices)
         assert len(data) == result.bytes
         position = 0
@@ -316,7 +319,7 @@ class World:
             self.append(
                 number,
                 size=size,
-                kind=Kind.BATCH if is_batch else Kind.CURSOR,
+                kind=EntryKind.BATCH if is_batch else EntryKind.CURSOR,
                 count=self.random.randint(1, 5) if is_batch else 0,
             )
 
@@ -335,7 +338,7 @@ class World:
     def _find_time(self) -> None:
         number = self._pick()
         group = self.groups[number]
-        batches = [e for e in group.entries if e.kind == Kind.BATCH]
+        batches = [e for e in group.entries if e.kind == EntryKind.BATCH]
         if not batches:
             return
         time_us = self.random.choice(batches).timestamp + self.random.choice((0, 0, 1))

@@ -18,8 +18,8 @@ from operator import length_hint
 from hocket.client.consuming.message import Message, MessageBatch, messages_of
 from hocket.client.consuming.progress import Progress, Stored
 from hocket.errors import ProtocolError, UnknownPartition
+from hocket.model import EntryKind
 from hocket.wire.batch import Batch, iterate_entries
-from hocket.wire.entry import Kind
 
 CHUNK = 512  # messages made at a time
 _ONCE = repeat(1)  # the delivery count of every message: an own index delivers each once
@@ -104,7 +104,7 @@ class Inbound:
         """Keep entries of the partition, in order; what came before, or is no batch, is dropped."""
         was_empty = not progress.queue
         for position, header in iterate_entries(payload):
-            if header.kind != Kind.BATCH or header.end_offset <= progress.expected:
+            if header.kind != EntryKind.BATCH or header.end_offset <= progress.expected:
                 self._give_back(header.size)
                 continue
             if header.base_offset > progress.expected:

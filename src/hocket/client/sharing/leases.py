@@ -25,8 +25,8 @@ from hocket.client.sharing.message import hash_of, leased_messages
 from hocket.client.sharing.progress import Portion, SharedProgress, Source
 from hocket.client.sharing.ranges import Run, ranges_of
 from hocket.errors import ProtocolError
+from hocket.model import EntryKind
 from hocket.wire.batch import iterate_entries
-from hocket.wire.entry import Kind
 
 CHUNK = 512  # messages made at a time, at most
 ALL = range(1 << 63)
@@ -85,7 +85,7 @@ class Leases:
                 raise ProtocolError(f"partition {progress.partition} goes on in a batch never sent")
             sources.append((progress.last, 0))
         for position, header in iterate_entries(payload):
-            if header.kind == Kind.BATCH:
+            if header.kind == EntryKind.BATCH:
                 sources.append((Source(payload, position, header), header.size))
             else:
                 self._give_back(header.size)

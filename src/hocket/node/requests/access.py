@@ -20,12 +20,11 @@ from hocket.core.origin import Origin
 from hocket.core.session.session import Demand, OpenedProducer, Session, failure
 from hocket.errors import HocketError, NotAllowed, UnknownUser
 from hocket.frames import Frame
-from hocket.model import RoleDescription, UserDescription, check_name
+from hocket.model import EntryKind, RoleDescription, UserDescription, check_name
 from hocket.node.identity import audit, tokens
 from hocket.node.identity.authentication import WORKER, Authentication
 from hocket.node.wiring import Servant, Wiring
 from hocket.ports import Executor
-from hocket.wire.entry import Kind
 
 log = logging.getLogger("hocket.node")
 
@@ -110,7 +109,7 @@ class Guarding:
         self._wiring.partitions.admit(GROUP)
         append = self._access.change(Origin(connection, 0, request), change)
         self._asked[append.index] = Asked(audit.who(session), token)
-        self._wiring.append_metadata(Kind.ACCESS, append.index, append.body)
+        self._wiring.append_metadata(EntryKind.ACCESS, append.index, append.body)
 
     # --- what follows ----------------------------------------------------------------------------
 

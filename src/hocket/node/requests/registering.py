@@ -8,9 +8,9 @@ from hocket.core.metadata.metadata import GROUP
 from hocket.core.metadata.registry import Changed, PositionTaken, Registry
 from hocket.core.ring.contact import Contact
 from hocket.errors import HocketError
+from hocket.model import EntryKind
 from hocket.node.requests.registrar import Enrolled
 from hocket.node.wiring import Wiring
-from hocket.wire.entry import Kind
 
 log = logging.getLogger("hocket.node")
 
@@ -40,7 +40,7 @@ class Registering:
                     "copied? Give it a new one", who.node, change.holder.node,
                 )  # fmt: skip
             else:
-                self._wiring.append_metadata(Kind.NODES, change.index, change.body)
+                self._wiring.append_metadata(EntryKind.NODES, change.index, change.body)
 
     def strike(self, who: Contact, done: Enrolled) -> None:
         known = self._registry.member(who.node)
@@ -48,7 +48,7 @@ class Registering:
             done(*self.members())
         elif self._has_room():
             change = self._registry.strike(who, done)
-            self._wiring.append_metadata(Kind.NODES, change.index, change.body)
+            self._wiring.append_metadata(EntryKind.NODES, change.index, change.body)
 
     def changed(self, changed: Changed) -> None:
         done = changed.origin

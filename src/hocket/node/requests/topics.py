@@ -10,13 +10,12 @@ from hocket.core.origin import Origin
 from hocket.core.session.session import Demand, OpenedProducer, OpenedSubscription, Session, failure
 from hocket.errors import UnknownTopic
 from hocket.frames import packed
-from hocket.model import PartitionDescription, TopicConfig, TopicDescription
+from hocket.model import EntryKind, PartitionDescription, TopicConfig, TopicDescription
 from hocket.node.requests.consuming import Consuming
 from hocket.node.requests.operations import Operations
 from hocket.node.requests.start_offsets import StartOffsets
 from hocket.node.running.partitions import Hosted
 from hocket.node.wiring import Servant, Wiring
-from hocket.wire.entry import Kind
 
 
 class Topics:
@@ -38,7 +37,7 @@ class Topics:
     def create(self, origin: Origin, name: str, config: TopicConfig) -> None:
         self._wiring.partitions.admit(GROUP)
         append = self._wiring.catalogue.create(origin, name, config)
-        self._wiring.append_metadata(Kind.CONFIG, append.index, append.body)
+        self._wiring.append_metadata(EntryKind.CONFIG, append.index, append.body)
 
     def _change_topic(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
@@ -54,7 +53,7 @@ class Topics:
         else:
             assert isinstance(frame, frames.DeleteTopic)
             append = self._wiring.catalogue.delete(origin, frame.topic)
-        self._wiring.append_metadata(Kind.CONFIG, append.index, append.body)
+        self._wiring.append_metadata(EntryKind.CONFIG, append.index, append.body)
 
     def changed(self, changed: catalogue_core.Changed) -> None:
         change = changed.change

@@ -32,12 +32,11 @@ from hocket.errors import (
     OutOfRange,
     UnknownTopic,
 )
-from hocket.model import MINUTE_US, SECOND_US, Participant
+from hocket.model import MINUTE_US, SECOND_US, EntryKind, Participant
 from hocket.node.background.roll_forward import CONTROL_BYTES, RollForward
 from hocket.node.running.partitions import Hosted, batch_of, entry_bytes
 from hocket.node.wiring import Servant, Wiring
 from hocket.wire.batch import NO_PRODUCER, BatchInfo
-from hocket.wire.entry import Kind
 
 IDLE_CHECKED_EVERY_US = SECOND_US
 # A producer that was not connected for this long is asked about, though it is not idle yet: it may
@@ -233,7 +232,7 @@ class Transacting:
 
     def carry_out(self, effect: decisions.Effect) -> None:
         if isinstance(effect, decisions.AppendDecision):
-            self._wiring.append_metadata(Kind.DECISION, effect.index, effect.body)
+            self._wiring.append_metadata(EntryKind.DECISION, effect.index, effect.body)
         elif isinstance(effect, decisions.Verify):
             self._verify(effect)
         elif isinstance(effect, decisions.Apply):

@@ -30,9 +30,9 @@ from hocket.core.partition.partition import Partition
 from hocket.log.model import NewEntry, RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
-from hocket.model import TopicConfig
+from hocket.model import EntryKind, TopicConfig
 from hocket.wire.batch import PRELUDE, BatchInfo
-from hocket.wire.entry import HEADER_BYTES, Header, Kind, padded
+from hocket.wire.entry import HEADER_BYTES, Header, padded
 from hocket.wire.stage import open_stage, stage_prelude
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def stage_entry(effect: Append, term: int) -> NewEntry:
     body, header = effect.batch.body
     prelude = stage_prelude(effect.stage.transaction, effect.stage.number, header)
     return NewEntry(
-        kind=Kind.STAGE,
+        kind=EntryKind.STAGE,
         codec=0,
         flags=0,
         count=0,
@@ -265,9 +265,9 @@ def replay(core: Partition, recovered: RecoveredGroup, now_us: int) -> None:
     core.restore(recovered.snapshot_index, recovered.snapshot)
     for header, body in recovered.entries:
         batch = staged = None
-        if header.kind == Kind.STAGE:
+        if header.kind == EntryKind.STAGE:
             batch, staged = staged_of(header, body)
-        elif header.kind == Kind.BATCH:
+        elif header.kind == EntryKind.BATCH:
             producer_id, epoch, _, sequence, _ = PRELUDE.unpack_from(body)
             batch = Batch(producer_id, epoch, sequence, header.count, header.max_timestamp, None)
         core.step(
