@@ -129,10 +129,6 @@ class Segment:
     def path(self) -> str:
         return segment_path(self.group, self.base_offset, self.first_index)
 
-    @property
-    def index_path(self) -> str:
-        return index_path(self.path)
-
     def added(
         self, size: int, *, base_offset: int, end_offset: int, timestamp: int, interval: int
     ) -> None:
