@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 from hocket.core.origin import Origin
 from hocket.core.partition.cursors import Cursor
 from hocket.core.sharing.state import ShareChange, ShareSettings
-from hocket.model import DAY_US
+from hocket.model import DAY_US, EntryKind
 
 PRODUCER_IDLE_US = 7 * DAY_US  # after this long without a batch a producer may be forgotten
 
-BATCH, CURSOR, CONTROL, STAGE = 1, 2, 4, 5  # the kinds of entries, as wire.entry has them
+# As plain ints, which compare faster than an IntEnum.
+BATCH, CURSOR, CONTROL, STAGE = map(
+    int, (EntryKind.BATCH, EntryKind.CURSOR, EntryKind.CONTROL, EntryKind.STAGE)
+)
 
 Name = tuple[str, int]  # of a transaction: its id and number
 Producers = tuple[tuple[bytes, int], ...]  # those that a decision names, each with its batches
