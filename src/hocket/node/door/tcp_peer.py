@@ -36,7 +36,7 @@ UNSENT_BYTES_MAX = 64 << 20
 _NOWHERE = memoryview(bytearray(64 << 10))  # bytes that are thrown away are received here
 
 
-class Door(Protocol):
+class Owner(Protocol):
     """What a peer needs of the connections that it is one of (`door.connections`)."""
 
     loop: Loop
@@ -56,14 +56,14 @@ class Door(Protocol):
 
 
 class TcpPeer:
-    def __init__(self, number: int, transport: Transport, door: Door, caller: Caller) -> None:
+    def __init__(self, number: int, transport: Transport, owner: Owner, caller: Caller) -> None:
         self._number = number
         self._transport = transport
         self._descriptor = transport.fileno()
-        self._door = door
-        self._loop = door.loop
+        self._owner = owner
+        self._loop = owner.loop
         self._caller = caller
-        self._wire = Connection("server", door.limits)
+        self._wire = Connection("server", owner.limits)
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._is_known = False  # the handshake is over, and the node knows the connection
@@ -71,7 +71,7 @@ class TcpPeer:
         self._lingers = False  # when all is sent, wait until the other end closes as well
         self._is_draining = False  # all is sent, and the other end has not closed yet
         self._closed = False
-        self._reading = door.reading
+        self._reading = owner.reading
         self._reads_on = False  # `_read_on` is posted, for bytes that no readiness announces
         self._events = 0
         self._to_flush = False
@@ -96,17 +96,17 @@ class TcpPeer:
             self._queue(self._wire.send(failure))
         if not self._to_flush:
             self._to_flush = True
-            self._door.flush_later(self)
+            self._owner.flush_later(self)
 
     def close(self) -> None:
         """Close when what is queued has left, or when that takes too long."""
         if self._closing:
             return
         self._closing = True
-        self._door.expect(self)
+        self._owner.expect(self)
         if not self._to_flush:
             self._to_flush = True
-            self._door.flush_later(self)
+            self._owner.flush_later(self)
 
     def flush(self) -> None:
         self._to_flush = False
@@ -117,7 +117,7 @@ class TcpPeer:
         except OSError as error:
             self._lost(reason_of(error))
             return
-        if self._unsent_bytes > self._door.limits.credit_bytes_max + UNSENT_BYTES_MAX:
+        if self._unsent_bytes > self._owner.limits.credit_bytes_max + UNSENT_BYTES_MAX:
             self._lost("it does not read what it is sent")
         elif self._closing and not self._unsent:
             self._end()
@@ -172,7 +172,7 @@ class TcpPeer:
         else:
             self._is_known = True
             caller = self._caller._replace(certified=self._transport.user)
-            self._door.node.connected(self._number, caller)
+            self._owner.node.connected(self._number, caller)
 
     def _answer_in_plain(self) -> None:
         """Tell a client that speaks no TLS so, in plain: it was given the wrong scheme."""
@@ -224,7 +224,7 @@ class TcpPeer:
         self._watch()
 
     def _read(self) -> None:
-        node = self._door.node
+        node = self._owner.node
         transport = self._transport
         try:
             for _ in range(transport.reads_per_turn):
@@ -266,7 +266,7 @@ class TcpPeer:
     def _send_away(self) -> None:
         """Hang up after the last words. The peer stays among the connections until it is gone."""
         self._is_known = False
-        self._door.node.disconnected(self._number)
+        self._owner.node.disconnected(self._number)
         self._lingers = True
         self.close()
 
@@ -312,8 +312,8 @@ class TcpPeer:
             self._events = 0
         self._transport.close()
         self._unsent.clear()
-        self._door.expect_no_more(self)
-        self._door.remove(self._number)
+        self._owner.expect_no_more(self)
+        self._owner.remove(self._number)
 
     def _watch(self) -> None:
         if self._closed:
