@@ -289,8 +289,8 @@ def test_a_commit_that_is_not_confirmed():
         client = hocket.connect(server.url)
         sub = client.subscribe("t", index="i")
         link = client._engine.session.link
-        with client._engine as session:
-            session.received(link, frames.Deliver(0, 7, 0, 0, 1), memoryview(stored([b"a"], 0)))
+        frame = frames.Deliver(0, 7, 0, 0, 1), memoryview(stored([b"a"], 0))
+        client._engine.received(link, [frame])
         sub.receive(timeout=5).ack()
         with pytest.raises(Timeout, match="not confirmed") as caught:
             sub.commit(timeout=0.05)

@@ -1,15 +1,13 @@
-"""The asyncio client: `hocket.aio.connect`."""
+"""The asyncio client, which `hocket.aio.connect` and `hocket.aio.embedded` make."""
 
 from __future__ import annotations
 
-import asyncio
+import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
 
 from hocket import frames
 from hocket.client.calls import access as access_calls
-from hocket.client.calls import dead_letters
 from hocket.client.calls import topics as admin
 from hocket.client.calls.dead_letters import DeadLetter
 from hocket.client.calls.options import (
@@ -19,14 +17,11 @@ from hocket.client.calls.options import (
     subscription_options,
 )
 from hocket.client.calls.topics import Duration, Size, StartLike
-from hocket.client.connection.address import parse_url
-from hocket.client.connection.aio_tcp import AioConnector
-from hocket.client.connection.embedded import EmbeddedConnector, start_broker
 from hocket.client.connection.link import Connector
 from hocket.client.connection.session import closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
-from hocket.client.connection.tls import Path, context_for
 from hocket.client.engines.aio import AioEngine
+from hocket.client.faces.aio import dead_letters
 from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.faces.aio.transaction import AsyncTransaction, decide, drop
@@ -56,64 +51,17 @@ if TYPE_CHECKING:
     from hocket.client.producing.records import Headers
 
 
-def connect(
-    url: str,
-    *,
-    token: str | None = None,
-    tls_ca: Path | None = None,
-    tls_cert: Path | None = None,
-    tls_key: Path | None = None,
-    timeout: float | None = 10,
-    name: str = "",
-) -> Opening[AsyncClient]:
-    """`hocket.connect` for asyncio: `async with` it, or `await` it for a client to be closed."""
-    timeout = check_timeout(timeout)
-    target = parse_url(url)
-    context = context_for(target, tls_ca, tls_cert, tls_key)
-    seconds = 10.0 if timeout is None else max(timeout, 0.1)
-
-    async def open_client() -> AsyncClient:
-        connector = AioConnector(target, context, seconds)
-        client = AsyncClient(connector, token=token, name=name, closing=connector.wait_closed)
-        return await client._open(timeout)
-
-    return Opening(open_client)
-
-
-def embedded(path: str | PathLike[str] | None = None) -> Opening[AsyncClient]:
-    """`hocket.embedded` for asyncio; the broker has threads of its own."""
-
-    async def open_client() -> AsyncClient:
-        loop = asyncio.get_running_loop()
-        # Opening and closing a broker reads and syncs files: not for the loop's thread.
-        starting = loop.run_in_executor(None, start_broker, path)
-        try:
-            broker, end = await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            starting.add_done_callback(_end_again)
-            raise
-
-        async def close() -> None:
-            await loop.run_in_executor(None, end)
-
-        try:
-            client = AsyncClient(EmbeddedConnector(broker), name="embedded", closing=close)
-        except BaseException:
-            await close()
-            raise
-        return await client._open(None)
-
-    return Opening(open_client)
-
-
-def _end_again(starting: asyncio.Future[tuple[Any, Callable[[], None]]]) -> None:
-    """Nobody wants the broker that was being started."""
-    if not starting.cancelled() and starting.exception() is None:
-        starting.get_loop().run_in_executor(None, starting.result()[1])
+async def nothing_else() -> None:
+    """Nothing else ends with a client."""
 
 
 class AsyncClient:
-    """`Client` for asyncio, with the same names; belongs to the loop it was opened on."""
+    """A connection to a broker, for any number of tasks of the loop that it was opened on.
+
+    It comes back by itself when it is lost: what was being produced is sent again and stored once,
+    and subscriptions go on where they were. Made by `hocket.aio.connect` and `hocket.aio.embedded`.
+    Every call that waits takes a `timeout` in seconds.
+    """
 
     def __init__(
         self,
@@ -121,16 +69,17 @@ class AsyncClient:
         *,
         token: str | None = None,
         name: str = "",
-        closing: Callable[[], Awaitable[None]],
+        # blocking: timeout: float | None = 10,
+        closing: Callable[[], Awaitable[None]] = nothing_else,
     ) -> None:
-        self._connector = connector
         self._engine = AioEngine(connector, name=name, token=token or "")
-        self._closing = closing  # what else ends with it
-        self._closed = False
+        self._closing = closing  # called when all the rest has ended
+        self._closed = True  # until it is open
         self._producers: dict[AsyncProducer, None] = {}
         self._transactions: dict[AsyncTransaction, None] = {}
         self._subscriptions: dict[AsyncSubscription, None] = {}
         self._publisher = AsyncPublisher(self._engine)
+        # blocking: self._open(timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -141,6 +90,11 @@ class AsyncClient:
         except HocketError:
             if kind is None:  # else the block's own error is the one to be seen
                 raise
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self._engine.abandon(self._closing)
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self._engine.session.state
@@ -172,18 +126,16 @@ class AsyncClient:
         if errors:
             raise errors[0]
 
-    async def _open(self, timeout: float | None) -> Self:
+    async def _open(self, timeout: float | None) -> None:
         try:
             await self._engine.start(timeout)
         except BaseException:
-            self._closed = True
             await self._stop()
             raise
-        return self
+        self._closed = False
 
     async def _stop(self) -> None:
         self._engine.stop(closed("the client"))
-        self._connector.close()
         await self._closing()
 
     # --- topics ----------------------------------------------------------------------------------
@@ -224,10 +176,9 @@ class AsyncClient:
         self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT, **changes: Any
     ) -> None:
         """Change what `create_topic` set; what is not given stays. Partitions may only grow."""
-        config = (await self.describe(name, timeout=timeout)).config
-        await self._engine.call(
-            admin.alter_topic(name, admin.configured(config, **changes)), timeout
-        )
+        before = await self.describe(name, timeout=timeout)
+        config = admin.configured(before.config, **changes)
+        await self._engine.call(admin.alter_topic(name, config), timeout)
 
     async def delete_topic(
         self, name: str, *, missing_ok: bool = False, timeout: float | None = DEFAULT_TIMEOUT
@@ -321,7 +272,7 @@ class AsyncClient:
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> list[DeadLetter]:
         """What shared indexes of the topic have given up, oldest first; of one of them, or all."""
-        return await dead_letters.find_async(self, topic, index, limit, check_timeout(timeout))
+        return await dead_letters.find(self, topic, index, limit, check_timeout(timeout))
 
     async def replay_dead_letters(
         self,
@@ -335,7 +286,7 @@ class AsyncClient:
 
         They are new messages, for every index of the topic, with the header `hocket-replayed`.
         """
-        return await dead_letters.replay_async(self, topic, index, limit, check_timeout(timeout))
+        return await dead_letters.replay(self, topic, index, limit, check_timeout(timeout))
 
     # --- access ----------------------------------------------------------------------------------
 
@@ -431,8 +382,8 @@ class AsyncClient:
     ) -> Position:
         """Store one message; returns where it stands once it is as durable as its topic demands.
 
-        Those of many threads share frames. It is tried again while `timeout` lasts, and stored
-        once. For a stream of messages a `producer` is the better choice.
+        Publishes of many tasks share frames. A publish is tried again while `timeout` lasts, and
+        stored once. For a stream of messages a `producer` is the better choice.
         """
         return await self._publisher.publish(
             topic, value, key, headers, partition, timestamp, check_timeout(timeout)
@@ -455,9 +406,11 @@ class AsyncClient:
 
         A message waits at most `linger` seconds for others to share its batch; with 0 it leaves at
         once, and what is sent while it is on its way gathers. `send` waits only while
-        `window_bytes` are not acknowledged, at most `send_timeout`. `on_delivery` is called for
-        each batch with its `Positions`, or with the error. What cannot be delivered within
+        `window_bytes` are not acknowledged, at most `send_timeout`. What cannot be delivered within
         `delivery_timeout` has failed.
+
+        `on_delivery` is called for each batch with its `Positions`, or with the error. It is called
+        on the loop: it may use the client, and must not take long.
         """
         options = producer_options(
             linger=linger,
@@ -472,9 +425,11 @@ class AsyncClient:
         check_name(topic)
 
         async def open_producer() -> AsyncProducer:
-            engine = self._engine
-            producer = AsyncProducer(self, engine, topic, options, on_delivery, seconds)
-            self._producers[await producer._open(opening_timeout)] = None
+            producer = AsyncProducer(
+                self._forget, self._engine, topic, options, on_delivery, seconds
+            )
+            await producer._open(opening_timeout)
+            self._producers[producer] = None
             return producer
 
         return Opening(open_producer)
@@ -507,7 +462,7 @@ class AsyncClient:
             delivery_timeout=delivery_timeout,
         )
         transaction = AsyncTransaction(
-            self,
+            self._forget,
             self._engine,
             check_name(id, "a transaction's id"),
             check_number(number),
@@ -598,8 +553,9 @@ class AsyncClient:
         check_name(topic)
 
         async def open_subscription() -> AsyncSubscription:
-            subscription = AsyncSubscription(self, self._engine, topic, options)
-            self._subscriptions[await subscription._open(opening_timeout)] = None
+            subscription = AsyncSubscription(self._forget, self._engine, topic, options)
+            await subscription._open(opening_timeout)
+            self._subscriptions[subscription] = None
             return subscription
 
         return Opening(open_subscription)
