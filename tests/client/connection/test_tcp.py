@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 import time
+import warnings
 
 import pytest
 
@@ -406,6 +407,38 @@ def test_a_client_that_is_dropped_says_so_and_leaves_nothing():
 
 
 # --- asyncio -------------------------------------------------------------------------------------
+
+
+def test_an_asyncio_client_that_is_dropped_says_so_and_leaves_nothing():
+    async def main(server):
+        opened = [await hocket.aio.connect(server.url)]
+        await until_async(lambda: server.connections == 1)
+        opened.append(await opened[0].producer("t"))
+        opened.append(await opened[1].send_future(b"never acknowledged"))
+        opened.clear()
+        with pytest.warns(ResourceWarning, match="AsyncClient of .* was not closed"):
+            gc.collect()
+        await until_async(lambda: not any(each.is_alive() for each in server._threads[1:]))
+
+    with ScriptedServer() as server:
+        run(main(server))
+
+
+def test_an_asyncio_client_that_is_dropped_with_its_loop_says_so():
+    async def main(server):
+        return await hocket.aio.connect(server.url)
+
+    with ScriptedServer() as server:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            opened = [asyncio.run(main(server))]
+            opened.clear()
+            gc.collect()
+            said = [str(each.message) for each in caught]
+            caught.clear()  # a warning keeps what it is about
+            gc.collect()
+        assert any("AsyncClient of" in each and "was not closed" in each for each in said)
+        until(lambda: not any(each.is_alive() for each in server._threads[1:]))
 
 
 def test_asyncio_waiting_and_losing():
