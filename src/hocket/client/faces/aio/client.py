@@ -155,9 +155,10 @@ class AsyncClient:
         exist_ok: bool = False,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
-        """Durations are "10m", "7d" or seconds, sizes "64MiB" or bytes; None is the default.
+        """Make a topic. Raises TopicExists, unless `exist_ok`.
 
-        `disk_retention="forever"` keeps everything. Raises TopicExists, unless `exist_ok`.
+        Durations are "10m", "7d" or seconds, sizes "64MiB" or bytes; None stands for the default.
+        `disk_retention="forever"` keeps everything.
         """
         config = admin.configured(
             TopicConfig(),
@@ -183,6 +184,7 @@ class AsyncClient:
     async def delete_topic(
         self, name: str, *, missing_ok: bool = False, timeout: float | None = DEFAULT_TIMEOUT
     ) -> None:
+        """Remove a topic, its messages and indexes. Raises UnknownTopic, unless `missing_ok`."""
         await self._engine.call(admin.delete_topic(name, missing_ok=missing_ok), timeout)
 
     async def topics(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[str]:
@@ -192,15 +194,17 @@ class AsyncClient:
     async def describe(
         self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> TopicDescription:
+        """How a topic is configured, and what each of its partitions holds."""
         return await self._engine.call(admin.describe(name), timeout)
 
     async def find_offsets(
         self, topic: str, start: StartLike, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> list[int]:
-        """Where `start` ("earliest", "latest", an offset, a time) is in each partition."""
+        """The offset of `start` ("earliest", "latest", an offset, a time) in each partition."""
         return await self._engine.call(admin.find_offsets(topic, start), timeout)
 
     async def ping(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Return when the broker has answered."""
         await self._engine.call(admin.ping(), timeout)
 
     # --- indexes ---------------------------------------------------------------------------------
@@ -208,6 +212,7 @@ class AsyncClient:
     async def indexes(
         self, topic: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> list[IndexDescription]:
+        """The indexes of a topic: how far each has come, and who is attached."""
         return await self._engine.call(admin.indexes(topic), timeout)
 
     async def lag(self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> int:
@@ -244,11 +249,11 @@ class AsyncClient:
         partition: int | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> list[int] | dict[int, int]:
-        """Put an index elsewhere, in one partition or in all; returns the offsets.
+        """Move an index, in one partition or in all; returns its new offsets.
 
-        With `{partition: place}` each of these partitions is put elsewhere, at once but not as one:
-        if one is refused, its error is raised, and the others have moved. A consumer that is
-        attached goes on from there.
+        With `to={partition: start}` the index is moved in each of these partitions: they are asked
+        for together, but if one is refused, its error is raised and the others have moved. A
+        consumer that is attached goes on from there.
         """
         if not isinstance(to, Mapping):
             return await self._engine.call(admin.seek(topic, index, to, partition), timeout)
@@ -259,6 +264,7 @@ class AsyncClient:
     async def delete_index(
         self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> None:
+        """Remove an index; its consumer is told. Raises UnknownIndex."""
         await self._engine.call(admin.delete_index(topic, index), timeout)
 
     # --- dead letters ----------------------------------------------------------------------------
@@ -271,7 +277,7 @@ class AsyncClient:
         limit: int | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> list[DeadLetter]:
-        """What shared indexes of the topic have given up, oldest first; of one of them, or all."""
+        """The messages that shared indexes of the topic (or this one) gave up, oldest first."""
         return await dead_letters.find(self, topic, index, limit, check_timeout(timeout))
 
     async def replay_dead_letters(
@@ -282,7 +288,7 @@ class AsyncClient:
         limit: int | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> int:
-        """Publish to the topic again what was given up and not replayed yet; returns how many.
+        """Publish dead letters that were not replayed yet to the topic again; returns how many.
 
         They are new messages, for every index of the topic, with the header `hocket-replayed`.
         """
@@ -293,7 +299,7 @@ class AsyncClient:
     async def create_user(
         self, name: str, roles: Iterable[str] = (), *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> str:
-        """A new user; returns its token, which nobody can be shown again.
+        """Make a user; returns its token, which cannot be shown again.
 
         The first user turns access control on, at once and for good, and must have the role
         "admin". Raises NameInUse, UnknownRole.
@@ -301,24 +307,25 @@ class AsyncClient:
         return await self._engine.call(access_calls.create_user(name, roles), timeout)
 
     async def renew_token(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> str:
-        """A new token for a user. The old one is void, and who came with it is hung up on."""
+        """Give a user a new token. The old one is void, and its connections are closed."""
         return await self._engine.call(access_calls.renew_token(name), timeout)
 
     async def delete_user(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Its connections are closed at once. The last admin cannot be deleted."""
+        """Remove a user; its connections are closed at once. The last admin cannot be deleted."""
         await self._engine.call(access_calls.delete_user(name), timeout)
 
     async def set_roles(
         self, name: str, roles: Iterable[str], *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> None:
-        """All the roles of a user, in place of those it has. Effective at once."""
+        """Give a user these roles in place of those it has. It is effective at once."""
         await self._engine.call(access_calls.set_roles(name, roles), timeout)
 
     async def create_role(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Make a role, which permits nothing yet. Raises NameInUse."""
         await self._engine.call(access_calls.create_role(name), timeout)
 
     async def delete_role(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Whoever has it loses it."""
+        """Remove a role. Users who have it lose it."""
         await self._engine.call(access_calls.delete_role(name), timeout)
 
     async def grant(
@@ -364,7 +371,7 @@ class AsyncClient:
         *,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Decision:
-        """Whether a user may do this, and why. Everybody may ask about himself."""
+        """Whether a user may do this, and why. A user may ask about itself."""
         return await self._engine.call(access_calls.can(user, action, topic, index), timeout)
 
     # --- messages --------------------------------------------------------------------------------
@@ -479,11 +486,11 @@ class AsyncClient:
         participants: Iterable[Participant],
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
-        """Publish what was prepared, by whoever: all of it, or nothing. See `Transaction.prepare`.
+        """Publish what was prepared: all of it, or nothing. See `AsyncTransaction.prepare`.
 
-        It is answered like `Transaction.commit`: as many records for each topic as were committed
-        before are done already, others are a TransactionConflict. TransactionAborted: something of
-        it was dropped; stage it again.
+        The answer is that of `AsyncTransaction.commit`: as many records for each topic as were
+        committed before are done already, others are a TransactionConflict. Raises
+        TransactionAborted if something of it was dropped; then stage it again.
         """
         named = check_participants(participants)
         commit = frames.CommitTransaction(
@@ -523,18 +530,19 @@ class AsyncClient:
         failover: str = "safe",
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Opening[AsyncSubscription]:
-        """Read a topic, from the place of `index`, which the broker keeps.
+        """Read a topic from where `index` is, which the broker remembers.
 
         `start` counts only where the index is new. Without an index the subscription begins at
-        `start`, or at `positions` (partition -> offset), and you keep the place. The broker sends
-        at most `credit_bytes` ahead of what was handed out.
+        `start`, or at `positions` (partition -> offset), and you remember how far it has come. The
+        broker sends at most `credit_bytes` ahead of what was handed out.
 
-        With `mode="shared"` every message goes to one of the index's consumers, and is its own for
-        `lease` (seconds, or "30s"); not settled by then, it is delivered again, at most
-        `max_deliveries` times, and then goes to the dead letters. None leaves either as the index
-        has it: 30 s and 5, unless somebody set it. `mode="key_shared"` also keeps the order of
-        each key. At most `prefetch` messages are with it unsettled. After a restart of the broker
-        messages that may still be with somebody wait for their leases, unless `failover="fast"`.
+        With `mode="shared"` every message goes to one of the index's consumers, and belongs to that
+        consumer for `lease` (seconds, or "30s"). A message that is not settled by then is delivered
+        again, `max_deliveries` times at most, and then goes to the dead letters. None leaves either
+        as the index has it: 30 s and 5, unless somebody set it. `mode="key_shared"` also keeps the
+        order of each key. The subscription holds at most `prefetch` messages that are not settled.
+        After a restart of the broker, messages that a consumer may still have are withheld until
+        their leases end, unless `failover="fast"`.
         """
         options = subscription_options(
             index=index,
