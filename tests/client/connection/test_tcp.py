@@ -424,6 +424,15 @@ def test_an_asyncio_client_that_is_dropped_says_so_and_leaves_nothing():
         run(main(server))
 
 
+def test_an_embedded_broker_ends_with_an_asyncio_client_that_is_dropped(tmp_path):
+    async def main():
+        await hocket.aio.embedded(tmp_path)  # dropped at once, and the loop ends then
+
+    with pytest.warns(ResourceWarning, match="AsyncClient of .* was not closed"):
+        run(main())
+    hocket.embedded(tmp_path).close()  # nobody else is there
+
+
 def test_an_asyncio_client_that_is_dropped_with_its_loop_says_so():
     async def main(server):
         return await hocket.aio.connect(server.url)

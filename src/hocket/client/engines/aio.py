@@ -40,7 +40,7 @@ class AioEngine:
         self._alarm: asyncio.TimerHandle | None = None
         self._inbox: deque[tuple[Link, Sequence[tuple[Frame, memoryview]]]] = deque()
         self._inbox_is_watched = False
-        self._ending: asyncio.Task[None] | None = None  # of an abandoned client
+        self._ending: asyncio.Future[None] | None = None  # of an abandoned client
         self.session = Session(
             timers=Timers(SystemClock(), self._set_alarm),
             random=Random(),
@@ -84,13 +84,7 @@ class AioEngine:
 
     def _end(self, last: Callable[[], Awaitable[None]]) -> None:
         self.stop(closed("the client"))
-        self._ending = self._loop.create_task(self._finish(last))  # kept: the loop would not
-
-    async def _finish(self, last: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await last()
-        except Exception:
-            log.exception("the end of an abandoned client failed")
+        self._ending = asyncio.ensure_future(last(), loop=self._loop)  # kept: the loop would not
 
     def _set_alarm(self) -> None:
         delay = self.session.timers.delay_us()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from os import PathLike
 from typing import Any
 
@@ -64,8 +64,8 @@ def embedded(path: str | PathLike[str] | None = None) -> Opening[AsyncClient]:
             starting.add_done_callback(_end_again)
             raise
 
-        async def close() -> None:
-            await loop.run_in_executor(None, end)
+        def close() -> Awaitable[None]:  # begins at once, also if nobody awaits what it returns
+            return loop.run_in_executor(None, end)
 
         try:
             client = AsyncClient(EmbeddedConnector(broker), name="embedded", closing=close)
