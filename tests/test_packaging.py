@@ -138,6 +138,14 @@ def test_errors_about_arguments_are_also_the_builtin_errors_callers_expect():
     assert issubclass(errors.Timeout, TimeoutError)
 
 
+def test_a_timeout_says_by_its_type_whether_the_thing_may_have_happened():
+    errors = hocket.errors
+    assert issubclass(errors.OutcomeUnknown, errors.Timeout)
+    assert not errors.Timeout.may_have_happened
+    assert errors.OutcomeUnknown.may_have_happened
+    assert errors.OutcomeUnknown.code == errors.Timeout.code  # neither has one on the wire
+
+
 # --- the names that users import from `hocket` ---------------------------------------------------
 
 NOUNS = {

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hocket import aio as aio
     from hocket import errors as errors
     from hocket import local as local
-    from hocket.client.connection.embedded import embedded as embedded
     from hocket.client.consuming.message import Message as Message
     from hocket.client.consuming.message import MessageBatch as Batch
     from hocket.client.faces.aio.client import AsyncClient as AsyncClient
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
     from hocket.client.faces.aio.subscription import AsyncSubscription as AsyncSubscription
     from hocket.client.faces.aio.transaction import AsyncTransaction as AsyncTransaction
     from hocket.client.faces.blocking.client import Client as Client
-    from hocket.client.faces.blocking.client import connect as connect
+    from hocket.client.faces.blocking.connecting import connect as connect
+    from hocket.client.faces.blocking.connecting import embedded as embedded
     from hocket.client.faces.blocking.producer import Producer as Producer
     from hocket.client.faces.blocking.subscription import Subscription as Subscription
     from hocket.client.faces.blocking.transaction import Transaction as Transaction
@@ -72,8 +72,8 @@ _HOMES = {
     "Producer": "hocket.client.faces.blocking.producer",
     "Subscription": "hocket.client.faces.blocking.subscription",
     "Transaction": "hocket.client.faces.blocking.transaction",
-    "connect": "hocket.client.faces.blocking.client",
-    "embedded": "hocket.client.connection.embedded",
+    "connect": "hocket.client.faces.blocking.connecting",
+    "embedded": "hocket.client.faces.blocking.connecting",
 }
 _MODULES = ("aio", "errors", "local")
 

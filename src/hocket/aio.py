@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from hocket.client.faces.aio.client import connect, embedded
+from hocket.client.faces.aio.connecting import connect, embedded
 
 __all__ = ["connect", "embedded"]

@@ -76,11 +76,22 @@ class PortNotBound(HocketError):
 class Timeout(HocketError, TimeoutError):
     """The time given ran out before the thing happened; it has not happened.
 
-    `partial` and `written` are those of `read_exactly` and `write_all`, as in `Disconnected`.
+    The one exception is its subclass `OutcomeUnknown`. `partial` and `written` are those of
+    `read_exactly` and `write_all`, as in `Disconnected`; `written` is also how many messages
+    `send_many` and `send_arrow` had handed over.
     """
 
     partial = b""
     written = 0
+
+
+class OutcomeUnknown(Timeout):
+    """The time given ran out before the broker answered: the thing may have happened, or not.
+
+    The request had left by then, and the broker may still carry it out. Look before you repeat it.
+    """
+
+    may_have_happened = True
 
 
 class WouldBlock(HocketError):

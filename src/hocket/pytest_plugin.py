@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def hocket_broker(tmp_path: Path) -> Iterator[Client]:
     """A client of a broker of its own, in this process, that is gone after the test."""
-    from hocket.client.connection.embedded import embedded  # only tests that use it pay for it
+    # Imported here: only tests that use it pay for it.
+    from hocket.client.faces.blocking.connecting import embedded
 
     with embedded(tmp_path / "hocket") as client:
         yield client

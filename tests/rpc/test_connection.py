@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hocket.errors import HocketError, Timeout, UnknownTopic
+from hocket.errors import HocketError, OutcomeUnknown, Timeout, UnknownTopic
 from hocket.rpc import connection as connections
 from hocket.rpc.connection import Connection
 from hocket.rpc.failure import cleaned, failure
@@ -117,6 +117,7 @@ def test_while_answers_are_not_fetched_only_so_many_calls_are_read():
     [
         (UnknownTopic("there is no topic 'x'"), b"unknownTopic: there is no topic 'x'"),
         (Timeout("too late"), b"timeout: too late"),
+        (OutcomeUnknown("who knows"), b"timeout: who knows"),
         (HocketError("something"), b"failed: something"),
         (HocketError("é\nü"), "failed: é\nü".encode()),
     ],

@@ -103,8 +103,8 @@ def test_a_client_is_kept_and_replaced_when_it_is_closed(broker):
 def test_one_whose_session_was_ended_is_replaced_too(broker):
     options = ConnectionOptions(url_of(broker))
     first = client_of(options)
-    with first._engine, first._engine.lock:
-        first._engine.session.close(NotAllowed("the user was deleted"))
+    engine = first._engine
+    engine.do(lambda: engine.session.close(NotAllowed("the user was deleted")))
     client_of(options).ping()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import capnp  # type: ignore[import-untyped]
 
-from hocket.errors import HocketError
+from hocket.errors import HocketError, Timeout
 
 _BEGIN = secrets.token_hex(8)
 _END = secrets.token_hex(8)
@@ -71,8 +71,9 @@ def code_of(error: HocketError) -> str:
     """The error's name on the wire.
 
     An error that no broker sends has no code; it goes by the name of its class: `timeout`.
+    Every kind of Timeout is `timeout`: that is the word that RPC clients look for.
     """
-    kind = type(error)
+    kind = Timeout if isinstance(error, Timeout) else type(error)
     if error.code != HocketError.code or kind is HocketError:
         return error.code
     return kind.__name__[0].lower() + kind.__name__[1:]

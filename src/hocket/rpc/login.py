@@ -35,9 +35,7 @@ class Login(AsyncClient):
     """One login. It ends when the last capability that belongs to it is dropped."""
 
     def __init__(self, broker: Broker, caller: Caller, *, token: str, name: str) -> None:
-        super().__init__(
-            EmbeddedConnector(broker, caller), token=token, name=name, closing=_nothing_more
-        )
+        super().__init__(EmbeddedConnector(broker, caller), token=token, name=name)
         self._batch_publisher = BatchPublisher(self._engine)
         self._holders = 0
 
@@ -46,6 +44,7 @@ class Login(AsyncClient):
 
     def abandon(self, error: HocketError) -> None:
         """End the login without closing what it has open: there is no time left for that."""
+        self._closed = True
         self._engine.stop(error)
 
     # --- capabilities ----------------------------------------------------------------------------
@@ -88,13 +87,10 @@ class Login(AsyncClient):
         )
 
     async def open_producer(self, topic: str, options: ProducerOptions) -> PushProducer:
-        producer = PushProducer(self, self._engine, check_name(topic), options)
-        self._producers[await producer._open(DEFAULT_TIMEOUT)] = None
+        producer = PushProducer(self._forget, self._engine, check_name(topic), options)
+        await producer._open(DEFAULT_TIMEOUT)
+        self._producers[producer] = None
         return producer
-
-
-async def _nothing_more() -> None:
-    """Nothing is closed with the client: the broker goes on without it."""
 
 
 class BatchPublisher(AsyncPublisher):
@@ -125,10 +121,15 @@ class PushProducer(AsyncProducer):
     """A producer that takes whole batches, and knows the offsets of its last records."""
 
     def __init__(
-        self, client: AsyncClient, engine: AioEngine, topic: str, options: ProducerOptions
+        self,
+        forget: Callable[[AsyncProducer], None],
+        engine: AioEngine,
+        topic: str,
+        options: ProducerOptions,
     ) -> None:
         self.ends: dict[int, int] = {}  # by partition, the offset behind the last record
-        super().__init__(client, engine, topic, options, on_delivery=None, send_timeout=None)
+        super().__init__(forget, engine, topic, options, on_delivery=None, send_timeout=None)
+        self._core = ProducerCore(engine.session, topic, options, self._settle)
 
     async def push(self, batch: Records | Encoded) -> None:
         """Return when the producer's window has taken all records."""
@@ -138,7 +139,6 @@ class PushProducer(AsyncProducer):
             while start < portion.count:
                 start = await self._when_taken(partial(portion.offer, core, start), None)
 
-    def _settle(self, batch: Outgoing, outcome: Outcome) -> None:
-        super()._settle(batch, outcome)
+    def _settle(self, _batch: Outgoing, outcome: Outcome) -> None:
         if isinstance(outcome, Positions):
             self.ends[outcome.partition] = max(self.ends.get(outcome.partition, 0), outcome.end)

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from hocket.addresses import Address
 from hocket.client.connection.address import Target, parse_url
-from hocket.client.faces.blocking.client import Client, connect
+from hocket.client.faces.blocking.client import Client
+from hocket.client.faces.blocking.connecting import connect
 from hocket.errors import BadName, HocketError, NoConnection, NotAllowed, OutOfRange, Timeout
 
 if TYPE_CHECKING:

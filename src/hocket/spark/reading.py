@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hocket.client.consuming.message import MessageBatch
-from hocket.client.faces.blocking.client import Client, Subscription
+from hocket.client.faces.blocking.client import Client
+from hocket.client.faces.blocking.subscription import Subscription
 from hocket.errors import (
     HocketError,
     NoConnection,

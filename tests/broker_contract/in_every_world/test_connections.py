@@ -12,7 +12,6 @@ from contextlib import ExitStack
 
 import pytest
 
-import hocket
 from hocket import errors
 from tests.support.brokers.every_world import in_parallel, only, take, values
 from tests.support.threads import PATIENCE, until
@@ -117,13 +116,13 @@ def test_a_process_that_dies_harms_nobody(world, client):
     assert client.publish(topic, b"2").offset == 2
 
 
-@only("served", style="sync")
+@only("served")
 @pytest.mark.parametrize("holding", ["nothing", "a subscription", "a producer"])
 def test_a_client_that_is_dropped_warns_and_lets_go(world, client, holding):
     topic = world.topic()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        dropped = hocket.connect(world.address)
+        dropped = world.connect()
         held = None
         if holding == "a subscription":
             held = dropped.subscribe(topic, index="i")

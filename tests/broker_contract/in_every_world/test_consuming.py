@@ -114,6 +114,18 @@ def test_a_timeout_raises_and_harms_nothing(world, client):
         assert messages.receive(20).value == b"x"
 
 
+def test_a_message_that_is_here_is_received_the_short_way(world, client, monkeypatch):
+    topic = world.topic()
+    with client.producer(topic) as producer:
+        producer.send_many([b"0", b"1", b"2"])  # they are stored, and come, together
+    with client.subscribe(topic) as messages:
+        assert messages.receive(20).value == b"0"
+        face = getattr(messages, "inner", messages)
+        with monkeypatch.context() as patch:
+            patch.setattr(face, "_engine", None)
+            assert values(take(messages, 2)) == [b"1", b"2"]
+
+
 def test_whoever_waits_is_woken_by_a_message(world, client):
     topic = world.topic()
     with client.subscribe(topic) as messages, Running(messages.receive, 20) as waiting:

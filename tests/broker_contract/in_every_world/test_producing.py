@@ -38,6 +38,29 @@ def test_without_keys_batches_go_round_the_partitions(world, client):
     assert [each.end for each in client.describe(topic).partitions] == [20] * 4
 
 
+def test_usual_sends_take_the_short_way(world, client, monkeypatch):
+    """Values, with and without a key: nothing is checked twice, and nothing waits."""
+    topic = world.topic(3)
+    with client.producer(topic, linger=60) as producer:
+        face = getattr(producer, "inner", producer)
+        with monkeypatch.context() as patch:
+            patch.setattr(face, "_send", None)
+            for number in range(30):
+                producer.send(b"%d" % number, b"key %d" % (number % 5))
+                producer.send(b"%d" % number)
+        producer.send(b"other", bytearray(b"key 0"))  # not a usual one
+    with client.subscribe(topic) as messages:
+        found = take(messages, 61)
+    by_key: dict[bytes | None, list[bytes]] = {}
+    for message in found:
+        by_key.setdefault(message.key, []).append(message.value)
+    for number in range(5):
+        sent = [b"%d" % each for each in range(number, 30, 5)]
+        assert by_key[b"key %d" % number] == sent + [b"other"] * (number == 0)
+    assert len({message.partition for message in found if message.key == b"key 0"}) == 1
+    assert by_key[None] == [b"%d" % number for number in range(30)]
+
+
 def test_send_many_with_keys_and_headers(world, client):
     topic = world.topic(2)
     count = 300

@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 import time
+import warnings
 
 import pytest
 
@@ -21,6 +22,7 @@ from hocket.errors import (
     Closed,
     NoConnection,
     NotAllowed,
+    OutcomeUnknown,
     OutOfRange,
     ReplyLost,
     Timeout,
@@ -256,9 +258,11 @@ def test_a_request_that_is_not_answered():
     ):
         with pytest.raises(Timeout) as caught:
             client.topics(timeout=0.05)
+        assert type(caught.value) is Timeout
         assert not caught.value.may_have_happened
         with pytest.raises(Timeout, match="may have been carried out") as caught:
             client.create_topic("t", timeout=0.05)
+        assert type(caught.value) is OutcomeUnknown
         assert caught.value.may_have_happened
         client.ping()
 
@@ -335,8 +339,9 @@ def test_a_broker_that_does_not_read_holds_up_nobody_for_longer_than_he_wants():
 
         with pytest.raises(Timeout, match="window") as caught:
             fill()
+        assert type(caught.value) is Timeout
         assert not caught.value.may_have_happened
-        with pytest.raises(Timeout):
+        with pytest.raises(OutcomeUnknown):
             producer.flush(timeout=0.05)
         with pytest.raises(Timeout):
             client.topics(timeout=0.05)
@@ -402,6 +407,47 @@ def test_a_client_that_is_dropped_says_so_and_leaves_nothing():
 
 
 # --- asyncio -------------------------------------------------------------------------------------
+
+
+def test_an_asyncio_client_that_is_dropped_says_so_and_leaves_nothing():
+    async def main(server):
+        opened = [await hocket.aio.connect(server.url)]
+        await until_async(lambda: server.connections == 1)
+        opened.append(await opened[0].producer("t"))
+        opened.append(await opened[1].send_future(b"never acknowledged"))
+        opened.clear()
+        with pytest.warns(ResourceWarning, match="AsyncClient of .* was not closed"):
+            gc.collect()
+        await until_async(lambda: not any(each.is_alive() for each in server._threads[1:]))
+
+    with ScriptedServer() as server:
+        run(main(server))
+
+
+def test_an_embedded_broker_ends_with_an_asyncio_client_that_is_dropped(tmp_path):
+    async def main():
+        await hocket.aio.embedded(tmp_path)  # dropped at once, and the loop ends then
+
+    with pytest.warns(ResourceWarning, match="AsyncClient of .* was not closed"):
+        run(main())
+    hocket.embedded(tmp_path).close()  # nobody else is there
+
+
+def test_an_asyncio_client_that_is_dropped_with_its_loop_says_so():
+    async def main(server):
+        return await hocket.aio.connect(server.url)
+
+    with ScriptedServer() as server:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            opened = [asyncio.run(main(server))]
+            opened.clear()
+            gc.collect()
+            said = [str(each.message) for each in caught]
+            caught.clear()  # a warning keeps what it is about
+            gc.collect()
+        assert any("AsyncClient of" in each and "was not closed" in each for each in said)
+        until(lambda: not any(each.is_alive() for each in server._threads[1:]))
 
 
 def test_asyncio_waiting_and_losing():

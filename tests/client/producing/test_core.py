@@ -14,6 +14,7 @@ from hocket.errors import (
     Fenced,
     HocketError,
     MessageTooLarge,
+    OutcomeUnknown,
     Timeout,
     UnknownPartition,
     UnknownTopic,
@@ -637,6 +638,7 @@ def test_what_cannot_be_delivered_in_time_fails_and_says_whether_it_may_be_store
     pushed, never = one.outcomes
     assert isinstance(pushed, Timeout)
     assert (pushed.may_have_happened, never.may_have_happened) == (True, False)
+    assert (type(pushed), type(never)) == (OutcomeUnknown, Timeout)
     assert "pulled the plug" in str(never)
     one.send_plain(b"later")
     one.linger()

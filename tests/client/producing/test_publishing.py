@@ -5,7 +5,7 @@ import pytest
 from hocket import frames
 from hocket.client.producing.publishing import Publications
 from hocket.client.producing.records import checked
-from hocket.errors import Busy, NotAllowed, Timeout, UnknownTopic
+from hocket.errors import Busy, NotAllowed, OutcomeUnknown, Timeout, UnknownTopic
 from hocket.model import Position
 from tests.support.client.scripted import ModelBroker, Stage, stamps_in, values_in
 
@@ -97,6 +97,7 @@ def test_it_is_tried_for_as_long_as_somebody_waits():
     one.stage.lose()
     one.stage.advance(6_000_000)
     assert isinstance(short.get(), Timeout)
+    assert type(short.get()) is OutcomeUnknown
     assert short.get().may_have_happened
     assert long.get() is None
     one.stage.welcome()

@@ -39,7 +39,8 @@ class EmbeddedWorld:
 
         async def open_client() -> AsyncClient:
             client = AsyncClient(EmbeddedConnector(self._broker), closing=nothing_else)
-            return await client._open(10)
+            await client._open(10)
+            return client
 
         return Opening(open_client)
 

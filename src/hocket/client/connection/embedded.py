@@ -1,4 +1,4 @@
-"""A broker in this process, and a client of it: no socket, no port, no settings touched."""
+"""A broker in this process, and links to it: no socket, no port, no settings touched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hocket.client.connection.link import Listener
-from hocket.client.faces.blocking.client import Client
 from hocket.errors import Closed, HocketError
 from hocket.frames import Frame
 
@@ -21,19 +20,6 @@ if TYPE_CHECKING:
 
     from hocket.core.session.session import Caller
     from hocket.node.broker import Broker, LocalLink
-
-
-def embedded(path: str | PathLike[str] | None = None) -> Client:
-    """A client of a broker of its own in this process, which ends with it.
-
-    `path` is the data directory; None for a temporary one, which is removed at the end.
-    """
-    broker, end = start_broker(path)
-    try:
-        return Client(EmbeddedConnector(broker), name="embedded", closing=end)
-    except BaseException:
-        end()
-        raise
 
 
 def start_broker(path: str | PathLike[str] | None) -> tuple[Broker, Callable[[], None]]:

@@ -1,19 +1,25 @@
-"""What drives the cores of an asyncio client: the running loop, which does one thing at a time."""
+"""What drives the cores of an asyncio client: the running loop, which does one thing at a time.
+
+So the cores need no lock: nothing else runs between two `await`s. What another thread has for us
+(an embedded broker's thread, or the garbage collector's) is handed to the loop.
+
+The methods are those of `engines.threads`, so that the faces are written once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hocket.adapters.clock import SystemClock
 from hocket.client.calls.topics import Call, outcomes
 from hocket.client.connection.link import Connector, Link
-from hocket.client.connection.session import Request, Session
+from hocket.client.connection.session import Request, Session, closed
 from hocket.client.connection.timeout import check_timeout
 from hocket.client.connection.timers import Timers
 from hocket.client.connection.wakeups import Reply, WakeUps
@@ -30,9 +36,11 @@ T = TypeVar("T")
 class AioEngine:
     def __init__(self, connector: Connector, *, name: str, token: str) -> None:
         self._loop = asyncio.get_running_loop()
+        self._connector = connector
         self._alarm: asyncio.TimerHandle | None = None
         self._inbox: deque[tuple[Link, Sequence[tuple[Frame, memoryview]]]] = deque()
         self._inbox_is_watched = False
+        self._ending: asyncio.Future[None] | None = None  # of an abandoned client
         self.session = Session(
             timers=Timers(SystemClock(), self._set_alarm),
             random=Random(),
@@ -45,7 +53,14 @@ class AioEngine:
             token=token,
         )
 
+    def do(self, act: Callable[[], T]) -> T:
+        """What `act` returns, which may touch the cores. (With threads it needs the lock.)"""
+        return act()
+
+    # --- beginning and end -----------------------------------------------------------------------
+
     async def start(self, timeout: float | None) -> None:
+        """Return when there is a connection. If this raises, `stop` is still to be called."""
         session = self.session
         session.start()
 
@@ -56,10 +71,20 @@ class AioEngine:
         await self.wait_for(is_ready, session.changed, timeout, lambda: late.not_connected(session))
 
     def stop(self, error: HocketError) -> None:
+        """Close the session and its link."""
         self.session.close(error)
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+        self._connector.close()
+
+    def abandon(self, last: Callable[[], Awaitable[None]]) -> None:
+        """Have the loop end everything and then await `last`. For any thread; does not wait."""
+        self._call_from_outside(partial(self._end, last))
+
+    def _end(self, last: Callable[[], Awaitable[None]]) -> None:
+        self.stop(closed("the client"))
+        self._ending = asyncio.ensure_future(last(), loop=self._loop)  # kept: the loop would not
 
     def _set_alarm(self) -> None:
         delay = self.session.timers.delay_us()
@@ -74,11 +99,15 @@ class AioEngine:
         self.session.timers.run_due()
         self._set_alarm()
 
-    def defer(self, job: Callable[[], None]) -> None:
-        """Have a user's function called, or a link opened, when the cores are done."""
-        self._loop.call_soon(self._do, job)
+    def new_future(self) -> asyncio.Future[Any]:
+        """A future for a user."""
+        return self._loop.create_future()
 
-    def _do(self, job: Callable[[], None]) -> None:
+    def defer(self, job: Callable[[], None]) -> None:
+        """Have the loop call `job` soon, when the cores are done."""
+        self._loop.call_soon(self._run_job, job)
+
+    def _run_job(self, job: Callable[[], None]) -> None:
         try:
             job()
         except Exception:
@@ -94,7 +123,7 @@ class AioEngine:
             self.session.received(link, frame, payload)
 
     def received_outside(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
-        """From another thread: the loop reads it, many at a time when there are many."""
+        """For another thread: the loop reads the frames, many at a time when there are many."""
         self._inbox.append((link, frames))
         if not self._inbox_is_watched:
             self._inbox_is_watched = True
@@ -109,7 +138,7 @@ class AioEngine:
         self.session.link_lost(link, error)
 
     def lost_outside(self, link: Link, error: HocketError) -> None:
-        """`lost`, from another thread."""
+        """`lost`, for another thread."""
         self._call_from_outside(partial(self.lost, link, error))
 
     def _call_from_outside(self, call: Callable[[], None]) -> None:
@@ -127,7 +156,10 @@ class AioEngine:
         timeout: float | None,
         too_slow: Callable[[], HocketError],
     ) -> T:
-        """What `ready` returns, once that is not None. Cancelled, it has taken nothing."""
+        """What `ready` returns, once that is not None. If it is cancelled, it has taken nothing.
+
+        After `timeout` seconds the error that `too_slow` makes is raised.
+        """
         found = ready()
         if found is not None:
             return found
@@ -155,12 +187,12 @@ class AioEngine:
         return await self.wait_for(reply.get, reply.wake_ups, timeout, too_slow)
 
     async def call(self, call: Call[T], timeout: float | None) -> T:
-        """Ask, and wait for the answer."""
+        """Send the request of this call, and wait for its answer."""
         (outcome,) = await self.call_all([call], timeout)
         return outcome
 
     async def call_all(self, calls: Sequence[Call[T]], timeout: float | None) -> list[T]:
-        """Ask all of it at once, and wait for every answer; then raise the first error."""
+        """Send all requests at once, and wait for every answer; then raise the first error."""
         timeout = check_timeout(timeout)
         deadline = Deadline(timeout)
         session = self.session

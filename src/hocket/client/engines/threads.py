@@ -1,13 +1,16 @@
 """What drives the cores of a blocking client: one lock, one thread for what is due, and waiting.
 
-Rule 1: cores are touched with the lock held, and nothing waits while holding it.
-Rule 2: a user's function (a callback, a future's) runs on the client's own thread and without the
-lock, so that it may call the client again.
-Rule 3: whoever waits has a signal of its own; it is given by whoever brings about what was waited
-for, and nobody else wakes.
+Rule 1: a thread touches the cores only while it holds the lock, and never waits while it holds it.
+The faces keep to that by `do` and `wait_for`, which take the lock for them.
+Rule 2: a user's function (a callback, or what a future calls) runs on the client's own thread and
+without the lock, so that it may call the client again.
+Rule 3: each waiting thread has a signal of its own. The thread that brings about what was waited
+for gives that signal, and no other thread wakes.
 
-A frame that a core sends is queued by the link in the order of the lock, and written after the lock
-was let go, by the same thread: see `tcp`.
+A frame that a core sends is queued by the link in the order of the lock. The thread that had the
+lock writes the frame after it has let go of the lock: see `tcp`.
+
+`engines.aio` has the same methods for asyncio, so that the faces are written once.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hocket.adapters.clock import SystemClock
 from hocket.client.calls.topics import Call, outcomes
@@ -40,7 +44,7 @@ T = TypeVar("T")
 
 class Engine:
     def __init__(self, connector: Connector, *, name: str, token: str) -> None:
-        self.lock = threading.Lock()
+        self._lock = threading.Lock()
         self._connector = connector
         self._alarm = threading.Event()
         self._jobs: deque[Callable[[], None]] = deque()
@@ -62,61 +66,59 @@ class Engine:
 
     # --- the lock --------------------------------------------------------------------------------
 
-    def __enter__(self) -> Session:
-        """For `with engine, engine.lock:`, which writes what the cores sent after letting go.
+    def do(self, act: Callable[[], T]) -> T:
+        """What `act` returns, which is called with the lock held: it may touch the cores.
 
-        The lock is named by itself since only then nothing can come between taking and keeping it:
-        an exception of a signal handler (KeyboardInterrupt) in a method here would leave it taken.
+        The `with` stands on the lock itself since only then no exception of a
+        signal handler (KeyboardInterrupt) can come between taking the lock and being sure to
+        release it. A context manager of ours that took the lock would leave that gap.
         """
-        return self.session
-
-    def __exit__(self, *_error: object) -> None:
-        self._flush()
-        # What came while we had the lock, from a thread that could not wait for it, is for us.
-        while self._inbox and self.lock.acquire(blocking=False):
-            try:
-                self._read_inbox()
-            finally:
-                self.lock.release()
-                self._flush()
+        try:
+            with self._lock:
+                return act()
+        finally:
+            self._flush()
 
     def _flush(self) -> None:
+        """Write what the cores have sent; called without the lock, by whoever just had it."""
         link = self.session.link
         if link is not None:
             link.flush()
+        # What a thread that must not wait has left in the inbox while we had the lock is for us.
+        # (A weakness: `with` cannot try a lock, so an interrupt before `try` would leave it taken.)
+        while self._inbox and self._lock.acquire(blocking=False):
+            try:
+                self._read_inbox()
+            finally:
+                self._lock.release()
+                link = self.session.link
+                if link is not None:
+                    link.flush()
 
     # --- beginning and end -----------------------------------------------------------------------
 
     def start(self, timeout: float | None) -> None:
+        """Return when there is a connection. If this raises, `stop` is still to be called."""
+        session = self.session
         self._thread.start()
-        try:
-            with self as session, self.lock:
-                session.start()
-            self.wait_for(
-                self._is_ready,
-                self.session.changed,
-                timeout,
-                lambda: late.not_connected(self.session),
-            )
-        except BaseException:
-            self.stop(closed("the client"))
-            raise
+        self.do(session.start)
 
-    def _is_ready(self) -> bool | None:
-        self.session.check_open()
-        return self.session.state == "ready" or None
+        def is_ready() -> bool | None:
+            session.check_open()
+            return session.state == "ready" or None
+
+        self.wait_for(is_ready, session.changed, timeout, lambda: late.not_connected(session))
 
     def stop(self, error: HocketError) -> None:
-        """Close the session and end the threads."""
-        with self as session, self.lock:
-            session.close(error)
+        """Close the session and its link, and end the threads."""
+        self.do(partial(self.session.close, error))
         self._stopped = True
         self._alarm.set()
-        if self._thread is not threading.current_thread():
+        if self._thread is not threading.current_thread() and self._thread.ident is not None:
             self._thread.join()
 
     def abandon(self, last: Callable[[], None]) -> None:
-        """Let the thread end everything, and do this as its last; for when nobody may wait."""
+        """Have the client's thread end everything and then call `last`. Does not wait."""
         self._last = last
         self._stopped = True
         self._alarm.set()
@@ -124,61 +126,72 @@ class Engine:
     def _run(self) -> None:
         while True:
             self._alarm.clear()
-            with self as session, self.lock:
-                session.timers.run_due()
-                delay = session.timers.delay_us()
+            delay = self.do(self._run_due)
             while self._jobs:
-                self._do(self._jobs.popleft())
+                self._run_job(self._jobs.popleft())
             if self._stopped:
                 break
             self._alarm.wait(None if delay is None else delay / 1e6)
-        with self as session, self.lock:
-            session.close(closed("the client"))
+        self.do(partial(self.session.close, closed("the client")))
         self._connector.close()
         while self._jobs:
-            self._do(self._jobs.popleft())
+            self._run_job(self._jobs.popleft())
         if self._last is not None:
-            self._do(self._last)
+            self._run_job(self._last)
 
-    def _do(self, job: Callable[[], None]) -> None:
+    def _run_due(self) -> int | None:
+        """Microseconds until there is something to do again; None: there is nothing."""
+        timers = self.session.timers
+        timers.run_due()
+        return timers.delay_us()
+
+    def _run_job(self, job: Callable[[], None]) -> None:
         try:
             job()
         except Exception:
             log.exception("a callback of the client failed")
 
+    def new_future(self) -> Future[Any]:
+        """A future for a user. The user cannot cancel it: the message may have left."""
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        return future
+
     def defer(self, job: Callable[[], None]) -> None:
-        """Have it done on the client's thread, without the lock."""
+        """Have the client's thread call `job`, without the lock."""
         self._jobs.append(job)
         self._alarm.set()
 
     # --- links (see link.Listener) ---------------------------------------------------------------
 
     def opened(self, link: Link) -> None:
-        with self as session, self.lock:
-            session.link_opened(link)
+        self.do(partial(self.session.link_opened, link))
 
     def received(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
-        with self as session, self.lock:
-            for frame, payload in frames:
-                session.received(link, frame, payload)
+        self.do(partial(self._receive, link, frames))
+
+    def _receive(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
+        session = self.session
+        for frame, payload in frames:
+            session.received(link, frame, payload)
 
     def received_outside(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
-        """For a thread that must not wait for our lock: whoever has it reads this, afterwards."""
+        """For a thread that must not wait for our lock: the thread that has it reads the inbox."""
         self._inbox.append((link, frames))
-        self.__exit__()  # which reads it if it can
+        self._flush()  # which reads the inbox if nobody has the lock
 
     def lost(self, link: Link | None, error: HocketError) -> None:
-        with self as session, self.lock:
-            self._read_inbox()
-            session.link_lost(link, error)
+        self.do(partial(self._lose, link, error))
 
     lost_outside = lost
 
+    def _lose(self, link: Link | None, error: HocketError) -> None:
+        self._read_inbox()  # what came before the loss
+        self.session.link_lost(link, error)
+
     def _read_inbox(self) -> None:
         while self._inbox:
-            link, frames = self._inbox.popleft()
-            for frame, payload in frames:
-                self.session.received(link, frame, payload)
+            self._receive(*self._inbox.popleft())
 
     # --- waiting ---------------------------------------------------------------------------------
 
@@ -189,17 +202,30 @@ class Engine:
         timeout: float | None,
         too_slow: Callable[[], HocketError],
     ) -> T:
-        """What `ready` returns, once that is not None. It is called with the lock held."""
+        """What `ready` returns, once that is not None. It is called with the lock held.
+
+        After `timeout` seconds the error that `too_slow` makes is raised.
+        """
+
+        def last_look() -> T:
+            found = ready()
+            if found is None:
+                raise too_slow()
+            return found
+
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             signal = threading.Lock()
             signal.acquire()
             wake = signal.release
-            with self, self.lock:
-                found = ready()
-                if found is not None:
-                    return found
-                waiters.add(wake)
+            try:
+                with self._lock:
+                    found = ready()
+                    if found is not None:
+                        return found
+                    waiters.add(wake)
+            finally:
+                self._flush()
             left = -1.0 if deadline is None else deadline - time.monotonic()
             woken = False
             try:
@@ -208,14 +234,9 @@ class Engine:
                 )
             finally:
                 if not woken:
-                    with self, self.lock:
-                        waiters.discard(wake)
+                    self.do(partial(waiters.discard, wake))
             if not woken:
-                with self, self.lock:
-                    found = ready()
-                    if found is not None:
-                        return found
-                    raise too_slow()
+                return self.do(last_look)
 
     def wait_for_reply(
         self, reply: Reply[T], timeout: float | None, too_slow: Callable[[], HocketError]
@@ -223,32 +244,38 @@ class Engine:
         return self.wait_for(reply.get, reply.wake_ups, timeout, too_slow)
 
     def call(self, call: Call[T], timeout: float | None) -> T:
-        """Ask, and wait for the answer."""
+        """Send the request of this call, and wait for its answer."""
         (outcome,) = self.call_all([call], timeout)
         return outcome
 
     def call_all(self, calls: Sequence[Call[T]], timeout: float | None) -> list[T]:
-        """Ask all of it at once, and wait for every answer; then raise the first error."""
+        """Send all requests at once, and wait for every answer; then raise the first error."""
         timeout = check_timeout(timeout)
         deadline = Deadline(timeout)
+        session = self.session
         asked: list[tuple[Request, Reply[Frame | HocketError]]] = []
+
+        def ask() -> None:
+            for call in calls:
+                reply: Reply[Frame | HocketError] = Reply()
+                request = session.request(call.frame, reply.put, repeatable=not call.changes)
+                asked.append((request, reply))
+
+        def cancel() -> None:
+            for request, _ in asked:
+                session.cancel(request)
+
         try:
-            with self as session, self.lock:
-                for call in calls:
-                    reply: Reply[Frame | HocketError] = Reply()
-                    request = session.request(call.frame, reply.put, repeatable=not call.changes)
-                    asked.append((request, reply))
+            self.do(ask)
             answers = [
                 self.wait_for_reply(
                     reply,
                     deadline.remaining(),
-                    partial(late.unanswered, self.session, request, call.changes, timeout),
+                    partial(late.unanswered, session, request, call.changes, timeout),
                 )
                 for call, (request, reply) in zip(calls, asked, strict=True)
             ]
         except BaseException:
-            with self as session, self.lock:
-                for request, _ in asked:
-                    session.cancel(request)
+            self.do(cancel)
             raise
         return outcomes(calls, answers)

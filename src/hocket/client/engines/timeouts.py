@@ -1,10 +1,14 @@
-"""What to say when something took too long: what was waited for, and whether it may yet happen."""
+"""The errors of calls that took too long: what the call waited for, and whether it may yet happen.
+
+`Timeout`, or `NoConnection`: it has not happened. `OutcomeUnknown`: it may have happened.
+"""
 
 from __future__ import annotations
 
 from hocket.client.connection.session import Request, Session
 from hocket.client.producing.delivery import Pusher
-from hocket.errors import HocketError, NoConnection, Timeout
+from hocket.errors import HocketError, NoConnection, OutcomeUnknown, Timeout
+from hocket.frames import SeekIndex
 
 
 def unanswered(
@@ -16,9 +20,12 @@ def unanswered(
             f"{name} could not be sent to {session.target} within {timeout} s: there is no "
             f"connection ({session.last_error})"
         )
-    if not changes:
+    # A seek may be sent twice, so it does not count among the changes; but it may have happened.
+    if not changes and not isinstance(request.frame, SeekIndex):
         return Timeout(f"{name} was not answered within {timeout} s")
-    return _indefinite(f"{name} was not answered within {timeout} s; it may have been carried out")
+    return OutcomeUnknown(
+        f"{name} was not answered within {timeout} s; it may have been carried out"
+    )
 
 
 def not_connected(session: Session) -> HocketError:
@@ -52,7 +59,7 @@ def undelivered(producer: Pusher, timeout: float | None) -> HocketError:
     state = "they are still being sent"
     if session.link is None:
         state = f"there is no connection ({session.last_error})"
-    return _indefinite(
+    return OutcomeUnknown(
         f"{producer.unacked_bytes} bytes for topic {producer.topic!r} were not acknowledged within "
         f"{timeout} s; {state}"
     )
@@ -60,9 +67,11 @@ def undelivered(producer: Pusher, timeout: float | None) -> HocketError:
 
 def unpublished(producer: Pusher, withdrawn: bool, timeout: float | None) -> HocketError:
     if not withdrawn:
-        return _indefinite(f"the message was not acknowledged within {timeout} s; it may be stored")
+        return OutcomeUnknown(
+            f"the message was not acknowledged within {timeout} s; it may be stored"
+        )
     session = producer.session
-    why = "others were before it"
+    why = "the broker has not answered those before it yet"
     if session.link is None:
         why = f"there is no connection ({session.last_error})"
     return Timeout(f"the message was not sent within {timeout} s: {why}")
@@ -70,7 +79,9 @@ def unpublished(producer: Pusher, withdrawn: bool, timeout: float | None) -> Hoc
 
 def undecided(what: str, refusal: HocketError | None, timeout: float | None) -> HocketError:
     last = f" (the broker's last word: {refusal})" if refusal else ""
-    return _indefinite(f"the {what} was not answered within {timeout} s{last}; it may yet happen")
+    return OutcomeUnknown(
+        f"the {what} was not answered within {timeout} s{last}; it may yet happen"
+    )
 
 
 def no_message(topic: str, timeout: float | None) -> HocketError:
@@ -78,20 +89,16 @@ def no_message(topic: str, timeout: float | None) -> HocketError:
 
 
 def not_committed(topic: str, timeout: float | None) -> HocketError:
-    return _indefinite(
+    return OutcomeUnknown(
         f"what was said about messages of topic {topic!r} was not confirmed within {timeout} s"
     )
 
 
 def not_sought(timeout: float | None) -> HocketError:
-    return _indefinite(f"the seek was not confirmed within {timeout} s; it may yet happen")
+    return OutcomeUnknown(f"the seek was not confirmed within {timeout} s; it may yet happen")
 
 
 def not_closed(timeout: float | None) -> HocketError:
-    return Timeout(f"the broker did not confirm the end of the subscription within {timeout} s")
-
-
-def _indefinite(message: str) -> HocketError:
-    error = Timeout(message)
-    error.may_have_happened = True
-    return error
+    return OutcomeUnknown(
+        f"the broker did not confirm the end of the subscription within {timeout} s"
+    )

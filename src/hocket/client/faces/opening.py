@@ -1,4 +1,4 @@
-"""What asyncio users get for something that has to be opened first."""
+"""What asyncio users get for a client, producer or subscription, which has to be opened first."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T", bound=Closeable)
 
 
 class Opening(Generic[T]):
-    """`await` it for the thing itself, or `async with` it, which closes it at the end.
+    """`await` it for the thing itself, or `async with` it, which closes the thing at the end.
 
-    Nothing happens before that, so one that is dropped leaves nothing behind.
+    Nothing is opened before that, so an Opening that is dropped leaves nothing behind.
     """
 
     def __init__(self, open: Callable[[], Awaitable[T]]) -> None:  # noqa: A002

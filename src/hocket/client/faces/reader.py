@@ -1,9 +1,9 @@
-"""What both kinds of subscription are to the faces over them: own indexes, and shared ones."""
+"""What the cores of both kinds of subscription (own index, shared index) are to the faces."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from hocket.client.connection.session import Answer, Session
 from hocket.client.connection.wakeups import WakeUps
@@ -19,14 +19,19 @@ from hocket.client.sharing.message import (
 )
 from hocket.errors import HocketError
 
+M = TypeVar("M", bound=Message, covariant=True)
+B = TypeVar("B", bound=MessageBatch, covariant=True)
 
-class Inbox(Protocol):
+
+class Inbox(Protocol[M]):
     @property
-    def ready(self) -> Iterator[Message]:
-        """Messages that anybody may draw, without a lock."""
+    def ready(self) -> Iterator[M]:
+        """Messages that any thread may draw, without a lock."""
 
 
-class Reader(Protocol):
+class Reader(Protocol[M, B]):
+    """A core that hands out messages of the type `M` and batches of the type `B`."""
+
     topic: str
     options: SubscriptionOptions
     failure: HocketError | None
@@ -36,7 +41,7 @@ class Reader(Protocol):
     commits: WakeUps
 
     @property
-    def inbound(self) -> Inbox: ...
+    def inbound(self) -> Inbox[M]: ...
     @property
     def is_open(self) -> bool: ...
     @property
@@ -44,8 +49,8 @@ class Reader(Protocol):
 
     def open(self) -> None: ...
     def check_usable(self) -> None: ...
-    def next_message(self) -> Message | None: ...
-    def next_batch(self) -> MessageBatch | None: ...
+    def next_message(self) -> M | None: ...
+    def next_batch(self) -> B | None: ...
     def arouse(self, progress: Any) -> None: ...
     def check_has_index(self) -> None: ...
     def acked_so_far(self) -> Any: ...
@@ -61,7 +66,7 @@ class Reader(Protocol):
 
 def reader(
     session: Session, topic: str, options: SubscriptionOptions, arouse: Callable[[Any], None]
-) -> Reader:
+) -> Reader[Message, MessageBatch]:
     """For the blocking face."""
     if options.mode == "own":
         return SubscriptionCore(
@@ -74,12 +79,17 @@ def reader(
 
 def async_reader(
     session: Session, topic: str, options: SubscriptionOptions, arouse: Callable[[Any], None]
-) -> Reader:
+) -> Reader[AsyncMessage, AsyncMessageBatch]:
     """For the asyncio face."""
+    made: Reader[Message, MessageBatch]
     if options.mode == "own":
-        return SubscriptionCore(
+        made = SubscriptionCore(
             session, topic, options, message=AsyncMessage, batch=AsyncMessageBatch, arouse=arouse
         )
-    return SharedCore(
-        session, topic, options, message=AsyncSharedMessage, batch=AsyncSharedBatch, arouse=arouse
-    )
+    else:
+        made = SharedCore(
+            session, topic, options, message=AsyncSharedMessage, batch=AsyncSharedBatch,
+            arouse=arouse,
+        )  # fmt: skip
+    # A core makes what it was told to make, but its type does not say so.
+    return cast(Reader[AsyncMessage, AsyncMessageBatch], made)

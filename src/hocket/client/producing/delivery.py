@@ -28,6 +28,7 @@ from hocket.client.producing.outgoing import Outcome, Outgoing, Positions, Stamp
 from hocket.errors import (
     Fenced,
     HocketError,
+    OutcomeUnknown,
     ProtocolError,
     ReplyLost,
     SequenceGap,
@@ -366,9 +367,10 @@ class Pusher:
             for batch in gathering.take_expired(now):
                 self._renewing = expired = True
                 reason = self.session.last_error if self._handle is None else None
+                kind = OutcomeUnknown if batch.may_be_stored else Timeout
                 self._fail(
                     batch,
-                    Timeout(
+                    kind(
                         f"{batch.count} records for partition {gathering.partition} of topic "
                         f"{self.topic!r} could not be delivered in time"
                         + (f"; there is no connection: {reason}" if reason else "")

@@ -1,1 +1,1 @@
-"""The asyncio faces, with the same names."""
+"""The asyncio faces, from which `tools/blocking_faces.py` makes the blocking ones."""

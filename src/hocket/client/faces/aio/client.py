@@ -1,15 +1,13 @@
-"""The asyncio client: `hocket.aio.connect`."""
+"""The asyncio client, which `hocket.aio.connect` and `hocket.aio.embedded` make."""
 
 from __future__ import annotations
 
-import asyncio
+import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
 
 from hocket import frames
 from hocket.client.calls import access as access_calls
-from hocket.client.calls import dead_letters
 from hocket.client.calls import topics as admin
 from hocket.client.calls.dead_letters import DeadLetter
 from hocket.client.calls.options import (
@@ -19,14 +17,11 @@ from hocket.client.calls.options import (
     subscription_options,
 )
 from hocket.client.calls.topics import Duration, Size, StartLike
-from hocket.client.connection.address import parse_url
-from hocket.client.connection.aio_tcp import AioConnector
-from hocket.client.connection.embedded import EmbeddedConnector, start_broker
 from hocket.client.connection.link import Connector
 from hocket.client.connection.session import closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
-from hocket.client.connection.tls import Path, context_for
 from hocket.client.engines.aio import AioEngine
+from hocket.client.faces.aio import dead_letters
 from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.faces.aio.transaction import AsyncTransaction, decide, drop
@@ -56,64 +51,17 @@ if TYPE_CHECKING:
     from hocket.client.producing.records import Headers
 
 
-def connect(
-    url: str,
-    *,
-    token: str | None = None,
-    tls_ca: Path | None = None,
-    tls_cert: Path | None = None,
-    tls_key: Path | None = None,
-    timeout: float | None = 10,
-    name: str = "",
-) -> Opening[AsyncClient]:
-    """`hocket.connect` for asyncio: `async with` it, or `await` it for a client to be closed."""
-    timeout = check_timeout(timeout)
-    target = parse_url(url)
-    context = context_for(target, tls_ca, tls_cert, tls_key)
-    seconds = 10.0 if timeout is None else max(timeout, 0.1)
-
-    async def open_client() -> AsyncClient:
-        connector = AioConnector(target, context, seconds)
-        client = AsyncClient(connector, token=token, name=name, closing=connector.wait_closed)
-        return await client._open(timeout)
-
-    return Opening(open_client)
-
-
-def embedded(path: str | PathLike[str] | None = None) -> Opening[AsyncClient]:
-    """`hocket.embedded` for asyncio; the broker has threads of its own."""
-
-    async def open_client() -> AsyncClient:
-        loop = asyncio.get_running_loop()
-        # Opening and closing a broker reads and syncs files: not for the loop's thread.
-        starting = loop.run_in_executor(None, start_broker, path)
-        try:
-            broker, end = await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            starting.add_done_callback(_end_again)
-            raise
-
-        async def close() -> None:
-            await loop.run_in_executor(None, end)
-
-        try:
-            client = AsyncClient(EmbeddedConnector(broker), name="embedded", closing=close)
-        except BaseException:
-            await close()
-            raise
-        return await client._open(None)
-
-    return Opening(open_client)
-
-
-def _end_again(starting: asyncio.Future[tuple[Any, Callable[[], None]]]) -> None:
-    """Nobody wants the broker that was being started."""
-    if not starting.cancelled() and starting.exception() is None:
-        starting.get_loop().run_in_executor(None, starting.result()[1])
+async def nothing_else() -> None:
+    """Nothing else ends with a client."""
 
 
 class AsyncClient:
-    """`Client` for asyncio, with the same names; belongs to the loop it was opened on."""
+    """A connection to a broker, for any number of tasks of the loop that it was opened on.
+
+    It comes back by itself when it is lost: what was being produced is sent again and stored once,
+    and subscriptions go on where they were. Made by `hocket.aio.connect` and `hocket.aio.embedded`.
+    Every call that waits takes a `timeout` in seconds.
+    """
 
     def __init__(
         self,
@@ -121,16 +69,17 @@ class AsyncClient:
         *,
         token: str | None = None,
         name: str = "",
-        closing: Callable[[], Awaitable[None]],
+        # blocking: timeout: float | None = 10,
+        closing: Callable[[], Awaitable[None]] = nothing_else,
     ) -> None:
-        self._connector = connector
         self._engine = AioEngine(connector, name=name, token=token or "")
-        self._closing = closing  # what else ends with it
-        self._closed = False
+        self._closing = closing  # called when all the rest has ended
+        self._closed = True  # until it is open
         self._producers: dict[AsyncProducer, None] = {}
         self._transactions: dict[AsyncTransaction, None] = {}
         self._subscriptions: dict[AsyncSubscription, None] = {}
         self._publisher = AsyncPublisher(self._engine)
+        # blocking: self._open(timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -141,6 +90,11 @@ class AsyncClient:
         except HocketError:
             if kind is None:  # else the block's own error is the one to be seen
                 raise
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self._engine.abandon(self._closing)
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self._engine.session.state
@@ -172,18 +126,16 @@ class AsyncClient:
         if errors:
             raise errors[0]
 
-    async def _open(self, timeout: float | None) -> Self:
+    async def _open(self, timeout: float | None) -> None:
         try:
             await self._engine.start(timeout)
         except BaseException:
-            self._closed = True
             await self._stop()
             raise
-        return self
+        self._closed = False
 
     async def _stop(self) -> None:
         self._engine.stop(closed("the client"))
-        self._connector.close()
         await self._closing()
 
     # --- topics ----------------------------------------------------------------------------------
@@ -203,9 +155,10 @@ class AsyncClient:
         exist_ok: bool = False,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
-        """Durations are "10m", "7d" or seconds, sizes "64MiB" or bytes; None is the default.
+        """Make a topic. Raises TopicExists, unless `exist_ok`.
 
-        `disk_retention="forever"` keeps everything. Raises TopicExists, unless `exist_ok`.
+        Durations are "10m", "7d" or seconds, sizes "64MiB" or bytes; None stands for the default.
+        `disk_retention="forever"` keeps everything.
         """
         config = admin.configured(
             TopicConfig(),
@@ -224,14 +177,14 @@ class AsyncClient:
         self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT, **changes: Any
     ) -> None:
         """Change what `create_topic` set; what is not given stays. Partitions may only grow."""
-        config = (await self.describe(name, timeout=timeout)).config
-        await self._engine.call(
-            admin.alter_topic(name, admin.configured(config, **changes)), timeout
-        )
+        before = await self.describe(name, timeout=timeout)
+        config = admin.configured(before.config, **changes)
+        await self._engine.call(admin.alter_topic(name, config), timeout)
 
     async def delete_topic(
         self, name: str, *, missing_ok: bool = False, timeout: float | None = DEFAULT_TIMEOUT
     ) -> None:
+        """Remove a topic, its messages and indexes. Raises UnknownTopic, unless `missing_ok`."""
         await self._engine.call(admin.delete_topic(name, missing_ok=missing_ok), timeout)
 
     async def topics(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[str]:
@@ -241,15 +194,17 @@ class AsyncClient:
     async def describe(
         self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> TopicDescription:
+        """How a topic is configured, and what each of its partitions holds."""
         return await self._engine.call(admin.describe(name), timeout)
 
     async def find_offsets(
         self, topic: str, start: StartLike, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> list[int]:
-        """Where `start` ("earliest", "latest", an offset, a time) is in each partition."""
+        """The offset of `start` ("earliest", "latest", an offset, a time) in each partition."""
         return await self._engine.call(admin.find_offsets(topic, start), timeout)
 
     async def ping(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Return when the broker has answered."""
         await self._engine.call(admin.ping(), timeout)
 
     # --- indexes ---------------------------------------------------------------------------------
@@ -257,6 +212,7 @@ class AsyncClient:
     async def indexes(
         self, topic: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> list[IndexDescription]:
+        """The indexes of a topic: how far each has come, and who is attached."""
         return await self._engine.call(admin.indexes(topic), timeout)
 
     async def lag(self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> int:
@@ -293,11 +249,11 @@ class AsyncClient:
         partition: int | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> list[int] | dict[int, int]:
-        """Put an index elsewhere, in one partition or in all; returns the offsets.
+        """Move an index, in one partition or in all; returns its new offsets.
 
-        With `{partition: place}` each of these partitions is put elsewhere, at once but not as one:
-        if one is refused, its error is raised, and the others have moved. A consumer that is
-        attached goes on from there.
+        With `to={partition: start}` the index is moved in each of these partitions: they are asked
+        for together, but if one is refused, its error is raised and the others have moved. A
+        consumer that is attached goes on from there.
         """
         if not isinstance(to, Mapping):
             return await self._engine.call(admin.seek(topic, index, to, partition), timeout)
@@ -308,6 +264,7 @@ class AsyncClient:
     async def delete_index(
         self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> None:
+        """Remove an index; its consumer is told. Raises UnknownIndex."""
         await self._engine.call(admin.delete_index(topic, index), timeout)
 
     # --- dead letters ----------------------------------------------------------------------------
@@ -320,8 +277,8 @@ class AsyncClient:
         limit: int | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> list[DeadLetter]:
-        """What shared indexes of the topic have given up, oldest first; of one of them, or all."""
-        return await dead_letters.find_async(self, topic, index, limit, check_timeout(timeout))
+        """The messages that shared indexes of the topic (or this one) gave up, oldest first."""
+        return await dead_letters.find(self, topic, index, limit, check_timeout(timeout))
 
     async def replay_dead_letters(
         self,
@@ -331,18 +288,18 @@ class AsyncClient:
         limit: int | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> int:
-        """Publish to the topic again what was given up and not replayed yet; returns how many.
+        """Publish dead letters that were not replayed yet to the topic again; returns how many.
 
         They are new messages, for every index of the topic, with the header `hocket-replayed`.
         """
-        return await dead_letters.replay_async(self, topic, index, limit, check_timeout(timeout))
+        return await dead_letters.replay(self, topic, index, limit, check_timeout(timeout))
 
     # --- access ----------------------------------------------------------------------------------
 
     async def create_user(
         self, name: str, roles: Iterable[str] = (), *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> str:
-        """A new user; returns its token, which nobody can be shown again.
+        """Make a user; returns its token, which cannot be shown again.
 
         The first user turns access control on, at once and for good, and must have the role
         "admin". Raises NameInUse, UnknownRole.
@@ -350,24 +307,25 @@ class AsyncClient:
         return await self._engine.call(access_calls.create_user(name, roles), timeout)
 
     async def renew_token(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> str:
-        """A new token for a user. The old one is void, and who came with it is hung up on."""
+        """Give a user a new token. The old one is void, and its connections are closed."""
         return await self._engine.call(access_calls.renew_token(name), timeout)
 
     async def delete_user(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Its connections are closed at once. The last admin cannot be deleted."""
+        """Remove a user; its connections are closed at once. The last admin cannot be deleted."""
         await self._engine.call(access_calls.delete_user(name), timeout)
 
     async def set_roles(
         self, name: str, roles: Iterable[str], *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> None:
-        """All the roles of a user, in place of those it has. Effective at once."""
+        """Give a user these roles in place of those it has. It is effective at once."""
         await self._engine.call(access_calls.set_roles(name, roles), timeout)
 
     async def create_role(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Make a role, which permits nothing yet. Raises NameInUse."""
         await self._engine.call(access_calls.create_role(name), timeout)
 
     async def delete_role(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Whoever has it loses it."""
+        """Remove a role. Users who have it lose it."""
         await self._engine.call(access_calls.delete_role(name), timeout)
 
     async def grant(
@@ -413,7 +371,7 @@ class AsyncClient:
         *,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Decision:
-        """Whether a user may do this, and why. Everybody may ask about himself."""
+        """Whether a user may do this, and why. A user may ask about itself."""
         return await self._engine.call(access_calls.can(user, action, topic, index), timeout)
 
     # --- messages --------------------------------------------------------------------------------
@@ -431,8 +389,8 @@ class AsyncClient:
     ) -> Position:
         """Store one message; returns where it stands once it is as durable as its topic demands.
 
-        Those of many threads share frames. It is tried again while `timeout` lasts, and stored
-        once. For a stream of messages a `producer` is the better choice.
+        Publishes of many tasks share frames. A publish is tried again while `timeout` lasts, and
+        stored once. For a stream of messages a `producer` is the better choice.
         """
         return await self._publisher.publish(
             topic, value, key, headers, partition, timestamp, check_timeout(timeout)
@@ -455,9 +413,11 @@ class AsyncClient:
 
         A message waits at most `linger` seconds for others to share its batch; with 0 it leaves at
         once, and what is sent while it is on its way gathers. `send` waits only while
-        `window_bytes` are not acknowledged, at most `send_timeout`. `on_delivery` is called for
-        each batch with its `Positions`, or with the error. What cannot be delivered within
+        `window_bytes` are not acknowledged, at most `send_timeout`. What cannot be delivered within
         `delivery_timeout` has failed.
+
+        `on_delivery` is called for each batch with its `Positions`, or with the error. It is called
+        on the loop: it may use the client, and must not take long.
         """
         options = producer_options(
             linger=linger,
@@ -472,9 +432,11 @@ class AsyncClient:
         check_name(topic)
 
         async def open_producer() -> AsyncProducer:
-            engine = self._engine
-            producer = AsyncProducer(self, engine, topic, options, on_delivery, seconds)
-            self._producers[await producer._open(opening_timeout)] = None
+            producer = AsyncProducer(
+                self._forget, self._engine, topic, options, on_delivery, seconds
+            )
+            await producer._open(opening_timeout)
+            self._producers[producer] = None
             return producer
 
         return Opening(open_producer)
@@ -507,7 +469,7 @@ class AsyncClient:
             delivery_timeout=delivery_timeout,
         )
         transaction = AsyncTransaction(
-            self,
+            self._forget,
             self._engine,
             check_name(id, "a transaction's id"),
             check_number(number),
@@ -524,11 +486,11 @@ class AsyncClient:
         participants: Iterable[Participant],
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
-        """Publish what was prepared, by whoever: all of it, or nothing. See `Transaction.prepare`.
+        """Publish what was prepared: all of it, or nothing. See `AsyncTransaction.prepare`.
 
-        It is answered like `Transaction.commit`: as many records for each topic as were committed
-        before are done already, others are a TransactionConflict. TransactionAborted: something of
-        it was dropped; stage it again.
+        The answer is that of `AsyncTransaction.commit`: as many records for each topic as were
+        committed before are done already, others are a TransactionConflict. Raises
+        TransactionAborted if something of it was dropped; then stage it again.
         """
         named = check_participants(participants)
         commit = frames.CommitTransaction(
@@ -568,18 +530,19 @@ class AsyncClient:
         failover: str = "safe",
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Opening[AsyncSubscription]:
-        """Read a topic, from the place of `index`, which the broker keeps.
+        """Read a topic from where `index` is, which the broker remembers.
 
         `start` counts only where the index is new. Without an index the subscription begins at
-        `start`, or at `positions` (partition -> offset), and you keep the place. The broker sends
-        at most `credit_bytes` ahead of what was handed out.
+        `start`, or at `positions` (partition -> offset), and you remember how far it has come. The
+        broker sends at most `credit_bytes` ahead of what was handed out.
 
-        With `mode="shared"` every message goes to one of the index's consumers, and is its own for
-        `lease` (seconds, or "30s"); not settled by then, it is delivered again, at most
-        `max_deliveries` times, and then goes to the dead letters. None leaves either as the index
-        has it: 30 s and 5, unless somebody set it. `mode="key_shared"` also keeps the order of
-        each key. At most `prefetch` messages are with it unsettled. After a restart of the broker
-        messages that may still be with somebody wait for their leases, unless `failover="fast"`.
+        With `mode="shared"` every message goes to one of the index's consumers, and belongs to that
+        consumer for `lease` (seconds, or "30s"). A message that is not settled by then is delivered
+        again, `max_deliveries` times at most, and then goes to the dead letters. None leaves either
+        as the index has it: 30 s and 5, unless somebody set it. `mode="key_shared"` also keeps the
+        order of each key. The subscription holds at most `prefetch` messages that are not settled.
+        After a restart of the broker, messages that a consumer may still have are withheld until
+        their leases end, unless `failover="fast"`.
         """
         options = subscription_options(
             index=index,
@@ -598,8 +561,9 @@ class AsyncClient:
         check_name(topic)
 
         async def open_subscription() -> AsyncSubscription:
-            subscription = AsyncSubscription(self, self._engine, topic, options)
-            self._subscriptions[await subscription._open(opening_timeout)] = None
+            subscription = AsyncSubscription(self._forget, self._engine, topic, options)
+            await subscription._open(opening_timeout)
+            self._subscriptions[subscription] = None
             return subscription
 
         return Opening(open_subscription)

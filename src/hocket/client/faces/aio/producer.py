@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+from asyncio import Future
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+
+from xxhash import xxh3_64_intdigest
 
 from hocket.client.connection.session import again, closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
@@ -15,6 +17,7 @@ from hocket.client.producing.arrow_rows import arrow_portions
 from hocket.client.producing.bulk import Portion, list_portions
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
+from hocket.client.producing.gathering import Gathering
 from hocket.client.producing.outgoing import Outcome, Outgoing, Positions
 from hocket.client.producing.publishing import Publications
 from hocket.client.producing.records import RECORD_BYTES, checked
@@ -28,29 +31,33 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from typing_extensions import Buffer
 
-    from hocket.client.faces.aio.client import AsyncClient
-    from hocket.client.producing.records import Headers
+    from hocket.client.producing.records import Headers, Record
 
 T = TypeVar("T")
 
 
 class AsyncProducer:
-    """`Producer` for asyncio, with the same names; made by `client.producer`."""
+    """A stream of messages to one topic, from any number of tasks; made by `client.producer`.
+
+    Messages of one task with the same key, or to the same partition, are stored in the order they
+    were sent, each once. `close`, or the end of the `async with` block, delivers what was sent.
+    """
 
     def __init__(
         self,
-        client: AsyncClient,
+        forget: Callable[[AsyncProducer], None],
         engine: AioEngine,
         topic: str,
         options: ProducerOptions,
         on_delivery: Callable[[Outcome], None] | None,
         send_timeout: float | None,
     ) -> None:
-        self._client = client
+        self._forget = forget  # tells the client that this producer is closed
         self._engine = engine
-        self._on_delivery = on_delivery
         self._send_timeout = send_timeout
-        self._core = ProducerCore(engine.session, topic, options, self._settle)
+        # The core does not know this object, so that a client that is dropped can be collected.
+        settle = Reports(engine, on_delivery).settle
+        self._core = ProducerCore(engine.session, topic, options, settle)
 
     @property
     def topic(self) -> str:
@@ -79,17 +86,34 @@ class AsyncProducer:
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> None:
-        """Take a message to be delivered soon; waits only while the window is full."""
-        plain = key is None and headers is None and timestamp is None and partition is None
-        if plain and type(value) is bytes:
-            gathering = self._core.sticky
-            room = gathering.room - len(value) - RECORD_BYTES
-            if room >= 0:
-                gathering.room = room
-                gathering.items.append(value)
-                if not gathering.awake:
-                    self._core.wake_for(gathering, value)
-                return
+        """Take a message to be delivered soon; waits only while the window is full.
+
+        Raises what is wrong with this message (WrongType, MessageTooLarge, UnknownPartition) at
+        once, Timeout after `send_timeout`, and Closed; then the message was not taken. A message
+        that is taken and cannot be delivered is reported by `flush`, `close` and `on_delivery`.
+        """
+        # The usual cases take no lock: `gathering` says why that is safe. Every line here counts.
+        if headers is None and timestamp is None and partition is None and type(value) is bytes:
+            if key is None:
+                gathering = self._core.sticky
+                room = gathering.room - len(value) - RECORD_BYTES
+                if room >= 0:
+                    gathering.room = room
+                    gathering.items.append(value)
+                    if not gathering.awake:
+                        self._wake(gathering, value)
+                    return
+            elif type(key) is bytes:
+                gatherings = self._core.gatherings
+                gathering = gatherings[xxh3_64_intdigest(key) % len(gatherings)]
+                room = gathering.room - len(value) - len(key) - 2 * RECORD_BYTES
+                if room >= 0:
+                    gathering.room = room
+                    record = (value, key, None, None, None)
+                    gathering.items.append(record)
+                    if not gathering.awake:
+                        self._wake(gathering, record)
+                    return
         await self._send(value, key, headers, timestamp, partition, None)
 
     async def send_future(
@@ -99,9 +123,12 @@ class AsyncProducer:
         headers: Headers | None = None,
         timestamp: int | None = None,
         partition: int | None = None,
-    ) -> asyncio.Future[Position]:
-        """`send`, with a future of the message's position."""
-        future: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+    ) -> Future[Position]:
+        """`send`, with a future of the message's position. The future costs more than the message.
+
+        Cancelling the future does not take the message back.
+        """
+        future: Future[Position] = self._engine.new_future()
         await self._send(value, key, headers, timestamp, partition, future)
         return future
 
@@ -111,16 +138,21 @@ class AsyncProducer:
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers | None] | None = None,
     ) -> None:
-        """Many messages at once; if one is wrong, it is named and none is taken."""
+        """Take many messages at once, at a fraction of the cost of `send`.
+
+        They are checked first: if one is wrong, it is named and none is taken. A Timeout says in
+        `written` how many were taken.
+        """
         await self._send_portions(list_portions(self._core, values, keys, headers))
 
     async def send_arrow(
         self, record_batch: pyarrow.RecordBatch, partition: int | None = None
     ) -> None:
-        """The rows of an Arrow batch: `value`, and if there are any `key`, `timestamp`, `headers`.
+        """Take the rows of an Arrow batch: its `value`, and `key`, `timestamp`, `headers` if given.
 
-        Keys spread them over the partitions, and rows without one stay together; `partition` puts
-        all of them there. They are checked first: if one is wrong, it is named and none is taken.
+        Keys spread the rows over the partitions, and rows without a key stay together; `partition`
+        puts all rows there. They are checked first: if one is wrong, it is named and none is taken.
+        A Timeout says in `written` how many were taken.
         """
         await self._send_portions(arrow_portions(self._core, record_batch, partition))
 
@@ -141,7 +173,7 @@ class AsyncProducer:
         headers: Headers | None,
         timestamp: int | None,
         partition: int | None,
-        future: asyncio.Future[Position] | None,
+        future: Future[Position] | None,
     ) -> None:
         record, size = checked(value, key, headers, timestamp, future)
         core = self._core
@@ -161,58 +193,88 @@ class AsyncProducer:
             lambda: late.window_full(self._core, self._send_timeout, taken),
         )
 
+    def _wake(self, gathering: Gathering, record: bytes | Record) -> None:
+        self._engine.do(partial(self._core.wake_for, gathering, record))
+
     # --- delivering ------------------------------------------------------------------------------
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Return when all that was sent so far is delivered; raises the first error there was."""
+        """Return when all that was sent so far is delivered.
+
+        Raises the first error there was since the last time, even if it was of an earlier message;
+        the others go to `on_delivery` and to futures.
+        """
         await self._deliver(timeout)
         if self._core.failure is not None:
             raise again(self._core.failure)
 
     async def _deliver(self, timeout: float | None) -> None:
         core = self._core
-        serial = core.cut_all()
+        serial = self._engine.do(core.cut_all)
         await self._engine.wait_for(
             lambda: core.is_settled(serial) or None,
             core.settled,
             check_timeout(timeout),
             lambda: late.undelivered(core, timeout),
         )
-        error, core.first_error = core.first_error, None
+        error = self._engine.do(self._take_first_error)
         if error is not None:
             raise again(error)
 
+    def _take_first_error(self) -> HocketError | None:
+        error, self._core.first_error = self._core.first_error, None
+        return error
+
     async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Deliver what was sent, and let go; raises an error that nobody was told of yet."""
-        core = self._core
-        if isinstance(core.failure, Closed):
+        if not self._engine.do(self._stop_taking):
             return
-        core.stop_taking()
         try:
             await self._deliver(timeout)
         finally:
-            core.end(closed("the producer"))
-            self._client._forget(self)
+            self._engine.do(self._end)
+            self._forget(self)
 
-    async def _open(self, timeout: float | None) -> Self:
+    def _stop_taking(self) -> bool:
+        """False: it is closed already."""
+        if isinstance(self._core.failure, Closed):
+            return False
+        self._core.stop_taking()
+        return True
+
+    def _end(self) -> None:
+        self._core.end(closed("the producer"))
+
+    async def _open(self, timeout: float | None) -> None:
         try:
-            self._core.open()
+            self._engine.do(self._core.open)
             await wait_until_open(self._engine, self._core, "producer", timeout)
         except BaseException:
-            self._core.end(closed("the producer"))
+            self._engine.do(self._end)
             raise
-        return self
 
-    def _settle(self, batch: Outgoing, outcome: Outcome) -> None:
+
+class Reports:
+    """Tells futures and `on_delivery` what became of batches, when the cores are done."""
+
+    def __init__(self, engine: AioEngine, on_delivery: Callable[[Outcome], None] | None) -> None:
+        self._engine = engine
+        self._on_delivery = on_delivery
+
+    def settle(self, batch: Outgoing, outcome: Outcome) -> None:
+        if batch.waiters or self._on_delivery is not None:
+            self._engine.defer(partial(self._tell, batch, outcome))
+
+    def _tell(self, batch: Outgoing, outcome: Outcome) -> None:
         for number, future in batch.waiters:
-            if future.done():
+            if future.done():  # its owner has cancelled it
                 continue
             if isinstance(outcome, Positions):
                 future.set_result(outcome.position(number))
             else:
                 future.set_exception(outcome)
         if self._on_delivery is not None:
-            self._engine.defer(partial(self._on_delivery, outcome))
+            self._on_delivery(outcome)
 
 
 class AsyncPublisher:
@@ -232,20 +294,21 @@ class AsyncPublisher:
         timestamp: int | None,
         timeout: float | None,
     ) -> Position:
+        engine = self._engine
         deadline = Deadline(timeout)
         publication = self._publications.new(timeout)
         record, size = checked(value, key, headers, timestamp, publication)
-        core = self._publications.core(check_name(topic))
-        await wait_until_open(self._engine, core, "topic", deadline.remaining())
-        core.offer(core.gathering_of(record[1], partition), record, size)
+        core = engine.do(partial(self._publications.core, check_name(topic)))
+        await wait_until_open(engine, core, "topic", deadline.remaining())
+        engine.do(lambda: core.offer(core.gathering_of(record[1], partition), record, size))
         try:
-            outcome = await self._engine.wait_for_reply(
+            outcome = await engine.wait_for_reply(
                 publication,
                 deadline.remaining(),
                 lambda: late.unpublished(core, core.withdraw(record), timeout),
             )
         except BaseException:
-            core.withdraw(record)
+            engine.do(partial(core.withdraw, record))
             raise
         if isinstance(outcome, HocketError):
             raise outcome

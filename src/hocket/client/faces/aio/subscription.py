@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, cast
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from hocket.client.calls.options import check_offset
 from hocket.client.connection.session import again, closed
@@ -13,7 +14,7 @@ from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.message import AsyncMessage, AsyncMessageBatch
 from hocket.client.engines import timeouts as late
 from hocket.client.engines.aio import AioEngine
-from hocket.client.faces.reader import Reader, async_reader
+from hocket.client.faces.reader import async_reader
 from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError, WouldBlock
 from hocket.frames import Frame
@@ -21,20 +22,30 @@ from hocket.frames import Frame
 if TYPE_CHECKING:
     from typing import Self
 
-    from hocket.client.faces.aio.client import AsyncClient
-
 
 class AsyncSubscription:
-    """`Subscription` for asyncio, with the same names; made by `client.subscribe`."""
+    """Messages of one topic; made by `client.subscribe`.
+
+    Iterate it, or call `receive`, from any number of tasks: each message goes to one of them, and
+    those of a partition in order. Partitions take turns. Messages of a shared index come as they
+    are leased, those delivered again among them, and are settled one by one.
+    """
 
     def __init__(
-        self, client: AsyncClient, engine: AioEngine, topic: str, options: SubscriptionOptions
+        self,
+        forget: Callable[[AsyncSubscription], None],
+        engine: AioEngine,
+        topic: str,
+        options: SubscriptionOptions,
     ) -> None:
-        self._client = client
+        self._forget = forget  # tells the client that this subscription is closed
         self._engine = engine
-        self._core: Reader = async_reader(
-            engine.session, topic, options, lambda progress: self._core.arouse(progress)
-        )
+
+        def arouse(progress: object) -> None:  # it does not know `self`: see `AsyncProducer`
+            engine.do(partial(core.arouse, progress))
+
+        core = async_reader(engine.session, topic, options, arouse)
+        self._core = core
 
     @property
     def topic(self) -> str:
@@ -63,25 +74,31 @@ class AsyncSubscription:
         """Waits for each next message; ends when the subscription is closed."""
         core = self._core
         while True:
-            for (
-                message
-            ) in core.inbound.ready:  # what is not drawn stays there for the next who asks
-                yield cast(AsyncMessage, message)
+            # What is not drawn stays there for the next reader.
+            for message in core.inbound.ready:  # asyncio
+                yield message  # asyncio
+            # blocking: yield from core.inbound.ready
             try:
                 yield await self.receive()
             except Closed:
                 return
 
     async def receive(self, timeout: float | None = None) -> AsyncMessage:
-        """The next message. Raises Timeout if there is none in time, Closed, and what ended it."""
+        """The next message. Raises Timeout if none comes in time, Closed, and what ended it."""
+        message = next(self._core.inbound.ready, None)
+        if message is not None:
+            return message
         timeout = check_timeout(timeout)
         return await self._engine.wait_for(
-            self._next, self._core.deliveries, timeout, lambda: late.no_message(self.topic, timeout)
+            self._core.next_message,
+            self._core.deliveries,
+            timeout,
+            lambda: late.no_message(self.topic, timeout),
         )
 
     def receive_nowait(self) -> AsyncMessage:
         """The next message if it is here already, else WouldBlock."""
-        message = self._next()
+        message = self._engine.do(self._core.next_message)
         if message is None:
             raise WouldBlock(f"no message of topic {self.topic!r} is here yet")
         return message
@@ -95,17 +112,14 @@ class AsyncSubscription:
                 return
 
     async def receive_batch(self, timeout: float | None = None) -> AsyncMessageBatch:
+        """The next messages that are stored together; otherwise like `receive`."""
         timeout = check_timeout(timeout)
-        batch = await self._engine.wait_for(
+        return await self._engine.wait_for(
             self._core.next_batch,
             self._core.deliveries,
             timeout,
             lambda: late.no_message(self.topic, timeout),
         )
-        return cast(AsyncMessageBatch, batch)
-
-    def _next(self) -> AsyncMessage | None:
-        return cast("AsyncMessage | None", self._core.next_message())
 
     # --- places ----------------------------------------------------------------------------------
 
@@ -117,7 +131,7 @@ class AsyncSubscription:
         timeout = check_timeout(timeout)
         core = self._core
         core.check_has_index()
-        acked = core.acked_so_far()
+        acked = self._engine.do(core.acked_so_far)
         await self._engine.wait_for(
             lambda: core.are_committed(acked) or None,
             core.commits,
@@ -131,23 +145,24 @@ class AsyncSubscription:
         """Go on with this message of the partition; an index is moved there, durably."""
         timeout = check_timeout(timeout)
         reply: Reply[Frame | HocketError] = Reply()
-        self._core.seek(partition, check_offset(offset), reply.put)
+        self._engine.do(partial(self._core.seek, partition, check_offset(offset), reply.put))
         answer = await self._engine.wait_for_reply(reply, timeout, lambda: late.not_sought(timeout))
         if isinstance(answer, HocketError):
             raise again(answer)
 
     def position(self, partition: int) -> int:
         """The offset of the next message of the partition that will be handed out."""
-        return self._core.position(partition)
+        return self._engine.do(partial(self._core.position, partition))
 
     @property
     def partitions(self) -> list[int]:
-        return self._core.partitions()
+        """The numbers of the partitions that it reads."""
+        return self._engine.do(self._core.partitions)
 
     @property
     def lag(self) -> int:
         """Messages not handed out yet, as far as the last deliveries tell."""
-        return self._core.lag()
+        return self._engine.do(self._core.lag)
 
     @property
     def lost(self) -> int:
@@ -159,28 +174,30 @@ class AsyncSubscription:
         """Messages of a shared index whose lease had ended when they were settled here."""
         return self._core.refused
 
+    # --- beginning and end -----------------------------------------------------------------------
+
     async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Commit the acks, and let go. Those who wait for messages are told Closed.
+        """Commit the acks, and let go. Tasks that wait for messages are told Closed.
 
         What was not handed out of a shared index is for its other consumers, at once.
         """
         deadline = Deadline(check_timeout(timeout))
         core = self._core
         if core.failure is not None:
-            self._client._forget(self)
+            self._forget(self)
             return
+        reply: Reply[Frame | HocketError] = Reply()
         try:
-            core.wind_up()
+            self._engine.do(core.wind_up)
             if core.options.index:
                 await self.commit(deadline.remaining())
         finally:
-            reply: Reply[Frame | HocketError] = Reply()
-            core.close(reply.put)
-            self._client._forget(self)
+            self._engine.do(partial(core.close, reply.put))
+            self._forget(self)
         left = deadline.remaining()
         await self._engine.wait_for_reply(reply, left, lambda: late.not_closed(left))
 
-    async def _open(self, timeout: float | None) -> Self:
+    async def _open(self, timeout: float | None) -> None:
         core, session = self._core, self._engine.session
 
         def opened() -> bool | None:
@@ -188,7 +205,7 @@ class AsyncSubscription:
             return core.is_open or None
 
         try:
-            core.open()
+            self._engine.do(core.open)
             await self._engine.wait_for(
                 opened,
                 core.changed,
@@ -196,6 +213,5 @@ class AsyncSubscription:
                 lambda: late.not_opened(session, "subscription", timeout),
             )
         except BaseException:
-            core.end(closed("the subscription"))
+            self._engine.do(partial(core.end, closed("the subscription")))
             raise
-        return self

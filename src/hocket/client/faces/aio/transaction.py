@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence
+from asyncio import Lock
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hocket import frames
@@ -12,7 +13,6 @@ from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts as late
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.aio.producer import AsyncProducer
-from hocket.client.faces.blocking.transaction import ABORT_SECONDS
 from hocket.client.producing.delivery import ProducerOptions
 from hocket.client.producing.staging import (
     Deciding,
@@ -31,32 +31,39 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from typing_extensions import Buffer
 
-    from hocket.client.faces.aio.client import AsyncClient
     from hocket.client.producing.records import Headers
+
+ABORT_SECONDS = 5.0  # that the end of a block waits, when something else went wrong already
 
 
 class AsyncStagingProducer(AsyncProducer):
-    """The way of a transaction to one topic."""
+    """A transaction's producer for one topic."""
 
     def __init__(
         self,
-        client: AsyncClient,
         engine: AioEngine,
         topic: str,
         options: ProducerOptions,
         send_timeout: float | None,
         name: tuple[str, int],
     ) -> None:
-        super().__init__(client, engine, topic, options, None, send_timeout)
+        super().__init__(_forget_nothing, engine, topic, options, None, send_timeout)
         self._core = self.staging = StagingCore(engine.session, topic, options, *name)
 
 
+def _forget_nothing(_producer: AsyncProducer) -> None:
+    """The client does not know the producers of a transaction."""
+
+
 class AsyncTransaction:
-    """`Transaction` for asyncio, with the same names; made by `client.transaction`."""
+    """Made by `client.transaction`. The end of the `async with` block commits; an exception aborts.
+
+    It may be used by any number of tasks, until it is committed, aborted or prepared.
+    """
 
     def __init__(
         self,
-        client: AsyncClient,
+        forget: Callable[[AsyncTransaction], None],
         engine: AioEngine,
         transaction: str,
         number: int,
@@ -68,12 +75,12 @@ class AsyncTransaction:
         self.committed = False
         self.aborted = False
         self.prepared: tuple[Participant, ...] | None = None  # what `prepare` has returned
-        self._client = client
+        self._forget = forget  # tells the client that this transaction is over
         self._engine = engine
         self._options = options
         self._send_timeout = send_timeout
         self._producers: dict[str, AsyncStagingProducer] = {}
-        self._opening = asyncio.Lock()  # held while a producer is opened, so that there is one
+        self._opening = Lock()  # held while a producer is opened, so that there is one per topic
         self._ending = False
 
     def __repr__(self) -> str:
@@ -109,8 +116,13 @@ class AsyncTransaction:
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> None:
-        """Take a message; waits only while the window is full, or to open the topic."""
-        await (await self._producer(topic)).send(value, key, headers, timestamp, partition)
+        """Take a message; waits only while the window is full, or to open the topic.
+
+        Raises what is wrong with this message at once; then it was not taken. What goes wrong
+        later, so that not all of the transaction can be staged, is raised by the next call.
+        """
+        producer = await self._producer(topic)
+        await producer.send(value, key, headers, timestamp, partition)
 
     async def send_many(
         self,
@@ -119,14 +131,16 @@ class AsyncTransaction:
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers | None] | None = None,
     ) -> None:
-        """Many messages at once; if one is wrong, it is named and none is taken."""
-        await (await self._producer(topic)).send_many(values, keys, headers)
+        """Take many messages at once; if one is wrong, it is named and none is taken."""
+        producer = await self._producer(topic)
+        await producer.send_many(values, keys, headers)
 
     async def send_arrow(
         self, topic: str, record_batch: pyarrow.RecordBatch, partition: int | None = None
     ) -> None:
-        """The rows of an Arrow batch; see `Producer.send_arrow`."""
-        await (await self._producer(topic)).send_arrow(record_batch, partition)
+        """Take the rows of an Arrow batch; see `AsyncProducer.send_arrow`."""
+        producer = await self._producer(topic)
+        await producer.send_arrow(record_batch, partition)
 
     async def _producer(self, topic: str) -> AsyncStagingProducer:
         producer = self._producers.get(topic)
@@ -136,10 +150,10 @@ class AsyncTransaction:
                 producer = self._producers.get(topic)
                 if producer is None:
                     self._check_open()
+                    name = self.id, self.number
                     producer = AsyncStagingProducer(
-                        self._client, self._engine, topic, self._options, self._send_timeout,
-                        (self.id, self.number),
-                    )  # fmt: skip
+                        self._engine, topic, self._options, self._send_timeout, name
+                    )
                     await producer._open(DEFAULT_TIMEOUT)
                     self._producers[topic] = producer
         return producer
@@ -155,7 +169,12 @@ class AsyncTransaction:
     # --- deciding --------------------------------------------------------------------------------
 
     async def commit(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Publish all of it; when this returns, all of it can be read. See `Transaction.commit`."""
+        """Publish all of it; when this returns, all of it can be read.
+
+        What was committed before, by whoever and with as many records for each topic, is fine and
+        not published again; with others it is a TransactionConflict. After OutcomeUnknown it is not
+        known whether it is committed: call it again, or begin anew with the same id and number.
+        """
         if self.committed:
             return
         if self._is_over:
@@ -169,7 +188,12 @@ class AsyncTransaction:
         self._end(cores)
 
     async def prepare(self, timeout: float | None = DEFAULT_TIMEOUT) -> tuple[Participant, ...]:
-        """Have all of it staged, and let go of it undecided. See `Transaction.prepare`."""
+        """Have all of it staged, durably, and let go of it undecided.
+
+        What is returned can be pickled. Whoever has it, in whatever process and together with what
+        others have prepared for the same id and number, decides by `client.commit_prepared` or
+        `client.drop_prepared`. If nobody does, the broker drops it after a day.
+        """
         if self.prepared is not None:
             return self.prepared
         if self._is_over:
@@ -225,17 +249,17 @@ class AsyncTransaction:
             self._end([])
 
     async def _stop_taking(self) -> list[StagingCore]:
-        async with self._opening:  # nobody opens another one from now on
+        async with self._opening:  # nobody opens another producer from now on
             self._ending = True
             cores = [producer.staging for producer in self._producers.values()]
         for core in cores:
-            core.stop_taking()
+            self._engine.do(core.stop_taking)
         return cores
 
     def _end(self, cores: list[StagingCore]) -> None:
         for core in cores:
-            core.end(closed("the transaction"))
-        self._client._forget(self)
+            self._engine.do(partial(core.end, closed("the transaction")))
+        self._forget(self)
 
     async def _give_up(self) -> None:
         """The broker would find out by itself, but much later."""
@@ -251,13 +275,14 @@ async def decide(
     timeout: float | None,
     what: str,
 ) -> None:
-    deciding = Deciding(engine.session, frame)
+    """Ask the broker to commit or abort, again and again, until it has said what became of it."""
+    deciding = engine.do(partial(Deciding, engine.session, frame))
     try:
         answer = await engine.wait_for_reply(
             deciding.reply, timeout, lambda: late.undecided(what, deciding.refusal, timeout)
         )
     finally:
-        deciding.cancel()
+        engine.do(deciding.cancel)
     if isinstance(answer, HocketError):
         raise answer
 
@@ -265,7 +290,7 @@ async def decide(
 async def drop(
     engine: AioEngine, name: tuple[str, int], producers: Iterable[bytes], timeout: float | None
 ) -> None:
-    """What these have staged for it; if there are none, there is nothing to ask for."""
+    """Abort what these producers have staged; without producers there is nothing to ask for."""
     frame = abort_of(*name, producers)
     if frame is not None:
         await decide(engine, frame, timeout, "abort")

@@ -1,1 +1,1 @@
-"""The blocking faces, for any number of threads."""
+"""The blocking faces. All but `connecting` are generated: see `tools/blocking_faces.py`."""

@@ -1,0 +1,84 @@
+"""How an asyncio client is made: `hocket.aio.connect` and `hocket.aio.embedded`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from os import PathLike
+from typing import Any
+
+from hocket.client.connection.address import parse_url
+from hocket.client.connection.aio_tcp import AioConnector
+from hocket.client.connection.embedded import EmbeddedConnector, start_broker
+from hocket.client.connection.timeout import check_timeout
+from hocket.client.connection.tls import Path, context_for
+from hocket.client.faces.aio.client import AsyncClient
+from hocket.client.faces.opening import Opening
+
+
+def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    tls_ca: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    timeout: float | None = 10,
+    name: str = "",
+) -> Opening[AsyncClient]:
+    """A client of the broker at `hocket://host:port`; `hockets://` for TLS.
+
+    `async with` it, or `await` it for a client that you close yourself. Several hosts may be given,
+    separated by commas: they are tried in turn, now and whenever the connection is lost. Raises
+    NoConnection when none of them answers.
+    """
+    timeout = check_timeout(timeout)
+    target = parse_url(url)
+    context = context_for(target, tls_ca, tls_cert, tls_key)
+    seconds = 10.0 if timeout is None else max(timeout, 0.1)
+
+    async def open_client() -> AsyncClient:
+        connector = AioConnector(target, context, seconds)
+        client = AsyncClient(connector, token=token, name=name, closing=connector.wait_closed)
+        await client._open(timeout)
+        return client
+
+    return Opening(open_client)
+
+
+def embedded(path: str | PathLike[str] | None = None) -> Opening[AsyncClient]:
+    """A client of a broker of its own in this process, which ends with the client.
+
+    `async with` it, or `await` it for a client that you close yourself. `path` is the data
+    directory; None for a temporary one, which is removed at the end. The broker has threads of its
+    own, so that it does not keep the loop waiting.
+    """
+
+    async def open_client() -> AsyncClient:
+        loop = asyncio.get_running_loop()
+        # Opening and closing a broker reads and syncs files: not for the loop's thread.
+        starting = loop.run_in_executor(None, start_broker, path)
+        try:
+            broker, end = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(_end_again)
+            raise
+
+        def close() -> Awaitable[None]:  # begins at once, also if nobody awaits what it returns
+            return loop.run_in_executor(None, end)
+
+        try:
+            client = AsyncClient(EmbeddedConnector(broker), name="embedded", closing=close)
+        except BaseException:
+            await close()
+            raise
+        await client._open(None)
+        return client
+
+    return Opening(open_client)
+
+
+def _end_again(starting: asyncio.Future[tuple[Any, Callable[[], None]]]) -> None:
+    """End the broker that was being started when its user gave up."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.get_loop().run_in_executor(None, starting.result()[1])

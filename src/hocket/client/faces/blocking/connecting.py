@@ -1,0 +1,47 @@
+"""How a blocking client is made: `hocket.connect` and `hocket.embedded`."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from hocket.client.connection.address import parse_url
+from hocket.client.connection.embedded import EmbeddedConnector, start_broker
+from hocket.client.connection.tcp import TcpConnector
+from hocket.client.connection.timeout import check_timeout
+from hocket.client.connection.tls import Path, context_for
+from hocket.client.faces.blocking.client import Client
+
+
+def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    tls_ca: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    timeout: float | None = 10,
+    name: str = "",
+) -> Client:
+    """A client of the broker at `hocket://host:port`; `hockets://` for TLS.
+
+    Several hosts may be given, separated by commas: they are tried in turn, now and whenever the
+    connection is lost. Raises NoConnection when none of them answers.
+    """
+    timeout = check_timeout(timeout)
+    target = parse_url(url)
+    context = context_for(target, tls_ca, tls_cert, tls_key)
+    connector = TcpConnector(target, context, 10.0 if timeout is None else max(timeout, 0.1))
+    return Client(connector, token=token, name=name, timeout=timeout)
+
+
+def embedded(path: str | PathLike[str] | None = None) -> Client:
+    """A client of a broker of its own in this process, which ends with the client.
+
+    `path` is the data directory; None for a temporary one, which is removed at the end.
+    """
+    broker, end = start_broker(path)
+    try:
+        return Client(EmbeddedConnector(broker), name="embedded", closing=end)
+    except BaseException:
+        end()
+        raise
