@@ -1,4 +1,4 @@
-"""A pytest fixture for those who test programs that use Hocket."""
+"""A pytest fixture for the tests of programs that use Hocket."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import hocket  # loads the client when the fixture is used, so other tests do not pay for it
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hocket.client.faces.blocking.client import Client
-
 
 @pytest.fixture
-def hocket_broker(tmp_path: Path) -> Iterator[Client]:
-    """A client of a broker of its own, in this process, that is gone after the test."""
-    # Imported here: only tests that use it pay for it.
-    from hocket.client.faces.blocking.connecting import embedded
-
-    with embedded(tmp_path / "hocket") as client:
+def hocket_broker(tmp_path: Path) -> Iterator[hocket.Client]:
+    """A client of a new broker in this process; both are gone after the test."""
+    with hocket.embedded(tmp_path / "hocket") as client:
         yield client

@@ -1,8 +1,9 @@
 """What must be true in every run: one sentence a file, and the file is named as the sentence.
 
-Checkers look at production parts and at what clients were given. They take no part, know no way to
-mend anything, and count what they looked at: one that saw nothing has shown nothing. That each can
-fail is shown twice: by states made by hand, and by the planted bugs of `hocket.sim.mutants`.
+Checkers look at the production code's state and at what was delivered to clients. They change and
+mend nothing. Each counts what it looked at: a checker that saw nothing has shown nothing. Two
+things show that a checker can fail: states made by hand, and the planted bugs of
+`hocket.sim.mutants`.
 """
 
 from __future__ import annotations

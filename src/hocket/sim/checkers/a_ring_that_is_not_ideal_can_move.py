@@ -1,5 +1,5 @@
 """I9, the lemma behind progress: when nothing is under way and the ring is not ideal yet, some step
-of the protocol would change it, so no state but the ideal one is a place to get stuck."""
+of the protocol would change it. So the ring cannot get stuck in any state but the ideal one."""
 
 from __future__ import annotations
 

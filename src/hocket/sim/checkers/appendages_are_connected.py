@@ -1,4 +1,4 @@
-"""I7, ConnectedAppendages: who is not (yet) on the ring is led to it by best successors."""
+"""I7, ConnectedAppendages: best successors lead from every appendage to the ring."""
 
 from __future__ import annotations
 

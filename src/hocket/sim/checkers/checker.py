@@ -1,4 +1,4 @@
-"""What a checker is: one sentence that must be true, and the one who looks whether it is."""
+"""What a checker is: one sentence that must be true, and the code that looks whether it is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """T2: no relay has more children than it may have, and no cycle outlives a repair.
 
-A cycle cannot be excluded, as news of a move takes time. Its nodes notice it by the ancestors that
-every answer names, and the slowest way to notice is the silence of those who get nothing.
+A cycle cannot be excluded, since news of a move takes time. Its nodes notice it by the ancestors
+that every answer names, or at the latest by getting nothing for some time.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Nobody is given more bytes than it gave credit for. A batch that is larger than all of the credit
-comes alone, when everything before it has been taken."""
+"""No consumer is sent more bytes than it gave credit for. A batch that is larger than all of the
+credit is sent alone, when everything before it has been taken."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""T3: five seconds after a relay has died, those it fed get what they want again.
+"""T3: five seconds after a relay has died, deliveries to the consumers below it go on.
 
-Judged is every consumer that has been fed where it is now, takes what it is given, and wants what
-its owner has committed. A crash of a relay gives it five seconds more, and is no other excuse. What
-does excuse, until it is fed once more: an owner that is down or not on the ring yet, where nobody
-could find it, messages that are lost or held up, machines that stand still, and living nodes taken
-for dead. Counted as seen are those that were below the relay that crashed, and are fed by another:
-nobody else has anything to resume.
+A consumer is judged if its machine has delivered to it, it gives credit, and its owner has
+committed more. The crash of a relay excuses it for five seconds. Other things excuse it until the
+next delivery: an owner that is down, or not on the ring yet, where no node could find it; messages
+that are lost or held up; machines that stand still; living nodes taken for dead. Only consumers
+count as seen that were below the crashed relay and are fed by another one: no others have anything
+to resume.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 On an ideal ring: the key's live successor. While the ring changes the answer may lag behind, but
 not by much: no list skips a principal, so no lookup gets past the first principal at or after the
 key, if that was one when the lookup began and still lives. (This is why Zave's principals are what
-matters to a user of the ring.) On a ring that lives by the registry only the dead are passed by,
-and those who have been dead for long are.
+matters to a user of the ring.) On a ring that lives by the registry a lookup passes only dead nodes
+by, and it must pass by those that have been dead for long.
 
-A lookup that finds nothing is excused until faults are over, where messages may be lost or late.
+A lookup that finds nothing is excused while faults strike, since messages may be lost or late.
 """
 
 from __future__ import annotations

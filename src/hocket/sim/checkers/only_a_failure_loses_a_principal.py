@@ -1,8 +1,8 @@
 """I8, LossOfPrincipal: once no list skips a member, none ever does again.
 
-A question and its answer are one step in the model. While one is out, what the asker holds counts
-as undefined: it may be about to take over what it was told long ago. So two moments are compared at
-which nobody was asking, with any number of steps between them.
+In the model a question and its answer are one step. While a question is out, the asker's pointers
+count as undefined: it may be about to adopt what it was told long ago. So two moments are compared
+at which no node was asking, with any number of steps between them.
 """
 
 from __future__ import annotations

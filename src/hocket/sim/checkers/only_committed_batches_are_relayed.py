@@ -1,4 +1,4 @@
-"""O6 for the tree: nothing at or above the end of what the owner has committed is ever given out.
+"""O6 for the tree: nothing at or beyond the owner's committed end is ever delivered.
 
 What is not committed may still be lost in a crash of the owner, and replaced by something else.
 """

@@ -1,7 +1,7 @@
 """Rectify: a predecessor gives way to one that lies nearer, or because it is dead.
 
-No invariant speaks of predecessors, for a successor's list never comes from one that has not
-answered. But a predecessor that anybody can push away makes stabilization go to and fro.
+No invariant speaks of predecessors, since a list of successors never comes from a node that has
+not answered. But a predecessor that any node can push away makes stabilization go to and fro.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What the checkers of the ring have in common: one look at the ring per event, for all of them.
 
 Zave's invariants presuppose that a ring begins ideal, with at least one more principal than a list
-has entries, that nobody alive is ever taken for dead, and that nobody fails whom the proof needs.
-So they are demanded from the first such moment on, for as long as no node lives by the registry
-instead, until somebody is deceived, and where crashes are guarded.
+has entries, that no living node is ever taken for dead, and that no node fails that the proof
+needs. So they are demanded where crashes are guarded, from the first such moment on, while no node
+lives by the registry instead, and until a node is deceived.
 """
 
 from __future__ import annotations

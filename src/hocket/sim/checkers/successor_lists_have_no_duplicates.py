@@ -1,4 +1,4 @@
-"""I4, NoDuplicates: nobody stands twice in an extended successor list, so nobody in its own."""
+"""I4, NoDuplicates: an extended successor list names no node twice, so no list names its owner."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Failure detection is as good as the network lets it be. Where few messages are lost and nobody
-hangs for long, silence means death, and nobody who lives is taken for dead: five pings in a row
-would have to be lost.
+"""Failure detection is as good as the network lets it be. Where few messages are lost and no
+machine hangs for long, no living node is taken for dead: five pings in a row would have to be lost.
 
 The invariants of the ring rest on that, and are not demanded any more once it was broken. So where
 it can be kept, it must be.

@@ -1,8 +1,8 @@
 """Progress, the theorem of Zave's proof: when nobody joins, fails or leaves any more, the ring
 becomes ideal, and then nothing changes it.
 
-It is demanded of every run, whatever happened before: also of one in which the living were taken
-for dead, where the search for another ring brings all together again.
+It is demanded of every run, whatever happened before. In runs in which living nodes were taken for
+dead, the search for another ring brings all nodes together again.
 """
 
 from __future__ import annotations

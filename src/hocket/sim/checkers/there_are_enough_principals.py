@@ -1,5 +1,5 @@
-"""I2, SufficientPrincipals. A member that every list knows, or passes by on the wrong side of
-nobody, cannot be forgotten by the ring; r + 1 of them keep it from falling apart."""
+"""I2, SufficientPrincipals. The ring cannot forget a member that no list of successors skips; r + 1
+such members keep the ring from falling apart."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Relays and consumers that nobody needs any more leave nothing behind.
+"""Relays and consumers that are not needed any more leave nothing behind.
 
-A node that keeps them has the work of a tree that it has no part in, for as long as it lives.
+A node that kept them would work for a tree that it has no part in, for as long as it lives.
 """
 
 from __future__ import annotations
