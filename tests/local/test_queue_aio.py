@@ -17,6 +17,7 @@ from hocket.errors import (
     WrongType,
 )
 from hocket.local import Broker
+from hocket.local.aio import MESSAGES_PER_TURN
 from tests.support.queues.listeners import Accepts, Connects, Echo, History
 from tests.support.queues.worlds import PORT, World, drain, fill, mebibyte, numbered
 from tests.support.threads import run, settle, until, until_async
@@ -221,6 +222,36 @@ def test_receive_async_with_a_listener_set_is_refused(world):
     run(main())
     mine.send(b"x")
     until(lambda: history.messages == [b"x"])
+
+
+def test_a_busy_queue_lets_the_loop_turn_to_others(world):
+    mine, theirs = world.pair()
+    count = 3 * MESSAGES_PER_TURN
+
+    async def main():
+        turns = 0
+        taken = []
+
+        async def other():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        competitor = asyncio.create_task(other())
+        async for message in theirs:
+            taken.append(message)
+            if len(taken) == count:
+                break
+        competitor.cancel()
+        return turns, taken
+
+    for message in numbered(count):
+        mine.send(message)
+    until(lambda: len(theirs._inbound.messages) == count)  # so that no receive has to wait
+    turns, taken = run(main())
+    assert taken == numbered(count)
+    assert turns >= 3
 
 
 def test_wrong_arguments_of_the_coroutines_are_refused(world):
