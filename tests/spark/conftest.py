@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 
 _numbers = count(1)
 
+# A test that is broken off in the middle of a call leaves its answer in the connection to the JVM,
+# and every later test of the session reads the answer to the call before. On a machine that is very
+# busy, the first test, with the start of Spark, takes more than the usual limit.
+SECONDS_MAX = 400
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SECONDS_MAX))
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
