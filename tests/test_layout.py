@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
+LINES_MAX = 600  # a file is read in one sitting
 
 
 def drawn(text: str) -> list[str]:
@@ -50,3 +52,40 @@ def test_a_drawing_with_another_room_would_be_noticed():
 def test_every_room_says_what_is_in_it(folder: str):
     head = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text()))
     assert head, f"{folder}/__init__.py does not say what is in the folder"
+
+
+def documents() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def named_files(text: str) -> list[tuple[str, str]]:
+    """What a text names as `folder/file.py` or `folder/file.py::test`, within backticks."""
+    return re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", text)
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_that_a_document_names_is_there(document: Path):
+    """A path is written from the root, from `src/hocket`, or, for tests, from `tests`."""
+    homes = (ROOT, SOURCE, SOURCE / "hocket", ROOT / "tests", document.parent)
+    for name, test in named_files(document.read_text()):
+        found = [home / name for home in homes if (home / name).is_file()]
+        bare = "/" not in name and any(ROOT.rglob(name))  # beside the file named before it
+        assert found or bare, f"{name} is not there"
+        if test and found:
+            defined = re.compile(rf"^\s*(?:async def|def|class) {test}\b", re.MULTILINE)
+            assert any(defined.search(file.read_text()) for file in found), f"{name}::{test}"
+
+
+def test_a_document_that_names_a_missing_file_would_be_noticed():
+    assert named_files("see `core/nowhere.py` and `node/test_x.py::test_y`") == [
+        ("core/nowhere.py", ""),
+        ("node/test_x.py", "test_y"),
+    ]
+
+
+def test_no_file_is_too_long_to_be_read_in_one_sitting():
+    lengths = {
+        str(file.relative_to(ROOT)): len(file.read_text().splitlines())
+        for file in SOURCE.rglob("*.py")
+    }
+    assert {file: length for file, length in lengths.items() if length > LINES_MAX} == {}
