@@ -38,8 +38,8 @@ class DeadLetter:
 
     def headers_for_replay(self) -> dict[str, bytes | None]:
         """Its headers, and one that says where it was among the dead letters."""
-        place = f"{self.position.topic}/{self.position.partition}/{self.position.offset}"
-        return self.headers | {REPLAYED: place.encode()}
+        where = f"{self.position.topic}/{self.position.partition}/{self.position.offset}"
+        return self.headers | {REPLAYED: where.encode()}
 
 
 def topic_of(topic: str) -> str:

@@ -152,7 +152,7 @@ class AioEngine:
     async def wait_for(
         self,
         ready: Callable[[], T | None],
-        waiters: WakeUps,
+        wake_ups: WakeUps,
         timeout: float | None,
         too_slow: Callable[[], HocketError],
     ) -> T:
@@ -168,11 +168,11 @@ class AioEngine:
             future: asyncio.Future[None] = self._loop.create_future()
             wake = partial(_wake, future)
             alarm = None if end is None else self._loop.call_at(end, wake)
-            waiters.add(wake)
+            wake_ups.add(wake)
             try:
                 await future
             finally:
-                waiters.discard(wake)
+                wake_ups.discard(wake)
                 if alarm is not None:
                     alarm.cancel()
             found = ready()

@@ -198,7 +198,7 @@ class Engine:
     def wait_for(
         self,
         ready: Callable[[], T | None],
-        waiters: WakeUps,
+        wake_ups: WakeUps,
         timeout: float | None,
         too_slow: Callable[[], HocketError],
     ) -> T:
@@ -223,7 +223,7 @@ class Engine:
                     found = ready()
                     if found is not None:
                         return found
-                    waiters.add(wake)
+                    wake_ups.add(wake)
             finally:
                 self._flush()
             left = -1.0 if deadline is None else deadline - time.monotonic()
@@ -234,7 +234,7 @@ class Engine:
                 )
             finally:
                 if not woken:
-                    self.do(partial(waiters.discard, wake))
+                    self.do(partial(wake_ups.discard, wake))
             if not woken:
                 return self.do(last_look)
 

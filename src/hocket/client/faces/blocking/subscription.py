@@ -121,7 +121,7 @@ class Subscription:
             lambda: late.no_message(self.topic, timeout),
         )
 
-    # --- places ----------------------------------------------------------------------------------
+    # --- progress --------------------------------------------------------------------------------
 
     def commit(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Return when every ack so far, and what else was said of messages, is durable.
