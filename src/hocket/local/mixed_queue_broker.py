@@ -1,8 +1,8 @@
 """The same queues with threads below: messages travel as bytes over blocking channels.
 
 Above, everything is as in the full-event world: bind, connect, listeners, lanes, endings. Below,
-each bound port is a thread broker of its own (a door) with a thread that accepts; each connect is a
-thread that connects to that door; and each direction of a queue is a `Ferry`.
+each bound port is a thread broker of its own (a gate) with a thread that accepts; each connect is a
+thread that connects to that gate; and each direction of a queue is a `Ferry`.
 
 On a channel a message is its length (8 bytes, little-endian) and its bytes. The length CLOSE says
 that nothing follows.
@@ -241,23 +241,23 @@ class MixedQueueBroker(QueueBroker):
         messages_max: int = MESSAGES_MAX,
         bytes_max: int = BYTES_MAX,
     ) -> None:
-        self._doors = BrokerManager()  # the thread brokers below, one for each bound port
+        self._gates = BrokerManager()  # the thread brokers below, one for each bound port
         self._visitors: dict[int, tuple[Attempt, Channel]] = {}
         self._visits = count()
         super().__init__(name, pump, manager, messages_max=messages_max, bytes_max=bytes_max)
 
     def _bound_now(self, port: int) -> None:
-        door = Broker(f"port {port}", self._doors)
+        gate = Broker(f"port {port}", self._gates)
         try:
-            start_thread(f"{self.name}:{port} accepts", partial(self._keep_door, door, port))
+            start_thread(f"{self.name}:{port} accepts", partial(self._keep_gate, gate, port))
         except BusyResource:
-            door.close()
+            gate.close()
             raise
 
     def _unbound_now(self, port: int) -> None:
-        door = self._doors.require(f"port {port}")
-        assert isinstance(door, Broker)
-        door.close()  # wakes the thread that accepts, and whoever waits to connect
+        gate = self._gates.require(f"port {port}")
+        assert isinstance(gate, Broker)
+        gate.close()  # wakes the thread that accepts, and whoever waits to connect
 
     def _arrive(self, attempt: Attempt) -> None:
         try:
@@ -269,7 +269,7 @@ class MixedQueueBroker(QueueBroker):
         """The connecting thread: meet the accepting one, and send it the number of this visit."""
         visit = next(self._visits)
         try:
-            with Broker(f"visitor {visit}", self._doors) as visitor:
+            with Broker(f"visitor {visit}", self._gates) as visitor:
                 channel = visitor.connect(f"port {attempt.port}", attempt.port)
         except (UnknownBroker, Closed):
             self._refuse(attempt, self._not_bound(attempt.port))
@@ -282,11 +282,11 @@ class MixedQueueBroker(QueueBroker):
             if attempt.claim():
                 attempt.refused(reason)
 
-    def _keep_door(self, door: Broker, port: int) -> None:
+    def _keep_gate(self, gate: Broker, port: int) -> None:
         """The accepting thread of one bound port."""
         while True:
             try:
-                channel = door.accept(port)
+                channel = gate.accept(port)
             except Closed:
                 return
             self._admit(channel)

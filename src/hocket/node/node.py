@@ -6,8 +6,8 @@ over what has come (`received`, `connected`, `disconnected`, `tick`). Then the s
 commit is sent when the log says that the commit is durable (`log_durable`).
 
 This file has no rule about topics, producers or indexes: it hands requests to their servants
-(`node.requests`), effects of partitions to their listeners, and what became durable to whoever
-appended it. Three tables, built once, say who gets what.
+(`node.requests`), effects of partitions to the reactions for them, and what became durable to
+whoever appended it. Three tables, built once, say who gets what.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from hocket.node.requests.registering import Registering
 from hocket.node.requests.topics import Topics
 from hocket.node.requests.transacting import Transacting
 from hocket.node.running.committed_log import CommittedLog
-from hocket.node.running.partitions import Hosted, Listener, Watcher
+from hocket.node.running.partitions import Hosted, Reaction, Watcher
 from hocket.node.settings import NodeSettings
 from hocket.node.wiring import Servant, Wiring
 from hocket.ports import Clock, Disk, Executor, Network
@@ -85,7 +85,7 @@ class Node:
         # From here on everything is built. What is below calls what is above by these tables only.
         self._servants = self._table_of_servants()
         self._committed = self._table_of_changes()
-        wiring.partitions.listen(self._table_of_listeners())
+        wiring.partitions.react_with(self._table_of_reactions())
         wiring.network.answer_to(self._dead_letters.answered)
         try:
             self._recover()
@@ -114,7 +114,7 @@ class Node:
             EntryKind.NODES: self.registering.changed,
         }
 
-    def _table_of_listeners(self) -> dict[type, Listener]:
+    def _table_of_reactions(self) -> dict[type, Reaction]:
         """Who is told of an effect of a partition, by the effect's type."""
         return {
             events.Acked: self._producing.acked,
@@ -182,7 +182,8 @@ class Node:
         self._wiring.disconnect(connection)
 
     def end_turn(self) -> None:
-        self._dead_letters.work()
+        if self._dead_letters.waiting:
+            self._dead_letters.work()
         self._wiring.partitions.end_turn()
         self._wiring.log.flush()
         if self._wiring.log.congested != self._paused:
@@ -221,7 +222,8 @@ class Node:
                     self._committed[kind](changed)
             else:
                 self._wiring.partitions.durable(group, index)
-        self._transacting.pump()
+        if self._transacting.inbox:
+            self._transacting.pump()
 
     def log_stopped(self, error: StoreStopped) -> None:
         """What waits for durability will not get it, and must not wait for ever either."""

@@ -33,9 +33,9 @@ from hocket.model import (
 from hocket.rpc.batches import read_batch
 from hocket.rpc.connection import Connection
 from hocket.rpc.delivery import Delivery
+from hocket.rpc.endpoint_state import EndpointState
 from hocket.rpc.failure import failure, forget_trace, reason_of
 from hocket.rpc.login import Login, PushProducer
-from hocket.rpc.registry import Registry
 from hocket.rpc.schema import rpc_capnp
 from hocket.rpc.settling import verdict_of
 from hocket.wire.frame_codec import struct_codec
@@ -58,14 +58,14 @@ T = TypeVar("T")
 class Capability:
     """What every capability has: the connection it was made on, and the login it belongs to."""
 
-    def __init__(self, registry: Registry, connection: Connection, login: Login) -> None:
-        self.registry = registry
+    def __init__(self, state: EndpointState, connection: Connection, login: Login) -> None:
+        self.state = state
         self.connection = connection
         self.login = login
         login.hold()
 
     def __del__(self) -> None:
-        self.registry.let_go(self.login)
+        self.state.let_go(self.login)
 
 
 def answering(
@@ -94,8 +94,8 @@ def answering(
 class BrokerCapability(rpc_capnp.Broker.Server):  # type: ignore[misc]
     """The capability that every connection begins with."""
 
-    def __init__(self, registry: Registry, connection: Connection) -> None:
-        self.registry = registry
+    def __init__(self, state: EndpointState, connection: Connection) -> None:
+        self.state = state
         self.connection = connection
 
     @answering
@@ -103,8 +103,8 @@ class BrokerCapability(rpc_capnp.Broker.Server):  # type: ignore[misc]
         params = context.params
         token, client = params.token, params.client
         context.release_params()
-        login = await self.registry.log_in(self.connection, token, client)
-        context.results.session = SessionCapability(self.registry, self.connection, login)
+        login = await self.state.log_in(self.connection, token, client)
+        context.results.session = SessionCapability(self.state, self.connection, login)
 
 
 class SessionCapability(Capability, rpc_capnp.Session.Server):  # type: ignore[misc]
@@ -130,12 +130,14 @@ class SessionCapability(Capability, rpc_capnp.Session.Server):  # type: ignore[m
         context.results.names = names
 
     def _topic(self, name: str) -> TopicCapability:
-        return TopicCapability(self.registry, self.connection, self.login, name)
+        return TopicCapability(self.state, self.connection, self.login, name)
 
 
 class TopicCapability(Capability, rpc_capnp.Topic.Server):  # type: ignore[misc]
-    def __init__(self, registry: Registry, connection: Connection, login: Login, name: str) -> None:
-        super().__init__(registry, connection, login)
+    def __init__(
+        self, state: EndpointState, connection: Connection, login: Login, name: str
+    ) -> None:
+        super().__init__(state, connection, login)
         self._name = name
 
     @answering
@@ -160,7 +162,7 @@ class TopicCapability(Capability, rpc_capnp.Topic.Server):  # type: ignore[misc]
         )
         producer = await self.login.open_producer(self._name, chosen)
         context.results.producer = ProducerCapability(
-            self.registry, self.connection, self.login, producer
+            self.state, self.connection, self.login, producer
         )
 
     @answering
@@ -187,13 +189,13 @@ class TopicCapability(Capability, rpc_capnp.Topic.Server):  # type: ignore[misc]
         delivery = Delivery(
             subscription,
             sink,
-            self.registry.background,
+            self.state.background,
             encoded=encoded,
             window_bytes=window_bytes,
         )
-        self.registry.deliveries[delivery] = None
+        self.state.deliveries[delivery] = None
         context.results.subscription = SubscriptionCapability(
-            self.registry, self.connection, self.login, delivery
+            self.state, self.connection, self.login, delivery
         )
 
     @answering
@@ -204,13 +206,13 @@ class TopicCapability(Capability, rpc_capnp.Topic.Server):  # type: ignore[misc]
 
 class ProducerCapability(Capability, rpc_capnp.Producer.Server):  # type: ignore[misc]
     def __init__(
-        self, registry: Registry, connection: Connection, login: Login, producer: PushProducer
+        self, state: EndpointState, connection: Connection, login: Login, producer: PushProducer
     ) -> None:
-        super().__init__(registry, connection, login)
+        super().__init__(state, connection, login)
         self._producer = producer
 
     def __del__(self) -> None:
-        self.registry.background.do(self._producer.close)
+        self.state.background.do(self._producer.close)
         super().__del__()
 
     @answering
@@ -232,14 +234,14 @@ class ProducerCapability(Capability, rpc_capnp.Producer.Server):  # type: ignore
 
 class SubscriptionCapability(Capability, rpc_capnp.Subscription.Server):  # type: ignore[misc]
     def __init__(
-        self, registry: Registry, connection: Connection, login: Login, delivery: Delivery
+        self, state: EndpointState, connection: Connection, login: Login, delivery: Delivery
     ) -> None:
-        super().__init__(registry, connection, login)
+        super().__init__(state, connection, login)
         self._delivery = delivery
 
     def __del__(self) -> None:
-        self.registry.background.do(self._delivery.close)
-        self.registry.deliveries.pop(self._delivery, None)
+        self.state.background.do(self._delivery.close)
+        self.state.deliveries.pop(self._delivery, None)
         super().__del__()
 
     @answering

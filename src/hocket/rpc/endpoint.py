@@ -21,8 +21,8 @@ from hocket.errors import NoConnection
 from hocket.model import Limits
 from hocket.node.broker import Broker
 from hocket.rpc.capabilities import BrokerCapability
+from hocket.rpc.endpoint_state import EndpointState
 from hocket.rpc.garbage import collect_here
-from hocket.rpc.registry import Registry
 
 log = logging.getLogger("hocket.rpc")
 
@@ -116,12 +116,12 @@ class Endpoint:
     async def _serve(self, host: str, port: int, address: Future[tuple[str, int]]) -> None:
         self._stopping = asyncio.Event()
         async with capnp.kj_loop():
-            registry = Registry(self._broker, self._limits, BrokerCapability)
+            state = EndpointState(self._broker, self._limits, BrokerCapability)
             family, _, _, _, resolved = socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]  # the first address only, as at the other port: `listen` returns one address
             server = await asyncio.get_running_loop().create_server(
-                registry.new_connection,
+                state.new_connection,
                 str(resolved[0]),
                 port,
                 family=family,
@@ -133,10 +133,10 @@ class Endpoint:
             try:
                 await self._stopping.wait()
                 server.close()
-                await registry.drain()
+                await state.drain()
             finally:
                 server.close()
-                await registry.close()
+                await state.close()
                 if collecting is not None:
                     collecting.cancel()
                     await asyncio.wait([collecting])

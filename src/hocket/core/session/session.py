@@ -149,7 +149,9 @@ class Session:
                 handler = Session._hello
             elif type(frame) in self._handlers:
                 handler = self._handlers[type(frame)]
-                RULES[type(frame)](self.rights, frame)
+                rule = RULES[type(frame)]
+                if rule is not None:
+                    rule(self.rights, frame)
             else:
                 handler = Session._unexpected
             effect = handler(self, frame)

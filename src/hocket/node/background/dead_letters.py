@@ -85,7 +85,7 @@ class DeadLetters:
     ) -> None:
         self._wiring = wiring
         self._create_topic = create_topic
-        self._waiting: list[Unit] = []
+        self.waiting: list[Unit] = []  # for `work`
         self._under_way: dict[int, Unit] = {}
         self._put_off_units: list[Unit] = []
         self._making: dict[str, list[int]] = {}  # topics, and which units wait for them
@@ -95,17 +95,15 @@ class DeadLetters:
         """Work on these units later: (start, end, deliveries, reason), which are durably dying."""
         if dying:
             epoch = hosted.core.cursors.applied[index].epoch
-            self._waiting += [Unit(hosted, index, *unit, epoch, unit[0]) for unit in dying]
+            self.waiting += [Unit(hosted, index, *unit, epoch, unit[0]) for unit in dying]
 
     def work(self) -> None:
         """Begin with units that wait, one at a time of each source. Called each turn and tick."""
-        if not self._waiting:
-            return
         busy = {unit.source for unit in self._under_way.values()}
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         for unit in waiting:
             if unit.source in busy or len(self._under_way) >= AT_ONCE:
-                self._waiting.append(unit)
+                self.waiting.append(unit)
                 continue
             number = next(self._numbers)
             self._under_way[number] = unit
@@ -140,7 +138,7 @@ class DeadLetters:
         self._put_off_units.append(unit)
 
     def tick(self) -> None:
-        self._waiting[:0] = self._put_off_units  # in front: they came first
+        self.waiting[:0] = self._put_off_units  # in front: they came first
         self._put_off_units.clear()
         self.work()
 

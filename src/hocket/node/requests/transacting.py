@@ -50,7 +50,7 @@ class Transacting:
         self._wiring = wiring
         self._decider = decider
         self._rolling = RollForward(wiring, self._partition_gone)
-        self._inbox: deque[decisions.Event] = deque()
+        self.inbox: deque[decisions.Event] = deque()  # for the decider; see `pump`
         self._idle_at_us = 0
 
     def servants(self) -> dict[type, Servant]:
@@ -61,17 +61,17 @@ class Transacting:
 
     def started(self) -> None:
         """Everything is recovered: go on with decided transactions, and ask about the others."""
-        self._inbox.append(decisions.Started(self._wiring.clock.now_us()))
+        self.inbox.append(decisions.Started(self._wiring.clock.now_us()))
         for hosted in self._wiring.partitions:
             stages = hosted.core.stages
             self._ask_about(hosted, stages.producers.values(), idle=False)
             if stages.applied:
-                self._inbox.append(decisions.AppliedFound(hosted.group))
+                self.inbox.append(decisions.AppliedFound(hosted.group))
         self.pump()
 
     def tick(self, now_us: int) -> None:
         self._rolling.retry()
-        self._inbox.append(decisions.Tick(now_us))
+        self.inbox.append(decisions.Tick(now_us))
         if now_us >= self._idle_at_us:
             self._idle_at_us = now_us + IDLE_CHECKED_EVERY_US
             self._ask_about_idle(now_us)
@@ -97,7 +97,7 @@ class Transacting:
     def _ask_about(self, hosted: Hosted, stages: Iterable[Stage], *, idle: bool) -> None:
         for name, producers in by_name(stages).items():
             found = decisions.StageFound(hosted.group, *name, producers, idle=idle)
-            self._inbox.append(found)
+            self.inbox.append(found)
 
     # --- staging ---------------------------------------------------------------------------------
 
@@ -193,22 +193,22 @@ class Transacting:
 
     def _ask(self, event: decisions.Event) -> None:
         self._wiring.partitions.admit(GROUP, self._decider.room_for(event))
-        self._inbox.append(event)
+        self.inbox.append(event)
         self.pump()
 
     # --- messages between the decider and the partitions -----------------------------------------
 
     def applied(self, hosted: Hosted, effect: TransactionApplied) -> None:
-        self._inbox.append(decisions.Applied(hosted.group, *effect.name))
+        self.inbox.append(decisions.Applied(hosted.group, *effect.name))
 
     def _partition_gone(self, apply: decisions.Apply) -> None:
         """The partition was deleted with its topic; for the decider that is as good as applied."""
-        self._inbox.append(decisions.Applied(apply.group, apply.transaction, apply.number))
+        self.inbox.append(decisions.Applied(apply.group, apply.transaction, apply.number))
 
     def pump(self) -> None:
         """Hand the decider everything that is in the inbox, and carry out what it wants."""
-        while self._inbox:
-            event = self._admitted(self._inbox.popleft())
+        while self.inbox:
+            event = self._admitted(self.inbox.popleft())
             if event is not None:
                 for effect in self._decider.step(event):
                     self.carry_out(effect)
@@ -253,9 +253,7 @@ class Transacting:
         else:
             name: Name = (effect.transaction, effect.number)
             error = hosted.core.stages.verify(name, effect.participants)
-        self._inbox.append(
-            decisions.Verified(effect.group, effect.transaction, effect.round, error)
-        )
+        self.inbox.append(decisions.Verified(effect.group, effect.transaction, effect.round, error))
 
     def _drop(self, effect: decisions.Drop) -> None:
         name = (effect.transaction, effect.number)

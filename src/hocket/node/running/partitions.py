@@ -53,7 +53,7 @@ class Hosted:
     changed: bool = False  # in this turn: at its end the core may have something to append
 
 
-Listener = Callable[[Hosted, Any], None]  # told of one type of effect
+Reaction = Callable[[Hosted, Any], None]  # told of one type of effect
 
 
 class Watcher(Protocol):
@@ -67,7 +67,7 @@ class Watcher(Protocol):
 class Partitions:
     def __init__(self, log: LogStore) -> None:
         self._log = log
-        self._listeners: Mapping[type, Listener] = {}
+        self._reactions: Mapping[type, Reaction] = {}
         self._watcher: Watcher | None = None
         self._hosted: dict[int, Hosted] = {}
         self._changed: list[Hosted] = []
@@ -85,12 +85,12 @@ class Partitions:
         """Some partitions of a topic, by number; the topic has these groups."""
         return {number: self._hosted[groups[number]] for number in numbers}
 
-    def listen(self, listeners: Mapping[type, Listener]) -> None:
-        """Hand each effect that is not carried out here to the listener of its type.
+    def react_with(self, reactions: Mapping[type, Reaction]) -> None:
+        """Hand each effect that is not carried out here to the reaction for its type.
 
         There must be one for every such type before the first `step`.
         """
-        self._listeners = listeners
+        self._reactions = reactions
 
     def watch(self, watcher: Watcher) -> None:
         """Tell `watcher` of all partitions that are held, and from now on of every change."""
@@ -180,7 +180,7 @@ class Partitions:
                 elif isinstance(effect, StagesMoved):
                     self._hold(hosted.group, effect)
                     continue
-                self._listeners[type(effect)](hosted, effect)
+                self._reactions[type(effect)](hosted, effect)
                 if self._watcher is not None and isinstance(effect, EndMoved | LogStartMoved):
                     self._watcher.advanced(hosted)
 

@@ -27,10 +27,10 @@ NESTING_MAX = 16  # the schema's own messages nest 7 deep
 DRAIN_SECONDS = 2.0  # for calls in progress, when the broker goes down
 
 # Makes the capability that a connection begins with.
-Bootstrap = Callable[["Registry", Connection], Any]
+Bootstrap = Callable[["EndpointState", Connection], Any]
 
 
-class Registry:
+class EndpointState:
     def __init__(self, broker: Broker, limits: Limits, bootstrap: Bootstrap) -> None:
         self.background = Background()
         self.deliveries: dict[Delivery, None] = {}
