@@ -102,13 +102,14 @@ test-sim: $(VENV)/dev.stamp  ## 500 seeds of a simulated cluster, and every plan
 scale: $(VENV)/bench.stamp  ## a ring of 10,000 nodes, simulated; writes docs/internals/scale.md and its plots
 	@$(BIN)/hocket sim ring --nodes 10000 --write docs/internals
 
-check: $(VENV)/dev.stamp  ## ruff, mypy --strict, import-linter
+check: $(VENV)/dev.stamp  ## ruff, mypy --strict, import-linter, generated files
 	@echo "==> ruff";          $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "==> mypy --strict"; $(BIN)/mypy
 	@echo "==> import-linter"; $(BIN)/lint-imports
+	@echo "==> faces";         $(BIN)/python tools/blocking_faces.py --check
 
-format: $(VENV)/dev.stamp  ## let ruff lay the code out
-	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+format: $(VENV)/dev.stamp  ## write the generated files anew, and let ruff lay the code out
+	@$(BIN)/python tools/blocking_faces.py; $(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
 bench: bench-local bench-broker  ## every benchmark
 
