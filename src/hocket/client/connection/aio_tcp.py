@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from hocket.addresses import Address
 from hocket.client.connection.address import Target, reason_of
-from hocket.client.connection.link import Listener
+from hocket.client.connection.link import LinkOwner
 from hocket.client.connection.tls import tls_failed
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame
@@ -38,32 +38,32 @@ class AioConnector:
         self._tasks: set[asyncio.Task[None]] = set()
         self._links: set[AioLink] = set()
 
-    def open(self, number: int, listener: Listener) -> None:
+    def open(self, number: int, owner: LinkOwner) -> None:
         address = self._addresses[number % self.address_count]
-        task = asyncio.get_running_loop().create_task(self._open(address, listener))
+        task = asyncio.get_running_loop().create_task(self._open(address, owner))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _open(self, address: Address, listener: Listener) -> None:
+    async def _open(self, address: Address, owner: LinkOwner) -> None:
         try:
             async with asyncio.timeout(self._timeout):
                 _, link = await asyncio.get_running_loop().create_connection(
-                    lambda: AioLink(address, listener),
+                    lambda: AioLink(address, owner),
                     address.host,
                     address.port,
                     ssl=self._context,
                 )
         except TimeoutError:
             error = NoConnection(f"{address}: no answer within {self._timeout:g} s")
-            listener.lost(None, error)
+            owner.lost(None, error)
         except ssl.SSLError as failed:
-            listener.lost(None, tls_failed(address, failed))
+            owner.lost(None, tls_failed(address, failed))
         except OSError as failed:
-            listener.lost(None, NoConnection(f"{address}: {reason_of(failed)}"))
+            owner.lost(None, NoConnection(f"{address}: {reason_of(failed)}"))
         else:
             self._links.add(link)
             link.ended.add_done_callback(lambda _ended: self._links.discard(link))
-            listener.opened(link)
+            owner.opened(link)
 
     def close(self) -> None:
         for task in self._tasks:
@@ -80,9 +80,9 @@ class AioConnector:
 class AioLink(asyncio.BufferedProtocol):
     """One connection on the running loop: see `link.Link`."""
 
-    def __init__(self, address: Address, listener: Listener) -> None:
+    def __init__(self, address: Address, owner: LinkOwner) -> None:
         self._address = address
-        self._listener = listener
+        self._owner = owner
         self._wire = Connection("client")
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -154,7 +154,7 @@ class AioLink(asyncio.BufferedProtocol):
             self._fail(error)
             return
         if frames and not self._closing:
-            self._listener.received(self, frames)
+            self._owner.received(self, frames)
         if self._wire.error is not None:
             self._fail(self._wire.error)
 
@@ -169,7 +169,7 @@ class AioLink(asyncio.BufferedProtocol):
             self.ended.set_result(None)
         if not self._closing:
             self._closing = True
-            self._listener.lost(self, self._error or self._why_lost(exc))
+            self._owner.lost(self, self._error or self._why_lost(exc))
 
     def _why_lost(self, exc: Exception | None) -> HocketError:
         if isinstance(exc, ssl.SSLError):

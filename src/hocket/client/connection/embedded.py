@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hocket.client.connection.link import Listener
+from hocket.client.connection.link import LinkOwner
 from hocket.errors import Closed, HocketError
 from hocket.frames import Frame
 
@@ -73,17 +73,17 @@ class EmbeddedConnector:
         self._broker = broker
         self._caller = caller  # None: the process itself, which is trusted
 
-    def open(self, _number: int, listener: Listener) -> None:
-        link = EmbeddedLink(listener)
+    def open(self, _number: int, owner: LinkOwner) -> None:
+        link = EmbeddedLink(owner)
         try:
             if self._caller is None:
                 link.inner = self._broker.open_link(link.received, link.lost)
             else:
                 link.inner = self._broker.open_link(link.received, link.lost, self._caller)
         except Closed as error:
-            listener.lost(None, error)
+            owner.lost(None, error)
         else:
-            listener.opened(link)
+            owner.opened(link)
 
     def close(self) -> None:
         """Each link closes itself."""
@@ -94,8 +94,8 @@ class EmbeddedLink:
 
     inner: LocalLink
 
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
+    def __init__(self, owner: LinkOwner) -> None:
+        self._owner = owner
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         try:
@@ -113,7 +113,7 @@ class EmbeddedLink:
         return 0
 
     def received(self, frame: Frame, payload: memoryview) -> None:
-        self._listener.received_outside(self, ((frame, payload),))
+        self._owner.received_outside(self, ((frame, payload),))
 
     def lost(self, error: HocketError) -> None:
-        self._listener.lost_outside(self, error)
+        self._owner.lost_outside(self, error)

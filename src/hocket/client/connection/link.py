@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class Link(Protocol):
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        """Queue a frame. Never waits; if the link is gone, its listener is told `lost`, later.
+        """Queue a frame. Never waits; if the link is gone, its owner is told `lost`, later.
 
         Raises a HocketError if the frame cannot be sent at all; then nothing has happened.
         """
@@ -33,7 +33,7 @@ class Link(Protocol):
         """A count that grows whenever bytes arrive, so that a long frame is no silence."""
 
 
-class Listener(Protocol):
+class LinkOwner(Protocol):
     """What is told about links, never from within their `send`, `flush` or `close`.
 
     Methods whose name ends in `outside` may be called on a thread that is not the client's.
@@ -60,7 +60,7 @@ class Connector(Protocol):
     address_count: int  # how many addresses there are to try
     watched: bool  # whether silence makes a link suspect (within one process it does not)
 
-    def open(self, number: int, listener: Listener, /) -> None:
+    def open(self, number: int, owner: LinkOwner, /) -> None:
         """Begin to open link `number`, counted from 0: each tries the next address. Never waits."""
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from hocket.addresses import Address
 from hocket.client.connection.address import Target, reason_of
-from hocket.client.connection.link import Listener
+from hocket.client.connection.link import LinkOwner
 from hocket.client.connection.tls import Tls, tls_failed
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame
@@ -49,9 +49,9 @@ class TcpConnector:
         self._links: list[TcpLink] = []
         self._closed = False
 
-    def open(self, number: int, listener: Listener) -> None:
+    def open(self, number: int, owner: LinkOwner) -> None:
         address = self._addresses[number % self.address_count]
-        link = TcpLink(address, self._context, self._timeout, listener)
+        link = TcpLink(address, self._context, self._timeout, owner)
         self._links = [each for each in self._links if each.is_alive()] + [link]
         if self._closed:
             link.close()
@@ -74,11 +74,11 @@ class TcpLink:
         address: Address,
         context: ssl.SSLContext | None,
         timeout: float,
-        listener: Listener,
+        owner: LinkOwner,
     ) -> None:
         self._address = address
         self._timeout = timeout
-        self._listener = listener
+        self._owner = owner
         self._wire = Connection("client")
         self._tls = Tls(context, address.host) if context else None
         self._socket: socket.socket | None = None
@@ -181,7 +181,7 @@ class TcpLink:
             if self._tls is not None:
                 self._tls.handshake(self._send_all, self._receive_some)
             opened = True
-            self._listener.opened(self)
+            self._owner.opened(self)
             self._serve(self._socket)
         except HocketError as error:
             self._report(error, opened)
@@ -198,7 +198,7 @@ class TcpLink:
 
     def _report(self, error: HocketError, opened: bool) -> None:
         if not self._closing or not opened:
-            self._listener.lost(self if opened else None, error)
+            self._owner.lost(self if opened else None, error)
 
     def _connected(self) -> socket.socket:
         deadline = time.monotonic() + self._timeout
@@ -304,7 +304,7 @@ class TcpLink:
 
     def _hand_on(self, frames: Sequence[tuple[Frame, memoryview]]) -> None:
         if frames:
-            self._listener.received(self, frames)
+            self._owner.received(self, frames)
         if self._wire.error is not None:
             raise self._wire.error
 

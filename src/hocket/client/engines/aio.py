@@ -113,7 +113,7 @@ class AioEngine:
         except Exception:
             log.exception("a callback of the client failed")
 
-    # --- links (see link.Listener) ---------------------------------------------------------------
+    # --- links (see link.LinkOwner) ---------------------------------------------------------------
 
     def opened(self, link: Link) -> None:
         self.session.link_opened(link)

@@ -162,7 +162,7 @@ class Engine:
         self._jobs.append(job)
         self._alarm.set()
 
-    # --- links (see link.Listener) ---------------------------------------------------------------
+    # --- links (see link.LinkOwner) ---------------------------------------------------------------
 
     def opened(self, link: Link) -> None:
         self.do(partial(self.session.link_opened, link))

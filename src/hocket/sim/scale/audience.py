@@ -62,7 +62,7 @@ class PublishedLog:
 
 
 @dataclass(slots=True)
-class Listener:
+class Reader:
     """A consumer, and what was delivered to it."""
 
     began_us: int
@@ -77,7 +77,7 @@ class Audience:
     def __init__(self, world: World) -> None:
         self.world = world
         self.relays: dict[str, Relays] = {}
-        self.listeners: dict[str, Listener] = {}
+        self.readers: dict[str, Reader] = {}
         self.parent: dict[str, str] = {}  # by node: the sender of the last answer it got
         self.depth: dict[str, int] = {}  # by node: steps to the owner
         self.sent_bytes: dict[str, int] = {}
@@ -119,13 +119,13 @@ class Audience:
 
     def subscribe(self, address: str) -> None:
         """Begin a consumer on this node, at the current end of the log."""
-        listener = Listener(self.world.now_us(), self.log.end)
-        self.listeners[address] = listener
-        listener.number = self.relays[address].consume(
+        reader = Reader(self.world.now_us(), self.log.end)
+        self.readers[address] = reader
+        reader.number = self.relays[address].consume(
             PARTITION_ID,
-            listener.next_offset,
+            reader.next_offset,
             CREDIT_BYTES,
-            partial(self._deliver, address, listener),
+            partial(self._deliver, address, reader),
         )
 
     def publish(self, data: bytes) -> None:
@@ -138,7 +138,7 @@ class Audience:
 
     def crash(self, address: str) -> None:
         self.relays.pop(address).close()
-        self.listeners.pop(address, None)
+        self.readers.pop(address, None)
         self.parent.pop(address, None)
         self.depth.pop(address, None)
         self.world.crash(address)
@@ -158,21 +158,19 @@ class Audience:
 
     def behind(self) -> int:
         """How many consumers have not been delivered everything."""
-        return sum(each.next_offset < self.log.end for each in self.listeners.values())
+        return sum(each.next_offset < self.log.end for each in self.readers.values())
 
-    def _deliver(
-        self, address: str, listener: Listener, pieces: tuple[Piece, ...], _end: int
-    ) -> None:
+    def _deliver(self, address: str, reader: Reader, pieces: tuple[Piece, ...], _end: int) -> None:
         now_us = self.world.now_us()
-        listener.first_us = listener.first_us or now_us
+        reader.first_us = reader.first_us or now_us
         for piece in pieces:
-            if piece.start != listener.next_offset:
-                listener.wrong += 1
-            listener.next_offset = piece.end
-            listener.latency_us.append(now_us - self.log.published_us[piece.start])
+            if piece.start != reader.next_offset:
+                reader.wrong += 1
+            reader.next_offset = piece.end
+            reader.latency_us.append(now_us - self.log.published_us[piece.start])
         taken = sum(len(piece.data) for piece in pieces)
         if address in self.relays:
-            self.relays[address].credit(listener.number, taken)
+            self.relays[address].credit(reader.number, taken)
 
     def _fetched(self, sender: Contact, to: Contact, message: object) -> None:
         assert isinstance(message, Fetched)

@@ -71,17 +71,17 @@ def _gather(audience: Audience, size: int) -> list[Cell]:
     world.run_seconds(GATHER_SECONDS + SETTLE_SECONDS)
     audience.attaches_at_owner = 0
     for address in early:
-        audience.listeners[address].latency_us.clear()
+        audience.readers[address].latency_us.clear()
     _subscribe(audience, late, seconds=CROWD_SECONDS)
     audience.keep_publishing(BATCH, every_us=EVERY_US, count=2 * CROWD_SECONDS)
     world.run_seconds(CROWD_SECONDS + SETTLE_SECONDS)
     waits = [
-        (listener.first_us - listener.began_us) / SECOND
+        (reader.first_us - reader.began_us) / SECOND
         for address in late
-        for listener in [audience.listeners[address]]
-        if listener.first_us
+        for reader in [audience.readers[address]]
+        if reader.first_us
     ]
-    others = [delay for each in early for delay in audience.listeners[each].latency_us]
+    others = [delay for each in early for delay in audience.readers[each].latency_us]
     return [
         len(early),
         size,
@@ -104,13 +104,13 @@ def _subscribe(audience: Audience, addresses: list[str], *, seconds: int) -> Non
 def _measure_tree(audience: Audience, size: int) -> tuple[list[Cell], dict[int, float]]:
     world = audience.world
     audience.sent_bytes.clear()
-    for listener in audience.listeners.values():
-        listener.latency_us.clear()
+    for reader in audience.readers.values():
+        reader.latency_us.clear()
     before = audience.log.end
     audience.keep_publishing(BATCH, every_us=EVERY_US, count=20)
     world.run_seconds(20)
     published = (audience.log.end - before) * len(BATCH)
-    delays = [delay for each in audience.listeners.values() for delay in each.latency_us]
+    delays = [delay for each in audience.readers.values() for delay in each.latency_us]
     depths = [depth for address, depth in audience.depth.items() if address != audience.owner]
     row: list[Cell] = [
         size,
@@ -133,18 +133,18 @@ def _measure_repair(audience: Audience, size: int) -> tuple[list[Cell], list[flo
     inner = [address for address in inner if address != world.root]
     doomed = world.scheduler.random("doomed").sample(inner, max(round(CRASHED * len(inner)), 1))
     below = _below(audience, doomed)
-    for listener in audience.listeners.values():
-        listener.latency_us.clear()
-        listener.wrong = 0
+    for reader in audience.readers.values():
+        reader.latency_us.clear()
+        reader.wrong = 0
     for address in doomed:
         audience.crash(address)
     audience.keep_publishing(BATCH, every_us=EVERY_US, count=40)
     world.run_seconds(20)
     world.until(lambda: not audience.behind(), seconds_max=40)
     times = [
-        max(audience.listeners[address].latency_us, default=0) / SECOND
+        max(audience.readers[address].latency_us, default=0) / SECOND
         for address in below
-        if address in audience.listeners
+        if address in audience.readers
     ]
     row: list[Cell] = [
         size,
@@ -153,7 +153,7 @@ def _measure_repair(audience: Audience, size: int) -> tuple[list[Cell], list[flo
         percentile(times, 0.5),
         percentile(times, 0.99),
         max(times, default=0.0),
-        sum(listener.wrong for listener in audience.listeners.values()),
+        sum(reader.wrong for reader in audience.readers.values()),
         audience.behind(),
     ]
     return row, sorted(times)
