@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from hocket.client.calls import topics as admin
+from hocket.client.calls import topics as topic_calls
 from hocket.client.connection.embedded import EmbeddedConnector
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT
-from hocket.client.engines import timeouts as late
+from hocket.client.engines import timeouts
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher, wait_until_open
@@ -60,7 +60,7 @@ class Login(AsyncClient):
     # --- what RPC clients ask for ----------------------------------------------------------------
 
     async def create_configured(self, name: str, config: TopicConfig, exist_ok: bool) -> None:
-        call = admin.create_topic(name, config, exist_ok=exist_ok)
+        call = topic_calls.create_topic(name, config, exist_ok=exist_ok)
         await self._engine.call(call, DEFAULT_TIMEOUT)
 
     async def publish_batch(self, topic: str, batch: Records | Encoded) -> Position:
@@ -110,7 +110,7 @@ class BatchPublisher(AsyncPublisher):
         outcome = await self._engine.wait_for_reply(
             publication,
             deadline.remaining(),
-            lambda: late.unpublished(core, False, DEFAULT_TIMEOUT),
+            lambda: timeouts.unpublished(core, False, DEFAULT_TIMEOUT),
         )
         if isinstance(outcome, HocketError):
             raise outcome

@@ -23,7 +23,7 @@ from hocket.client.connection.session import Request, Session, closed
 from hocket.client.connection.timeout import check_timeout
 from hocket.client.connection.timers import Timers
 from hocket.client.connection.wakeups import Reply, WakeUps
-from hocket.client.engines import timeouts as late
+from hocket.client.engines import timeouts
 from hocket.client.engines.reports import log_report
 from hocket.deadline import Deadline
 from hocket.errors import HocketError
@@ -68,7 +68,9 @@ class AioEngine:
             session.check_open()
             return session.state == "ready" or None
 
-        await self.wait_for(is_ready, session.changed, timeout, lambda: late.not_connected(session))
+        await self.wait_for(
+            is_ready, session.changed, timeout, lambda: timeouts.not_connected(session)
+        )
 
     def stop(self, error: HocketError) -> None:
         """Close the session and its link."""
@@ -206,7 +208,7 @@ class AioEngine:
                 await self.wait_for_reply(
                     reply,
                     deadline.remaining(),
-                    partial(late.unanswered, session, request, call.changes, timeout),
+                    partial(timeouts.unanswered, session, request, call.changes, timeout),
                 )
                 for call, (request, reply) in zip(calls, asked, strict=True)
             ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from hocket import frames
 from hocket.client.calls import access as access_calls
-from hocket.client.calls import topics as admin
+from hocket.client.calls import topics as topic_calls
 from hocket.client.calls.dead_letters import DeadLetter
 from hocket.client.calls.options import (
     check_callback,
@@ -160,7 +160,7 @@ class AsyncClient:
         Durations are "10m", "7d" or seconds, sizes "64MiB" or bytes; None stands for the default.
         `disk_retention="forever"` keeps everything.
         """
-        config = admin.configured(
+        config = topic_calls.configured(
             TopicConfig(),
             partitions=partitions,
             replication=replication,
@@ -171,41 +171,41 @@ class AsyncClient:
             durability=durability,
             segment_bytes=segment_bytes,
         )
-        await self._engine.call(admin.create_topic(name, config, exist_ok=exist_ok), timeout)
+        await self._engine.call(topic_calls.create_topic(name, config, exist_ok=exist_ok), timeout)
 
     async def alter_topic(
         self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT, **changes: Any
     ) -> None:
         """Change what `create_topic` set; what is not given stays. Partitions may only grow."""
         before = await self.describe(name, timeout=timeout)
-        config = admin.configured(before.config, **changes)
-        await self._engine.call(admin.alter_topic(name, config), timeout)
+        config = topic_calls.configured(before.config, **changes)
+        await self._engine.call(topic_calls.alter_topic(name, config), timeout)
 
     async def delete_topic(
         self, name: str, *, missing_ok: bool = False, timeout: float | None = DEFAULT_TIMEOUT
     ) -> None:
         """Remove a topic, its messages and indexes. Raises UnknownTopic, unless `missing_ok`."""
-        await self._engine.call(admin.delete_topic(name, missing_ok=missing_ok), timeout)
+        await self._engine.call(topic_calls.delete_topic(name, missing_ok=missing_ok), timeout)
 
     async def topics(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[str]:
         """The names of all topics, sorted."""
-        return await self._engine.call(admin.topics(), timeout)
+        return await self._engine.call(topic_calls.topics(), timeout)
 
     async def describe(
         self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> TopicDescription:
         """How a topic is configured, and what each of its partitions holds."""
-        return await self._engine.call(admin.describe(name), timeout)
+        return await self._engine.call(topic_calls.describe(name), timeout)
 
     async def find_offsets(
         self, topic: str, start: StartLike, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> list[int]:
         """The offset of `start` ("earliest", "latest", an offset, a time) in each partition."""
-        return await self._engine.call(admin.find_offsets(topic, start), timeout)
+        return await self._engine.call(topic_calls.find_offsets(topic, start), timeout)
 
     async def ping(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Return when the broker has answered."""
-        await self._engine.call(admin.ping(), timeout)
+        await self._engine.call(topic_calls.ping(), timeout)
 
     # --- indexes ---------------------------------------------------------------------------------
 
@@ -213,11 +213,11 @@ class AsyncClient:
         self, topic: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> list[IndexDescription]:
         """The indexes of a topic: how far each has come, and who is attached."""
-        return await self._engine.call(admin.indexes(topic), timeout)
+        return await self._engine.call(topic_calls.indexes(topic), timeout)
 
     async def lag(self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> int:
         """How many messages the index is behind, over all partitions."""
-        return await self._engine.call(admin.lag(topic, index), timeout)
+        return await self._engine.call(topic_calls.lag(topic, index), timeout)
 
     @overload
     async def seek(
@@ -256,8 +256,8 @@ class AsyncClient:
         consumer that is attached goes on from there.
         """
         if not isinstance(to, Mapping):
-            return await self._engine.call(admin.seek(topic, index, to, partition), timeout)
-        calls = admin.seek_each(topic, index, to, partition)
+            return await self._engine.call(topic_calls.seek(topic, index, to, partition), timeout)
+        calls = topic_calls.seek_each(topic, index, to, partition)
         offsets = await self._engine.call_all(list(calls.values()), timeout)
         return dict(zip(calls, offsets, strict=True))
 
@@ -265,7 +265,7 @@ class AsyncClient:
         self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> None:
         """Remove an index; its consumer is told. Raises UnknownIndex."""
-        await self._engine.call(admin.delete_index(topic, index), timeout)
+        await self._engine.call(topic_calls.delete_index(topic, index), timeout)
 
     # --- dead letters ----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from xxhash import xxh3_64_intdigest
 
 from hocket.client.connection.session import again, closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
-from hocket.client.engines import timeouts as late
+from hocket.client.engines import timeouts
 from hocket.client.engines.aio import AioEngine
 from hocket.client.producing.arrow_rows import arrow_portions
 from hocket.client.producing.bulk import Portion, list_portions
@@ -190,7 +190,7 @@ class AsyncProducer:
             offer,
             self._core.settled,
             timeout,
-            lambda: late.window_full(self._core, self._send_timeout, taken),
+            lambda: timeouts.window_full(self._core, self._send_timeout, taken),
         )
 
     def _wake(self, gathering: Gathering, record: bytes | Record) -> None:
@@ -215,7 +215,7 @@ class AsyncProducer:
             lambda: core.is_settled(serial) or None,
             core.settled,
             check_timeout(timeout),
-            lambda: late.undelivered(core, timeout),
+            lambda: timeouts.undelivered(core, timeout),
         )
         error = self._engine.do(self._take_first_error)
         if error is not None:
@@ -305,7 +305,7 @@ class AsyncPublisher:
             outcome = await engine.wait_for_reply(
                 publication,
                 deadline.remaining(),
-                lambda: late.unpublished(core, core.withdraw(record), timeout),
+                lambda: timeouts.unpublished(core, core.withdraw(record), timeout),
             )
         except BaseException:
             engine.do(partial(core.withdraw, record))
@@ -323,5 +323,5 @@ async def wait_until_open(
         return core.is_open or None
 
     await engine.wait_for(
-        opened, core.changed, timeout, lambda: late.not_opened(engine.session, what, timeout)
+        opened, core.changed, timeout, lambda: timeouts.not_opened(engine.session, what, timeout)
     )

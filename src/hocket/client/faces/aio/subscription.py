@@ -12,7 +12,7 @@ from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.connection.wakeups import Reply
 from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.message import AsyncMessage, AsyncMessageBatch
-from hocket.client.engines import timeouts as late
+from hocket.client.engines import timeouts
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.reader import async_reader
 from hocket.deadline import Deadline
@@ -93,7 +93,7 @@ class AsyncSubscription:
             self._core.next_message,
             self._core.deliveries,
             timeout,
-            lambda: late.no_message(self.topic, timeout),
+            lambda: timeouts.no_message(self.topic, timeout),
         )
 
     def receive_nowait(self) -> AsyncMessage:
@@ -118,7 +118,7 @@ class AsyncSubscription:
             self._core.next_batch,
             self._core.deliveries,
             timeout,
-            lambda: late.no_message(self.topic, timeout),
+            lambda: timeouts.no_message(self.topic, timeout),
         )
 
     # --- progress --------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class AsyncSubscription:
             lambda: core.are_committed(acked) or None,
             core.commits,
             timeout,
-            lambda: late.not_committed(self.topic, timeout),
+            lambda: timeouts.not_committed(self.topic, timeout),
         )
 
     async def seek(
@@ -146,7 +146,9 @@ class AsyncSubscription:
         timeout = check_timeout(timeout)
         reply: Reply[Frame | HocketError] = Reply()
         self._engine.do(partial(self._core.seek, partition, check_offset(offset), reply.put))
-        answer = await self._engine.wait_for_reply(reply, timeout, lambda: late.not_sought(timeout))
+        answer = await self._engine.wait_for_reply(
+            reply, timeout, lambda: timeouts.not_sought(timeout)
+        )
         if isinstance(answer, HocketError):
             raise again(answer)
 
@@ -195,7 +197,7 @@ class AsyncSubscription:
             self._engine.do(partial(core.close, reply.put))
             self._forget(self)
         left = deadline.remaining()
-        await self._engine.wait_for_reply(reply, left, lambda: late.not_closed(left))
+        await self._engine.wait_for_reply(reply, left, lambda: timeouts.not_closed(left))
 
     async def _open(self, timeout: float | None) -> None:
         core, session = self._core, self._engine.session
@@ -210,7 +212,7 @@ class AsyncSubscription:
                 opened,
                 core.changed,
                 timeout,
-                lambda: late.not_opened(session, "subscription", timeout),
+                lambda: timeouts.not_opened(session, "subscription", timeout),
             )
         except BaseException:
             self._engine.do(partial(core.end, closed("the subscription")))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hocket import frames
 from hocket.client.connection.session import closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
-from hocket.client.engines import timeouts as late
+from hocket.client.engines import timeouts
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.aio.producer import AsyncProducer
 from hocket.client.producing.delivery import ProducerOptions
@@ -218,7 +218,7 @@ class AsyncTransaction:
                 lambda core=core: core.is_staged() or None,  # type: ignore[misc]
                 core.settled,
                 deadline.remaining(),
-                lambda core=core: late.undelivered(core, timeout),  # type: ignore[misc]
+                lambda core=core: timeouts.undelivered(core, timeout),  # type: ignore[misc]
             )
 
     async def abort(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
@@ -279,7 +279,7 @@ async def decide(
     deciding = engine.do(partial(Deciding, engine.session, frame))
     try:
         answer = await engine.wait_for_reply(
-            deciding.reply, timeout, lambda: late.undecided(what, deciding.refusal, timeout)
+            deciding.reply, timeout, lambda: timeouts.undecided(what, deciding.refusal, timeout)
         )
     finally:
         engine.do(deciding.cancel)

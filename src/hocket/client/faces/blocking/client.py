@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from hocket import frames
 from hocket.client.calls import access as access_calls
-from hocket.client.calls import topics as admin
+from hocket.client.calls import topics as topic_calls
 from hocket.client.calls.dead_letters import DeadLetter
 from hocket.client.calls.options import (
     check_callback,
@@ -161,7 +161,7 @@ class Client:
         Durations are "10m", "7d" or seconds, sizes "64MiB" or bytes; None stands for the default.
         `disk_retention="forever"` keeps everything.
         """
-        config = admin.configured(
+        config = topic_calls.configured(
             TopicConfig(),
             partitions=partitions,
             replication=replication,
@@ -172,39 +172,39 @@ class Client:
             durability=durability,
             segment_bytes=segment_bytes,
         )
-        self._engine.call(admin.create_topic(name, config, exist_ok=exist_ok), timeout)
+        self._engine.call(topic_calls.create_topic(name, config, exist_ok=exist_ok), timeout)
 
     def alter_topic(
         self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT, **changes: Any
     ) -> None:
         """Change what `create_topic` set; what is not given stays. Partitions may only grow."""
         before = self.describe(name, timeout=timeout)
-        config = admin.configured(before.config, **changes)
-        self._engine.call(admin.alter_topic(name, config), timeout)
+        config = topic_calls.configured(before.config, **changes)
+        self._engine.call(topic_calls.alter_topic(name, config), timeout)
 
     def delete_topic(
         self, name: str, *, missing_ok: bool = False, timeout: float | None = DEFAULT_TIMEOUT
     ) -> None:
         """Remove a topic, its messages and indexes. Raises UnknownTopic, unless `missing_ok`."""
-        self._engine.call(admin.delete_topic(name, missing_ok=missing_ok), timeout)
+        self._engine.call(topic_calls.delete_topic(name, missing_ok=missing_ok), timeout)
 
     def topics(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[str]:
         """The names of all topics, sorted."""
-        return self._engine.call(admin.topics(), timeout)
+        return self._engine.call(topic_calls.topics(), timeout)
 
     def describe(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> TopicDescription:
         """How a topic is configured, and what each of its partitions holds."""
-        return self._engine.call(admin.describe(name), timeout)
+        return self._engine.call(topic_calls.describe(name), timeout)
 
     def find_offsets(
         self, topic: str, start: StartLike, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> list[int]:
         """The offset of `start` ("earliest", "latest", an offset, a time) in each partition."""
-        return self._engine.call(admin.find_offsets(topic, start), timeout)
+        return self._engine.call(topic_calls.find_offsets(topic, start), timeout)
 
     def ping(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Return when the broker has answered."""
-        self._engine.call(admin.ping(), timeout)
+        self._engine.call(topic_calls.ping(), timeout)
 
     # --- indexes ---------------------------------------------------------------------------------
 
@@ -212,11 +212,11 @@ class Client:
         self, topic: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> list[IndexDescription]:
         """The indexes of a topic: how far each has come, and who is attached."""
-        return self._engine.call(admin.indexes(topic), timeout)
+        return self._engine.call(topic_calls.indexes(topic), timeout)
 
     def lag(self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> int:
         """How many messages the index is behind, over all partitions."""
-        return self._engine.call(admin.lag(topic, index), timeout)
+        return self._engine.call(topic_calls.lag(topic, index), timeout)
 
     @overload
     def seek(
@@ -255,8 +255,8 @@ class Client:
         consumer that is attached goes on from there.
         """
         if not isinstance(to, Mapping):
-            return self._engine.call(admin.seek(topic, index, to, partition), timeout)
-        calls = admin.seek_each(topic, index, to, partition)
+            return self._engine.call(topic_calls.seek(topic, index, to, partition), timeout)
+        calls = topic_calls.seek_each(topic, index, to, partition)
         offsets = self._engine.call_all(list(calls.values()), timeout)
         return dict(zip(calls, offsets, strict=True))
 
@@ -264,7 +264,7 @@ class Client:
         self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> None:
         """Remove an index; its consumer is told. Raises UnknownIndex."""
-        self._engine.call(admin.delete_index(topic, index), timeout)
+        self._engine.call(topic_calls.delete_index(topic, index), timeout)
 
     # --- dead letters ----------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.connection.wakeups import Reply
 from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.message import Message, MessageBatch
-from hocket.client.engines import timeouts as late
+from hocket.client.engines import timeouts
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.reader import reader
 from hocket.deadline import Deadline
@@ -93,7 +93,7 @@ class Subscription:
             self._core.next_message,
             self._core.deliveries,
             timeout,
-            lambda: late.no_message(self.topic, timeout),
+            lambda: timeouts.no_message(self.topic, timeout),
         )
 
     def receive_nowait(self) -> Message:
@@ -118,7 +118,7 @@ class Subscription:
             self._core.next_batch,
             self._core.deliveries,
             timeout,
-            lambda: late.no_message(self.topic, timeout),
+            lambda: timeouts.no_message(self.topic, timeout),
         )
 
     # --- progress --------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Subscription:
             lambda: core.are_committed(acked) or None,
             core.commits,
             timeout,
-            lambda: late.not_committed(self.topic, timeout),
+            lambda: timeouts.not_committed(self.topic, timeout),
         )
 
     def seek(self, partition: int, offset: int, timeout: float | None = DEFAULT_TIMEOUT) -> None:
@@ -144,7 +144,7 @@ class Subscription:
         timeout = check_timeout(timeout)
         reply: Reply[Frame | HocketError] = Reply()
         self._engine.do(partial(self._core.seek, partition, check_offset(offset), reply.put))
-        answer = self._engine.wait_for_reply(reply, timeout, lambda: late.not_sought(timeout))
+        answer = self._engine.wait_for_reply(reply, timeout, lambda: timeouts.not_sought(timeout))
         if isinstance(answer, HocketError):
             raise again(answer)
 
@@ -193,7 +193,7 @@ class Subscription:
             self._engine.do(partial(core.close, reply.put))
             self._forget(self)
         left = deadline.remaining()
-        self._engine.wait_for_reply(reply, left, lambda: late.not_closed(left))
+        self._engine.wait_for_reply(reply, left, lambda: timeouts.not_closed(left))
 
     def _open(self, timeout: float | None) -> None:
         core, session = self._core, self._engine.session
@@ -208,7 +208,7 @@ class Subscription:
                 opened,
                 core.changed,
                 timeout,
-                lambda: late.not_opened(session, "subscription", timeout),
+                lambda: timeouts.not_opened(session, "subscription", timeout),
             )
         except BaseException:
             self._engine.do(partial(core.end, closed("the subscription")))
