@@ -17,21 +17,24 @@ demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
 # All tests, as suites that run side by side, each a pytest of its own; the longest begin first. A
 # suite that waits for brokers and timeouts leaves the processor to one that computes, so there are
 # more at once than there are processors.
-# Measuring coverage makes everything slower, so only the suites are measured that all of it is from.
-COVERED := core local contract node
+# Measuring coverage makes everything slower, so only the suites are measured that all of it is from;
+# stress, and models that reach nothing new, run unmeasured.
+COVERED := core local contract
 SPARK   := spark-session spark-jobs
-OTHERS  := broker-contract clients commands stress rest
-SUITES  := spark-session broker-contract commands core stress local clients spark-jobs node contract rest
+OTHERS  := broker-contract clients commands models node stress rest
+SUITES  := spark-session broker-contract commands core clients models spark-jobs node stress local contract rest
 
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
 STRESS     := tests/local/test_local_stress.py tests/local/test_queue_stress.py
+MODELS     := $(wildcard tests/core/partition/test_*_model.py tests/local/test_*_model.py)
 
 tests_of_broker-contract := tests/broker_contract
 tests_of_clients         := tests/client tests/wire tests/log tests/sim
 tests_of_commands        := tests/cli tests/e2e tests/rpc
 tests_of_contract        := tests/contract
-tests_of_core            := tests/core
-tests_of_local           := tests/local $(STRESS:%=--ignore=%)
+tests_of_core            := tests/core $(MODELS:%=--ignore=%)
+tests_of_local           := tests/local $(STRESS:%=--ignore=%) $(MODELS:%=--ignore=%)
+tests_of_models          := $(MODELS)
 tests_of_node            := tests/node README.md docs# every snippet of README and docs is a test
 tests_of_spark-jobs      := $(SPARK_JOBS)# each starts a Spark of its own
 tests_of_spark-session   := tests/spark $(SPARK_JOBS:%=--ignore=%)# one session serves them all
@@ -44,7 +47,7 @@ tests_of_rest            := tests/adapters $(wildcard tests/test_*.py)
 QUICK := quick-cores quick-rest
 
 tests_of_quick-cores := tests/core
-tests_of_quick-rest  := $(tests_of_local) tests/wire tests/client $(wildcard tests/test_[fm]*.py) \
+tests_of_quick-rest  := tests/local $(STRESS:%=--ignore=%) tests/wire tests/client $(wildcard tests/test_[fm]*.py) \
     tests/contract/test_closing.py tests/contract/test_connecting.py tests/contract/test_messages.py
 
 NOTES   := .test-notes
@@ -66,7 +69,7 @@ $(EACH): test-%: $(VENV)/dev.stamp
 $(EACH): RUN = $(BIN)/python
 $(COVERED:%=test-%): RUN = $(BIN)/coverage run --data-file=$(NOTES)/$*.coverage
 
-test-covered: $(COVERED:%=test-%)  ## channels, queues, cores and node, and the documentation's snippets, with branch coverage
+test-covered: $(COVERED:%=test-%)  ## channels, queues and cores, with branch coverage
 	@echo "==> branch coverage of channels, queues and cores"
 	@$(BIN)/coverage combine --quiet $(COVERED:%=$(NOTES)/%.coverage)
 	@$(BIN)/coverage report --include='src/hocket/local/*,src/hocket/core/*' --fail-under=100
