@@ -4,16 +4,19 @@
 # docs/protocol.md says how headers and payloads follow each other on a connection, and which frame
 # answers which. Rules of this file:
 #
-# * Field numbers are only ever added, at the end of a struct or of the union; none is ever reused
-#   or given another meaning. A field that a sender does not know reads as its default here.
-# * Offsets, sequences and handles are UInt64. Times are microseconds since the epoch, UTC; durations
-#   are microseconds. Ranges are half-open.
-# * "Packed" Data is a list of numbers: little-endian 64-bit unsigned, one after the other.
-# * Record batches are never in here: they travel as the frame's payload, beside this header.
+# * New fields are added at the end of a struct, and new members at the end of the union. A field
+#   number is never reused and never given another meaning. If the sender does not know a field, the
+#   receiver reads the field's default in this file.
+# * Offsets, sequences and handles are UInt64. Times are microseconds since the epoch, UTC.
+#   Durations are microseconds. Ranges are half-open.
+# * "Packed" Data is a list of numbers, one after the other. Each number has 64 bits and is unsigned
+#   and little-endian.
+# * Record batches are never in a header. They travel beside the header, as the frame's payload.
 
 struct Frame {
   request @0 :UInt64;
-  # Chosen by the side that asks; its answer carries the same number. 0 where none is expected.
+  # The side that asks chooses this number, and its answer carries the same number. The number is 0
+  # where no answer is expected.
 
   union {
     # The connection.
@@ -87,65 +90,66 @@ struct Frame {
 }
 
 struct FrameKind {
-  # A Frame as one sees it who does not know its member: laid out like Frame, with the union's
-  # discriminant as a number. Never sent; read in the place of a Frame to say which kind it was.
+  # FrameKind is laid out like Frame, with the discriminant of the union as a number. FrameKind is
+  # never sent. A receiver that does not know the member of a Frame reads the Frame as a FrameKind,
+  # to say which kind of frame it was.
 
   request @0 :UInt64;
-  # As in Frame.
+  # The same as in Frame.
 
   kind @1 :UInt16;
-  # Which member of the union, counted from 0 in the order above.
+  # Which member of the union it is, counted from 0 in the order above.
 }
 
 # --- the connection ------------------------------------------------------------------------------
 
 struct Hello {
-  # The client's first frame. Answered by Welcome or Failure.
+  # The client's first frame. The answer is Welcome or Failure.
 
   versionMin @0 :UInt32 = 1;
   # The oldest version of the protocol that the client speaks.
 
   versionMax @1 :UInt32 = 1;
-  # The newest version that it speaks.
+  # The newest version of the protocol that the client speaks.
 
   client @2 :Text;
-  # Who it is, for people who look at the broker.
+  # Who the client is, for people who look at the broker.
 
   features @3 :List(Text);
-  # What it can do beyond the version; unknown names are ignored.
+  # What the client can do beyond the version. Unknown names are ignored.
 
   token @4 :Text;
-  # Its secret, if the broker asks for one.
+  # The client's token, if the broker asks for one.
 }
 
 struct Welcome {
   # The broker's answer to Hello.
 
   version @0 :UInt32;
-  # The version that both speak from here on.
+  # The version that both sides speak from here on.
 
   node @1 :Text;
   # The broker's name.
 
   software @2 :Text;
-  # What it runs, for people.
+  # Which software the broker runs, for people.
 
   features @3 :List(Text);
-  # What it can do beyond the version; unknown names are ignored.
+  # What the broker can do beyond the version. Unknown names are ignored.
 
   limits @4 :Limits;
-  # What it allows this connection.
+  # What the broker allows on this connection.
 }
 
 struct Goodbye {
-  # The sender is about to close the connection. Not answered.
+  # The sender is about to close the connection. There is no answer.
 
   reason @0 :Text;
-  # In words.
+  # Why the sender closes the connection, in words.
 }
 
 struct Ping {
-  # Are you there? Answered by Done.
+  # Are you there? The answer is Done.
 }
 
 struct Done {
@@ -153,101 +157,104 @@ struct Done {
 }
 
 struct Failure {
-  # The request was not carried out, or may have been, if it says so.
+  # The request failed. `mayHaveHappened` says whether it may have been carried out all the same.
 
   code @0 :Text;
-  # One of the error codes of docs/protocol.md; treat one you do not know as "failed".
+  # One of the error codes of docs/protocol.md. Treat a code that you do not know as "failed".
 
   message @1 :Text;
-  # What was wrong, with the value, and what to do.
+  # What was wrong, with the value that was wrong, and what to do.
 
   mayHaveHappened @2 :Bool;
-  # False: the request certainly had no effect.
+  # False: the request certainly had no effect. True: the request may have been carried out.
 }
 
 # --- topics --------------------------------------------------------------------------------------
 
 struct CreateTopic {
-  # Answered by Done.
+  # Create a topic. The answer is Done.
 
   topic @0 :Text;
-  # Its name: 1 to 255 letters, digits, '.', '_' or '-', not beginning with '.' or '-'.
+  # The topic's name: 1 to 255 letters, digits, '.', '_' or '-'. The first character is not '.' or
+  # '-'.
 
   config @1 :TopicConfig;
-  # What is set for it; what is left out has the defaults of TopicConfig.
+  # The topic's configuration. A field that is left out has its default in TopicConfig.
 }
 
 struct AlterTopic {
-  # Answered by Done.
+  # Change the configuration of a topic. The answer is Done.
 
   topic @0 :Text;
-  # Its name.
+  # The topic's name.
 
   config @1 :TopicConfig;
-  # The whole new configuration. Partitions may only grow.
+  # The whole new configuration. The number of partitions may only grow.
 }
 
 struct DeleteTopic {
-  # With its records and indexes. Answered by Done.
+  # Delete a topic with its records and indexes. The answer is Done.
 
   topic @0 :Text;
-  # Its name.
+  # The topic's name.
 }
 
 struct ListTopics {
-  # Answered by Topics, without their partitions.
+  # List the topics that the user may see. The answer is Topics, without the partitions.
 }
 
 struct DescribeTopic {
-  # Answered by Topics: this one, with its partitions.
+  # Describe one topic. The answer is Topics, with this one topic and its partitions.
 
   topic @0 :Text;
-  # Its name.
+  # The topic's name.
 }
 
 struct Topics {
   # The answer to ListTopics and DescribeTopic.
 
   topics @0 :List(TopicDescription);
-  # In the order of their names.
+  # The topics, in the order of their names.
 }
 
 struct FindOffsets {
-  # Where a place is, in every partition of a topic. Answered by Offsets.
+  # Ask which offset `start` stands for in every partition of a topic. The answer is Offsets.
 
   topic @0 :Text;
-  # Its name.
+  # The topic's name.
 
   start @1 :Start;
-  # The place.
+  # Where: the oldest record, the end, an offset or a time.
 }
 
 struct Offsets {
   # The answer to FindOffsets and SeekIndex.
 
   offsets @0 :Data;
-  # Packed: one per partition, in order.
+  # Packed: one offset for each partition that the request is about, in the order of the partitions.
 }
 
 # --- producing -----------------------------------------------------------------------------------
 
 struct OpenProducer {
-  # Answered by ProducerOpened.
+  # Open a producer. The answer is ProducerOpened.
 
   topic @0 :Text;
-  # Its name.
+  # The name of the topic that the producer sends to.
 
   producerId @1 :Data;
-  # 16 bytes: that of a producer opened before, to go on as it. Empty: a new one.
+  # 16 bytes: the id of a producer that was opened before, to go on as that producer. Empty: a new
+  # producer.
 
   epoch @2 :UInt32;
-  # That of the producer opened before; 0 for a new one.
+  # The epoch of the producer that was opened before. 0 for a new producer.
 
   transaction @3 :Text;
-  # Not empty: what is pushed is staged for this transaction, and acknowledged without offsets.
+  # The id of a transaction. If it is not empty, the batches of this producer are staged for the
+  # transaction and acknowledged without offsets.
 
   number @4 :UInt64;
-  # Of the transaction, among those of its id.
+  # The number of the transaction among those of its id.
 }
 
 struct ProducerOpened {
@@ -257,21 +264,21 @@ struct ProducerOpened {
   # The producer's number on this connection.
 
   producerId @1 :Data;
-  # 16 bytes, to be written into every batch.
+  # The producer's id, 16 bytes. The client writes it into every batch.
 
   epoch @2 :UInt32;
-  # To be written into every batch.
+  # The producer's epoch. The client writes it into every batch.
 
   partitions @3 :UInt32;
-  # How many the topic has now.
+  # How many partitions the topic has now.
 
   sequences @4 :Data;
-  # Packed: per partition, the sequence that the next new batch must have.
+  # Packed: for each partition, the sequence that the next new batch must have.
 }
 
 struct Push {
-  # Payload: one or more whole batches, their sequences consecutive. With request 0 the answers are
-  # PushAcked and PushRefused.
+  # Store batches. The payload is one or more whole batches with consecutive sequences. A Push with
+  # request 0 is answered by PushAcked and PushRefused.
 
   handle @0 :UInt64;
   # The producer.
@@ -281,7 +288,8 @@ struct Push {
 }
 
 struct PushAcked {
-  # Every batch up to `sequence` is as durable as its topic demands. Cumulative.
+  # Every batch up to `sequence` is as durable as the topic demands. The acknowledgement is
+  # cumulative.
 
   handle @0 :UInt64;
   # The producer.
@@ -290,14 +298,16 @@ struct PushAcked {
   # The partition.
 
   sequence @2 :UInt64;
-  # Of the last batch acknowledged.
+  # The sequence of the last batch that is acknowledged.
 
   offsets @3 :Data;
-  # Packed: the base offsets of the newly acknowledged batches, that of the last one last.
+  # Packed: the offset of the first record of each newly acknowledged batch, in the order of the
+  # batches.
 }
 
 struct PushRefused {
-  # The batch `sequence`, and whatever followed it in this partition, was not stored.
+  # The batch with this `sequence` was not stored, nor was any batch that followed it in this
+  # partition.
 
   handle @0 :UInt64;
   # The producer.
@@ -306,88 +316,94 @@ struct PushRefused {
   # The partition.
 
   sequence @2 :UInt64;
-  # Of the first batch refused.
+  # The sequence of the first batch that was refused.
 
   code @3 :Text;
   # An error code, as in Failure.
 
   message @4 :Text;
-  # In words, as in Failure.
+  # What was wrong, in words, as in Failure.
 }
 
 struct Publish {
-  # One-off. Payload: one batch. Answered by Published.
+  # Store one batch without opening a producer. The payload is the batch. The answer is Published.
 
   topic @0 :Text;
-  # Its name.
+  # The topic's name.
 
   partition @1 :Int32 = -1;
-  # Where to. -1: by the hash of the batch's first key.
+  # The partition that the batch goes to. -1: the hash of the batch's first key decides.
 }
 
 struct Published {
   # The answer to Publish.
 
   partition @0 :UInt32;
-  # Where the batch is.
+  # The partition that the batch is in.
 
   offset @1 :UInt64;
-  # Of its first record.
+  # The offset of the batch's first record.
 }
 
 struct CloseHandle {
-  # Of a producer or a subscription. Answered by Done once all it did is durable.
+  # Close a producer or a subscription. The answer is Done, when all that the producer or
+  # subscription did is durable.
 
   handle @0 :UInt64;
-  # Its number.
+  # The handle of the producer or subscription.
 }
 
 # --- consuming -----------------------------------------------------------------------------------
 
 struct OpenSubscription {
-  # Answered by SubscriptionOpened.
+  # Open a subscription. The answer is SubscriptionOpened.
 
   topic @0 :Text;
-  # Its name.
+  # The name of the topic to read.
 
   index @1 :Text;
-  # The index's name. Empty: the client keeps its place itself.
+  # The index's name. Empty: there is no index, and the client itself keeps its positions.
 
   mode @2 :Mode;
-  # How the index is shared.
+  # Whether the index is one consumer's own or shared.
 
   start @3 :Start;
-  # Where a new index begins, or a subscription without one.
+  # Where a new index begins, or where a subscription without an index begins.
 
   positions @4 :Data;
-  # Packed pairs (partition, offset): override `start` where given.
+  # Packed pairs (partition, offset). In the partitions that are named, the subscription begins at
+  # this offset instead.
 
   partitions @5 :Data;
-  # Packed: the ones wanted. Empty: all.
+  # Packed: the partitions that are wanted. Empty: all partitions.
 
   holdRetention @6 :Bool;
-  # Records are not removed before this index has consumed them.
+  # True: retention does not remove records before this index has consumed them.
 
   creditBytes @7 :UInt64;
-  # The first credit: so many bytes of payload may be sent.
+  # The first credit: how many bytes of payload the broker may send.
 
   consumer @8 :Data;
-  # Shared indexes: 16 bytes of the client's choice, the same again when its connection was lost.
+  # Shared indexes: 16 bytes that the client chooses to name this consumer. After a lost connection
+  # the client gives the same 16 bytes again.
 
   prefetch @9 :UInt32;
-  # Shared indexes: so many messages may be sent.
+  # Shared indexes: how many messages the broker may send.
 
   leaseUs @10 :UInt64;
-  # Shared indexes: how long a message is this consumer's. 0: as the index has it, 30 s if it is new.
+  # Shared indexes: how long a lease lasts. 0: as long as is set for the index; a new index has 30
+  # s.
 
   maxDeliveries @11 :UInt32;
-  # Shared indexes: after so many it goes to the dead letters. 0: as the index has it, 5 if it is new.
+  # Shared indexes: after how many deliveries a message goes to the dead letters. 0: as many as are
+  # set for the index; a new index has 5.
 
   failover @12 :Failover;
-  # Shared indexes: whether to wait for old leases when the broker has been away.
+  # Shared indexes: whether messages wait for leases from before a restart of the broker.
 
   held @13 :Data;
-  # Shared indexes: packed triples (partition, start, end) handed out and not settled.
+  # Shared indexes: packed triples (partition, start, end) of messages that this client has handed
+  # out and not settled.
 }
 
 struct SubscriptionOpened {
@@ -397,14 +413,15 @@ struct SubscriptionOpened {
   # The subscription's number on this connection.
 
   positions @1 :Data;
-  # Packed pairs (partition, next offset).
+  # Packed pairs (partition, next offset): where the subscription begins.
 
   leaseUs @2 :UInt64;
-  # Shared indexes: how long a message is this consumer's.
+  # Shared indexes: how long a lease lasts.
 }
 
 struct Deliver {
-  # Payload: whole batches of one partition, in order. Uses up credit; not answered.
+  # Records for an own index, or for a subscription without an index. The payload is whole batches
+  # of one partition, in order. Its bytes are taken from the credit. There is no answer.
 
   handle @0 :UInt64;
   # The subscription.
@@ -413,27 +430,28 @@ struct Deliver {
   # The partition.
 
   offset @2 :UInt64;
-  # Of the first record meant; what the first batch holds before it is to be skipped.
+  # The offset of the first record that is delivered. The first batch may hold records before it;
+  # skip those.
 
   end @3 :UInt64;
-  # The partition's end as the broker knows it now, for the lag.
+  # The end of the partition as the broker knows it now. The lag follows from it.
 }
 
 struct Credit {
-  # The broker may send so many more bytes of payload. Not answered.
+  # The broker may send more. There is no answer.
 
   handle @0 :UInt64;
   # The subscription.
 
   bytes @1 :UInt64;
-  # How many more.
+  # How many more bytes of payload the broker may send.
 
   messages @2 :UInt64;
-  # Shared indexes: how many more messages.
+  # Shared indexes: how many more messages the broker may send.
 }
 
 struct Commit {
-  # Move the index to these places. Answered by Done when durable.
+  # Move the index to these positions. The answer is Done, when the move is durable.
 
   handle @0 :UInt64;
   # The subscription.
@@ -443,7 +461,8 @@ struct Commit {
 }
 
 struct Moved {
-  # The subscription goes on elsewhere in this partition; what was delivered before is stale.
+  # The subscription goes on at another offset of this partition. Records of the partition that were
+  # delivered before this frame and not handed out are void.
 
   handle @0 :UInt64;
   # The subscription.
@@ -452,23 +471,24 @@ struct Moved {
   # The partition.
 
   offset @2 :UInt64;
-  # Where it goes on.
+  # The offset at which the subscription goes on.
 
   lost @3 :UInt64;
-  # After a seek 0; where retention had removed records not yet read, their number.
+  # How many records retention removed before they were read. 0 after a seek.
 }
 
 struct HandleEnded {
-  # The broker has ended a producer or subscription: fenced, topic deleted, corrupt data.
+  # The broker has ended a producer or subscription: it was fenced, its topic was deleted, its
+  # permission is gone, or its data is corrupt.
 
   handle @0 :UInt64;
-  # Its number, which means nothing from here on.
+  # The handle, which is void from here on.
 
   code @1 :Text;
   # An error code, as in Failure.
 
   message @2 :Text;
-  # In words, as in Failure.
+  # What was wrong, in words, as in Failure.
 }
 
 struct PartitionsChanged {
@@ -478,46 +498,46 @@ struct PartitionsChanged {
   # The producer or subscription.
 
   partitions @1 :UInt32;
-  # How many.
+  # How many partitions the topic has now.
 }
 
 # --- indexes -------------------------------------------------------------------------------------
 
 struct ListIndexes {
-  # Answered by Indexes.
+  # List the indexes of a topic. The answer is Indexes.
 
   topic @0 :Text;
-  # Its name.
+  # The topic's name.
 }
 
 struct Indexes {
   # The answer to ListIndexes.
 
   indexes @0 :List(IndexDescription);
-  # In the order of their names.
+  # The indexes, in the order of their names.
 }
 
 struct SeekIndex {
-  # Put an index elsewhere, whether a consumer is attached or not. Answered by Offsets.
+  # Move an index, whether a consumer is attached to it or not. The answer is Offsets.
 
   topic @0 :Text;
-  # Its name.
+  # The topic's name.
 
   index @1 :Text;
   # The index's name.
 
   start @2 :Start;
-  # Where to.
+  # Where the index goes on.
 
   partition @3 :Int32 = -1;
-  # In which partition. -1: in all of them.
+  # The partition in which the index is moved. -1: all partitions.
 }
 
 struct DeleteIndex {
-  # Answered by Done.
+  # Delete an index. The answer is Done.
 
   topic @0 :Text;
-  # Its name.
+  # The topic's name.
 
   index @1 :Text;
   # The index's name.
@@ -526,8 +546,8 @@ struct DeleteIndex {
 # --- shared indexes ------------------------------------------------------------------------------
 
 struct Lease {
-  # Messages for this consumer alone, until their lease ends. Payload: the batches that hold them.
-  # Uses up credit; not answered.
+  # Messages that are this consumer's alone until their lease ends. The payload is the batches that
+  # hold these messages. Its bytes and messages are taken from the credit. There is no answer.
 
   handle @0 :UInt64;
   # The subscription.
@@ -536,212 +556,223 @@ struct Lease {
   # The partition.
 
   end @2 :UInt64;
-  # The partition's end as the broker knows it now, for the lag.
+  # The end of the partition as the broker knows it now. The lag follows from it.
 
   ranges @3 :Data;
-  # Packed triples (start, end, delivery count), in order.
+  # Packed triples (start, end, delivery count) of the messages that are leased, in order.
 
   continued @4 :Bool;
-  # The first batch is the last one of the Lease before it of this partition, and is not sent again.
+  # True: the first batch is the last batch of the previous Lease of this handle and partition. That
+  # batch is not sent again.
 }
 
 struct Settle {
-  # What has become of messages. Answered by Settled when it is durable.
+  # Say what has become of messages. The answer is Settled, when that is durable.
 
   handle @0 :UInt64;
   # The subscription.
 
   action @1 :Settlement;
-  # What.
+  # What has become of the messages.
 
   ranges @2 :Data;
-  # Packed triples (partition, start, end).
+  # Packed triples (partition, start, end) of the messages.
 
   durationUs @3 :UInt64;
-  # nack: not again before so long. extend: the new lease from now on; 0 for the usual one.
+  # nack: how long the messages are not delivered again. extend: how long the new lease lasts, from
+  # now on; 0: as long as a lease of this index lasts.
 
   reason @4 :Text;
-  # Of a reject, in words.
+  # reject: why the messages are rejected, in words.
 }
 
 struct Settled {
   # The answer to Settle.
 
   refused @0 :Data;
-  # Packed triples (partition, start, end) that this consumer does not hold; nothing was done there.
+  # Packed triples (partition, start, end) of messages that this consumer does not hold. Nothing was
+  # changed for these messages.
 }
 
 # --- transactions --------------------------------------------------------------------------------
 
 struct CommitTransaction {
-  # Publish all that was staged, or nothing. Answered by Done when all of it can be read.
+  # Publish all that was staged for a transaction, or nothing of it. The answer is Done, when all of
+  # it can be read.
 
   transaction @0 :Text;
-  # Its id.
+  # The id of the transaction.
 
   number @1 :UInt64;
-  # Which one of this id. Numbers only ever grow.
+  # The number of the transaction among those of its id. The numbers of an id only grow.
 
   participants @2 :List(Participant);
-  # All of it. What others have staged for it is dropped.
+  # All participants of the transaction. What other producers have staged for the transaction is
+  # dropped.
 }
 
 struct AbortTransaction {
-  # Drop what some producers have staged. Answered by Done. It uses up no number: what is staged for it
-  # afterwards, by other producers, can be committed.
+  # Drop what some producers have staged for a transaction. The answer is Done. An abort does not
+  # use up the number: other producers can stage for it afterwards, and what they stage can be
+  # committed.
 
   transaction @0 :Text;
-  # Its id.
+  # The id of the transaction.
 
   number @1 :UInt64;
-  # Which one of this id.
+  # The number of the transaction among those of its id.
 
   producers @2 :List(Data);
-  # 16 bytes each: whose stages are dropped. What they had staged can never be committed.
+  # The ids of the producers, 16 bytes each. What these producers have staged is dropped and can
+  # never be committed.
 }
 
 # --- access --------------------------------------------------------------------------------------
 
 struct CreateUser {
-  # Answered by TokenIssued. The first one turns access control on, and must have the role admin.
+  # Create a user. The answer is TokenIssued. The first user turns access control on, and must have
+  # the role admin.
 
   name @0 :Text;
-  # Letters, digits, '.', '_' or '-'.
+  # The user's name: letters, digits, '.', '_' or '-'.
 
   roles @1 :List(Text);
-  # What it may do.
+  # The roles that the user has.
 }
 
 struct RenewToken {
-  # The old token is void from now on. Answered by TokenIssued.
+  # Make a new token for a user. The old token is void from now on. The answer is TokenIssued.
 
   name @0 :Text;
-  # The user.
+  # The user's name.
 }
 
 struct TokenIssued {
-  # The answer to CreateUser and RenewToken. The broker keeps a hash only: it cannot be asked again.
+  # The answer to CreateUser and RenewToken. The broker keeps only a hash of the token, so it cannot
+  # show the token again.
 
   token @0 :Text;
-  # For Hello.
+  # The token that the user's clients send in Hello.
 }
 
 struct DeleteUser {
-  # Its connections are closed. Answered by Done.
+  # Delete a user and close the user's connections. The answer is Done.
 
   name @0 :Text;
-  # The user.
+  # The user's name.
 }
 
 struct SetRoles {
-  # Answered by Done.
+  # Set the roles of a user. The answer is Done.
 
   name @0 :Text;
-  # The user.
+  # The user's name.
 
   roles @1 :List(Text);
-  # All of them, in place of those it has.
+  # All roles that the user has from now on. They replace the user's present roles.
 }
 
 struct CreateRole {
-  # Answered by Done.
+  # Create a role. The answer is Done.
 
   name @0 :Text;
-  # Letters, digits, '.', '_' or '-'.
+  # The role's name: letters, digits, '.', '_' or '-'.
 }
 
 struct DeleteRole {
-  # Users that have it lose it. Answered by Done.
+  # Delete a role. Users that have the role lose it. The answer is Done.
 
   name @0 :Text;
-  # The role.
+  # The role's name.
 }
 
 struct AddGrant {
-  # Answered by Done.
+  # Add a grant to a role. The answer is Done.
 
   role @0 :Text;
-  # The role that gets it.
+  # The name of the role that gets the grant.
 
   grant @1 :Grant;
-  # What it permits.
+  # The grant.
 }
 
 struct RemoveGrant {
-  # What was opened by it is closed at once. Answered by Done.
+  # Remove a grant from a role. Producers and subscriptions that nothing else permits end at once.
+  # The answer is Done.
 
   role @0 :Text;
-  # The role that has it.
+  # The name of the role that has the grant.
 
   grant @1 :Grant;
-  # Exactly as it was given.
+  # The grant, exactly as it was added.
 }
 
 struct DescribeAccess {
-  # Answered by Access.
+  # List users, roles and grants. The answer is Access.
 }
 
 struct Access {
-  # The answer to DescribeAccess. Without users access control is off.
+  # The answer to DescribeAccess. Access control is off if there are no users.
 
   users @0 :List(UserDescription);
-  # In the order of their names.
+  # The users, in the order of their names.
 
   roles @1 :List(RoleDescription);
-  # In the order of their names.
+  # The roles, in the order of their names.
 }
 
 struct ExplainAccess {
-  # May this user do this? Answered by Explained.
+  # Ask whether a user may do something. The answer is Explained.
 
   user @0 :Text;
-  # Its name. Everybody may ask for himself, an admin for all.
+  # The user's name. Users may ask about themselves, an admin about everybody.
 
   action @1 :Action;
-  # What.
+  # What the user would do.
 
   topic @2 :Text;
-  # With which topic.
+  # The name of the topic that the user would do it with.
 
   index @3 :Text;
-  # And which of its indexes; empty for none.
+  # The name of the index that the user would do it with. Empty: no index.
 }
 
 struct Explained {
   # The answer to ExplainAccess.
 
   allowed @0 :Bool;
-  # Whether.
+  # Whether the user may do it.
 
   reason @1 :Text;
-  # Why, in words: by which grant of which role, or what is missing.
+  # Why, in words: which grant of which role permits it, or which grant is missing.
 }
 
 # --- what the frames are made of -----------------------------------------------------------------
 
 enum Failover {
   safe @0;
-  # Messages that an old lease may still hold wait until it has ended for certain.
+  # Messages that an old lease may still cover wait until that lease has certainly ended.
 
   fast @1;
-  # They are delivered again at once; they may be with two consumers for a while.
+  # Messages that an old lease may still cover are delivered again at once. Two consumers may have
+  # the same message for a while.
 }
 
 enum Settlement {
   ack @0;
-  # It is done.
+  # The message is done.
 
   nack @1;
-  # It is to be delivered again.
+  # The message is to be delivered again.
 
   extend @2;
-  # It takes longer: a new lease, from now on.
+  # The work on the message takes longer: the message gets a new lease, from now on.
 
   reject @3;
-  # It is not to be delivered again: to the dead letters.
+  # The message is not to be delivered again: it goes to the dead letters.
 
   release @4;
-  # It was not handed out: delivered again, and this delivery does not count.
+  # The message was not handed out: it is delivered again, and this delivery does not count.
 }
 
 enum Action {
@@ -749,162 +780,164 @@ enum Action {
   # Produce to the topic.
 
   subscribe @1;
-  # Consume it, and move its indexes.
+  # Consume the topic, and move its indexes.
 
   create @2;
-  # Make a topic of that name.
+  # Create a topic of that name.
 
   alter @3;
-  # Change what is set for it.
+  # Change the configuration of the topic.
 
   delete @4;
   # Delete the topic, or its indexes.
 
   admin @5;
-  # Everything, users and roles included.
+  # Everything. On the topics '*' that includes users, roles and grants.
 }
 
 struct Participant {
   topic @0 :Text;
-  # Its name.
+  # The topic's name.
 
   partition @1 :UInt32;
-  # The partition.
+  # The partition in which something is staged.
 
   producerId @2 :Data;
-  # 16 bytes: who staged.
+  # The id of the producer that staged it, 16 bytes.
 
   batches @3 :UInt64;
-  # How many, sequences 0 to one less.
+  # How many batches are staged. Their sequences begin at 0 and have no gaps.
 
   records @4 :UInt64;
-  # In all of them.
+  # How many records are in all these batches.
 
   crc @5 :UInt32;
-  # CRC-32C over the body CRCs of the batches, each as four bytes, little-endian, in order.
+  # The CRC-32C over the body CRCs of the batches, in order. Each body CRC is four bytes,
+  # little-endian.
 }
 
 struct Grant {
   action @0 :Action;
-  # What it permits.
+  # The action that the grant permits.
 
   topic @1 :Text;
-  # A pattern of names: '*' is any run of characters.
+  # A pattern for the names of topics: '*' stands for any run of characters.
 
   index @2 :Text;
-  # Likewise, where an index is concerned.
+  # A pattern for the names of indexes, where the action concerns an index.
 }
 
 struct RoleDescription {
   name @0 :Text;
-  # Of the role.
+  # The role's name.
 
   grants @1 :List(Grant);
-  # What it permits.
+  # The grants of the role.
 }
 
 struct UserDescription {
   name @0 :Text;
-  # Of the user.
+  # The user's name.
 
   roles @1 :List(Text);
-  # That it has.
+  # The names of the roles that the user has.
 }
 
 enum Durability {
   quorum @0;
-  # Acknowledged when on the disk of a majority of the replicas.
+  # A batch is acknowledged when it is on the disk of a majority of the replicas.
 
   memory @1;
-  # Acknowledged when in the memory of a majority of the replicas.
+  # A batch is acknowledged when it is in the memory of a majority of the replicas.
 }
 
 enum Mode {
   own @0;
-  # One consumer, which gets everything.
+  # The index has one consumer, which gets every message.
 
   shared @1;
-  # Many consumers; each message goes to one of them.
+  # The index has many consumers, and each message goes to one of them.
 
   keyShared @2;
-  # As `shared`, and the messages of one key go to one consumer at a time, in order.
+  # As `shared`. Besides, the messages of one key go to one consumer at a time, in order.
 }
 
 enum StartKind {
   earliest @0;
-  # The oldest record there is.
+  # At the oldest record that there is.
 
   latest @1;
-  # After the newest record there is.
+  # After the newest record that there is.
 
   offset @2;
-  # The offset `value`.
+  # At the offset `value`.
 
   time @3;
-  # The first record whose timestamp is `value` or later.
+  # At the first record whose timestamp is `value` or later.
 }
 
 struct TopicConfig {
   partitions @0 :UInt32 = 1;
-  # How many logs the topic is made of.
+  # How many partitions the topic has.
 
   replication :union {
-    # Copies of each partition.
+    # How many copies of each partition there are.
 
     none @1 :Void;
-    # The broker's default.
+    # As many as the broker makes by default.
 
     some @2 :UInt32;
-    # So many.
+    # This many.
   }
 
   memoryRetentionUs @3 :UInt64 = 600000000;
   # How long records are served from memory.
 
   memoryBytesMax @4 :UInt64 = 268435456;
-  # Memory per partition; wins over the time.
+  # How many bytes of one partition are kept in memory. Records leave memory early if there are
+  # more.
 
   diskRetentionUs :union {
-    # How long records are kept.
+    # How long records are kept on disk.
 
     some @5 :UInt64 = 604800000000;
-    # So many microseconds.
+    # This many microseconds.
 
     none @6 :Void;
     # For ever.
   }
 
   diskBytesMax :union {
-    # Disk per partition.
+    # How many bytes of one partition are kept on disk.
 
     none @7 :Void;
-    # Without limit.
+    # There is no limit.
 
     some @8 :UInt64;
-    # So many bytes.
+    # This many bytes.
   }
 
   durability @9 :Durability;
-  # When a batch counts as stored.
+  # When a batch is acknowledged.
 
   segmentBytesMax @10 :UInt64 = 67108864;
-  # Of one file of the log.
+  # How large one segment, a file of the log, may become, in bytes.
 }
 
 struct TopicDescription {
   name @0 :Text;
-  # Of the topic.
+  # The topic's name.
 
   config @1 :TopicConfig;
-  # As it is now.
+  # The topic's present configuration.
 
   partitions @2 :List(PartitionDescription);
-  # In order; empty in the answer to ListTopics.
+  # The partitions, in order. Empty in the answer to ListTopics.
 }
 
 struct PartitionDescription {
   partition @0 :UInt32;
-  # Its number.
+  # The partition's number.
 
   start @1 :UInt64;
   # The oldest offset that can be read.
@@ -913,47 +946,47 @@ struct PartitionDescription {
   # The offset that the next record will get.
 
   memoryStart @3 :UInt64;
-  # From here on the memory tier answers; `end` if it is empty.
+  # The offset from which on reads are answered from memory. It is `end` if nothing is in memory.
 
   memoryBytes @4 :UInt64;
-  # Held in memory.
+  # How many bytes of the partition are in memory.
 
   diskBytes @5 :UInt64;
-  # Held on disk.
+  # How many bytes of the partition are in its segments on disk.
 
   memoryReads @6 :UInt64;
-  # Reads answered from memory since the broker started.
+  # How many reads were answered from memory since the broker started.
 
   diskReads @7 :UInt64;
-  # Reads that went to the disk since the broker started.
+  # How many reads went to the disk since the broker started.
 
   leader @8 :Text;
-  # The node that leads it.
+  # The node that leads the partition.
 
   replicas @9 :List(Text);
-  # The nodes that hold it.
+  # The nodes that hold a copy of the partition.
 
   problem @10 :Text;
-  # What is damaged, in words; empty when all is well.
+  # What is damaged, in words. Empty if nothing is damaged.
 }
 
 struct IndexDescription {
   name @0 :Text;
-  # Of the index.
+  # The index's name.
 
   mode @1 :Mode;
-  # How it is shared.
+  # Whether the index is one consumer's own or shared.
 
   holdRetention @2 :Bool;
-  # Records are not removed before it has consumed them.
+  # True: retention does not remove records before this index has consumed them.
 
   partitions @3 :List(IndexPartition);
-  # In order.
+  # How far the index has come in each partition, in the order of the partitions.
 }
 
 struct IndexPartition {
   partition @0 :UInt32;
-  # Its number.
+  # The partition's number.
 
   position @1 :UInt64;
   # The next offset to be consumed.
@@ -962,39 +995,39 @@ struct IndexPartition {
   # The offset that the next record will get.
 
   attached @3 :Bool;
-  # A consumer is connected.
+  # True: a consumer is connected.
 
   ahead @4 :UInt64;
-  # Of a shared index: messages behind `position` that are done already.
+  # Shared indexes: how many messages after `position` are settled already.
 
   leased @5 :UInt64;
-  # Of a shared index: messages that are with consumers now.
+  # Shared indexes: how many messages consumers hold now.
 }
 
 struct Start {
   kind @0 :StartKind;
-  # What sort of place.
+  # Which kind of start it is. The kind says what `value` means.
 
   value @1 :Int64;
-  # The offset, or the time in microseconds; 0 otherwise.
+  # For `offset` the offset, for `time` the time in microseconds, and otherwise 0.
 }
 
 struct Limits {
   frameBytesMax @0 :UInt64 = 167772160;
-  # Payload of one frame.
+  # How many bytes the payload of one frame may have.
 
   batchBytesMax @1 :UInt64 = 134217728;
-  # One batch as it is stored.
+  # How many bytes one batch may have, as it is stored.
 
   inFlightMax @2 :UInt32 = 32;
-  # Batches of one producer and partition not yet acknowledged.
+  # How many batches of one producer may be unacknowledged in one partition.
 
   handlesMax @3 :UInt32 = 10000;
-  # Producers and subscriptions of one connection.
+  # How many producers and subscriptions one connection may have open.
 
   connectionsMax @4 :UInt32 = 10000;
-  # Connections to one broker.
+  # How many connections one broker takes.
 
   creditBytesMax @5 :UInt64 = 1073741824;
-  # Credit of one subscription.
+  # How many bytes of credit one subscription may have.
 }
