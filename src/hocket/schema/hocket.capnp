@@ -399,7 +399,8 @@ struct OpenSubscription {
   # set for the index; a new index has 5.
 
   failover @12 :Failover;
-  # Shared indexes: whether messages wait for leases from before a restart of the broker.
+  # Shared indexes: whether messages that a consumer may still hold are withheld after a crash of
+  # the broker.
 
   held @13 :Data;
   # Shared indexes: packed triples (partition, start, end) of messages that this client has handed
@@ -751,11 +752,12 @@ struct Explained {
 
 enum Failover {
   safe @0;
-  # Messages that an old lease may still cover wait until that lease has certainly ended.
+  # After a crash of the broker, messages that a consumer may still hold are withheld for two
+  # seconds. A consumer that comes back in this time keeps the messages in its `held`.
 
   fast @1;
-  # Messages that an old lease may still cover are delivered again at once. Two consumers may have
-  # the same message for a while.
+  # After a crash of the broker, messages that a consumer may still hold are delivered again at
+  # once. Two consumers may have the same message for a while.
 }
 
 enum Settlement {

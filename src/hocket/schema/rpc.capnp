@@ -143,7 +143,8 @@ struct SubscriptionOptions {
   # Shared indexes: how many messages that are not settled the sink may have.
 
   failover @11 :Hocket.Failover;
-  # Shared indexes: whether messages wait for leases from before a restart of the broker.
+  # Shared indexes: whether messages that a consumer may still hold are withheld after a crash of
+  # the broker.
 }
 
 interface Sink {
