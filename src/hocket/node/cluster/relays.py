@@ -1,4 +1,4 @@
-"""Drives the relay cores of a node: one core for each partition that the node takes timed in.
+"""Drives the relay cores of a node: one core for each partition that the node takes part in.
 
 A core knows neither time nor the ring. Its timers run here, and its questions for a route are
 answered by a lookup of the partition's key, and then by those who know who leads the partition
