@@ -9,7 +9,7 @@ import pytest
 
 from hocket.wire import batch as batches
 from tests.support.node.running import RawConnection, listening
-from tests.wire.capnp_tool import decode_with_tool, encode_with_tool, framed, needs_tool
+from tests.support.wire.capnp_tool import decode_with_tool, encode_with_tool, framed, needs_tool
 
 pytestmark = needs_tool
 

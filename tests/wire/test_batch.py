@@ -31,7 +31,14 @@ from hocket.wire.columns import (
 )
 from hocket.wire.entry import HEADER_BYTES, pack_header, unpack_header
 from tests.support.threads import noise
-from tests.wire.batches import CODECS, PRODUCER, binary, body_of, entry_with_everything, records
+from tests.support.wire.batches import (
+    CODECS,
+    PRODUCER,
+    binary,
+    body_of,
+    entry_with_everything,
+    records,
+)
 
 
 @given(rows=records, codec=st.sampled_from(CODECS), data=st.data())

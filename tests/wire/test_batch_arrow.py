@@ -16,7 +16,7 @@ from hocket.errors import CorruptData, MessageTooLarge, OutOfRange, WrongType
 from hocket.wire.arrow import REPEATED_ROWS_MAX, arrow_schema, to_arrow
 from hocket.wire.batch import encode, parse
 from hocket.wire.from_arrow import checked_rows, encode_from_arrow
-from tests.wire.batches import (
+from tests.support.wire.batches import (
     CODECS,
     PRODUCER,
     body_of,

@@ -24,7 +24,7 @@ from hocket.wire.arrow import to_arrow
 from hocket.wire.batch import PRELUDE, PRELUDE_BYTES, check_entries, encode, iterate_entries, parse
 from hocket.wire.columns import FLAG_HEADER_NULLS, FLAG_HEADERS, FLAG_KEY_HASHES, FLAG_KEYS
 from hocket.wire.entry import HEADER_BYTES, unpack_header
-from tests.wire.batches import CODECS, body_of, contents, entry_with_everything, sealed
+from tests.support.wire.batches import CODECS, body_of, contents, entry_with_everything, sealed
 
 
 def looked_at(entry: bytes) -> tuple[Any, ...]:

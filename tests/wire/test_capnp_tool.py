@@ -34,8 +34,8 @@ from hocket.model import (
     TopicDescription,
 )
 from hocket.wire.connection import PREFIX_BYTES, Connection
-from tests.wire.capnp_tool import decode_with_tool, encode_with_tool, framed, needs_tool
-from tests.wire.joined import opened, received, sent
+from tests.support.wire.capnp_tool import decode_with_tool, encode_with_tool, framed, needs_tool
+from tests.support.wire.joined import opened, received, sent
 
 pytestmark = needs_tool
 

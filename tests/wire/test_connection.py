@@ -36,8 +36,8 @@ from hocket.wire.connection import (
     Role,
 )
 from hocket.wire.frame_codec import encode
-from tests.wire.frame_strategies import KINDS, frames_of
-from tests.wire.joined import opened, received, sent
+from tests.support.wire.frame_strategies import KINDS, frames_of
+from tests.support.wire.joined import opened, received, sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from hocket.wire.connection import (
 )
 from hocket.wire.frame_codec import encode
 from tests.support.threads import noise
-from tests.wire.joined import opened, sent
+from tests.support.wire.joined import opened, sent
 
 MIB = 1 << 20
 

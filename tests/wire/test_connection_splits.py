@@ -21,8 +21,8 @@ from hocket.wire.connection import (
     Connection,
 )
 from tests.support.threads import noise
-from tests.wire.frame_strategies import frames
-from tests.wire.joined import opened, received, sent
+from tests.support.wire.frame_strategies import frames
+from tests.support.wire.joined import opened, received, sent
 
 SHORT: list[tuple[Frame, bytes]] = [
     (Ping(1), b""),

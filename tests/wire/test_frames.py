@@ -42,7 +42,7 @@ from hocket.model import (
 )
 from hocket.wire.frame_codec import SEGMENTS_MAX, _camel, decode, encode
 from hocket.wire.schema import hocket_capnp
-from tests.wire.frame_strategies import KINDS, frames, frames_of
+from tests.support.wire.frame_strategies import KINDS, frames, frames_of
 
 NESTED = (
     TopicConfig, TopicDescription, PartitionDescription, IndexDescription, IndexPartition, Start,

@@ -11,8 +11,8 @@ from hocket.frames import Hello
 from hocket.wire import connection, frame_codec
 from hocket.wire.frame_codec import _camel
 from hocket.wire.schema import hocket_capnp
-from tests.wire.frame_strategies import KINDS
-from tests.wire.joined import received, sent
+from tests.support.wire.frame_strategies import KINDS
+from tests.support.wire.joined import received, sent
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "protocol.md").read_text()

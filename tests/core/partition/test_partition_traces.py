@@ -1,4 +1,4 @@
-"""Plays every trace, and tests the reader that does it."""
+"""Plays the traces of a partition, and tests the reader of all traces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.core import traces
 from tests.support.core.partition_script import Stage
 from tests.support.core.traces import MalformedTrace, Step, read, written
 
-FOLDER = Path(__file__).parents[1] / "traces"
+FOLDER = Path(__file__).parents[1] / "traces" / "partition"
 SITUATIONS = sorted(path.stem for path in FOLDER.glob("*.txt"))
 
 

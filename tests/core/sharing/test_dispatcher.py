@@ -1,4 +1,4 @@
-"""The dispatcher of shared indexes by examples; its whole behaviour is in test_sharing_model.py."""
+"""The dispatcher of shared indexes by examples; all of its behaviour: test_dispatcher_model.py."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hocket.errors import ProtocolError
 from hocket.wire.frame_codec import decode, encode
 from tests.support.threads import LONG
-from tests.wire.fuzz.mutations import damaged_headers
+from tests.support.wire.damaged_headers import damaged_headers
 
 COUNT = 100_000 if LONG else 4_000
 SECONDS_MAX = 2.0  # for one header of a few hundred bytes; a bomb would take minutes

@@ -14,8 +14,8 @@ from hocket.frames import Frame, Ping, Publish, Push
 from hocket.wire.connection import PREFIX, Connection
 from hocket.wire.frame_codec import encode
 from tests.support.threads import LONG, noise
-from tests.wire.fuzz.mutations import damaged_headers
-from tests.wire.joined import opened, received, sent
+from tests.support.wire.damaged_headers import damaged_headers
+from tests.support.wire.joined import opened, received, sent
 
 ROUNDS = 5_000 if LONG else 400
 SAID: list[tuple[Frame, bytes]] = [

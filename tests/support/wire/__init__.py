@@ -1,0 +1,1 @@
+"""What tests of the wire stand on: batches, frames of every kind, damaged headers, joined ends."""
