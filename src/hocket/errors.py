@@ -1,8 +1,9 @@
 """Every error this package raises on purpose, in one tree.
 
 The type says what went wrong and whose doing it was; the message says with which value, and what
-to do about it. Errors about a wrong argument are also the built-in error a Python caller expects
-(TypeError, ValueError, TimeoutError), so that `except TypeError` keeps its meaning.
+to do about it. Where a Python caller expects a built-in error (TypeError or ValueError for a wrong
+argument, TimeoutError for a timeout), ours is that one too, so that `except TypeError` keeps its
+meaning.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The real clock, disk, threads and network."""
+"""The real clock, disk, threads and event loop, and the bytes of TCP and TLS."""

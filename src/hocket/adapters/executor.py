@@ -1,5 +1,8 @@
 """Slow jobs on threads: one thread per worker, started when the worker is first used.
 
+A `brief` job is done at once, on the owner's thread, while such jobs take less than a millisecond
+on average: handing a quick job over would cost more than the job.
+
 A finished job is put on a list, and the owner's thread is asked, through the `post` that was given,
 to empty the list. `drain` empties the same list while it waits, so that closing down needs no event
 loop; what was posted before then finds an empty list.

@@ -81,7 +81,7 @@ def test_what_is_said_is_told_exactly(steps):
 def part_of(batch, first, last):
     return type(batch)(
         batch._kind, batch._batch, batch.offset + first, batch.offset + last, batch.topic,
-        batch._keeper, batch.delivery_count,
+        batch._progress, batch.delivery_count,
     )  # fmt: skip
 
 

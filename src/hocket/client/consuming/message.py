@@ -23,8 +23,11 @@ count_of = itemgetter(7)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Keeper(Protocol):
-    """What a message is from, and what is told what became of the message."""
+class AnyProgress(Protocol):
+    """The progress, on an own or a shared index, in the partition that a message is from.
+
+    It is told what became of the message.
+    """
 
     partition: int
 
@@ -105,7 +108,7 @@ def messages_of(
     start: int,
     end: int,
     topic: str,
-    keeper: Keeper,
+    progress: AnyProgress,
     deliveries: Iterable[int],
 ) -> list[Message]:
     """The records from `start` to `end` of a batch as messages, made by loops in C alone."""
@@ -116,11 +119,11 @@ def messages_of(
         repeat(None) if columns.keys is None else batch.keys(start, end),
         repeat({}) if columns.headers is None else batch.headers(start, end),
         repeat(topic),
-        repeat(keeper.partition),
+        repeat(progress.partition),
         range(first + start, first + end),
         batch.timestamps(start, end),
         deliveries,
-        repeat(keeper),
+        repeat(progress),
     )
     return list(map(tuple.__new__, repeat(kind), fields))
 
@@ -134,9 +137,9 @@ class MessageBatch(OfOwnIndex):
     __slots__ = (
         "_batch",
         "_first",
-        "_keeper",
         "_kind",
         "_last",
+        "_progress",
         "delivery_count",
         "end",
         "offset",
@@ -150,12 +153,12 @@ class MessageBatch(OfOwnIndex):
         offset: int,
         end: int,
         topic: str,
-        keeper: Keeper,
+        progress: AnyProgress,
         deliveries: int = 1,
     ) -> None:
         self._kind = kind
         self._batch = batch
-        self._keeper = keeper
+        self._progress = progress
         self._first = offset - batch.base_offset
         self._last = end - batch.base_offset
         self.topic = topic
@@ -165,7 +168,7 @@ class MessageBatch(OfOwnIndex):
 
     @property
     def partition(self) -> int:
-        return self._keeper.partition
+        return self._progress.partition
 
     @property
     def count(self) -> int:
@@ -189,7 +192,7 @@ class MessageBatch(OfOwnIndex):
             self._first,
             self._last,
             self.topic,
-            self._keeper,
+            self._progress,
             repeat(self.delivery_count),
         )
 
@@ -216,7 +219,7 @@ class MessageBatch(OfOwnIndex):
         found = to_arrow(
             self._batch,
             self.topic,
-            self._keeper.partition,
+            self._progress.partition,
             skip=self._first,
             headers=headers,
             columns=columns,
@@ -231,7 +234,7 @@ class MessageBatch(OfOwnIndex):
 
     def ack(self) -> Any:
         """Acknowledge all of these messages, and those before them in their partition."""
-        self._keeper.ack(self.end - 1)
+        self._progress.ack(self.end - 1)
 
 
 class AsyncOfOwnIndex(OfOwnIndex):
@@ -264,4 +267,4 @@ class AsyncMessageBatch(AsyncOfOwnIndex, MessageBatch):
     __slots__ = ()
 
     async def ack(self) -> None:
-        self._keeper.ack(self.end - 1)
+        self._progress.ack(self.end - 1)

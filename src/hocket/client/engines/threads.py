@@ -1,7 +1,9 @@
 """What drives the cores of a blocking client: one lock, one thread for what is due, and waiting.
 
 Rule 1: a thread touches the cores only while it holds the lock, and never waits while it holds it.
-The faces keep to that by `do` and `wait_for`, which take the lock for them.
+The faces keep to that by `do` and `wait_for`, which take the lock for them. Four things say of
+themselves that they need no lock: adding to a `producing.gathering`, drawing from a chunk of
+messages (`ready`), and noting what was said in a `Progress` or a `SharedProgress`.
 Rule 2: a user's function (a callback, or what a future calls) runs on the client's own thread and
 without the lock, so that it may call the client again.
 Rule 3: each waiting thread has a signal of its own. The thread that brings about what was waited

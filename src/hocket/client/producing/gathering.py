@@ -37,7 +37,7 @@ class Gathering:
         self.mixed = False  # the last batch had more than values; the next one probably has too
         self.begun_us = 0
         self.queue: deque[Outgoing] = deque()  # sequences rise along it
-        self.sent = 0  # how many batches, from the head of `queue`, the current handle was pushed
+        self.sent = 0  # how many batches at the head of `queue` were pushed on the current handle
         self.start = start  # every batch with a smaller sequence is acknowledged, or in `queue`
         self.paused = False  # the broker has refused a batch for the moment
 

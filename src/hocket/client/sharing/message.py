@@ -1,7 +1,7 @@
 """What a subscription to a shared index hands out: messages that are settled one by one.
 
-The keeper in such a message is a `SharedProgress`. It is given the message itself, since an offset
-alone does not say which of its deliveries is meant.
+The progress in such a message is a `SharedProgress`. It is given the message itself, since an
+offset alone does not say which of its deliveries is meant.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class AsyncSharedBatch(AsyncMessageBatch):
 
 
 def _say(batch: MessageBatch, verdict: Verdict) -> None:
-    progress: SharedProgress = batch._keeper  # type: ignore[assignment]
+    progress: SharedProgress = batch._progress  # type: ignore[assignment]
     hashes = (0,) * batch.count
     if verdict.action == "nack" and progress.keyed:
         hashes = tuple(map(hash_of, batch.keys()))

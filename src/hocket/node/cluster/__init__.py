@@ -1,1 +1,1 @@
-"""A node among others: its membership of the ring, its relays, and what it remembers."""
+"""A node among others: its ring member, its relays, who leads, and what it remembers."""

@@ -23,7 +23,7 @@ class Settlement:
     address: Address
     request: int
     refused: list[Range]
-    records: int = 0  # how many entries of the log are not durable yet
+    entries_left: int = 0  # how many entries of the log are not durable yet
 
 
 class Settlements:
@@ -48,14 +48,14 @@ class Settlements:
         """The core says what it refuses, and how many entries the answer has to wait for."""
         waiting = self._waiting[effect.token]
         waiting.refused += effect.refused
-        waiting.records += effect.waits_for
+        waiting.entries_left += effect.waits_for
         self._answer_if_done(effect.token, waiting)
 
     def durable(self, token: int) -> None:
         """One more entry of this settlement is durable; nothing if the token is of none."""
         waiting = self._waiting.get(token)
         if waiting is not None:
-            waiting.records -= 1
+            waiting.entries_left -= 1
             self._answer_if_done(token, waiting)
 
     def refuse_all(self, shared: SharedIndex, code: str, message: str) -> None:
@@ -67,7 +67,7 @@ class Settlements:
                 self._network.send(waiting.address[0], failure)
 
     def _answer_if_done(self, token: int, waiting: Settlement) -> None:
-        if not waiting.records:
+        if not waiting.entries_left:
             del self._waiting[token]
             refused = packed(n for each in waiting.refused for n in each)
             self._network.send(waiting.address[0], frames.Settled(waiting.request, refused))
