@@ -15,7 +15,7 @@ import pytest
 
 import hocket
 from hocket import frames
-from hocket.client.calls.topics import Call
+from hocket.client.calls.call import Call
 from hocket.client.connection.tls import client_context
 from hocket.errors import (
     BadName,

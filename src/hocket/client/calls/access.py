@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import get_args
 
 from hocket import frames
-from hocket.client.calls.topics import Call
+from hocket.client.calls.call import Call
 from hocket.errors import OutOfRange, WrongType
 from hocket.frames import Frame
 from hocket.model import (

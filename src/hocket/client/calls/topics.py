@@ -6,22 +6,21 @@ The blocking and the asyncio client make the same calls; they differ in how they
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from hocket import frames
+from hocket.client.calls.call import Call
 from hocket.errors import (
-    HocketError,
     OutOfRange,
-    ProtocolError,
     TopicExists,
     UnknownIndex,
     UnknownTopic,
     WrongType,
 )
-from hocket.frames import Frame, unpacked
+from hocket.frames import unpacked
 from hocket.model import (
     PARTITIONS_MAX,
     IndexDescription,
@@ -33,44 +32,10 @@ from hocket.model import (
     size_bytes,
 )
 
-T = TypeVar("T")
 _NUMBER_MAX = 2**63 - 1
 Duration = str | int | float
 Size = str | int
 StartLike = Start | str | int | datetime
-
-
-@dataclass(slots=True)
-class Call(Generic[T]):
-    """One request, and how its answer is read."""
-
-    frame: Frame
-    result: Callable[[Any], T]  # makes the result of the answer
-    expects: type[Frame]
-    changes: bool = False  # it changes something, and must not be sent twice
-    forgives: type[HocketError] | None = None  # an error that means: it was so already
-
-    def outcome(self, answer: Frame | HocketError) -> T | HocketError:
-        if isinstance(answer, HocketError):
-            if self.forgives is not None and isinstance(answer, self.forgives):
-                return self.result(None)
-            return answer
-        if not isinstance(answer, self.expects):
-            return ProtocolError(
-                f"{type(answer).__name__} came in answer to {type(self.frame).__name__}"
-            )
-        return self.result(answer)
-
-
-def outcomes(calls: Sequence[Call[T]], answers: Sequence[Frame | HocketError]) -> list[T]:
-    """What the answers mean; raises the first error among them."""
-    found: list[T] = []
-    for call, answer in zip(calls, answers, strict=True):
-        outcome = call.outcome(answer)
-        if isinstance(outcome, HocketError):
-            raise outcome
-        found.append(outcome)
-    return found
 
 
 def _nothing(_answer: object) -> None:

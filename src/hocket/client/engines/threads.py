@@ -28,7 +28,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from hocket.adapters.clock import SystemClock
-from hocket.client.calls.topics import Call, outcomes
+from hocket.client.calls.call import Call, outcomes
 from hocket.client.connection.link import Connector, Link
 from hocket.client.connection.session import Request, Session, closed
 from hocket.client.connection.timeout import check_timeout
