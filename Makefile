@@ -46,8 +46,10 @@ tests_of_rest            := tests/adapters $(wildcard tests/test_*.py)
 # clients up to their sockets.
 QUICK := quick-cores quick-rest
 
+PURE := $(foreach module,deadline frames layout model timers,tests/test_$(module).py)
+
 tests_of_quick-cores := tests/core
-tests_of_quick-rest  := tests/local $(STRESS:%=--ignore=%) tests/wire tests/client $(wildcard tests/test_[fm]*.py) \
+tests_of_quick-rest  := tests/local $(STRESS:%=--ignore=%) tests/wire tests/client $(PURE) \
     tests/contract/test_closing.py tests/contract/test_connecting.py tests/contract/test_messages.py
 
 NOTES   := .test-notes
