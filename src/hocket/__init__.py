@@ -4,7 +4,7 @@
     hocket.connect    a client of a broker
     hocket.embedded   a broker in this process, and a client of it
     hocket.aio        both for asyncio, with the same names
-    hocket.errors     every error that Hocket raises on purpose
+    hocket.errors     the errors that Hocket raises on purpose, all below HocketError
 
 The classes exported here are those of the objects that users hold: they are for annotations and
 for `isinstance`, and nobody calls them. `connect` and `embedded` give a `Client`, a client gives

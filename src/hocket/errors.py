@@ -1,4 +1,6 @@
-"""Every error this package raises on purpose, in one tree.
+"""The errors this package raises on purpose: one tree, whose root is `HocketError`.
+
+A few that only one package raises stand there, below the same root (`spark.missing.DataLoss`).
 
 The type says what went wrong and whose doing it was; the message says with which value, and what
 to do about it. Where a Python caller expects a built-in error (TypeError or ValueError for a wrong
