@@ -3,7 +3,8 @@
 `Program` is the root. It replaces click's own `main`, so that every error goes through
 `exits.report`, in a process as in a test.
 
-Rule 1: `hocket.cli.commands` is imported here only, and by name, when a command is asked for.
+Rule 1: only commands import `hocket.cli.commands`; all else in `hocket.cli` has a command loaded
+here, by name, when it is asked for.
 """
 
 from __future__ import annotations

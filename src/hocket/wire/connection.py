@@ -309,6 +309,8 @@ class Connection:
 
         `len` of each buffer is in bytes. Raises MessageTooLarge if the frame is more than the other
         side takes, OutOfRange or WrongType if a field does not fit; then nothing has happened.
+        Raises ProtocolError if this side may not send the frame now; then the connection has
+        failed.
         """
         self._check_alive()
         rule = RULES[self.phase, self.role]
