@@ -38,11 +38,24 @@ def not_connected(session: Session) -> HocketError:
 
 def not_opened(session: Session, what: str, timeout: float | None) -> HocketError:
     if session.link is None:
-        return NoConnection(
-            f"the {what} could not be opened within {timeout} s: there is no connection to "
-            f"{session.target} ({session.last_error})"
-        )
+        return _not_opened_without_link(session, what, timeout)
     return Timeout(f"the broker did not open the {what} within {timeout} s")
+
+
+def not_subscribed(session: Session, timeout: float | None) -> HocketError:
+    if session.link is None:
+        return _not_opened_without_link(session, "subscription", timeout)
+    return OutcomeUnknown(
+        f"the broker did not open the subscription within {timeout} s; it may have made the index, "
+        "or replaced the consumer that had it"
+    )
+
+
+def _not_opened_without_link(session: Session, what: str, timeout: float | None) -> HocketError:
+    return NoConnection(
+        f"the {what} could not be opened within {timeout} s: there is no connection to "
+        f"{session.target} ({session.last_error})"
+    )
 
 
 def window_full(producer: Pusher, timeout: float | None, taken: int) -> HocketError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hocket.core.partition import events
 from hocket.core.partition.retention import plan_log_start
-from hocket.errors import HocketError
+from hocket.errors import CorruptData, HocketError
 from hocket.model import HOUR_US
 from hocket.node.running.partitions import Hosted
 from hocket.node.wiring import Wiring
@@ -37,6 +37,8 @@ class Retention:
                     self._append(hosted, events.MoveLogStart(start))
                 if checks_producers and hosted.core.dedupe.has_idle(idle_since_us):
                     self._append(hosted, events.ExpireProducers(idle_since_us))
+            except CorruptData:
+                continue  # this log takes no entries until its damage is accepted; the others do
             except HocketError:  # there is no room to write it down: next time
                 return
 

@@ -212,7 +212,7 @@ class AsyncSubscription:
                 opened,
                 core.changed,
                 timeout,
-                lambda: timeouts.not_opened(session, "subscription", timeout),
+                lambda: timeouts.not_subscribed(session, timeout),
             )
         except BaseException:
             self._engine.do(partial(core.end, closed("the subscription")))

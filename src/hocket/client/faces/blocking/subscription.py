@@ -208,7 +208,7 @@ class Subscription:
                 opened,
                 core.changed,
                 timeout,
-                lambda: timeouts.not_opened(session, "subscription", timeout),
+                lambda: timeouts.not_subscribed(session, timeout),
             )
         except BaseException:
             self._engine.do(partial(core.end, closed("the subscription")))
