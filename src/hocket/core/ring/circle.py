@@ -2,9 +2,10 @@
 
 Positions are the integers below 2^64.
 
-Rule: a node's position follows from the node's identity, which is the public key of its
-certificate, and from a number below a small bound. So other nodes can check the position, and a
-node that wants to lie next to a certain key has to make many certificates.
+Rule: a node's position follows from the node's identity and from a number below a small bound. So
+other nodes can check the position (`is_candidate`), and a node that wants to lie next to a certain
+key has to take on many identities. Nodes that meet in the simulator trust each other and do not
+check; the links of a real cluster have to.
 
 Of its few candidates a node takes the one that evens the ring out best (k-Choices, Ledlie and
 Seltzer 2005). That does what many virtual nodes would do, without a set of neighbours for each.

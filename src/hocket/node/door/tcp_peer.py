@@ -87,7 +87,8 @@ class TcpPeer:
         try:
             self._queue(self._wire.send(frame, payload))
         except HocketError as error:  # the frame is too large, or a field does not fit
-            if not frame.request or isinstance(frame, Failure):
+            is_the_last_word = not frame.request or isinstance(frame, Failure)
+            if is_the_last_word or self._wire.error is not None:
                 log.warning("connection %d cannot be told of a %s: %s", self._number,
                             type(frame).__name__, error)  # fmt: skip
                 self.close()  # later, not now: the caller is in the middle of something
