@@ -30,6 +30,11 @@ class Timer:
         """Have the call not made, if it has not been made yet. Any thread may cancel."""
         self.action = None
 
+    @property
+    def cancelled(self) -> bool:
+        """It was cancelled, or it has run."""
+        return self.action is None
+
     def __call__(self) -> None:
         action, self.action = self.action, None
         if action is not None:

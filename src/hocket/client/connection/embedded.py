@@ -54,7 +54,12 @@ class TemporaryPath:
 
     def __init__(self) -> None:
         self.name = tempfile.mkdtemp(prefix="hocket-")
-        self.remove = weakref.finalize(self, _remove, self.name, os.getpid())
+        self._owner = os.getpid()
+        weakref.finalize(self, _remove, self.name, self._owner)
+
+    def remove(self) -> None:
+        """Also if that was done at exit: a broker that ends after it writes once more."""
+        _remove(self.name, self._owner)
 
 
 def _remove(name: str, owner: int) -> None:

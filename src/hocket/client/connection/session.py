@@ -72,6 +72,9 @@ class Owner(Protocol):
 
     def received(self, frame: Frame, payload: memoryview) -> None: ...
 
+    def deliver(self) -> bool:
+        """Send off what gathers; True once nothing that was taken over is on its way any more."""
+
     def end(self, error: HocketError) -> None:
         """The session is over, for this reason."""
 
@@ -337,6 +340,14 @@ class Session:
         self._owners[owner] = None
         if self.state == "ready":
             owner.link_up()
+
+    def deliver(self) -> bool:
+        """Have all owners send off what gathers; True once everything is acknowledged, or the link
+        is gone: there is nobody to deliver it to."""
+        if self.link is None:
+            return True
+        delivered = [owner.deliver() for owner in list(self._owners)]  # each is to be asked
+        return all(delivered)
 
     def remove(self, owner: Owner) -> None:
         self._owners.pop(owner, None)

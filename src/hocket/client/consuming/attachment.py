@@ -177,6 +177,9 @@ class Attachment(ABC):
         else:
             self._refused(error)
 
+    def deliver(self) -> bool:
+        return True  # a subscription sends nothing that somebody has handed over
+
     def end(self, error: HocketError) -> None:
         if self.failure is None:
             self.failure = error

@@ -81,10 +81,18 @@ class AioEngine:
         self._connector.close()
 
     def abandon(self, last: Callable[[], Awaitable[None]]) -> None:
-        """Have the loop end everything and then await `last`. For any thread; does not wait."""
-        self._call_from_outside(partial(self._end, last))
+        """Have the loop deliver and end everything, and then await `last`. Does not wait itself.
 
-    def _end(self, last: Callable[[], Awaitable[None]]) -> None:
+        For any thread. What was sent is delivered, if that takes no more than ABANDONED_SECONDS.
+        """
+        self._call_from_outside(
+            partial(self._end, last, self._loop.time() + timeouts.ABANDONED_SECONDS)
+        )
+
+    def _end(self, last: Callable[[], Awaitable[None]], latest: float) -> None:
+        if not self.session.deliver() and self._loop.time() < latest:
+            self._loop.call_later(timeouts.ABANDONED_LOOK_SECONDS, self._end, last, latest)
+            return
         self.stop(closed("the client"))
         self._ending = asyncio.ensure_future(last(), loop=self._loop)  # kept: the loop would not
 
@@ -104,6 +112,10 @@ class AioEngine:
     def new_future(self) -> asyncio.Future[Any]:
         """A future for a user."""
         return self._loop.create_future()
+
+    def tell_futures(self, job: Callable[[], None]) -> None:
+        """Call `job`, which sets futures of a user: at once, since the loop tells who waits."""
+        job()
 
     def defer(self, job: Callable[[], None]) -> None:
         """Have the loop call `job` soon, when the cores are done."""

@@ -52,6 +52,7 @@ class Engine:
         self._jobs: deque[Callable[[], None]] = deque()
         self._inbox: deque[tuple[Link, Sequence[tuple[Frame, memoryview]]]] = deque()
         self._stopped = False
+        self._abandoned_until: float | None = None  # set when nobody holds the client any more
         self._last: Callable[[], None] | None = None
         self.session = Session(
             timers=Timers(SystemClock(), self._alarm.set),
@@ -120,9 +121,12 @@ class Engine:
             self._thread.join()
 
     def abandon(self, last: Callable[[], None]) -> None:
-        """Have the client's thread end everything and then call `last`. Does not wait."""
+        """Have the client's thread deliver and end everything, and then call `last`.
+
+        Does not wait. What was sent is delivered, if that takes no more than ABANDONED_SECONDS.
+        """
         self._last = last
-        self._stopped = True
+        self._abandoned_until = time.monotonic() + timeouts.ABANDONED_SECONDS
         self._alarm.set()
 
     def _run(self) -> None:
@@ -131,15 +135,25 @@ class Engine:
             delay = self.do(self._run_due)
             while self._jobs:
                 self._run_job(self._jobs.popleft())
-            if self._stopped:
+            if self._stopped or self._is_abandoned_and_done():
                 break
-            self._alarm.wait(None if delay is None else delay / 1e6)
+            seconds = None if delay is None else delay / 1e6
+            if self._abandoned_until is not None:
+                seconds = min(
+                    timeouts.ABANDONED_LOOK_SECONDS, seconds or timeouts.ABANDONED_LOOK_SECONDS
+                )
+            self._alarm.wait(seconds)
         self.do(partial(self.session.close, closed("the client")))
         self._connector.close()
         while self._jobs:
             self._run_job(self._jobs.popleft())
         if self._last is not None:
             self._run_job(self._last)
+
+    def _is_abandoned_and_done(self) -> bool:
+        if self._abandoned_until is None:
+            return False
+        return self.do(self.session.deliver) or time.monotonic() >= self._abandoned_until
 
     def _run_due(self) -> int | None:
         """Microseconds until there is something to do again; None: there is nothing."""
@@ -158,6 +172,10 @@ class Engine:
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         return future
+
+    def tell_futures(self, job: Callable[[], None]) -> None:
+        """Have `job`, which sets futures of a user, called without the lock: they call back."""
+        self.defer(job)
 
     def defer(self, job: Callable[[], None]) -> None:
         """Have the client's thread call `job`, without the lock."""

@@ -10,6 +10,11 @@ from hocket.client.producing.delivery import Pusher
 from hocket.errors import HocketError, NoConnection, OutcomeUnknown, Timeout
 from hocket.frames import SeekIndex
 
+# A client that was dropped without being closed has so long to deliver what was sent, and looks so
+# often whether that is done.
+ABANDONED_SECONDS = 10.0
+ABANDONED_LOOK_SECONDS = 0.02
+
 
 def unanswered(
     session: Session, request: Request, changes: bool, timeout: float | None

@@ -210,6 +210,10 @@ class ProducerCore(Pusher):
             gathering.room, gathering.awake = -1, False
         self.cut_all()
 
+    def deliver(self) -> bool:
+        self.cut_all()
+        return super().deliver()
+
     def cut_all(self) -> int:
         """Cut what has gathered anywhere. Returns a serial that is behind every batch so far."""
         for gathering in self.gatherings:

@@ -122,6 +122,9 @@ class Pusher:
         for gathering in self.gatherings:
             gathering.sent = 0
 
+    def deliver(self) -> bool:
+        return not self.unacked_bytes
+
     def end(self, error: HocketError) -> None:
         """Take no more records; report what is not acknowledged as failed."""
         if self.failure is not None:

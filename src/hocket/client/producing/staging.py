@@ -56,6 +56,10 @@ class StagingCore(ProducerCore):
         self._totals: dict[int, Total] = {}  # by partition
         self._ids: dict[bytes, None] = {}  # every producer id that it ever had
 
+    def deliver(self) -> bool:
+        """Nothing is waited for: what is staged and not committed is dropped with the session."""
+        return True
+
     def participants(self) -> list[Participant]:
         """What is staged, as far as the broker has acknowledged it."""
         return [

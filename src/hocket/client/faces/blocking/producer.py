@@ -253,26 +253,27 @@ class Producer:
 
 
 class Reports:
-    """Tells futures and `on_delivery` what became of batches, when the cores are done."""
+    """Tells futures and `on_delivery` what became of batches."""
 
     def __init__(self, engine: Engine, on_delivery: Callable[[Outcome], None] | None) -> None:
         self._engine = engine
         self._on_delivery = on_delivery
 
     def settle(self, batch: Outgoing, outcome: Outcome) -> None:
-        if batch.waiters or self._on_delivery is not None:
-            self._engine.defer(partial(self._tell, batch, outcome))
-
-    def _tell(self, batch: Outgoing, outcome: Outcome) -> None:
-        for number, future in batch.waiters:
-            if future.done():  # its owner has cancelled it
-                continue
-            if isinstance(outcome, Positions):
-                future.set_result(outcome.position(number))
-            else:
-                future.set_exception(outcome)
+        if batch.waiters:
+            self._engine.tell_futures(partial(_tell_futures, batch, outcome))
         if self._on_delivery is not None:
-            self._on_delivery(outcome)
+            self._engine.defer(partial(self._on_delivery, outcome))
+
+
+def _tell_futures(batch: Outgoing, outcome: Outcome) -> None:
+    for number, future in batch.waiters:
+        if future.done():  # its owner has cancelled it
+            continue
+        if isinstance(outcome, Positions):
+            future.set_result(outcome.position(number))
+        else:
+            future.set_exception(outcome)
 
 
 class Publisher:
