@@ -53,7 +53,7 @@ tests_of_quick-rest  := tests/local $(STRESS:%=--ignore=%) tests/wire tests/clie
     tests/contract/test_closing.py tests/contract/test_connecting.py tests/contract/test_messages.py
 
 NOTES   := .test-notes
-AT_ONCE ?= $(shell expr $$(nproc) + 3)
+AT_ONCE ?= $(shell expr $$(nproc) + 2)
 
 test: $(VENV)/dev.stamp  ## all tests, the documentation's snippets, and branch coverage
 	@echo "==> $(words $(SUITES)) suites, $(AT_ONCE) at a time; each is shown when it is done"

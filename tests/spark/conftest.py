@@ -55,10 +55,6 @@ def spark() -> Iterator[SparkSession]:
             # Short jobs: a compiler that is quick to begin counts for more than fast code.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.default.parallelism": "2",
-            # Each query is run once, so compiling it costs more than it saves. The jobs of
-            # test_exactly_once.py and test_connect.py run with it, as users do.
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         },
     )
     yield found
