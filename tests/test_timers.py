@@ -51,3 +51,10 @@ def test_cancelled_timers_are_swept_and_the_others_stay():
     assert len(heap) <= UNSWEPT_MAX
     run_all(heap)
     assert called == [n for n in reversed(range(10 * UNSWEPT_MAX)) if not n % 100]
+
+
+def test_a_timer_says_whether_it_will_still_run():
+    waiting, cancelled, ran = Timer(int), Timer(int), Timer(int)
+    cancelled.cancel()
+    ran()
+    assert [timer.cancelled for timer in (waiting, cancelled, ran)] == [False, True, True]
