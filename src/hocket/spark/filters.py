@@ -166,15 +166,6 @@ class Pushed:
             found = pc.and_(found, each)
         return found
 
-    def time_bounds(self) -> tuple[int | None, int | None]:
-        """The half-open range of times of the records that are wanted; None: no limit.
-
-        Producers set the times, which need not rise with the offsets. So a read may start exactly
-        at the first record as late as the lower bound, but no record is known to be the last one
-        before the upper bound.
-        """
-        return _overlap(self._of("timestamp"))
-
     def _of(self, column: str) -> list[Condition]:
         return [each for each in self.conditions if each.column == column]
 
