@@ -245,6 +245,23 @@ def check_pattern(pattern: str, what: str = "a pattern") -> str:
     return pattern
 
 
+def matches(pattern: str, name: str) -> bool:
+    """`*` matches any run of characters. It takes linear time, since users write the patterns."""
+    first, *rest = pattern.split("*")
+    if not rest:
+        return pattern == name
+    *middle, last = rest
+    start, end = len(first), len(name) - len(last)
+    if start > end or not name.startswith(first) or not name.endswith(last):
+        return False
+    for piece in middle:  # the earliest match leaves the most room for the pieces behind it
+        found = name.find(piece, start, end)
+        if found < 0:
+            return False
+        start = found + len(piece)
+    return True
+
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)\Z")
 _UNITS_US = {"us": 1, "ms": 1000, "s": SECOND_US, "m": MINUTE_US, "h": HOUR_US, "d": DAY_US}
 _DURATION_US_MAX = 100 * 366 * DAY_US

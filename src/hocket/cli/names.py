@@ -10,17 +10,28 @@ from click.shell_completion import CompletionItem
 
 from hocket.cli.parameters import Checked
 from hocket.cli.server_options import Server
-from hocket.model import check_name
+from hocket.model import check_name, check_pattern
 
 if TYPE_CHECKING:
     from hocket.client.faces.blocking.client import Client
 
 
 class Name(Checked):
-    """The name of something that a broker has, or will have."""
+    """The name of something that a broker has, or will have; or a pattern of such names."""
 
-    def __init__(self, what: str, known: Callable[[Client, click.Context], list[str]]) -> None:
-        super().__init__(what, lambda value: check_name(value, f"the name of the {what}"))
+    def __init__(
+        self,
+        what: str,
+        known: Callable[[Client, click.Context], list[str]],
+        *,
+        patterns: bool = False,
+    ) -> None:
+        def check(value: str) -> str:
+            if patterns and "*" in value:
+                return check_pattern(value, f"the pattern of the {what}")
+            return check_name(value, f"the name of the {what}")
+
+        super().__init__(what, check)
         self._known = known
 
     def shell_complete(
@@ -42,7 +53,8 @@ def _topics(client: Client, _context: click.Context) -> list[str]:
 
 
 def _indexes(client: Client, context: click.Context) -> list[str]:
-    return [index.name for index in client.indexes(context.params["topic"])]
+    topic = context.params.get("topic") or context.params["topics"][0]
+    return [index.name for index in client.indexes(topic)]
 
 
 def _users(client: Client, _context: click.Context) -> list[str]:
@@ -54,6 +66,7 @@ def _roles(client: Client, _context: click.Context) -> list[str]:
 
 
 TOPIC = Name("topic", _topics)
+TOPICS = Name("topic", _topics, patterns=True)
 INDEX = Name("index", _indexes)
 USER = Name("user", _users)
 ROLE = Name("role", _roles)

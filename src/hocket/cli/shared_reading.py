@@ -68,7 +68,8 @@ class SharedReading:
         name = self._subscription.index
         return all(
             each.lag <= each.leased
-            for index in self._client.indexes(self._subscription.topic)
+            for topic in self._subscription.topics
+            for index in self._client.indexes(topic)
             if index.name == name
             for each in index.partitions
             if not self._partitions or each.partition in self._partitions

@@ -210,3 +210,22 @@ def test_a_topic_that_is_deleted_while_it_is_followed(hocket: Hocket, topic: str
     assert process.returncode == 3
     assert topic.encode() in stderr
     assert b"Traceback" not in stderr
+
+
+def test_several_topics_and_patterns(hocket: Hocket, topic: str):
+    names = [f"{topic}.{part}" for part in "abc"]
+    for name in names:
+        hocket("topic", "create", name).text()
+        publish(hocket, name, f"1 {name}", f"2 {name}")
+    hocket("topic", "create", f"{topic}.dlq").text()
+    publish(hocket, f"{topic}.dlq", "a dead letter")
+    everything = sorted(f"{number} {name}" for name in names for number in (1, 2))
+    assert sorted(hocket("consume", f"{topic}.*").text().splitlines()) == everything
+    assert sorted(hocket("consume", *names, "--index", "i").text().splitlines()) == everything
+    assert hocket("consume", *names, "--index", "i").text() == ""
+    shared = ("--index", "s", "--mode", "shared")
+    assert sorted(hocket("consume", f"{topic}.*", *shared).text().splitlines()) == everything
+    found = json_lines(hocket("consume", f"{topic}.*", "--max", "3", "--json").stdout)
+    assert {each["topic"] for each in found} <= set(names)
+    fails(hocket("consume", *names, "--partition", "0"), 2, "--partition is about one topic")
+    fails(hocket("consume", names[0], f"{topic}.none"), 3, f"{topic}.none")

@@ -14,7 +14,7 @@ from hocket.core.metadata import access as access_module
 from hocket.core.metadata import roster as roster_module
 from hocket.core.metadata.access import Access, Changed
 from hocket.core.metadata.metadata import AppendChange
-from hocket.core.metadata.roster import ACTIONS, Change, Roster, in_words, matches, permits
+from hocket.core.metadata.roster import ACTIONS, Change, Roster, in_words, permits
 from hocket.errors import (
     BadName,
     HocketError,
@@ -26,7 +26,7 @@ from hocket.errors import (
     UnknownUser,
     WrongType,
 )
-from hocket.model import Decision, Grant, check_pattern
+from hocket.model import Decision, Grant, check_pattern, matches
 from tests.support.core.logged import origin
 from tests.support.threads import LONG
 

@@ -10,6 +10,7 @@ import pytest
 
 import hocket
 import hocket.aio
+from hocket.client.faces import topics_reader
 from hocket.core.session.throttle import FREE
 from hocket.errors import (
     NameInUse,
@@ -85,6 +86,31 @@ def test_a_revoke_cuts_an_open_stream(url: str, admin):
             bob.subscribe("orders", index="billing")
         subscription.close()
         assert bob.publish("orders", b"three").offset == 2  # what is left to him goes on
+
+
+def test_a_pattern_reads_what_the_user_may_read_and_goes_on_without_what_is_revoked(
+    url: str, admin, monkeypatch
+):
+    monkeypatch.setattr(topics_reader, "LOOK_US", 20_000)
+    monkeypatch.setattr(topics_reader, "REFUSED_LOOKS", 1)
+    token = admin.create_user("bob", ["worker"])
+    for topic in ("orders.open", "orders.closed", "secrets"):
+        admin.create_topic(topic)
+        admin.publish(topic, topic.encode())
+    admin.grant("worker", "subscribe", "orders.open")
+    admin.grant("worker", "publish", "orders.closed")  # he sees it, and may not read it
+    with hocket.connect(url, token=token) as bob:
+        with bob.subscribe("*", index="billing") as messages:
+            assert messages.topics == ["orders", "orders.open"]
+            assert messages.receive(5).topic == "orders.open"
+            admin.revoke("worker", "subscribe", "orders", "b*")
+            until(lambda: messages.topics == ["orders.open"])
+            admin.publish("orders.open", b"two")
+            assert messages.receive(5).value == b"two"
+            admin.grant("worker", "subscribe", "orders.closed")
+            assert messages.receive(5).topic == "orders.closed"
+        with pytest.raises(NotAllowed, match="secrets"):
+            bob.subscribe(["orders.open", "secrets"])
 
 
 def test_a_revoke_fails_the_next_push(url: str, admin):

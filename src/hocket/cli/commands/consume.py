@@ -14,17 +14,18 @@ import click
 
 from hocket.cli.command import Command
 from hocket.cli.line_writer import LineWriter
-from hocket.cli.names import INDEX, TOPIC
+from hocket.cli.names import INDEX, TOPICS
 from hocket.cli.output import message_json
 from hocket.cli.parameters import SECONDS, START
 from hocket.cli.server_options import Server, pass_server, server_options
 from hocket.cli.shared_reading import SharedPrinting, SharedReading
 from hocket.cli.stop_signals import StopSignals
 from hocket.errors import Timeout
-from hocket.model import PREFETCH_DEFAULT, Mode, Start, TopicDescription
+from hocket.model import PREFETCH_DEFAULT, Mode, PartitionId, Start
 
 if TYPE_CHECKING:
     from hocket.client.consuming.message import MessageBatch
+    from hocket.client.faces.blocking.client import Client
     from hocket.client.faces.blocking.subscription import Subscription
 
 T = TypeVar("T")
@@ -38,9 +39,10 @@ $ hocket consume orders --follow --start latest           # what comes from now 
 $ hocket consume orders --index billing --max 10          # go on where billing has come to
 $ hocket consume orders --index mailers --mode shared -f  # share the work with others
 $ hocket consume orders --start 2026-03-01T08:00 --json | jq .key
+$ hocket consume orders 'eu.*' --follow --json            # also new topics that match
 """,
 )
-@click.argument("topic", type=TOPIC)
+@click.argument("topics", type=TOPICS, metavar="TOPIC...", nargs=-1, required=True)
 @click.option(
     "--index", type=INDEX, metavar="NAME",
     help="Go on where this index has come to, and move it past what is printed.",
@@ -81,7 +83,7 @@ $ hocket consume orders --start 2026-03-01T08:00 --json | jq .key
 def consume(
     server: Server,
     /,
-    topic: str,
+    topics: Sequence[str],
     index: str | None,
     mode: Mode,
     lease: float | None,
@@ -95,6 +97,9 @@ def consume(
     no_ack: bool,
 ) -> None:
     """Print the messages of TOPIC, a value per line.
+
+    There may be several topics; in a name, * stands for any run of characters, and with --follow
+    topics that match are taken up as they are made.
 
     Without --follow the command ends where the topic ended when it began. With --index, what was
     printed counts as consumed. In JSON, bytes that are not UTF-8 are {"base64": "..."}.
@@ -114,10 +119,11 @@ def consume(
             "--no-ack does not go with a shared index: what is not acknowledged is delivered again "
             "and again, and becomes a dead letter. To look only, leave out --index."
         )
+    if partitions and (len(topics) > 1 or "*" in topics[0]):
+        raise click.UsageError("--partition is about one topic: name that one alone.")
     with server.connect() as client:
-        described = client.describe(topic, timeout=server.timeout)
         subscription = client.subscribe(
-            topic,
+            topics[0] if len(topics) == 1 else topics,
             index=index,
             mode=mode,
             start=start,
@@ -137,7 +143,7 @@ def consume(
                 return
             reading = Reading(
                 subscription,
-                ends=None if follow else ends_of(described, partitions),
+                ends=None if follow else ends_of(client, subscription, partitions),
                 count_max=count_max,
                 timeout=server.timeout,
             )
@@ -154,11 +160,14 @@ def _pass_on(read: Callable[[], T | None], write: Callable[[T], None], stop: Sto
         write(portion)
 
 
-def ends_of(described: TopicDescription, partitions: Sequence[int]) -> dict[int, int]:
+def ends_of(
+    client: Client, subscription: Subscription, partitions: Sequence[int]
+) -> dict[PartitionId, int]:
     """The end of each partition that is wanted."""
     return {
-        each.partition: each.end
-        for each in described.partitions
+        PartitionId(topic, each.partition): each.end
+        for topic in subscription.topics
+        for each in client.describe(topic).partitions
         if not partitions or each.partition in partitions
     }
 
@@ -174,7 +183,7 @@ class Reading:
         self,
         subscription: Subscription,
         *,
-        ends: dict[int, int] | None,
+        ends: dict[PartitionId, int] | None,
         count_max: int | None,
         timeout: float,
     ) -> None:
@@ -193,7 +202,8 @@ class Reading:
                 raise
             count = min(batch.count, self._left)
             if self._ends is not None:
-                end = self._ends.get(batch.partition, 0)  # 0: the partition is new since then
+                place = PartitionId(batch.topic, batch.partition)
+                end = self._ends.get(place, 0)  # 0: the partition is new since then
                 count = min(count, end - batch.offset)
             if count > 0:
                 self._left -= count
@@ -202,7 +212,8 @@ class Reading:
 
     def _reached(self) -> bool:
         return self._ends is not None and all(
-            self._subscription.position(partition) >= end for partition, end in self._ends.items()
+            self._subscription.position(number, topic) >= end
+            for (topic, number), end in self._ends.items()
         )
 
 

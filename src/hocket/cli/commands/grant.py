@@ -104,7 +104,7 @@ def list_grants(server: Server, /, role: str | None, as_json: bool) -> None:
 
 
 def _say_if_nothing_matches(pattern: str, topics: list[str]) -> None:
-    from hocket.core.metadata.roster import matches
+    from hocket.model import matches
 
     if not any(matches(pattern, topic) for topic in topics):
         say(f"granted; no topic matches '{pattern}' yet")

@@ -10,15 +10,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Answer, Session, again, closed
 from hocket.client.connection.wakeups import WakeUps
-from hocket.errors import HocketError, ProtocolError, ReplyLost
+from hocket.errors import HocketError, ProtocolError, ReplyLost, UnknownTopic
 from hocket.frames import Frame
 from hocket.model import PREFETCH_DEFAULT, Failover, Mode, Start
 from hocket.timers import Timer
+
+if TYPE_CHECKING:
+    from typing import Self
 
 TIDY_US = 50_000  # credit and acks that are not urgent are sent together, so long after the first
 RETRYABLE = frozenset({"busy", "shuttingDown"})
@@ -61,6 +65,15 @@ class Attachment(ABC):
 
     def open(self) -> None:
         self.session.add(self)
+
+    def topics(self) -> list[str]:
+        return [self.topic]
+
+    def of(self, topic: str | None) -> Self:
+        """This subscription itself, unless another topic is meant."""
+        if topic not in (None, self.topic):
+            raise UnknownTopic(f"this subscription reads topic {self.topic!r}, not {topic!r}")
+        return self
 
     @property
     def handle(self) -> int | None:

@@ -1,4 +1,8 @@
-"""What the cores of both kinds of subscription (own index, shared index) are to the faces."""
+"""What the cores of every kind of subscription are to the faces.
+
+There is one core for a topic with an own index, one for a topic with a shared index, and one for
+several topics (`faces.topics_reader`).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,6 @@ class Reader(Protocol[M, B]):
     topic: str
     options: SubscriptionOptions
     failure: HocketError | None
-    lost: int
     changed: WakeUps
     deliveries: WakeUps
     commits: WakeUps
@@ -45,28 +48,39 @@ class Reader(Protocol[M, B]):
     @property
     def is_open(self) -> bool: ...
     @property
+    def lost(self) -> int: ...
+    @property
     def refused(self) -> int: ...
 
     def open(self) -> None: ...
+    def topics(self) -> list[str]: ...
+    def of(self, topic: str | None) -> TopicReader[M, B]:
+        """The reader of this topic; None: of the only one."""
+
     def check_usable(self) -> None: ...
     def next_message(self) -> M | None: ...
     def next_batch(self) -> B | None: ...
-    def arouse(self, progress: Any) -> None: ...
     def check_has_index(self) -> None: ...
     def acked_so_far(self) -> Any: ...
     def are_committed(self, acked: Any, /) -> bool: ...
-    def seek(self, partition: int, offset: int, answer: Answer) -> None: ...
-    def position(self, partition: int) -> int: ...
-    def partitions(self) -> list[int]: ...
     def lag(self) -> int: ...
     def wind_up(self) -> None: ...
     def close(self, answer: Answer) -> None: ...
     def end(self, error: HocketError) -> None: ...
 
 
+class TopicReader(Reader[M, B], Protocol[M, B]):
+    """A reader of one topic."""
+
+    def arouse(self, progress: Any) -> None: ...
+    def seek(self, partition: int, offset: int, answer: Answer) -> None: ...
+    def position(self, partition: int) -> int: ...
+    def partitions(self) -> list[int]: ...
+
+
 def reader(
     session: Session, topic: str, options: SubscriptionOptions, arouse: Callable[[Any], None]
-) -> Reader[Message, MessageBatch]:
+) -> TopicReader[Message, MessageBatch]:
     """For the blocking face."""
     if options.mode == "own":
         return SubscriptionCore(
@@ -79,9 +93,9 @@ def reader(
 
 def async_reader(
     session: Session, topic: str, options: SubscriptionOptions, arouse: Callable[[Any], None]
-) -> Reader[AsyncMessage, AsyncMessageBatch]:
+) -> TopicReader[AsyncMessage, AsyncMessageBatch]:
     """For the asyncio face."""
-    made: Reader[Message, MessageBatch]
+    made: TopicReader[Message, MessageBatch]
     if options.mode == "own":
         made = SubscriptionCore(
             session, topic, options, message=AsyncMessage, batch=AsyncMessageBatch, arouse=arouse
@@ -92,4 +106,4 @@ def async_reader(
             arouse=arouse,
         )  # fmt: skip
     # A core makes what it was told to make, but its type does not say so.
-    return cast(Reader[AsyncMessage, AsyncMessageBatch], made)
+    return cast(TopicReader[AsyncMessage, AsyncMessageBatch], made)

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hocket.core.metadata.metadata import AppendChange, Indexes
-from hocket.core.metadata.roster import ADMIN, EVERYTHING, Change, Roster, User, matches
+from hocket.core.metadata.roster import ADMIN, EVERYTHING, Change, Roster, User
 from hocket.core.origin import Origin
-from hocket.model import NAME_BYTES_MAX, Action, Decision, Grant
+from hocket.model import NAME_BYTES_MAX, Action, Decision, Grant, matches
 
 DECISIONS_MAX = 100_000  # that are remembered
 

@@ -24,7 +24,15 @@ from hocket.errors import (
     UnknownRole,
     UnknownUser,
 )
-from hocket.model import NAME_BYTES_MAX, Action, Decision, Grant, check_name, check_pattern
+from hocket.model import (
+    NAME_BYTES_MAX,
+    Action,
+    Decision,
+    Grant,
+    check_name,
+    check_pattern,
+    matches,
+)
 
 ADMIN = "admin"  # the role that is built in
 EVERYTHING = "*"
@@ -250,23 +258,6 @@ def permits(grant: Grant, action: Action, topic: str, index: str = EVERYTHING) -
         and matches(grant.topic, topic)
         and matches(grant.index, index)
     )
-
-
-def matches(pattern: str, name: str) -> bool:
-    """`*` matches any run of characters. It takes linear time, since users write the patterns."""
-    first, *rest = pattern.split("*")
-    if not rest:
-        return pattern == name
-    *middle, last = rest
-    start, end = len(first), len(name) - len(last)
-    if start > end or not name.startswith(first) or not name.endswith(last):
-        return False
-    for piece in middle:  # the earliest match leaves the most room for the pieces behind it
-        found = name.find(piece, start, end)
-        if found < 0:
-            return False
-        start = found + len(piece)
-    return True
 
 
 def in_words(grant: Grant) -> str:

@@ -14,9 +14,9 @@ from typing import Any
 
 from hocket import frames
 from hocket.core.metadata.access import Access
-from hocket.core.metadata.roster import EVERYTHING, matches
+from hocket.core.metadata.roster import EVERYTHING
 from hocket.errors import NotAllowed
-from hocket.model import Action, Decision
+from hocket.model import Action, Decision, matches
 
 NO_TOKEN = (
     "this broker asks for a token: connect with token=...; an admin makes one with: "

@@ -26,6 +26,7 @@ from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.faces.aio.transaction import AsyncTransaction, decide, drop
 from hocket.client.faces.opening import Opening
+from hocket.client.faces.topics_reader import selected_topics
 from hocket.client.producing.outgoing import Outcome
 from hocket.client.producing.staging import check_participants
 from hocket.deadline import Deadline
@@ -515,7 +516,7 @@ class AsyncClient:
 
     def subscribe(
         self,
-        topic: str,
+        topic: str | Iterable[str],
         *,
         index: str | None = None,
         mode: str = "own",
@@ -531,6 +532,10 @@ class AsyncClient:
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Opening[AsyncSubscription]:
         """Read a topic from where `index` is, which the broker remembers.
+
+        `topic` may be a list of names, and a name may have `*` for any run of characters: topics
+        that match are read as well, also those that are made later, from their first message on.
+        Each topic has an index of this name.
 
         `start` counts only where the index is new. Without an index the subscription begins at
         `start`, or at `positions` (partition -> offset), and you remember how far it has come. The
@@ -558,10 +563,10 @@ class AsyncClient:
             failover=failover,
         )
         opening_timeout = check_timeout(timeout)
-        check_name(topic)
+        selected = selected_topics(topic, options)
 
         async def open_subscription() -> AsyncSubscription:
-            subscription = AsyncSubscription(self._forget, self._engine, topic, options)
+            subscription = AsyncSubscription(self._forget, self._engine, selected, options)
             await subscription._open(opening_timeout)
             self._subscriptions[subscription] = None
             return subscription

@@ -27,6 +27,7 @@ from hocket.client.faces.blocking import dead_letters
 from hocket.client.faces.blocking.producer import Producer, Publisher
 from hocket.client.faces.blocking.subscription import Subscription
 from hocket.client.faces.blocking.transaction import Transaction, decide, drop
+from hocket.client.faces.topics_reader import selected_topics
 from hocket.client.producing.outgoing import Outcome
 from hocket.client.producing.staging import check_participants
 from hocket.deadline import Deadline
@@ -512,7 +513,7 @@ class Client:
 
     def subscribe(
         self,
-        topic: str,
+        topic: str | Iterable[str],
         *,
         index: str | None = None,
         mode: str = "own",
@@ -528,6 +529,10 @@ class Client:
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Subscription:
         """Read a topic from where `index` is, which the broker remembers.
+
+        `topic` may be a list of names, and a name may have `*` for any run of characters: topics
+        that match are read as well, also those that are made later, from their first message on.
+        Each topic has an index of this name.
 
         `start` counts only where the index is new. Without an index the subscription begins at
         `start`, or at `positions` (partition -> offset), and you remember how far it has come. The
@@ -555,10 +560,10 @@ class Client:
             failover=failover,
         )
         opening_timeout = check_timeout(timeout)
-        check_name(topic)
+        selected = selected_topics(topic, options)
 
         def open_subscription() -> Subscription:
-            subscription = Subscription(self._forget, self._engine, topic, options)
+            subscription = Subscription(self._forget, self._engine, selected, options)
             subscription._open(opening_timeout)
             self._subscriptions[subscription] = None
             return subscription

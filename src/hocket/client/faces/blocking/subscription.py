@@ -16,7 +16,8 @@ from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.engines import timeouts
 from hocket.client.engines.threads import Engine
-from hocket.client.faces.reader import reader
+from hocket.client.faces.reader import Reader, TopicReader, reader
+from hocket.client.faces.topics_reader import Selection, TopicsReader
 from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError, WouldBlock
 from hocket.frames import Frame
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Subscription:
-    """Messages of one topic; made by `client.subscribe`.
+    """Messages of one topic, or of several; made by `client.subscribe`.
 
     Iterate it, or call `receive`, from any number of threads: each message goes to one of them, and
     those of a partition in order. Partitions take turns. Messages of a shared index come as they
@@ -37,21 +38,36 @@ class Subscription:
         self,
         forget: Callable[[Subscription], None],
         engine: Engine,
-        topic: str,
+        topic: str | Selection,
         options: SubscriptionOptions,
     ) -> None:
         self._forget = forget  # tells the client that this subscription is closed
         self._engine = engine
 
-        def arouse(progress: object) -> None:  # it does not know `self`: see `Producer`
-            engine.do(partial(core.arouse, progress))
+        def reader_of(
+            name: str, options: SubscriptionOptions
+        ) -> TopicReader[Message, MessageBatch]:
+            def arouse(progress: object) -> None:  # it does not know `self`: see `Producer`
+                engine.do(partial(core.arouse, progress))
 
-        core = reader(engine.session, topic, options, arouse)
-        self._core = core
+            core = reader(engine.session, name, options, arouse)
+            return core
+
+        self._core: Reader[Message, MessageBatch]
+        if isinstance(topic, str):
+            self._core = reader_of(topic, options)
+        else:
+            self._core = TopicsReader(engine.session, topic, options, reader_of)
 
     @property
     def topic(self) -> str:
+        """The topic, or what was asked for, separated by commas, if that may be several."""
         return self._core.topic
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that it reads now, sorted: those that were named, and those that match."""
+        return self._engine.do(self._core.topics)
 
     @property
     def index(self) -> str | None:
@@ -139,23 +155,37 @@ class Subscription:
             lambda: timeouts.not_committed(self.topic, timeout),
         )
 
-    def seek(self, partition: int, offset: int, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Go on with this message of the partition; an index is moved there, durably."""
+    def seek(
+        self,
+        partition: int,
+        offset: int,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        *,
+        topic: str | None = None,
+    ) -> None:
+        """Go on with this message of the partition; an index is moved there, durably.
+
+        `topic` says of which topic, if there may be several.
+        """
         timeout = check_timeout(timeout)
+        offset = check_offset(offset)
         reply: Reply[Frame | HocketError] = Reply()
-        self._engine.do(partial(self._core.seek, partition, check_offset(offset), reply.put))
+        self._engine.do(lambda: self._core.of(topic).seek(partition, offset, reply.put))
         answer = self._engine.wait_for_reply(reply, timeout, lambda: timeouts.not_sought(timeout))
         if isinstance(answer, HocketError):
             raise again(answer)
 
-    def position(self, partition: int) -> int:
-        """The offset of the next message of the partition that will be handed out."""
-        return self._engine.do(partial(self._core.position, partition))
+    def position(self, partition: int, topic: str | None = None) -> int:
+        """The offset of the next message of the partition that will be handed out.
+
+        `topic` says of which topic, if there may be several.
+        """
+        return self._engine.do(lambda: self._core.of(topic).position(partition))
 
     @property
     def partitions(self) -> list[int]:
-        """The numbers of the partitions that it reads."""
-        return self._engine.do(self._core.partitions)
+        """The numbers of the partitions that it reads, if it reads one topic."""
+        return self._engine.do(lambda: self._core.of(None).partitions())
 
     @property
     def lag(self) -> int:
