@@ -11,6 +11,7 @@ import pytest
 
 from hocket.errors import Closed, Timeout, UnknownBroker
 from hocket.local import (
+    AcceptListener,
     Broker,
     BrokerManager,
     EventPump,
@@ -132,7 +133,7 @@ def test_nothing_is_told_after_the_end_and_iterating_twice_is_one_iteration():
 
     manager = BrokerManager()
     with EventPump() as pump:
-        QueueBroker("server", pump, manager).bind(1, object())
+        QueueBroker("server", pump, manager).bind(1, AcceptListener())
         QueueBroker("client", pump, manager).connect("server", 1, Hears())
         until(lambda: ours)
         (queue,) = ours
@@ -174,6 +175,6 @@ def test_a_partner_that_comes_in_the_very_moment_of_a_timeout_is_met():
     with Broker("server", manager) as server, Broker("client", manager) as client:
         rendezvous = server._arrive("accept", server, 1)
         theirs = client.connect("server", 1)
-        ours = server._met_after_all(rendezvous, Timeout("a moment too late"))
+        ours = rendezvous._met_after_all(Timeout("a moment too late"))
         ours.write_all(b"met")
         assert theirs.read_exactly(3) == b"met"

@@ -60,8 +60,15 @@ class World:
             pump.start()
         return pump
 
-    def broker(self, name: str, pump: EventPump | None = None, **limits: Any) -> Any:
-        broker = KINDS[self.kind](name, pump or self.client_pump, self.manager, **limits)
+    def broker(
+        self,
+        name: str,
+        pump: EventPump | None = None,
+        manager: BrokerManager | None = None,
+        **limits: Any,
+    ) -> Any:
+        made = KINDS[self.kind]
+        broker = made(name, pump or self.client_pump, manager or self.manager, **limits)
         self._brokers.append(broker)
         return broker
 
