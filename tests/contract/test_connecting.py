@@ -499,9 +499,8 @@ def test_where_ports_are_unique_a_second_broker_that_binds_gets_port_in_use(worl
     assert second.bind(PORT + 1, Accepts()) is True
     assert first.unbind(PORT) is True
     assert second.bind(PORT, Accepts()) is True  # it was given up
-    with Broker("threads", manager) as threads:
-        with pytest.raises(PortInUse, match="second"):
-            threads.accept(PORT, timeout=0)
+    with Broker("threads", manager) as threads, pytest.raises(PortInUse, match="second"):
+        threads.accept(PORT, timeout=0)
     second.close()
     assert first.bind(PORT, Accepts()) is True  # its broker is gone
 

@@ -146,10 +146,14 @@ def test_what_is_neither_a_name_nor_a_broker_is_of_the_wrong_type(wrong: Any):
 def test_by_default_ports_are_each_brokers_own():
     manager = BrokerManager()
     assert manager.unique_ports is False
-    with Broker("a", manager) as a, Broker("b", manager) as b:
-        with Running(a.accept, 80) as at_a, Running(b.accept, 80) as at_b:
-            assert_joined(b.connect("a", 80), at_a.result())
-            assert_joined(a.connect("b", 80), at_b.result())
+    with (
+        Broker("a", manager) as a,
+        Broker("b", manager) as b,
+        Running(a.accept, 80) as at_a,
+        Running(b.accept, 80) as at_b,
+    ):
+        assert_joined(b.connect("a", 80), at_a.result())
+        assert_joined(a.connect("b", 80), at_b.result())
 
 
 def test_where_ports_are_unique_a_second_broker_that_accepts_gets_port_in_use():

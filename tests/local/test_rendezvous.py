@@ -122,9 +122,12 @@ def test_a_closed_broker_calls_its_rendezvous_off_wherever_it_waits(brokers: Any
 def test_what_is_not_a_thread_broker_does_not_meet(brokers: Any):
     alice, _bob = brokers
     rendezvous: Any = Rendezvous()
-    with EventPump() as pump, QueueBroker("events", pump, alice.manager) as events:
-        with pytest.raises(WrongKind, match="events"):
-            rendezvous.accept(events)
+    with (
+        EventPump() as pump,
+        QueueBroker("events", pump, alice.manager) as events,
+        pytest.raises(WrongKind, match="events"),
+    ):
+        rendezvous.accept(events)
     with pytest.raises(WrongType, match="str"):
         rendezvous.connect("alice")
     with pytest.raises(OutOfRange):
@@ -134,10 +137,13 @@ def test_what_is_not_a_thread_broker_does_not_meet(brokers: Any):
 
 def test_brokers_of_two_managers_meet():
     rendezvous = Rendezvous[Broker]()
-    with Broker("a", BrokerManager()) as here, Broker("a", BrokerManager()) as there:
-        with Running(rendezvous.accept, here) as early:
-            early.parked()
-            assert_joined(rendezvous.connect(there), early.result())
+    with (
+        Broker("a", BrokerManager()) as here,
+        Broker("a", BrokerManager()) as there,
+        Running(rendezvous.accept, here) as early,
+    ):
+        early.parked()
+        assert_joined(rendezvous.connect(there), early.result())
 
 
 # --- settled by another thread, at any moment of the partner's look ------------------------------

@@ -87,9 +87,7 @@ class BrokerManager:
             return list(self._brokers.values())
 
     @overload
-    def accept(
-        self, name: str | AnyBroker, port: int, timeout: float | None = None
-    ) -> Channel: ...
+    def accept(self, name: str | AnyBroker, port: int, timeout: float | None = None) -> Channel: ...
 
     @overload
     def accept(self, name: str | AnyBroker, port: int, *, listener: object) -> bool: ...

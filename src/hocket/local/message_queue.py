@@ -257,7 +257,8 @@ class MessageQueue:
     def _take(self) -> Message | None:
         lane = self._inbound
         if self._receiver is not None or lane.drained:
-            return self._nothing_to_take()
+            self._nothing_to_take()
+            return None
         try:
             message = lane.messages.popleft()
         except IndexError:
@@ -312,7 +313,8 @@ class MessageQueue:
                 target[:size] = view
                 self._taken(message)
                 return size
-        return self._nothing_to_take()
+        self._nothing_to_take()
+        return None
 
     # --- listening ---------------------------------------------------------------------------
 
