@@ -100,7 +100,7 @@ class MessageQueue:
         self.broker = broker
         self.local_port = local_port
         self.remote_port = -1
-        self._pump = broker.pump
+        self._pump = broker.pump.strand()
         self._inbound = inbound
         self._outbound = outbound
         self._carrier: Carrier | None = None
