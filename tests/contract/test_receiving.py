@@ -446,7 +446,9 @@ def test_receiving_into_a_buffer_waits_reports_and_ends_as_without_one(world):
         got.append(bytes(buffer[:length]))
     sender.result()
     assert got == numbered(40)
+    mine.send(b"the last")
     mine.close()
+    assert theirs.receive_wait(10, buffer=buffer) == 8
     until(lambda: history.reasons == [None])
     for form in FORMS:
         with pytest.raises(Closed):
@@ -491,3 +493,16 @@ def test_threads_with_and_without_buffers_share_the_messages(world):
     assert sorted(int(m) for share in shares for m in share) == list(range(160))
     for share in shares:
         assert sorted(share, key=int) == share
+
+
+def test_a_message_received_into_a_buffer_makes_room(full_event):
+    mine, theirs = full_event.pair(messages_max=2)
+    history = History()
+    mine.set_listener(history)
+    while mine.send(b"x"):
+        pass
+    buffer = bytearray(1)
+    while theirs.receive(buffer) is not None:
+        pass
+    until(lambda: history.writables == 1)
+    assert mine.send(b"y") is True

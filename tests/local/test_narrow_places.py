@@ -9,7 +9,7 @@ from collections import deque
 
 import pytest
 
-from hocket.errors import Closed, Timeout, UnknownBroker
+from hocket.errors import Aborted, Closed, Timeout, UnknownBroker
 from hocket.local import (
     AcceptListener,
     Broker,
@@ -22,6 +22,7 @@ from hocket.local import (
 from hocket.local.lane import Lane
 from hocket.local.queue_broker import Attempt
 from tests.support.queues.listeners import History
+from tests.support.queues.worlds import World
 from tests.support.threads import until
 
 
@@ -178,3 +179,32 @@ def test_a_partner_that_comes_in_the_very_moment_of_a_timeout_is_met():
         ours = rendezvous._met_after_all(Timeout("a moment too late"))
         ours.write_all(b"met")
         assert theirs.read_exactly(3) == b"met"
+
+
+def test_a_message_that_another_took_first_is_not_received_into_the_buffer(monkeypatch):
+    take_if_first = Lane.take_if_first
+
+    def too_late(lane, message):
+        monkeypatch.setattr(Lane, "take_if_first", take_if_first)
+        assert lane.messages.popleft() is message  # by another thread that receives
+        return lane.take_if_first(message)
+
+    with World("full-event") as world:
+        mine, theirs = world.pair()
+        for message in (b"first", b"second"):
+            mine.send(message)
+        buffer = bytearray(8)
+        monkeypatch.setattr(Lane, "take_if_first", too_late)
+        assert theirs.receive(buffer) == 6
+        assert buffer[:6] == b"second"
+        mine.send(b"third")
+        monkeypatch.setattr(Lane, "take_if_first", too_late)
+        assert theirs.receive(buffer) is None
+
+
+def test_while_a_queue_is_being_cut_nothing_is_received_into_a_buffer_and_nothing_raised():
+    with World("full-event") as world:
+        _mine, theirs = world.pair()
+        theirs._inbound.seize()
+        theirs._reason = Aborted("not complete yet")
+        assert theirs.receive(bytearray(8)) is None
