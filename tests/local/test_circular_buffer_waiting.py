@@ -125,7 +125,7 @@ def test_a_bad_timeout_is_refused_and_nothing_moves(timeout: Any, error: type[Ex
 
 
 def test_a_long_stream_through_a_tiny_ring_is_exact():
-    ring, data = CircularBuffer(7), noise(50_000, "tiny ring")
+    ring, data = CircularBuffer(7), noise(10_000, "tiny ring")
 
     def write() -> None:
         rest = memoryview(data)
