@@ -92,14 +92,12 @@ class MessageQueue:
         "_wants_sent",
         "broker",
         "local_port",
-        "remote_port",
     )
     _peer: MessageQueue
 
     def __init__(self, broker: QueueOwner, local_port: int, inbound: Lane, outbound: Lane) -> None:
         self.broker = broker
         self.local_port = local_port
-        self.remote_port = -1
         self._pump = broker.pump.strand()
         self._inbound = inbound
         self._outbound = outbound
@@ -124,8 +122,12 @@ class MessageQueue:
         """Make the two the ends of one connection."""
         for end, other in ((self, peer), (peer, self)):
             end._peer = other
-            end.remote_port = other.local_port
             end._carrier = carrier
+
+    @property
+    def remote_port(self) -> int:
+        """The local port of the other end."""
+        return self._peer.local_port
 
     # --- sending ---------------------------------------------------------------------------
 
