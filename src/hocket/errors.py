@@ -66,7 +66,7 @@ class WrongKind(HocketError):
 
 
 class PortInUse(HocketError):
-    """Another accept is already waiting on this port of this broker."""
+    """Another accept waits on this port, or, where ports are unique, another broker has it."""
 
 
 class PortNotBound(HocketError):

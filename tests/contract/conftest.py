@@ -1,4 +1,5 @@
-"""The contract suite runs on each implementation, with its ends on one pump and on two."""
+"""The contract suite runs on each implementation: with its ends on one pump, on two pumps, and on
+two pumps of several threads."""
 
 import pytest
 
@@ -6,12 +7,17 @@ from tests.support.queues.worlds import World
 
 
 @pytest.fixture(
-    params=[("full-event", 2), ("full-event", 1), ("mixed", 2), ("mixed", 1)],
-    ids=["full-event", "full-event-one-pump", "mixed", "mixed-one-pump"],
+    params=[
+        ("full-event", 2, 1),
+        ("full-event", 1, 1),
+        ("full-event", 2, 3),
+        ("mixed", 2, 1),
+        ("mixed", 1, 1),
+    ],
+    ids=["full-event", "full-event-one-pump", "full-event-threads", "mixed", "mixed-one-pump"],
 )
 def world(request):
-    kind, pumps = request.param
-    with World(kind, pumps) as made:
+    with World(*request.param) as made:
         yield made
 
 

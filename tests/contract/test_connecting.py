@@ -1,5 +1,6 @@
 """bind, unbind, connect, refused; names, kinds, ports."""
 
+import asyncio
 import threading
 
 import pytest
@@ -8,11 +9,13 @@ from hocket.errors import (
     Closed,
     HocketError,
     NameInUse,
+    PortInUse,
     PortNotBound,
     UnknownBroker,
     WrongKind,
+    WrongType,
 )
-from hocket.local import Broker, MixedQueueBroker, QueueBroker
+from hocket.local import Broker, BrokerManager, MixedQueueBroker, QueueBroker
 from tests.support.queues.listeners import Accepts, Connects, History
 from tests.support.queues.worlds import PORT
 from tests.support.threads import until
@@ -355,19 +358,151 @@ def test_a_connect_from_a_broker_that_closes_leaves_nothing_behind(world):
     assert client.queues == server.queues == []
 
 
-@pytest.mark.parametrize("method", ["accepted", "connected", "refused"])
-def test_a_listener_without_the_method_works(world, method):
+class HearsConnected:
+    """Has no `refused`."""
+
+    def __init__(self):
+        self.queues = []
+
+    def connected(self, queue):
+        self.queues.append(queue)
+
+
+class HearsRefused:
+    """Has no `connected`."""
+
+    def __init__(self):
+        self.reasons = []
+
+    def refused(self, reason):
+        self.reasons.append(reason)
+
+
+def test_a_listener_with_one_of_the_two_answers_hears_that_one(world):
+    client, server = world.brokers()
+    accepts, connected, refused = Accepts(), HearsConnected(), HearsRefused()
+    server.bind(PORT, accepts)
+    for name in ("server", "nobody"):
+        for listener in (connected, refused):
+            client.connect(name, PORT, listener)
+    until(lambda: len(accepts.queues) == 2 and connected.queues and refused.reasons)
+    world.settle()
+    assert (len(connected.queues), len(refused.reasons)) == (1, 1)
+    assert refusal(client, "still nobody")
+
+
+def test_a_listener_that_would_hear_nothing_is_refused_and_changes_nothing(world):
+    client, server = world.brokers()
+    with pytest.raises(WrongType, match="accepted"):
+        server.bind(PORT, HearsConnected())
+    assert server.unbind(PORT) is False
+    with pytest.raises(WrongType, match="connected or refused"):
+        client.connect("server", PORT, Accepts())
+    mine, _theirs = world.connected(client, server)
+    with pytest.raises(WrongType, match="received or sent or writable or closed"):
+        mine.set_listener(Connects())
+    assert client.asked == {}
+    assert mine.receive() is None
+
+
+def test_the_other_broker_may_be_given_itself(world):
     client, server = world.brokers()
     accepts, connects = Accepts(), Connects()
-    server.bind(PORT, object() if method == "accepted" else accepts)
-    name = "nobody" if method == "refused" else "server"
-    client.connect(name, PORT, object() if method != "accepted" else connects)
-    if method == "accepted":
-        until(lambda: connects.queues)
-    elif method == "connected":
-        until(lambda: accepts.queues)
-    world.settle()
-    assert refusal(client, "still nobody")
+    server.bind(PORT, accepts)
+    assert client.connect(server, PORT, connects) is True
+    until(lambda: accepts.queues and connects.queues)
+    connects.queues[0].send(b"x")
+    assert accepts.queues[0].receive_wait(timeout=10) == b"x"
+
+    async def connected():
+        return await client.connect_async(server, PORT, timeout=10)
+
+    queue = asyncio.run(connected())
+    until(lambda: len(accepts.queues) == 2)
+    queue.send(b"y")
+    assert accepts.queues[1].receive_wait(timeout=10) == b"y"
+
+
+def test_a_broker_in_hand_needs_no_name_and_may_be_of_another_manager(world):
+    client = world.broker("client")
+    elsewhere = world.broker("elsewhere", manager=BrokerManager())
+    accepts, by_name, in_hand = Accepts(), Connects(), Connects()
+    elsewhere.bind(PORT, accepts)
+    client.connect("elsewhere", PORT, by_name)
+    client.connect(elsewhere, PORT, in_hand)
+    until(lambda: by_name.reasons and in_hand.queues and accepts.queues)
+    assert isinstance(by_name.reasons[0], UnknownBroker)
+    in_hand.queues[0].send(b"x")
+    assert accepts.queues[0].receive_wait(timeout=10) == b"x"
+
+
+def test_a_closed_broker_in_hand_is_unknown_though_another_has_its_name(world):
+    client, server = world.brokers()
+    server.close()
+    heir = world.broker("server")
+    heir.bind(PORT, Accepts())
+    connects = Connects()
+    client.connect(server, PORT, connects)
+    until(lambda: connects.reasons)
+    assert isinstance(connects.reasons[0], UnknownBroker)
+    assert heir.queues == []
+
+
+def test_a_thread_broker_in_hand_is_of_the_wrong_kind_and_another_object_of_the_wrong_type(world):
+    client = world.broker("client")
+    with Broker("threads", world.manager) as threads:
+        connects = Connects()
+        client.connect(threads, PORT, connects)
+        until(lambda: connects.reasons)
+        assert isinstance(connects.reasons[0], WrongKind)
+    with pytest.raises(WrongType, match="EventPump"):
+        client.connect(world.client_pump, PORT, Connects())
+
+
+def test_a_manager_binds_and_connects_for_its_event_brokers(world):
+    client, server = world.brokers()
+    accepts, connects = Accepts(), Connects()
+    assert world.manager.accept("server", PORT, listener=accepts) is True
+    assert world.manager.accept("server", PORT, listener=accepts) is False  # as `bind` says it
+    assert world.manager.connect("client", "server", PORT, listener=connects) is True
+    assert world.manager.connect(client, server, PORT, listener=connects) is True
+    until(lambda: len(accepts.queues) == len(connects.queues) == 2)
+    for mine, theirs in zip(connects.queues, accepts.queues, strict=True):
+        mine.send(b"x")
+        assert theirs.receive_wait(timeout=10) == b"x"
+
+
+def test_a_manager_says_which_arguments_an_event_broker_takes(world):
+    world.brokers()
+    manager = world.manager
+    for arguments in ({}, {"timeout": 1}, {"timeout": 1, "listener": Accepts()}):
+        with pytest.raises(WrongKind, match="event broker"):
+            manager.accept("server", PORT, **arguments)
+        with pytest.raises(WrongKind, match="event broker"):
+            manager.connect("client", "server", PORT, **arguments)
+    with Broker("threads", manager) as threads:
+        with pytest.raises(WrongKind, match="thread broker"):
+            manager.accept("threads", PORT, listener=Accepts())
+        with pytest.raises(WrongKind, match="thread broker"):
+            manager.connect("threads", "threads", PORT, listener=Connects())
+        assert threads.rendezvous == []
+
+
+def test_where_ports_are_unique_a_second_broker_that_binds_gets_port_in_use(world):
+    manager = BrokerManager(unique_ports=True)
+    first, second = (world.broker(name, manager=manager) for name in ("first", "second"))
+    assert first.bind(PORT, Accepts()) is True
+    assert first.bind(PORT, Accepts()) is False
+    with pytest.raises(PortInUse, match="first"):
+        second.bind(PORT, Accepts())
+    assert second.unbind(PORT) is False
+    assert second.bind(PORT + 1, Accepts()) is True
+    assert first.unbind(PORT) is True
+    assert second.bind(PORT, Accepts()) is True  # it was given up
+    with Broker("threads", manager) as threads, pytest.raises(PortInUse, match="second"):
+        threads.accept(PORT, timeout=0)
+    second.close()
+    assert first.bind(PORT, Accepts()) is True  # its broker is gone
 
 
 def test_a_listener_that_raises_in_accepted_or_connected_or_refused_harms_only_itself(world):

@@ -122,6 +122,9 @@ def test_a_listener_that_uses_queues_while_it_is_asked_for_its_methods_locks_not
     mine, theirs = world.pair()
 
     class Curious:
+        def writable(self):
+            raise AssertionError("nothing was refused")
+
         def __getattr__(self, name):
             theirs.pause()
             theirs.resume()

@@ -1,11 +1,15 @@
 """Messages go to the listener, or wait for `receive`; pausing is the back-pressure."""
 
+import asyncio
+from array import array
+
 import pytest
 
-from hocket.errors import BusyResource, Closed, Timeout
+from hocket.errors import BusyResource, Closed, OutOfRange, ReadOnlyBuffer, Timeout, WrongType
+from hocket.local import MessageListener
 from tests.support.queues.listeners import History
 from tests.support.queues.worlds import drain, numbered
-from tests.support.threads import until
+from tests.support.threads import Running, until
 
 
 def test_without_a_listener_messages_wait_for_receive(world):
@@ -202,8 +206,8 @@ def test_the_end_waits_for_the_next_listener(world):
     assert late.events == []
 
 
-@pytest.mark.parametrize("missing", ["received", "sent", "writable", "closed", "everything"])
-def test_a_missing_method_is_a_no_op(world, missing):
+@pytest.mark.parametrize("missing", ["sent", "writable", "closed"])
+def test_an_event_whose_method_is_missing_is_not_told(world, missing):
     mine, theirs = world.pair(messages_max=2)
 
     class Partial:
@@ -211,7 +215,7 @@ def test_a_missing_method_is_a_no_op(world, missing):
             self.history = history
 
         def __getattr__(self, name):
-            if missing in (name, "everything"):
+            if missing == name:
                 raise AttributeError(name)
             return getattr(self.history, name)
 
@@ -224,10 +228,83 @@ def test_a_missing_method_is_a_no_op(world, missing):
     until(lambda: mine.closed and theirs.closed)
     until(lambda: mine_ended(world, mine, theirs))
     world.settle()
-    expected = [] if missing in ("received", "everything") else numbered(20)
-    assert at_theirs.messages == expected
-    expected = [] if missing in ("closed", "everything") else [None]
+    assert at_theirs.messages == numbered(20)
+    expected = [] if missing == "closed" else [None]
     assert at_theirs.reasons == at_mine.reasons == expected
+
+
+class HearsTheEnd:
+    """Has no `received`."""
+
+    def __init__(self):
+        self.reasons = []
+
+    def closed(self, reason):
+        self.reasons.append(reason)
+
+
+class InheritsReceived(HearsTheEnd, MessageListener):
+    """Has the `received` that does nothing."""
+
+
+@pytest.mark.parametrize("listener", [HearsTheEnd, InheritsReceived])
+def test_messages_wait_for_receive_if_the_listener_does_nothing_with_them(world, listener):
+    mine, theirs = world.pair()
+    for message in numbered(2):
+        mine.send(message)
+    ending = listener()
+    theirs.set_listener(ending)
+    for message in numbered(3, start=2):
+        mine.send(message)
+    mine.close()
+    world.settle()
+    assert ending.reasons == []  # held back until the messages were taken
+    assert drain(theirs, 3) == numbered(3)
+    got = []
+    until(lambda: (message := theirs.receive()) is not None and got.append(message) is None)
+    assert got == [b"3"]
+    theirs.pause()  # there is nothing to hold back
+    theirs.resume()
+    assert asyncio.run(theirs.receive_async(timeout=10)) == b"4"
+    until(lambda: ending.reasons == [None])
+    with pytest.raises(Closed):
+        theirs.receive()
+
+
+def test_a_reader_that_waits_goes_on_waiting_beside_a_listener_without_received(world):
+    mine, theirs = world.pair()
+    theirs.set_listener(HearsTheEnd())
+    with Running(theirs.receive_wait, 20) as reader:
+        reader.parked()
+        theirs.set_listener(HearsTheEnd())
+        mine.send(b"x")
+        assert reader.result() == b"x"
+    history = History()
+    theirs.set_listener(history)
+    mine.send(b"y")
+    until(lambda: history.messages == [b"y"])
+
+
+def test_a_listener_that_lost_its_method_loses_no_message(world):
+    mine, theirs = world.pair()
+
+    class Forgetful(HearsTheEnd):
+        def __init__(self):
+            super().__init__()
+            self.received = lambda message: None
+
+    listener = Forgetful()
+    theirs.pause()
+    theirs.set_listener(listener)
+    del listener.received
+    mine.send(b"x")
+    theirs.resume()
+    until(lambda: world.errors)
+    theirs.set_listener(None)
+    assert drain(theirs, 1) == [b"x"]
+    world.settle()
+    assert {type(error) for error in world.errors} == {AttributeError}  # one for each look
+    world.errors.clear()
 
 
 def mine_ended(world, *queues):
@@ -295,3 +372,137 @@ def test_receive_wait_is_woken_by_the_end(world, end):
     getattr(queue, end.removeprefix("their "))()
     for reader in blocked:
         reader.failure(Closed)
+
+
+# --- into a buffer -------------------------------------------------------------------------------
+
+
+def receive_into(queue, buffer):
+    """`receive(buffer)` of a message that is on its way."""
+    return until(lambda: (length := queue.receive(buffer)) is not None and (length,))[0]
+
+
+def receive_wait_into(queue, buffer):
+    return queue.receive_wait(10, buffer=buffer)
+
+
+def receive_async_into(queue, buffer):
+    return asyncio.run(queue.receive_async(10, buffer=buffer))
+
+
+FORMS = [receive_into, receive_wait_into, receive_async_into]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_message_is_received_into_a_buffer_and_its_length_returned(world, form):
+    mine, theirs = world.pair()
+    for message in (b"four", b"", b"12345678", array("H", [1, 2])):
+        mine.send(message)
+    buffer = bytearray(b"........")
+    lengths = [form(theirs, buffer)]
+    assert buffer == b"four...."
+    lengths.append(form(theirs, buffer))
+    assert buffer == b"four...."
+    lengths.append(form(theirs, memoryview(buffer)))
+    assert buffer == b"12345678"
+    lengths.append(form(theirs, buffer))
+    assert buffer[:4] == array("H", [1, 2]).tobytes()
+    assert lengths == [4, 0, 8, 4]
+    assert theirs.receive(buffer) is None
+    with pytest.raises(Timeout):
+        theirs.receive_wait(0, buffer=buffer)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_message_that_does_not_fit_the_buffer_stays(world, form):
+    mine, theirs = world.pair()
+    mine.send(b"five.")
+    mine.send(b"two")
+    buffer = bytearray(4)
+    for _ in range(2):
+        with pytest.raises(OutOfRange, match="5 bytes"):
+            form(theirs, buffer)
+    assert buffer == bytes(4)
+    larger = bytearray(5)
+    assert form(theirs, larger) == 5
+    assert larger == b"five."
+    assert form(theirs, buffer) == 3
+
+
+def test_receiving_into_a_buffer_waits_reports_and_ends_as_without_one(world):
+    mine, theirs = world.pair(messages_max=2)
+    history = History()
+    mine.set_listener(history)
+    buffer = bytearray(10)
+    with Running(theirs.receive_wait, 20, buffer=buffer) as reader:
+        reader.parked()
+        mine.send(b"woken")
+        assert reader.result() == 5
+    until(lambda: history.handed_over == [b"woken"])
+    sender = world.thread(lambda: [mine.send_wait(message, 10) for message in numbered(40)])
+    got = []
+    for _ in range(40):
+        length = theirs.receive_wait(10, buffer=buffer)
+        got.append(bytes(buffer[:length]))
+    sender.result()
+    assert got == numbered(40)
+    mine.send(b"the last")
+    mine.close()
+    assert theirs.receive_wait(10, buffer=buffer) == 8
+    until(lambda: history.reasons == [None])
+    for form in FORMS:
+        with pytest.raises(Closed):
+            form(theirs, buffer)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_cannot_be_filled_is_refused_and_the_message_stays(world, form):
+    mine, theirs = world.pair()
+    mine.send(b"x")
+    for wrong, error in ((bytes(4), ReadOnlyBuffer), ("text", WrongType), (5, WrongType)):
+        with pytest.raises(error):
+            form(theirs, wrong)
+    assert drain(theirs, 1) == [b"x"]
+
+
+def test_with_a_listener_set_a_buffer_gets_nothing(world):
+    mine, theirs, _, history = world.heard_pair()
+    mine.send(b"x")
+    buffer = bytearray(4)
+    assert theirs.receive(buffer) is None
+    with pytest.raises(BusyResource):
+        theirs.receive_wait(10, buffer=buffer)
+    until(lambda: history.messages == [b"x"])
+    assert buffer == bytes(4)
+
+
+def test_threads_with_and_without_buffers_share_the_messages(world):
+    mine, theirs = world.pair()
+
+    def fill(count):
+        buffer, got = bytearray(8), []
+        for _ in range(count):
+            length = theirs.receive_wait(10, buffer=buffer)
+            got.append(bytes(buffer[:length]))
+        return got
+
+    readers = [world.thread(work, 20) for work in [fill] * 4 + [lambda n: drain(theirs, n)] * 4]
+    for message in numbered(160):
+        mine.send_wait(message, timeout=10)
+    shares = [reader.result() for reader in readers]
+    assert sorted(int(m) for share in shares for m in share) == list(range(160))
+    for share in shares:
+        assert sorted(share, key=int) == share
+
+
+def test_a_message_received_into_a_buffer_makes_room(full_event):
+    mine, theirs = full_event.pair(messages_max=2)
+    history = History()
+    mine.set_listener(history)
+    while mine.send(b"x"):
+        pass
+    buffer = bytearray(1)
+    while theirs.receive(buffer) is not None:
+        pass
+    until(lambda: history.writables == 1)
+    assert mine.send(b"y") is True

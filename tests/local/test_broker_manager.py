@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
 import pytest
 
-from hocket.errors import NameInUse, OutOfRange, Timeout, UnknownBroker, WrongKind, WrongType
+from hocket.errors import (
+    Closed,
+    NameInUse,
+    OutOfRange,
+    PortInUse,
+    Timeout,
+    UnknownBroker,
+    WrongKind,
+    WrongType,
+)
 from hocket.local import Broker, BrokerManager
 from tests.local.test_broker import assert_joined, waiting
 from tests.support.threads import Running, until
@@ -53,13 +63,18 @@ def test_without_a_manager_a_broker_registers_in_the_process_wide_one():
     assert BrokerManager.get_broker("process-wide") is None
 
 
-def test_get_broker_is_static_and_sees_only_the_process_wide_registry():
+def test_get_broker_of_a_manager_is_its_own_and_of_the_class_the_process_wide_one():
     manager = BrokerManager()
-    with Broker("own", manager), Broker("shared") as shared:
-        assert BrokerManager.get_broker("own") is None
-        assert manager.get_broker("shared") is shared  # static: the instance makes no difference
-        assert manager.find("shared") is None
-        assert manager.find("own") is not None
+    with Broker("own", manager) as own, Broker("shared") as shared:
+        assert (BrokerManager.get_broker("own"), BrokerManager.get_broker("shared")) == (
+            None,
+            shared,
+        )
+        assert (manager.get_broker("own"), manager.get_broker("shared")) == (own, None)
+        assert BrokerManager.default().get_broker("shared") is shared
+        for find in (manager.get_broker, BrokerManager.get_broker):
+            with pytest.raises(WrongType):
+                find(3)  # type: ignore[arg-type]
 
 
 def test_the_same_name_may_live_in_two_managers():
@@ -84,6 +99,81 @@ def test_a_manager_accepts_and_connects_for_its_brokers():
             assert waiting(server) == [(80, "connect", "client")]
             assert_joined(manager.accept("server", 80), connect.result())
         assert server.rendezvous == []
+
+
+def test_a_broker_may_be_given_itself_instead_of_its_name():
+    manager = BrokerManager()
+    with Broker("server", manager) as server, Broker("client", manager) as client:
+        with Running(server.accept, 80) as accept:
+            assert_joined(client.connect(server, 80), accept.result())
+        with Running(manager.connect, client, server, 80) as connect:
+            assert_joined(manager.accept(server, 80), connect.result())
+        with Running(server.accept, 80) as accept:
+            assert_joined(asyncio.run(client.connect_async(server, 80)), accept.result())
+
+
+def test_a_broker_in_hand_needs_no_name_and_may_be_of_another_manager():
+    with Broker("client", BrokerManager()) as client, Broker("server", BrokerManager()) as server:
+        with Running(client.connect, server, 80) as connect:
+            until(lambda: server.rendezvous)
+            assert waiting(server) == [(80, "connect", "client")]
+            assert_joined(server.accept(80), connect.result())
+        with Running(client.connect, server, 80) as connect:
+            until(lambda: server.rendezvous)
+            client.close()
+            connect.failure(Closed)
+        assert server.rendezvous == []
+
+
+def test_a_closed_broker_in_hand_is_unknown_though_another_has_its_name():
+    manager = BrokerManager()
+    with Broker("client", manager) as client:
+        Broker("server", manager).close()
+        closed = Broker("server", manager)
+        closed.close()
+        with Broker("server", manager) as heir:
+            with pytest.raises(UnknownBroker, match="closed"):
+                client.connect(closed, 80)
+            assert heir.rendezvous == []
+
+
+@pytest.mark.parametrize("wrong", [5, None, b"server", object()], ids=lambda w: type(w).__name__)
+def test_what_is_neither_a_name_nor_a_broker_is_of_the_wrong_type(wrong: Any):
+    with Broker("client", BrokerManager()) as client, pytest.raises(WrongType):
+        client.connect(wrong, 80)
+
+
+def test_by_default_ports_are_each_brokers_own():
+    manager = BrokerManager()
+    assert manager.unique_ports is False
+    with (
+        Broker("a", manager) as a,
+        Broker("b", manager) as b,
+        Running(a.accept, 80) as at_a,
+        Running(b.accept, 80) as at_b,
+    ):
+        assert_joined(b.connect("a", 80), at_a.result())
+        assert_joined(a.connect("b", 80), at_b.result())
+
+
+def test_where_ports_are_unique_a_second_broker_that_accepts_gets_port_in_use():
+    manager = BrokerManager(unique_ports=True)
+    assert manager.unique_ports is True
+    with Broker("a", manager) as a, Broker("b", manager) as b:
+        with Running(a.accept, 80) as accept:
+            until(lambda: a.rendezvous)
+            with pytest.raises(PortInUse, match="'a'"):
+                b.accept(80)
+            assert_joined(b.connect("a", 80), accept.result())
+        with pytest.raises(PortInUse, match="unique"):
+            b.accept(80)  # it is still a's, which may accept the next one at any time
+        with Running(a.accept, 80) as accept:
+            assert_joined(b.connect("a", 80), accept.result())
+        with pytest.raises(Timeout):
+            b.accept(81, timeout=0)
+        a.close()
+        with pytest.raises(Timeout):
+            b.accept(80, timeout=0)  # nobody else's any more
 
 
 def test_a_managers_accept_and_connect_time_out():

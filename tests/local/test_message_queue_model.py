@@ -58,10 +58,11 @@ class Side:
 class QueueModel(RuleBasedStateMachine):
     kind = "full-event"
     pumps = 2
+    threads = 1
 
     def __init__(self):
         super().__init__()
-        self.world = World(self.kind, self.pumps)
+        self.world = World(self.kind, self.pumps, self.threads)
         self.aborted = False
         self.counter = 0
         self.sides = []
@@ -221,14 +222,18 @@ class OnePumpModel(QueueModel):
     pumps = 1
 
 
+class ThreadsModel(QueueModel):
+    threads = 2
+
+
 class MixedModel(QueueModel):
     kind = "mixed"
 
 
 @pytest.mark.parametrize(
     ("model", "examples"),
-    [(QueueModel, 60), (OnePumpModel, 40), (MixedModel, 30)],
-    ids=["full-event", "full-event-one-pump", "mixed"],
+    [(QueueModel, 60), (OnePumpModel, 40), (ThreadsModel, 30), (MixedModel, 30)],
+    ids=["full-event", "full-event-one-pump", "full-event-threads", "mixed"],
 )
 def test_a_queue_agrees_with_two_lists(model, examples):
     run_state_machine_as_test(

@@ -9,8 +9,9 @@ from collections import deque
 
 import pytest
 
-from hocket.errors import Closed, Timeout, UnknownBroker
+from hocket.errors import Aborted, Closed, Timeout, UnknownBroker
 from hocket.local import (
+    AcceptListener,
     Broker,
     BrokerManager,
     EventPump,
@@ -21,6 +22,7 @@ from hocket.local import (
 from hocket.local.lane import Lane
 from hocket.local.queue_broker import Attempt
 from tests.support.queues.listeners import History
+from tests.support.queues.worlds import World
 from tests.support.threads import until
 
 
@@ -132,7 +134,7 @@ def test_nothing_is_told_after_the_end_and_iterating_twice_is_one_iteration():
 
     manager = BrokerManager()
     with EventPump() as pump:
-        QueueBroker("server", pump, manager).bind(1, object())
+        QueueBroker("server", pump, manager).bind(1, AcceptListener())
         QueueBroker("client", pump, manager).connect("server", 1, Hears())
         until(lambda: ours)
         (queue,) = ours
@@ -174,6 +176,35 @@ def test_a_partner_that_comes_in_the_very_moment_of_a_timeout_is_met():
     with Broker("server", manager) as server, Broker("client", manager) as client:
         rendezvous = server._arrive("accept", server, 1)
         theirs = client.connect("server", 1)
-        ours = server._met_after_all(rendezvous, Timeout("a moment too late"))
+        ours = rendezvous._met_after_all(Timeout("a moment too late"))
         ours.write_all(b"met")
         assert theirs.read_exactly(3) == b"met"
+
+
+def test_a_message_that_another_took_first_is_not_received_into_the_buffer(monkeypatch):
+    take_if_first = Lane.take_if_first
+
+    def too_late(lane, message):
+        monkeypatch.setattr(Lane, "take_if_first", take_if_first)
+        assert lane.messages.popleft() is message  # by another thread that receives
+        return lane.take_if_first(message)
+
+    with World("full-event") as world:
+        mine, theirs = world.pair()
+        for message in (b"first", b"second"):
+            mine.send(message)
+        buffer = bytearray(8)
+        monkeypatch.setattr(Lane, "take_if_first", too_late)
+        assert theirs.receive(buffer) == 6
+        assert buffer[:6] == b"second"
+        mine.send(b"third")
+        monkeypatch.setattr(Lane, "take_if_first", too_late)
+        assert theirs.receive(buffer) is None
+
+
+def test_while_a_queue_is_being_cut_nothing_is_received_into_a_buffer_and_nothing_raised():
+    with World("full-event") as world:
+        _mine, theirs = world.pair()
+        theirs._inbound.seize()
+        theirs._reason = Aborted("not complete yet")
+        assert theirs.receive(bytearray(8)) is None

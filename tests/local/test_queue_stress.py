@@ -23,9 +23,13 @@ SEEDS = (
 )
 
 
-@pytest.fixture(params=["full-event", "mixed"])
+@pytest.fixture(
+    params=[("full-event", 1), ("full-event", 3), ("mixed", 1)],
+    ids=["full-event", "full-event-threads", "mixed"],
+)
 def world(request):
-    with World(request.param) as made:
+    kind, threads = request.param
+    with World(kind, threads=threads) as made:
         yield made
 
 

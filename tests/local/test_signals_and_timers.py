@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hocket.deadline import NEVER
-from hocket.local import Channel, EventPump, channel, event_queue, lane, message_queue
+from hocket.local import Channel, EventPump, circular_buffer, event_queue, lane, message_queue
 from hocket.local.waiting import Waiters, wait
 from tests.support.threads import Running, until
 
@@ -32,7 +32,7 @@ def test_a_waiter_interrupted_after_it_was_woken_passes_the_wake_up_on():
 
 
 @pytest.mark.parametrize(
-    "lock", [channel._endings, event_queue._endings, lane._rare, message_queue._changes]
+    "lock", [circular_buffer.endings, event_queue._endings, lane._rare, message_queue._changes]
 )
 def test_a_finalizer_that_ends_something_inside_the_lock_does_not_hang(lock):
     def end_inside():

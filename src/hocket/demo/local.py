@@ -11,6 +11,7 @@ from typing import Any
 from hocket.demo.outcome import Outcome, check
 from hocket.errors import Aborted, Disconnected, HocketError, PortNotBound
 from hocket.local import (
+    AcceptListener,
     Broker,
     BrokerManager,
     Channel,
@@ -218,8 +219,8 @@ def refusals_and_force(progress: Callable[[float], None]) -> Outcome:
             answers.append(reason)
             answered.release()
 
-    class NobodyReads:
-        pass
+    class NobodyReads(AcceptListener):
+        """Accepts, and leaves the messages where they are."""
 
     manager = BrokerManager()
     with EventPump() as pump, EventPump() as other_pump:

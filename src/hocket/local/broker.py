@@ -7,13 +7,11 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from hocket.deadline import Deadline
-from hocket.errors import Closed, PortInUse, Timeout, UnknownBroker, WrongKind
-from hocket.local.aio import wait_async
-from hocket.local.broker_manager import BrokerManager, chosen_manager
-from hocket.local.channel import BUFFER_BYTES, Channel, join
+from hocket.errors import Closed, PortInUse, UnknownBroker, WrongKind
+from hocket.local.broker_manager import AnyBroker, BrokerManager, chosen_manager
+from hocket.local.channel import BUFFER_BYTES, Channel
 from hocket.local.checks import check_at_least, check_port
 from hocket.local.rendezvous import Rendezvous, Side
-from hocket.local.waiting import wait
 
 if TYPE_CHECKING:
     from typing import Self
@@ -37,9 +35,8 @@ class Broker:
         self.closed = False
         # What waits at this broker, by port. One list holds one side only: two would have met.
         self._waiting: dict[int, deque[Rendezvous[Broker]]] = {}
-        self._connecting: set[Rendezvous[Broker]] = (
-            set()
-        )  # our own connects, waiting at other brokers
+        # Where this broker waits itself: at other brokers, and at rendezvous of nobody's.
+        self._elsewhere: dict[Rendezvous[Broker], None] = {}
         self.manager.register(self)
 
     @property
@@ -51,41 +48,37 @@ class Broker:
     def accept(self, port: int, timeout: float | None = None) -> Channel:
         """Wait for a connect to `port` and return this side's end of the channel.
 
-        Raises PortInUse while another accept waits on the port, Closed when the broker is closed.
+        Raises PortInUse while another accept waits on the port, or if the manager's ports are
+        unique and another broker has it; Closed when the broker is closed.
         """
         deadline = Deadline(timeout)
         met = self._arrive("accept", self, port)
-        if isinstance(met, Channel):
-            return met
-        return self._wait(met, deadline)
+        return met if isinstance(met, Channel) else met.wait(deadline)
 
     async def accept_async(self, port: int, timeout: float | None = None) -> Channel:
         """`accept` for a coroutine."""
         deadline = Deadline(timeout)
         met = self._arrive("accept", self, port)
-        if isinstance(met, Channel):
-            return met
-        return await self._wait_async(met, deadline)
+        return met if isinstance(met, Channel) else await met.wait_async(deadline)
 
-    def connect(self, name: str, port: int, timeout: float | None = None) -> Channel:
+    def connect(self, name: str | AnyBroker, port: int, timeout: float | None = None) -> Channel:
         """Meet an accept on `port` of the broker called `name`, waiting for it if need be.
 
-        Raises UnknownBroker at once if there is none of that name, WrongKind if it is an event
-        broker, and Closed when either broker is closed while waiting.
+        The other broker may be given itself instead of its name. Raises UnknownBroker at once if
+        there is none of that name, or if it is closed; WrongKind if it is an event broker; and
+        Closed when either broker is closed while waiting.
         """
         deadline = Deadline(timeout)
         met = self._arrive("connect", self._host(name), port)
-        if isinstance(met, Channel):
-            return met
-        return self._wait(met, deadline)
+        return met if isinstance(met, Channel) else met.wait(deadline)
 
-    async def connect_async(self, name: str, port: int, timeout: float | None = None) -> Channel:
+    async def connect_async(
+        self, name: str | AnyBroker, port: int, timeout: float | None = None
+    ) -> Channel:
         """`connect` for a coroutine."""
         deadline = Deadline(timeout)
         met = self._arrive("connect", self._host(name), port)
-        if isinstance(met, Channel):
-            return met
-        return await self._wait_async(met, deadline)
+        return met if isinstance(met, Channel) else await met.wait_async(deadline)
 
     def close(self) -> None:
         """Free the name. Accepts here, and connects to or from here, that wait raise Closed.
@@ -95,87 +88,64 @@ class Broker:
         with self.manager.lock:
             self.closed = True
             self.manager.unregister(self)
-            for rendezvous in [*self.rendezvous, *self._connecting]:
-                self._withdraw(rendezvous)
-                rendezvous.settle(
+            for rendezvous in [*self.rendezvous, *self._elsewhere]:
+                assert rendezvous.broker is not None, "who waits has come"
+                where = "" if rendezvous.host is None else f" on port {rendezvous.port}"
+                rendezvous.call_off(
                     Closed(
                         f"broker {self.name!r} was closed while {rendezvous.broker.name!r} "
-                        f"waited to {rendezvous.side} on port {rendezvous.port}"
+                        f"waited to {rendezvous.side}{where}"
                     )
                 )
 
-    def _check_open(self) -> None:
+    # --- for rendezvous ------------------------------------------------------------------------
+
+    def check_open(self) -> None:
         if self.closed:
             raise Closed(f"broker {self.name!r} is closed")
 
-    def _host(self, name: str) -> Broker:
-        self._check_open()
+    def begins_to_wait(self, rendezvous: Rendezvous[Broker]) -> None:
+        host, port = rendezvous.host, rendezvous.port
+        if host is not None and port is not None:
+            host._waiting.setdefault(port, deque()).append(rendezvous)
+        if host is not self:
+            self._elsewhere[rendezvous] = None
+
+    def has_waited(self, rendezvous: Rendezvous[Broker]) -> None:
+        host, port = rendezvous.host, rendezvous.port
+        if host is not None and port is not None:
+            waiting = host._waiting[port]
+            waiting.remove(rendezvous)
+            if not waiting:
+                del host._waiting[port]
+        self._elsewhere.pop(rendezvous, None)
+
+    def _host(self, name: str | AnyBroker) -> Broker:
+        self.check_open()
         host = self.manager.require(name)
         if not isinstance(host, Broker):
-            raise WrongKind(f"{name!r} is an event broker; connect to it from one of its kind")
+            raise WrongKind(f"{host.name!r} is an event broker; connect to it from one of its kind")
         return host
 
     def _arrive(self, side: Side, host: Broker, port: int) -> Channel | Rendezvous[Broker]:
-        """Meet the partner if one waits already, else wait in the host's list."""
+        """Meet the partner if one waits already; else the rendezvous at which we wait now."""
         check_port(port)
         with self.manager.lock:
-            self._check_open()
+            self.check_open()
             if host.closed:
                 raise UnknownBroker(f"broker {host.name!r} has just been closed")
             waiting = host._waiting.get(port)
+            if side == "accept":
+                self.manager.take_port(self, port)
+                if waiting and waiting[0].side == side:
+                    raise PortInUse(f"another accept waits on port {port} of broker {self.name!r}")
             if waiting and waiting[0].side != side:
-                partner = waiting[0]
-                self._withdraw(partner)
-                ours, theirs = join(self.buffer_bytes, partner.broker.buffer_bytes)
-                partner.settle(theirs)
-                return ours
-            if waiting and side == "accept":
-                raise PortInUse(f"another accept waits on port {port} of broker {self.name!r}")
-            rendezvous = Rendezvous(side, self, host, port)
-            host._waiting.setdefault(port, deque()).append(rendezvous)
-            if host is not self:
-                self._connecting.add(rendezvous)
-            return rendezvous
-
-    @staticmethod
-    def _withdraw(rendezvous: Rendezvous[Broker]) -> bool:
-        """Take a rendezvous off the lists; False if it was not on them any more."""
-        host = rendezvous.host
-        with host.manager.lock:
-            waiting = host._waiting.get(rendezvous.port, ())
-            if rendezvous not in waiting:
-                return False
-            assert isinstance(waiting, deque)
-            waiting.remove(rendezvous)
-            if not waiting:
-                del host._waiting[rendezvous.port]
-            rendezvous.broker._connecting.discard(rendezvous)
-            return True
-
-    def _wait(self, rendezvous: Rendezvous[Broker], deadline: Deadline) -> Channel:
-        try:
-            return wait(rendezvous.outcome, rendezvous.waiters, deadline, repr(rendezvous))
-        except BaseException as gave_up:  # noqa: BLE001 - raised again below
-            return self._met_after_all(rendezvous, gave_up)
-
-    async def _wait_async(self, rendezvous: Rendezvous[Broker], deadline: Deadline) -> Channel:
-        try:
-            return await wait_async(
-                rendezvous.outcome, rendezvous.waiters, deadline, repr(rendezvous)
-            )
-        except BaseException as gave_up:  # noqa: BLE001 - raised again below
-            return self._met_after_all(rendezvous, gave_up)
-
-    def _met_after_all(self, rendezvous: Rendezvous[Broker], gave_up: BaseException) -> Channel:
-        """Give up, unless the partner came at this very moment: then the channel is used."""
-        if self._withdraw(rendezvous):
-            raise gave_up
-        if not isinstance(gave_up, Timeout):  # cancelled or interrupted: nobody uses the channel
-            rendezvous.abandon()
-            raise gave_up
-        channel = rendezvous.outcome()
-        assert channel is not None, "off the list means settled: both happen under one lock"
-        return channel
+                rendezvous = waiting[0]
+            else:
+                rendezvous = Rendezvous[Broker]()
+                rendezvous.host, rendezvous.port = host, port
+            met = rendezvous.arrive(side, self)
+            return rendezvous if met is None else met
 
     def __enter__(self) -> Self:
         return self

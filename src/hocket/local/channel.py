@@ -1,30 +1,26 @@
 """A full-duplex byte stream between two threads: two `Channel` ends over two circular buffers.
 
-Rule 1: bytes flow without a lock; only an ending takes `_endings`, because both sides must agree on
-        what came first: the last write, the last read, or the disconnect.
-Rule 2: a byte whose write returned is read by the other side, or the other side had left.
-Rule 3: a byte whose write raised is never read.
-
 A stream ends in one of two ways. Its writer leaves: then the reader still reads what is there, and
 only then is disconnected. Or its reader leaves: then a write raises. A write or a read during which
-the stream was cut settles, inside `_endings`, how many of its bytes count.
+the stream ended settles how many of its bytes count (see `circular_buffer`).
 """
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
-from threading import RLock
 from typing import TYPE_CHECKING
 
 from hocket.deadline import NEVER, Deadline
 from hocket.errors import BusyResource, Disconnected, Timeout
 from hocket.local.aio import wait_async
 from hocket.local.checks import as_bytes_view, check_at_least, readable_span, writable_span
-from hocket.local.circular_buffer import CircularBuffer
-from hocket.local.waiting import Waiters, wait
+from hocket.local.circular_buffer import CircularBuffer, endings
+from hocket.local.waiting import wait
 
 if TYPE_CHECKING:
-    from typing import Self
+    from collections.abc import Callable, Sequence
+    from typing import Any, Self
 
     from typing_extensions import Buffer
 
@@ -32,98 +28,86 @@ BUFFER_BYTES = 1 << 20  # each way; 64 KiB writes gain little from more (see ben
 
 FROM_THE_START = 0  # compared by identity: `False == 0`, and False is not an offset
 
-# Reentrant: a finalizer or a signal handler may end another one while we hold it.
-_endings = RLock()  # one for all streams: held for a few steps, once or twice in a stream's life
-
 
 class Stream(CircularBuffer):
-    """One direction of a channel: the ring, the waiters at both ends, and how it ended."""
+    """One direction of a channel: a ring that its writer or its reader may leave."""
 
-    __slots__ = ("cut", "drained", "reader_gone", "readers", "writer_gone", "writers")
+    __slots__ = ("reader_gone", "writer_gone")
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
-        self.readers = Waiters()
-        self.writers = Waiters()
-        self.cut = False  # writer_gone or reader_gone; the fast path looks at this alone
         self.writer_gone = False
         self.reader_gone = False
-        self.drained = False  # the reader was told that there is no more
-
-    def try_write(self, data: bytes | memoryview, size: int) -> int | None:
-        """How many bytes were taken, None when there is no room."""
-        if self.cut:
-            raise self._write_refused()
-        count = self.put(data, size)
-        if count and (self.cut or self.readers):
-            return self.after_put(count)
-        return count or None
-
-    def try_read(self, target: memoryview, size: int) -> int | None:
-        """How many bytes were given, None when there are none yet."""
-        if self.cut:
-            return self._take_rest(target, size)
-        count = self.take(target, size)
-        if count and (self.cut or self.writers):
-            return self.after_take(count)
-        return count or None
-
-    def after_put(self, count: int) -> int:
-        """After a `put` if a reader waits or the stream was cut; returns how many bytes count."""
-        if self.cut:
-            with _endings:
-                if self.reader_gone or self.drained:
-                    count -= self.retract(count)
-            if not count:
-                raise self._write_refused()
-        self.readers.wake_one()
-        return count
-
-    def after_take(self, count: int) -> int:
-        """After a `take` if a writer waits or the stream was cut; returns how many bytes count."""
-        if self.cut:
-            with _endings:
-                count -= self.untake(count)  # what the writer took back while we copied it
-            if not count:
-                raise self._read_refused()
-        self.writers.wake_one()
-        return count
 
     def leave(self, *, as_writer: bool) -> None:
-        with _endings:
+        with endings:
             if as_writer:
                 self.writer_gone = True
             else:
-                self.reader_gone = True
-            self.cut = True
-        self.readers.wake_all()
-        self.writers.wake_all()
+                self.reader_gone = self.drained = True
+            self.closed = True
+        self.wake_both()
 
     def at_end(self) -> bool:
         """Whether the reader has nothing more to expect; once True, it stays True."""
         if not self.writer_gone:
             return False
-        with _endings:
+        with endings:
             self.drained = self.drained or self.empty()
             return self.drained
 
-    def _take_rest(self, target: memoryview, size: int) -> int:
-        with _endings:
-            if not self.reader_gone:
-                count = self.take(target, size)
-                if count:
-                    return count
-                self.drained = True
-        raise self._read_refused()
+    def look(self, most: int) -> memoryview | None:
+        """Up to `most` of the bytes that wait, as they lie in the ring; None when there are none.
 
-    def _write_refused(self) -> Disconnected:
+        They stay there until `skip` says that the reader is done with them.
+        """
+        if self.closed and (self.drained or self.at_end()):
+            raise self.read_refused()
+        waiting = self._written - self._taken
+        if not waiting:
+            return None
+        assert self._storage is not None, "bytes wait, so they were written, so there is memory"
+        start = self._taken % self.capacity
+        return self._storage[start : min(start + min(waiting, most), self.capacity)]
+
+    def put_together(self, parts: Sequence[bytes | bytearray | memoryview], size: int) -> bool:
+        """Write all of the parts, `size` bytes, as one; False if there is no room for all."""
+        if self.closed:
+            raise self.write_refused()
+        capacity, written = self.capacity, self._written
+        if size > capacity - written + self._taken:
+            return False
+        storage = self.storage()
+        start = written % capacity
+        for part in parts:
+            end = start + len(part)
+            if end <= capacity:
+                storage[start:end] = part
+            else:
+                whole = memoryview(part)
+                storage[start:] = whole[: capacity - start]
+                end -= capacity
+                storage[:end] = whole[capacity - start :]
+            start = end
+        self._written = written + size
+        if self.closed or self.readers:
+            self.after_put(size)
+        return True
+
+    def skip(self, count: int) -> None:
+        """The reader is done with `count` bytes that it has looked at: they make room."""
+        self._taken += count
+        if self.closed or self.writers:
+            self.after_take(count)
+
+    def write_refused(self) -> Disconnected:
         return Disconnected(
             "this end of the channel was disconnected"
             if self.writer_gone
             else "the other end has disconnected; what is written now would never be read"
         )
 
-    def _read_refused(self) -> Disconnected:
+    def read_refused(self) -> Disconnected:
         return Disconnected(
             "this end of the channel was disconnected"
             if self.reader_gone
@@ -138,6 +122,9 @@ class Channel:
     reader or writer gets `BusyResource` and harms nobody. `read` and `write` move at least one
     byte, unless asked for none, and wait until they can. Bytes that were written and not yet read
     are lost when their reader disconnects.
+
+    An end that is dropped while the other one is connected is disconnected then, so that the other
+    does not wait for ever, and a ResourceWarning is given.
     """
 
     __slots__ = ("__weakref__", "_inbound", "_outbound", "_reading", "_writing")
@@ -183,10 +170,10 @@ class Channel:
             raise _busy("writing") from None
         try:
             stream = self._outbound
-            if not stream.cut:  # `try_write`, but for one call less: small writes feel it
+            if not stream.closed:  # `try_write`, but for one call less: small writes feel it
                 count = stream.put(data, size)
                 if count:
-                    return stream.after_put(count) if stream.cut or stream.readers else count
+                    return stream.after_put(count) if stream.closed or stream.readers else count
             return wait(partial(stream.try_write, data, size), stream.writers, deadline, "write")
         finally:
             self._writing.append(None)
@@ -244,10 +231,10 @@ class Channel:
             raise _busy("reading") from None
         try:
             stream = self._inbound
-            if not stream.cut:  # `try_read`, but for one call less: small reads feel it
+            if not stream.closed:  # `try_read`, but for one call less: small reads feel it
                 count = stream.take(target, size)
                 if count:
-                    return stream.after_take(count) if stream.cut or stream.writers else count
+                    return stream.after_take(count) if stream.closed or stream.writers else count
             return wait(partial(stream.try_read, target, size), stream.readers, deadline, "read")
         finally:
             self._reading.append(None)
@@ -342,6 +329,14 @@ class Channel:
         """True once this end has left, or the other end has and all its bytes were read."""
         return self._outbound.writer_gone or self._inbound.at_end()
 
+    def __del__(self, warn: Callable[..., Any] = warnings.warn) -> None:
+        if self._outbound.closed:  # either end has left, and nobody waits for this one
+            return
+        try:
+            warn(f"dropped without disconnect: {self!r}", ResourceWarning, source=self)
+        finally:
+            self.disconnect()
+
     def __enter__(self) -> Self:
         return self
 
@@ -357,6 +352,16 @@ def join(first_inbound_bytes: int, second_inbound_bytes: int) -> tuple[Channel, 
     """Two joined ends, each with its own size of inbound buffer."""
     to_first, to_second = Stream(first_inbound_bytes), Stream(second_inbound_bytes)
     return Channel(to_first, to_second), Channel(to_second, to_first)
+
+
+def inbound_of(channel: Channel) -> Stream:
+    """The stream that this end reads, for a reader that looks at bytes where they lie."""
+    return channel._inbound
+
+
+def outbound_of(channel: Channel) -> Stream:
+    """The stream that this end writes, for a writer of many parts."""
+    return channel._outbound
 
 
 def _busy(doing: str) -> BusyResource:

@@ -1,5 +1,9 @@
 """One thread that runs events, one at a time, in the order they were posted.
 
+With `threads` a pump has a crew besides: further threads, which run the events of queues. Each
+queue has a strand of its own there, so that a slow listener delays no other queue. All else (what
+is posted to the pump, timers, connections, the end) is on the pump's own thread as ever.
+
 Rule 1: only the pump's thread runs events and touches the heap of timers. Any thread puts events;
         `stop(drain=False)` also drops them.
 Rule 2: an event must not wait; it posts further events, and returns. (The one exception is ours: an
@@ -21,15 +25,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from hocket.deadline import check_seconds
 from hocket.errors import Closed
-from hocket.local.checks import check_callable
+from hocket.local.checks import check_at_least, check_callable
 from hocket.local.event_queue import EventQueue
+from hocket.local.strand import Crew, Event, Strand, Word
 from hocket.local.waiting import SleepingThread, spin
 from hocket.timers import Timer, TimerHeap
 
 if TYPE_CHECKING:
     from typing import Self
-
-Event = Callable[[], object]
 
 log = logging.getLogger("hocket")
 
@@ -38,18 +41,6 @@ class Resident(Protocol):
     """What lives on a pump and is told when the pump stops."""
 
     def pump_stopped(self) -> None: ...
-
-
-class Word:
-    """An event that runs even on a pump that is told to drop its events: somebody waits for it."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: Event) -> None:
-        self._call = call
-
-    def __call__(self) -> None:
-        self._call()
 
 
 class Condition:
@@ -85,10 +76,17 @@ class EventPump:
     """Runs posted calls on one thread of its own, strictly in the order posted.
 
     A call that raises is reported to `on_error` (by default: logged) and the pump goes on.
+
+    With `threads` of 2 or more, so many further threads tell the listeners of message queues. What
+    happens on one queue is still told one at a time, in order; a listener that is slow, or waits,
+    delays no other queue as long as a thread is free. `on_error` may then be called by several
+    threads at once.
     """
 
-    def __init__(self, name: str = "pump") -> None:
+    def __init__(self, name: str = "pump", threads: int = 1) -> None:
+        check_at_least(threads, 1, "threads")
         self.name = name
+        self._crew = Crew(self, name, threads) if threads > 1 else None
         self.on_error: Callable[[BaseException], object] | None = None
         self._queue: EventQueue[Event] = EventQueue()
         self._timers: TimerHeap[float] = TimerHeap()
@@ -145,6 +143,8 @@ class EventPump:
         if not self._queue.closed:
             self._drain = drain
             self._queue.close()
+            if self._crew is not None:
+                self._crew.close(drain=drain)
             if not drain:
                 self._drop_events()
         self._start()  # a pump that was never started must still run what was posted
@@ -154,7 +154,13 @@ class EventPump:
     # --- for what lives on the pump -------------------------------------------------------
 
     def on_own_thread(self) -> bool:
-        return get_ident() == self.thread_id
+        if get_ident() == self.thread_id:
+            return True
+        return self._crew is not None and get_ident() in self._crew.thread_ids
+
+    def strand(self) -> EventPump | Strand:
+        """Where to post the events of one queue: they run one at a time, in order."""
+        return self if self._crew is None else Strand(self._crew)
 
     def check_open(self) -> None:
         if self._queue.closed:
@@ -182,7 +188,11 @@ class EventPump:
         """`post`; on a pump that stops, run `call` after the last event, unless it has stopped."""
         word = Word(call)
         if not self.post_if_open(word):
-            self._last_words.append(word)
+            self.speak_last(word)
+
+    def speak_last(self, word: Word) -> None:
+        """Run `word` after the last event, unless the pump has stopped."""
+        self._last_words.append(word)
 
     def guard(self, call: Event) -> None:
         """Make the call; an error is reported and goes no further."""
@@ -206,6 +216,8 @@ class EventPump:
     def _start(self) -> None:
         with self._starting:
             if self._thread.ident is None:
+                if self._crew is not None:
+                    self._crew.start()  # first: the pump's own thread waits for their end
                 self._thread.start()
 
     def _run(self) -> None:
@@ -223,6 +235,8 @@ class EventPump:
         while not queue.finish():
             self._drop_events()
         self._timers.clear()
+        if self._crew is not None:
+            self._crew.join()
         for resident in list(self._residents):
             self.guard(resident.pump_stopped)
         while self._last_words:
@@ -248,7 +262,7 @@ class EventPump:
             with suppress(IndexError):  # the pump's thread may be running them meanwhile
                 event = events.popleft()
                 if isinstance(event, Word):
-                    self._last_words.append(event)
+                    self.speak_last(event)
 
     def _post_due_timers(self) -> None:
         timers, now = self._timers, monotonic()
@@ -277,4 +291,5 @@ class EventPump:
 
     def __repr__(self) -> str:
         state = "stopped" if self.stopping else "running" if self.running else "not started"
-        return f"<EventPump {self.name!r}, {state}, {len(self._queue)} events>"
+        crew = "" if self._crew is None else f", {len(self._crew)} threads"
+        return f"<EventPump {self.name!r}, {state}, {len(self._queue)} events{crew}>"

@@ -58,7 +58,11 @@ class EventQueue(Generic[E]):
 
     def get(self, timeout: float | None = None) -> E:
         """The oldest event; wait while there is none. Raises Closed, Timeout."""
-        (event,) = wait(self._attempt, self.takers, Deadline(timeout), "get an event")
+        deadline = Deadline(timeout)
+        found = self._attempt()
+        if found is None:
+            found = wait(self._attempt, self.takers, deadline, "get an event")
+        (event,) = found
         return event
 
     def close(self) -> None:

@@ -102,8 +102,17 @@ class Lane:
         with _rare:
             return self._bytes_allow(size)
 
+    def take_if_first(self, message: Message) -> bool:
+        """Take `message` if it is still the next one; False if others were quicker, or it ended."""
+        messages = self.messages
+        popleft = messages.popleft
+        if self.drained or not messages or messages[0] is not message:
+            return False
+        popleft()  # no call lies between the looks and this one
+        return True
+
     def taken(self, message: Message) -> None:
-        """Tell those who wait for room; to be called after each `messages.popleft()`."""
+        """Tell those who wait for room; to be called after each message that was taken."""
         if self.large_count:
             self._discount(message)
         self.room.wake_one()

@@ -18,19 +18,22 @@ taken everything before, and closes its own. When both lanes are drained, both e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from hocket.deadline import NEVER, Deadline
-from hocket.errors import Aborted, BusyResource, Closed, WrongThread
+from hocket.errors import Aborted, BusyResource, Closed, OutOfRange, WrongThread
 from hocket.local.aio import AsyncMessages, wait_async
+from hocket.local.checks import as_bytes_view, writable_span
 from hocket.local.lane import Lane, Message
-from hocket.local.listeners import hears_sent, tell
+from hocket.local.listeners import MESSAGE_EVENTS, check_listener, hears, tell
 from hocket.local.waiting import wait
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from hocket.local.event_pump import EventPump
 
 # Messages delivered to one listener before the pump turns to other events.
@@ -84,30 +87,30 @@ class MessageQueue:
         "_peer",
         "_pump",
         "_reason",
+        "_receiver",
         "_told",
         "_wants_sent",
         "broker",
         "local_port",
-        "remote_port",
     )
     _peer: MessageQueue
 
     def __init__(self, broker: QueueOwner, local_port: int, inbound: Lane, outbound: Lane) -> None:
         self.broker = broker
         self.local_port = local_port
-        self.remote_port = -1
-        self._pump = broker.pump
+        self._pump = broker.pump.strand()
         self._inbound = inbound
         self._outbound = outbound
         self._carrier: Carrier | None = None
         self._listener: object | None = None
+        self._receiver: Any = None  # the listener if it gets the messages, whether paused or not
         self._wants_sent = False
         # Messages from this end that were handed over and whose `sent` was not told yet. The deque
         # is made when a listener first wants to hear `sent`, and never replaced: the other side's
         # pump may hold it.
         self._handed_over: deque[Message] | None = None
         self._paused = False
-        self._hearing: object | None = None  # what gets `received`: the listener, unless paused
+        self._hearing: Any = None  # what is told `received` now: the receiver, unless paused
         self._owes_writable = False  # the next listener is to be told `writable`
         self._closed = False  # by this end, or this end has learned of the other's close
         self._ended = False  # decided: nothing is exchanged any more
@@ -119,8 +122,12 @@ class MessageQueue:
         """Make the two the ends of one connection."""
         for end, other in ((self, peer), (peer, self)):
             end._peer = other
-            end.remote_port = other.local_port
             end._carrier = carrier
+
+    @property
+    def remote_port(self) -> int:
+        """The local port of the other end."""
+        return self._peer.local_port
 
     # --- sending ---------------------------------------------------------------------------
 
@@ -179,32 +186,61 @@ class MessageQueue:
 
     # --- receiving ---------------------------------------------------------------------------
 
-    def receive(self) -> Message | None:
+    @overload
+    def receive(self, buffer: None = None) -> Message | None: ...
+
+    @overload
+    def receive(self, buffer: Buffer) -> int | None: ...
+
+    def receive(self, buffer: Buffer | None = None) -> Message | int | None:
         """The next message if there is one and no listener is set to get it, else None.
+
+        With a buffer, the message is copied to its start, and its length returned. If the buffer is
+        too small, OutOfRange is raised and the message stays.
 
         Raises Closed when the last message has been taken and no more can come.
         """
-        if self._listener is not None and not self._inbound.drained:
+        take = self._take if buffer is None else self._filling(buffer)
+        if self._receiver is not None and not self._inbound.drained:
             return None
-        return self._take()
+        return take()
 
-    def receive_wait(self, timeout: float | None = None) -> Message:
+    @overload
+    def receive_wait(self, timeout: float | None = None, *, buffer: None = None) -> Message: ...
+
+    @overload
+    def receive_wait(self, timeout: float | None = None, *, buffer: Buffer) -> int: ...
+
+    def receive_wait(
+        self, timeout: float | None = None, *, buffer: Buffer | None = None
+    ) -> Message | int:
         """`receive` for threads: wait for the next message. Raises Closed, Timeout."""
         deadline = NEVER if timeout is None else Deadline(timeout)
+        take = self._take if buffer is None else self._filling(buffer)
         if get_ident() == self._pump.thread_id:
             raise _must_not_wait("receive_wait", "set_listener")
-        message = self._take()
+        message = take()
         if message is None:
-            message = wait(self._take, self._inbound.takers, deadline, "receive")
+            message = wait(take, self._inbound.takers, deadline, "receive")
         return message
 
-    async def receive_async(self, timeout: float | None = None) -> Message:
+    @overload
+    async def receive_async(
+        self, timeout: float | None = None, *, buffer: None = None
+    ) -> Message: ...
+
+    @overload
+    async def receive_async(self, timeout: float | None = None, *, buffer: Buffer) -> int: ...
+
+    async def receive_async(
+        self, timeout: float | None = None, *, buffer: Buffer | None = None
+    ) -> Message | int:
         """`receive` for coroutines: wait for the next message. Raises Closed, Timeout."""
         deadline = NEVER if timeout is None else Deadline(timeout)
-        message = self._take()
+        take = self._take if buffer is None else self._filling(buffer)
+        message = take()
         if message is None:
-            takers = self._inbound.takers
-            message = await wait_async(self._take, takers, deadline, "receive")
+            message = await wait_async(take, self._inbound.takers, deadline, "receive")
         return message
 
     def __iter__(self) -> Iterator[Message]:
@@ -222,14 +258,9 @@ class MessageQueue:
 
     def _take(self) -> Message | None:
         lane = self._inbound
-        if self._listener is not None and not lane.drained:
-            raise BusyResource(
-                "a listener is set and gets the messages; set_listener(None) to receive them here"
-            )
-        if lane.drained:
-            if self._being_cut():
-                return None
-            raise self._closed_error() from self._reason
+        if self._receiver is not None or lane.drained:
+            self._nothing_to_take()
+            return None
         try:
             message = lane.messages.popleft()
         except IndexError:
@@ -242,14 +273,67 @@ class MessageQueue:
             self._peer.report_sent((message,))
         return message
 
+    def _taken(self, message: Message) -> None:
+        """What follows a take; `_take` has it in place, because small messages feel a call."""
+        lane = self._inbound
+        if lane.room or lane.refused or lane.large_count:
+            lane.taken(message)
+        if lane.closing:
+            self.look_again()
+        if self._carrier is None:
+            self._peer.report_sent((message,))
+
+    def _nothing_to_take(self) -> None:
+        """A listener gets the messages, or there will be none any more: raise, or wait for it."""
+        if not self._inbound.drained:
+            raise BusyResource(
+                "a listener is set and gets the messages; set_listener(None) to receive them here"
+            )
+        if not self._being_cut():
+            raise self._closed_error() from self._reason
+
+    def _filling(self, buffer: Buffer) -> Callable[[], int | None]:
+        """`_take` that copies the message into the buffer and returns its length."""
+        return partial(self._take_into, writable_span(buffer))
+
+    def _take_into(self, target: memoryview) -> int | None:
+        lane = self._inbound
+        messages = lane.messages
+        while not lane.drained and self._receiver is None:
+            try:
+                message = messages[0]
+            except IndexError:
+                return None
+            view = as_bytes_view(message)  # from now on its memory cannot be released
+            size = len(view)
+            if size > len(target):
+                raise OutOfRange(
+                    f"the message has {size} bytes, the buffer {len(target)}; "
+                    "the message stays: receive it into a larger one, or without a buffer"
+                )
+            if lane.take_if_first(message):
+                target[:size] = view
+                self._taken(message)
+                return size
+        self._nothing_to_take()
+        return None
+
     # --- listening ---------------------------------------------------------------------------
 
     def set_listener(self, listener: object | None) -> None:
-        """Have `listener` hear what happens here; with None, messages wait to be received."""
-        wants_sent = hears_sent(listener)  # before the lock: it may run the listener's code
+        """Have `listener` hear what happens here; with None, messages wait to be received.
+
+        They wait as well if the listener has no `received` of its own. A listener without any of
+        the four methods is refused with WrongType.
+        """
+        if listener is not None:
+            check_listener(listener, *MESSAGE_EVENTS)
+        wants_sent = hears(listener, "sent")  # before the lock: it may run the listener's code
+        receiver = listener if hears(listener, "received") else None
         with _changes:
             self._listener = listener
-            self._hearing = None if self._paused else listener
+            self._receiver = receiver
+            self._hearing = None if self._paused else receiver
             self._wants_sent = wants_sent
             if wants_sent and self._handed_over is None:
                 self._handed_over = deque()
@@ -271,7 +355,7 @@ class MessageQueue:
     def resume(self) -> None:
         with _changes:
             self._paused = False
-            self._hearing = self._listener
+            self._hearing = self._receiver
         self.look_again()
 
     def look_again(self) -> bool:
@@ -294,10 +378,10 @@ class MessageQueue:
         if lane.closing and lane.finish():
             self._inbound_drained()
 
-    def _deliver_to(self, listener: object) -> None:
+    def _deliver_to(self, listener: Any) -> None:
         lane = self._inbound
         popleft = lane.messages.popleft
-        received = getattr(listener, "received", _ignore)
+        received = listener.received
         peer = self._peer
         handed_over = peer._handed_over if peer._wants_sent and self._carrier is None else None
         under_way = True
@@ -473,10 +557,6 @@ def as_delivered(message: Message) -> Message:
         return bytes(message)
     except ValueError:  # its sender has released it
         return message
-
-
-def _ignore(_message: Message) -> None:
-    pass
 
 
 def _must_not_wait(call: str, instead: str) -> WrongThread:

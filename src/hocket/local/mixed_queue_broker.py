@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from io import BytesIO
 from itertools import count
 from struct import Struct
 from threading import Thread
@@ -29,7 +30,8 @@ from hocket.errors import (
 )
 from hocket.local.broker import Broker
 from hocket.local.broker_manager import BrokerManager
-from hocket.local.checks import as_bytes_view
+from hocket.local.channel import inbound_of, outbound_of
+from hocket.local.checks import NOTHING, as_bytes_view
 from hocket.local.lane import BYTES_MAX, MESSAGES_MAX, size_of
 from hocket.local.listeners import tell
 from hocket.local.queue_broker import Attempt, QueueBroker
@@ -44,9 +46,11 @@ if TYPE_CHECKING:
 LENGTH = Struct("<Q")
 CLOSE = (1 << 64) - 1
 
-# Small messages travel together: up to this many bytes are copied into one write, or read at once.
+# Messages travel together: so many bytes are looked at at once, and so many messages written.
 CHUNK_BYTES = 1 << 16
 BATCH_MESSAGES = 256
+# Smaller ones are gathered first: to copy so few bytes costs less than one more step for each.
+GATHERED_BELOW_BYTES = 1 << 10
 
 
 def start_thread(name: str, target: Callable[[], object]) -> Thread:
@@ -79,6 +83,7 @@ class Ferry:
         self._target = target
         self._departs = departs
         self._arrives = arrives
+        self._stream = outbound_of(departs)
         # Messages taken out of `source` and not yet in `target`; one thread appends, one pops.
         self.aboard: deque[Message] = deque()
         self._threads: list[Thread] = []
@@ -91,10 +96,13 @@ class Ferry:
     def stop(self) -> None:
         for lane in (self._source, self._target):
             lane.close()
-        for channel in (self._departs, self._arrives):
-            channel.disconnect()
+        self.release()
         for thread in self._threads:
             thread.join()
+
+    def release(self) -> None:
+        self._departs.disconnect()
+        self._arrives.disconnect()
 
     def _write(self) -> None:
         try:
@@ -127,17 +135,22 @@ class Ferry:
         return None
 
     def _write_batch(self, batch: list[Message]) -> None:
-        chunk = bytearray()
+        gathered = bytearray()
+        parts: list[bytearray | memoryview] = [gathered]
+        size = len(batch) * LENGTH.size
         for message in batch:
             view = as_bytes_view(message)
-            chunk += LENGTH.pack(view.nbytes)
-            if view.nbytes < CHUNK_BYTES:
-                chunk += view
+            length = view.nbytes
+            size += length
+            gathered += LENGTH.pack(length)
+            if length < GATHERED_BELOW_BYTES:
+                gathered += view
             else:
-                self._departs.write_all(chunk)
-                self._departs.write_all(view)
-                chunk = bytearray()
-        self._departs.write_all(chunk)
+                gathered = bytearray()
+                parts += (view, gathered)
+        if not self._stream.put_together(parts, size):
+            for part in parts:
+                self._departs.write_all(part)
 
     def _read(self) -> None:
         frames = FrameReader(self._arrives)
@@ -160,46 +173,56 @@ class Ferry:
 
 
 class FrameReader:
-    """Cuts a channel's bytes into messages, reading many small ones at once."""
+    """Cuts a channel's bytes into messages, where they lie: each byte is copied once, into its
+    message."""
 
     def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._chunk = bytearray(CHUNK_BYTES)
-        self._view = memoryview(self._chunk)
-        self._start = 0  # bytes from `_start` to `_end` of the chunk were read and not used yet
-        self._end = 0
+        self._stream = inbound_of(channel)
+        self._window = NOTHING  # bytes of the ring that we look at
+        self._used = 0  # so many of them are done with
 
     def next(self) -> bytes | None:
         """The next message, None at the close mark."""
-        if self._end - self._start < LENGTH.size:
-            self._read_at_least(LENGTH.size)
-        (length,) = LENGTH.unpack_from(self._chunk, self._start)
+        start = self._used
+        if len(self._window) - start >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(self._window, start)
+            self._used = start = start + LENGTH.size
+        else:
+            (length,) = LENGTH.unpack(self._gathered(LENGTH.size))
+            start = self._used
         if length == CLOSE:
             return None
-        self._start += LENGTH.size
-        if length > CHUNK_BYTES:
-            return self._large(length)
-        if self._end - self._start < length:
-            self._read_at_least(length)
-        start = self._start
-        self._start = start + length
-        return bytes(self._view[start : start + length])
+        end = start + length
+        if end > len(self._window):
+            return self._gathered(length)
+        self._used = end
+        return bytes(self._window[start:end])
 
-    def _read_at_least(self, count: int) -> None:
-        kept = self._end - self._start
-        self._view[:kept] = bytes(self._view[self._start : self._end])
-        self._start, self._end = 0, kept
-        while self._end < count:
-            self._end += self._channel.read(self._chunk, self._end)
+    def _gathered(self, length: int) -> bytes:
+        """So many bytes, from as many windows as it takes."""
+        # A BytesIO lends out the memory of its one bytes object to be written, and then gives that
+        # object away: a bytearray would have to be copied to become bytes.
+        whole = BytesIO(bytes(length))
+        with whole.getbuffer() as target:
+            filled = 0
+            while filled < length:
+                if self._used == len(self._window):
+                    self._look_further()
+                start = self._used
+                part = self._window[start : start + length - filled]
+                target[filled : filled + len(part)] = part
+                filled += len(part)
+                self._used = start + len(part)
+        return whole.getvalue()
 
-    def _large(self, length: int) -> bytes:
-        target = bytearray(length)
-        filled = self._end - self._start
-        target[:filled] = self._view[self._start : self._end]
-        self._start = self._end = 0
-        while filled < length:
-            filled += self._channel.read(target, filled)
-        return bytes(target)
+    def _look_further(self) -> None:
+        stream = self._stream
+        if self._used:
+            stream.skip(self._used)
+        look = partial(stream.look, CHUNK_BYTES)
+        window = look()
+        self._window = window or wait(look, stream.readers, NEVER, "a message")
+        self._used = 0
 
 
 class Ferries:
@@ -220,6 +243,8 @@ class Ferries:
         return list(self._ferries[sender].aboard)
 
     def release(self) -> None:
+        for ferry in self._ferries.values():
+            ferry.release()
         self._ferries = {}
 
 
@@ -295,13 +320,18 @@ class MixedQueueBroker(QueueBroker):
     def _admit(self, our_channel: Channel) -> None:
         (visit,) = LENGTH.unpack(our_channel.read_exactly(LENGTH.size))
         attempt, their_channel = self._visitors.pop(visit)
+        if not self._connect(attempt, our_channel, their_channel):
+            our_channel.disconnect()
+
+    def _connect(self, attempt: Attempt, our_channel: Channel, their_channel: Channel) -> bool:
+        """Make the two queues over the channel; False if nobody uses it."""
         with self.manager.lock:
             if not attempt.claim():  # a broker was closed meanwhile, and that has answered
-                return
+                return False
             listener = self._bound.get(attempt.port)
             if listener is None:
                 attempt.refused(self._not_bound(attempt.port))
-                return
+                return False
             inbound, outbound = self._new_lane(), self._new_lane()
             their_inbound, their_outbound = attempt.broker._new_lane(), attempt.broker._new_lane()
             ours = self._new_queue(inbound, outbound)
@@ -326,5 +356,6 @@ class MixedQueueBroker(QueueBroker):
             else:
                 attempt.connected(theirs)
                 self.pump.post_last(partial(tell, listener, "accepted", ours))
-                return
+                return True
         ours.cut("its threads could not be started")
+        return False

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError, PortNotBound, UnknownBroker, WrongKind, WrongType
 from hocket.local.aio import wait_async
-from hocket.local.broker_manager import BrokerManager, chosen_manager
+from hocket.local.broker_manager import AnyBroker, BrokerManager, chosen_manager
 from hocket.local.checks import check_at_least, check_name, check_port
 from hocket.local.event_pump import EventPump
 from hocket.local.lane import BYTES_MAX, MESSAGES_MAX, Lane
-from hocket.local.listeners import tell
+from hocket.local.listeners import check_listener, tell
 from hocket.local.message_queue import MessageQueue
 from hocket.local.waiting import Waiters
 
@@ -157,14 +157,22 @@ class QueueBroker:
             return [queue for queue in self._queues.values() if not queue.ended]
 
     def bind(self, port: int, listener: object) -> bool:
-        """Have `listener.accepted` told of every connect to `port`; False if it is taken."""
+        """Have `listener.accepted` told of every connect to `port`; False if it is taken.
+
+        Raises PortInUse if the manager's ports are unique and another broker has it.
+        """
         check_port(port)
-        _check_listener(listener)
+        check_listener(listener, "accepted")
         with self.manager.lock:
             self._check_open()
             if port in self._bound or port in self._queues:
                 return False
-            self._bound_now(port)
+            self.manager.take_port(self, port)
+            try:
+                self._bound_now(port)
+            except HocketError:
+                self.manager.free_port(port)
+                raise
             self._bound[port] = listener
             return True
 
@@ -174,28 +182,31 @@ class QueueBroker:
         with self.manager.lock:
             if self._bound.pop(port, None) is None:
                 return False
+            self.manager.free_port(port)
             self._unbound_now(port)
             return True
 
-    def connect(self, name: str, port: int, listener: object) -> bool:
+    def connect(self, name: str | AnyBroker, port: int, listener: object) -> bool:
         """Ask the broker called `name` for a queue to its `port`.
 
-        True: asked; `listener.connected` or `listener.refused` will tell, on our pump.
+        The other broker may be given itself instead of its name. True: asked;
+        `listener.connected` or `listener.refused` will tell, on our pump.
         """
-        check_name(name)
         check_port(port)
-        _check_listener(listener)
+        check_listener(listener, "connected", "refused")
         self.pump.check_open()
         attempt = Attempt(self, port, listener)
         with self.manager.lock:
             self._check_open()
-            host = self.manager.find(name)
-            if host is None:
-                attempt.refused(UnknownBroker(f"no broker is called {name!r}"))
-            elif not isinstance(host, QueueBroker) or host.kind != self.kind:
+            try:
+                host = self.manager.require(name)
+            except UnknownBroker as unknown:
+                attempt.refused(unknown)
+                return True
+            if not isinstance(host, QueueBroker) or host.kind != self.kind:
                 kind = getattr(host, "kind", "thread")
                 attempt.refused(
-                    WrongKind(f"{name!r} is a {kind} broker, {self.name!r} a {self.kind} one")
+                    WrongKind(f"{host.name!r} is a {kind} broker, {self.name!r} a {self.kind} one")
                 )
             else:
                 self.asked[attempt] = None
@@ -203,7 +214,7 @@ class QueueBroker:
         return True
 
     async def connect_async(
-        self, name: str, port: int, timeout: float | None = None
+        self, name: str | AnyBroker, port: int, timeout: float | None = None
     ) -> MessageQueue:
         """`connect` for a coroutine: the queue, or the reason of the refusal as an exception."""
         deadline = Deadline(timeout)
@@ -292,8 +303,3 @@ class QueueBroker:
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._queues)} queues"
         return f"<{type(self).__name__} {self.name!r}, {state}>"
-
-
-def _check_listener(listener: object) -> None:
-    if listener is None:
-        raise WrongType("a listener is needed to hear the answer; None cannot")

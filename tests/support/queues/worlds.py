@@ -23,10 +23,11 @@ _of_others: set[threading.Thread] = set()  # what ran before the newest world wa
 
 
 class World:
-    def __init__(self, kind: str, pumps: int = 2) -> None:
+    def __init__(self, kind: str, pumps: int = 2, threads: int = 1) -> None:
         _of_others.clear()
         _of_others.update(threading.enumerate())
         self.kind = kind
+        self.threads = threads  # of each pump
         self.manager = BrokerManager()
         self.errors: list[BaseException] = []  # reported by any pump; see `take_errors`
         self._brokers: list[Any] = []
@@ -53,15 +54,22 @@ class World:
         return self.kind == "mixed"
 
     def pump(self, name: str, *, start: bool = True) -> EventPump:
-        pump = EventPump(name)
+        pump = EventPump(name, self.threads)
         pump.on_error = self.errors.append
         self._pumps.append(pump)
         if start:
             pump.start()
         return pump
 
-    def broker(self, name: str, pump: EventPump | None = None, **limits: Any) -> Any:
-        broker = KINDS[self.kind](name, pump or self.client_pump, self.manager, **limits)
+    def broker(
+        self,
+        name: str,
+        pump: EventPump | None = None,
+        manager: BrokerManager | None = None,
+        **limits: Any,
+    ) -> Any:
+        made = KINDS[self.kind]
+        broker = made(name, pump or self.client_pump, manager or self.manager, **limits)
         self._brokers.append(broker)
         return broker
 
@@ -121,11 +129,18 @@ class World:
             raise failure[0]
         return outcome[0]
 
+    def listening_threads(self, pump: EventPump) -> set[threading.Thread]:
+        """Those that tell the listeners of queues: the pump's own one, or its further ones."""
+        if pump._crew is not None:
+            return set(pump._crew._threads)
+        return {self.on_pump(pump, threading.current_thread)}
+
     def settle(self) -> None:
         """Lets both pumps run dry, so that "nothing more came" means something."""
         for _ in range(3):
             for pump in (self.client_pump, self.server_pump):
                 self.on_pump(pump, lambda: None)
+                until(lambda pump=pump: crew_rests(pump))
 
     def take_errors(self, count: int) -> list[BaseException]:
         """Waits for exactly so many reported errors and forgets them."""
@@ -134,6 +149,12 @@ class World:
         taken, self.errors[:] = list(self.errors), []
         assert len(taken) == count
         return taken
+
+
+def crew_rests(pump: EventPump) -> bool:
+    """Whether nothing is left to do for the further threads of a pump, and all of them sleep."""
+    crew = pump._crew
+    return crew is None or (not crew.strands.events and len(crew.strands.takers) == len(crew))
 
 
 def fill(queue: Any, make: Callable[[int], Any], most: int) -> list[Any]:
