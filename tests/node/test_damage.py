@@ -205,7 +205,7 @@ def test_a_lost_revoke_is_refused_and_named_until_it_is_accepted(caplog):
     before = place.disk.files()
     for _ in range(2):
         said = refusal(place)
-        assert f"entry {revoke.header.index}, of kind access" in said
+        assert f"entry {revoke.header.index} of kind access" in said
         assert "hocket log accept-loss 'the data directory' 0" in said
     assert place.disk.files() == before, "nothing is touched"
     assert not verify(place.disk).ok
@@ -282,7 +282,7 @@ def test_the_metadata_goes_on_without_any_entry_once_that_is_accepted(lost):
     place.kill()
     entry = place.entries(0)[lost]
     place.lose(entry)
-    assert f"entry {entry.header.index}, of kind" in refusal(place)
+    assert f"entry {entry.header.index} of kind" in refusal(place)
     assert len(accept_losses(place.disk, None)) == 1
     for _ in range(2):
         place.start()
