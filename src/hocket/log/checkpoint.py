@@ -35,6 +35,8 @@ _DELETED = struct.Struct("<QQ")  # group, last LSN
 _GROUP = struct.Struct("<QQQQQIQIII")
 _SEGMENT = struct.Struct("<QQQQQQ")
 _DAMAGE = struct.Struct("<QQBH")  # start, end, flags, length of the words
+_DAMAGED_ENTRIES = struct.Struct("<QQ")  # behind the words, if the flag says so: first, end
+_IS_ACCEPTED, _HAS_ENTRIES = 1, 2  # flags of a damage
 _NO_END = (1 << 64) - 1
 _IMAGE_ALIGNMENT = 512
 
@@ -64,7 +66,12 @@ class GroupRecord:
         for damage in self.damage:
             words = damage.what.encode()[:500]
             end = _NO_END if damage.end is None else damage.end
-            parts.append(_DAMAGE.pack(damage.start, end, damage.accepted, len(words)) + words)
+            flags = _IS_ACCEPTED if damage.accepted else 0
+            entries = b""
+            if damage.first_index:
+                flags |= _HAS_ENTRIES
+                entries = _DAMAGED_ENTRIES.pack(damage.first_index, damage.end_index)
+            parts.append(_DAMAGE.pack(damage.start, end, flags, len(words)) + words + entries)
         parts.append(self.snapshot)
         return b"".join(parts)
 
@@ -171,9 +178,13 @@ def _decode_group(reader: _Reader) -> GroupRecord:
 
 
 def _decode_damage(reader: _Reader) -> Damage:
-    start, end, accepted, length = reader.unpack(_DAMAGE)
+    start, end, flags, length = reader.unpack(_DAMAGE)
     words = reader.bytes(length).decode("utf-8", "replace")
-    return Damage(start, None if end == _NO_END else end, words, bool(accepted))
+    first, behind = reader.unpack(_DAMAGED_ENTRIES) if flags & _HAS_ENTRIES else (0, 0)
+    return Damage(
+        start, None if end == _NO_END else end, words, bool(flags & _IS_ACCEPTED),
+        first_index=first, end_index=behind,
+    )  # fmt: skip
 
 
 def read(disk: Disk) -> Checkpoint:
