@@ -1,0 +1,106 @@
+"""One damage to one place of a store: which there are, what each changes, what it may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+from zlib import crc32
+
+from hocket.core.metadata.metadata import GROUP
+from hocket.log import checkpoint as checkpoints
+from hocket.log.directory import WAL
+from hocket.model import EntryKind
+from tests.support.damage.places import Files, Mapped, Place
+from tests.support.damage.store import Partition, Store
+
+Action = Literal["flip", "flip the end", "zero", "fill", "cut", "remove"]
+
+
+class Case(NamedTuple):
+    place: Place
+    action: Action
+
+    @property
+    def name(self) -> str:
+        return f"{self.place}: {self.action}"
+
+    @property
+    def sort(self) -> str:
+        return f"{self.place.sort}: {self.action}"
+
+    def damaged(self, files: Files) -> dict[str, bytes] | None:
+        """The files with this damage; None if it changes nothing."""
+        path, _, start, end = self.place
+        data = bytearray(files[path])
+        changed = dict(files)
+        if self.action == "remove":
+            del changed[path]
+            return changed
+        if self.action == "flip":
+            data[start] ^= 1 << crc32(self.name.encode()) % 8
+        elif self.action == "flip the end":
+            data[end - 1] ^= 1 << crc32(self.name.encode()) % 8
+        elif self.action in ("zero", "fill"):
+            data[start:end] = (b"\0" if self.action == "zero" else b"\xff") * (end - start)
+        else:
+            del data[start:]
+        changed[path] = bytes(data)
+        return changed if changed[path] != files[path] else None
+
+
+@dataclass
+class Harm:
+    """What a case may cost, at most."""
+
+    records: dict[Partition, set[int]]  # that are in what is damaged
+    groups: set[int]  # with entries in it
+    tells_nothing: bool  # what else was there is not known: any log may have gone on
+    may_refuse: bool  # the broker may refuse to start
+
+
+def cases_of(found: Mapped, files: Files) -> Iterator[Case]:
+    """Every case that changes something."""
+    for place in found.leaves:
+        yield from _changing(place, files, ("flip",))
+        if place.end - place.start > 1:
+            yield from _changing(place, files, ("flip the end",))
+        yield from _changing(place, files, ("zero", "fill"))
+        yield from _changing(place, files, ("cut",))
+    for place in found.wholes:
+        yield from _changing(place, files, ("zero", "fill"))
+        if place.name == "all":
+            yield from _changing(place, files, ("remove",))
+
+
+def _changing(place: Place, files: Files, actions: tuple[Action, ...]) -> Iterator[Case]:
+    """The first of these that changes something."""
+    for action in actions:
+        case = Case(place, action)
+        if case.damaged(files) is not None:
+            yield case
+            return
+
+
+def harm_of(case: Case, store: Store, found: Mapped) -> Harm:
+    path, _, start, end = case.place
+    size = len(store.files[path])
+    if case.action == "cut":
+        end = size
+    records: dict[Partition, set[int]] = {}
+    groups: set[int] = set()
+    for entry in found.entries:
+        if not entry.is_needed or not entry.overlaps(path, start, end):
+            continue
+        groups.add(entry.group)
+        at = store.known.partition_of(entry.group)
+        if entry.header.kind == EntryKind.BATCH and at is not None:
+            offsets = range(entry.header.base_offset, entry.header.end_offset)
+            records.setdefault(at, set()).update(offsets)
+    is_wal = path.startswith(f"{WAL}/")
+    whole_file = case.action in ("cut", "remove") or case.place.name == "all"
+    tells_nothing = is_wal and whole_file
+    is_vital = "/" not in path and path not in ("lock", "reserve")
+    vital_copy = path == checkpoints.PATH and "image 1" in case.place.name
+    may_refuse = GROUP in groups or tells_nothing or (is_vital and not vital_copy)
+    return Harm(records, groups, tells_nothing, may_refuse)
