@@ -14,6 +14,7 @@ from hocket.model import EntryKind
 from tests.support.damage.places import Files, Mapped, Place
 from tests.support.damage.store import Partition, Store
 
+_NUMBER_BYTES = 8  # one flipped bit of a number is as bad as another
 Action = Literal["flip", "flip the end", "zero", "fill", "cut", "remove"]
 
 
@@ -63,7 +64,7 @@ def cases_of(found: Mapped, files: Files) -> Iterator[Case]:
     """Every case that changes something."""
     for place in found.leaves:
         yield from _changing(place, files, ("flip",))
-        if place.end - place.start > 1:
+        if place.end - place.start > _NUMBER_BYTES:
             yield from _changing(place, files, ("flip the end",))
         yield from _changing(place, files, ("zero", "fill"))
         yield from _changing(place, files, ("cut",))

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hocket import frames
+from hocket.core.ring.contact import Contact
 from hocket.core.session.session import TRUSTED, Caller
 from hocket.errors import HocketError
 from hocket.frames import Frame
@@ -89,10 +90,20 @@ class Life(Protocol):
     warnings: list[str]  # what the broker has logged at WARNING and above
 
     def connect(self, token: str = "") -> Talk: ...
+    def scrub(self) -> bool:
+        """Have the broker read everything; False if it cannot be told to."""
+
+    def members(self) -> tuple[Contact, ...] | None:
+        """The nodes that belong to the cluster; None if nobody can ask for them."""
+
+    def rest(self) -> None:
+        """Let time pass, so that the broker does what it does unasked."""
+
     def close(self) -> None:
         """An orderly end. Raises Ended if it was none."""
 
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        """Nothing happens if it has ended already."""
 
 
 # --- the production node over a disk in memory -------------------------------------------------
@@ -199,9 +210,17 @@ class SimulatedLife:
         self.settle()
         assert errors == [None], errors
 
-    def scrub(self) -> None:
+    def scrub(self) -> bool:
         self.node._wiring.log.scrub(lambda _report: None)
         self.settle()
+        return True
+
+    def members(self) -> tuple[Contact, ...] | None:
+        return self.node.registering.members()[1]
+
+    def rest(self) -> None:
+        self.tick(11)
+        self.checkpoint()
 
     def close(self) -> None:
         try:
@@ -210,8 +229,9 @@ class SimulatedLife:
             self._over()
 
     def kill(self) -> None:
-        self.disk.kill()
-        self._over()
+        if not self.executor.dead:
+            self.disk.kill()
+            self._over()
 
     def _over(self) -> None:
         self.executor.crash()
@@ -290,6 +310,15 @@ class ServedLife:
         talk.greeting = talk.ask(frames.Hello, token=token)
         return talk
 
+    def scrub(self) -> bool:
+        return False
+
+    def members(self) -> tuple[Contact, ...] | None:
+        return None
+
+    def rest(self) -> None:
+        """A real broker is not waited for."""
+
     def close(self) -> None:
         for talk in self._talks:
             talk.close()
@@ -301,8 +330,9 @@ class ServedLife:
     def kill(self) -> None:
         for talk in self._talks:
             talk.close()
-        self._process.kill()
-        self._ended()
+        if self._process.returncode is None:
+            self._process.kill()
+            self._ended()
 
     def _ended(self) -> int:
         code = self._process.wait(READY_SECONDS)
@@ -340,4 +370,3 @@ class _ServedTalk(Talk):
 
     def close(self) -> None:
         self._socket.close()
-

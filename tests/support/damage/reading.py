@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from hocket import frames
@@ -50,9 +51,11 @@ class Named:
         return any(start <= offset < end for start, end in self.ranges)
 
     def behind(self, offset: int) -> int | None:
-        """Where whole records may begin again, behind the damage that this offset lies in."""
-        ends = [end for start, end in self.ranges if start <= offset < end]
-        return max(ends, default=None)
+        """Where whole records may begin again, behind the damage met from this offset on.
+
+        The damage may begin behind the offset: losses that were accepted are skipped before it.
+        """
+        return min((end for _, end in self.ranges if end > offset), default=None)
 
 
 @dataclass
@@ -120,14 +123,20 @@ def _read_on(
 
 def _take(reading: Reading, offset: int, payload: bytes) -> int:
     """The records from `offset` on of some batches. Returns the offset behind them."""
-    for position, _ in batches.iterate_entries(payload):
-        batch = batches.parse(payload, position)
-        skipped = max(offset - batch.base_offset, 0)
-        rows = zip(
-            batch.values(skipped), batch.keys(skipped), batch.timestamps(skipped),
-            batch.headers(skipped), strict=True,
-        )  # fmt: skip
-        for at, (value, key, timestamp, headers) in enumerate(rows, batch.base_offset + skipped):
-            reading.records[at] = Record(value, key, timestamp, tuple(headers.items()))
-        offset = batch.end_offset
+    for position, header in batches.iterate_entries(payload):
+        records = _opened(payload[position : position + header.size])
+        for at, record in enumerate(records, header.base_offset):
+            if at >= offset:
+                reading.records[at] = record
+        offset = header.end_offset
     return offset
+
+
+@lru_cache(maxsize=10_000)  # stores that are damaged in one place are the same in all others
+def _opened(entry: bytes) -> tuple[Record, ...]:
+    batch = batches.parse(entry)
+    rows = zip(batch.values(), batch.keys(), batch.timestamps(), batch.headers(), strict=True)
+    return tuple(
+        Record(value, key, timestamp, tuple(headers.items()))
+        for value, key, timestamp, headers in rows
+    )

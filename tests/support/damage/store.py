@@ -9,7 +9,7 @@ given, and rights taken away as the last thing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hocket import frames
@@ -28,14 +28,15 @@ from tests.support.damage.places import Place, mapped
 from tests.support.damage.reading import Reading, Record, read
 
 Partition = tuple[str, int]  # topic and number
+FOR_EVER = TopicConfig(disk_retention_us=None)  # simulated clocks are years behind real ones
 TOPICS = {
-    "orders": TopicConfig(partitions=2, segment_bytes_max=6000),
-    "ledger": TopicConfig(segment_bytes_max=1200),
-    "work": TopicConfig(segment_bytes_max=2000),
-    "short": TopicConfig(segment_bytes_max=1024, disk_bytes_max=1500),
-    "scarred": TopicConfig(),
-    "quiet": TopicConfig(),  # nothing happens to it behind the checkpoint
-    "gone": TopicConfig(),
+    "orders": replace(FOR_EVER, partitions=2, segment_bytes_max=6000),
+    "ledger": replace(FOR_EVER, segment_bytes_max=1200),
+    "work": replace(FOR_EVER, segment_bytes_max=2000),
+    "short": replace(FOR_EVER, segment_bytes_max=1024, disk_bytes_max=1500),
+    "scarred": FOR_EVER,
+    "quiet": FOR_EVER,  # nothing happens to it behind the checkpoint
+    "gone": FOR_EVER,
 }
 CODECS = ("none", *(codec.name for codec in codecs._CODECS))
 USERS = ("ann", "bob", "carl", "dan", "eve", "mia")
@@ -170,9 +171,7 @@ class _Builder:
         return OpenTransaction(name, number, tuple(participants), staged)
 
     def commit(self, open_one: OpenTransaction) -> None:
-        self.ask(
-            frames.CommitTransaction, open_one.name, open_one.number, open_one.participants
-        )
+        self.ask(frames.CommitTransaction, open_one.name, open_one.number, open_one.participants)
 
     def move_own_index(self, topic: str, position: int) -> None:
         opened = self.ask(frames.OpenSubscription, topic, "audit", start=Start())
@@ -208,7 +207,9 @@ class _Builder:
         self.life.kill()
         self.over()
         group = self.known.groups["scarred", 0]
-        places = [each for each in mapped(files_of(self.disk)).leaves if self._is_second(each, group)]
+        places = [
+            each for each in mapped(files_of(self.disk)).leaves if self._is_second(each, group)
+        ]
         self.disk.flip(places[-1].path, places[-1].start)
         self.begin()
         self.life.close()
@@ -268,7 +269,7 @@ class _Builder:
         self.known.transactions.append(
             self.stage("left-open-too", 1, [("ledger", 0), ("orders", 1)])
         )
-        self.ask(frames.AlterTopic, "quiet", TopicConfig(segment_bytes_max=5000))
+        self.ask(frames.AlterTopic, "quiet", replace(FOR_EVER, segment_bytes_max=5000))
         self.create_user("mia", "worker")
         self.enrol("second", 1 << 50)
         self.move_own_index("ledger", 7)
