@@ -242,14 +242,14 @@ class _Judge:
         if isinstance(losses, HocketError):
             self.fail("the broker starts, and `log verify` says:", losses)
             return
-        has_scrubbed = life.scrub()
+        life.scrub()
         for at, group in self.known.groups.items():
             described = self._ask(talk, frames.DescribeTopic, at[0]).topics[0].partitions
             problem = described[at[1]].problem
             named = Named.of([problem])
             said = Named.of(map(str, losses.get(group, ())))
             differ = any(said.covers(at) != named.covers(at) for at in self.known.records[at])
-            if differ or (has_scrubbed and bool(said) != bool(named)):
+            if differ or (life.is_simulated and bool(said) != bool(named)):
                 self.fail(f"{at}: the broker says {problem!r}, `log verify` {losses.get(group)}")
         for group in losses.keys() - self.known.groups.values():
             self.fail(f"`log verify` names {losses[group]} of log {group}, the broker does not")
@@ -277,6 +277,8 @@ class _Judge:
 
     def _check_transactions(self, life: Life, talk: Talk, damaged: set[Partition]) -> None:
         for each in self.known.transactions:
+            if not life.is_simulated and damaged.intersection(each.values):
+                continue  # that may take longer than anybody wants to wait
             try:
                 answer = talk.ask(
                     frames.CommitTransaction, each.name, each.number, each.participants

@@ -87,11 +87,12 @@ class Talk:
 
 
 class Life(Protocol):
+    is_simulated: bool
     warnings: list[str]  # what the broker has logged at WARNING and above
 
     def connect(self, token: str = "") -> Talk: ...
-    def scrub(self) -> bool:
-        """Have the broker read everything; False if it cannot be told to."""
+    def scrub(self) -> None:
+        """Have the broker read everything, if it can be told to."""
 
     def members(self) -> tuple[Contact, ...] | None:
         """The nodes that belong to the cluster; None if nobody can ask for them."""
@@ -157,6 +158,8 @@ class _Network:
 class SimulatedLife:
     """Raises what the node raises."""
 
+    is_simulated = True
+
     def __init__(
         self, disk: SimDisk, *, seed: object = "life", start_us: int = START_US,
         settings: LogSettings = SMALL,
@@ -210,10 +213,9 @@ class SimulatedLife:
         self.settle()
         assert errors == [None], errors
 
-    def scrub(self) -> bool:
+    def scrub(self) -> None:
         self.node._wiring.log.scrub(lambda _report: None)
         self.settle()
-        return True
 
     def members(self) -> tuple[Contact, ...] | None:
         return self.node.registering.members()[1]
@@ -270,6 +272,8 @@ class Refused(HocketError):
 class ServedLife:
     """Raises Refused if the broker says that it will not start, Ended if it just ends."""
 
+    is_simulated = False
+
     def __init__(self, directory: Path) -> None:
         command = [
             *(sys.executable, "-m", "hocket.cli", "serve"),
@@ -297,7 +301,7 @@ class ServedLife:
 
     @property
     def warnings(self) -> list[str]:
-        return [line for line in self._lines if "WARNING" in line.upper()]
+        return [line for line in self._lines if "WARNING" in line or "ERROR" in line]
 
     def _read_stderr(self) -> None:
         assert self._process.stderr is not None
@@ -310,8 +314,8 @@ class ServedLife:
         talk.greeting = talk.ask(frames.Hello, token=token)
         return talk
 
-    def scrub(self) -> bool:
-        return False
+    def scrub(self) -> None:
+        """A real broker does it once a day."""
 
     def members(self) -> tuple[Contact, ...] | None:
         return None
