@@ -174,10 +174,10 @@ def reopened(world: World) -> LogStore:
     world.executor = SimExecutor(world.scheduler)
     clock = SimClock(world.scheduler)
     world.store = LogStore.open(world.disk, world.executor, clock, CALM)
-    world.store.report_to(world)
     for number in world.groups:
         world.store.configure(number, SMALL_GROUP)
         world.groups[number].acked = world.store.recovered[number].next_index - 1
+    world.store.report_to(world)
     return world.store
 
 

@@ -42,7 +42,9 @@ _GROUP = Layout(
     ),
 )  # fmt: skip
 _SEGMENT = Layout("QQQQQQ", SegmentRecord._fields)
-_DAMAGE = Layout("QQBH", ("start", "end", "accepted", "words_bytes"))
+_DAMAGE = Layout("QQBH", ("start", "end", "flags", "words_bytes"))
+_DAMAGED_ENTRIES = Layout("QQ", ("first_index", "end_index"))  # behind the words, if flagged
+_IS_ACCEPTED, _HAS_ENTRIES = 1, 2  # flags of a damage
 _NO_END = (1 << 64) - 1
 _IMAGE_ALIGNMENT = 512
 
@@ -72,9 +74,13 @@ class GroupRecord:
         for damage in self.damage:
             words = damage.what.encode()[:500]
             end = _NO_END if damage.end is None else damage.end
-            parts.append(
-                _DAMAGE.struct.pack(damage.start, end, damage.accepted, len(words)) + words
-            )
+            flags = _IS_ACCEPTED if damage.accepted else 0
+            entries = b""
+            if damage.first_index:
+                flags |= _HAS_ENTRIES
+                entries = _DAMAGED_ENTRIES.struct.pack(damage.first_index, damage.end_index)
+            head = _DAMAGE.struct.pack(damage.start, end, flags, len(words))
+            parts.append(head + words + entries)
         parts.append(self.snapshot)
         return b"".join(parts)
 
@@ -180,9 +186,13 @@ def _decode_group(reader: Reader) -> GroupRecord:
 
 
 def _decode_damage(reader: Reader) -> Damage:
-    start, end, accepted, length = reader.unpack(_DAMAGE)
+    start, end, flags, length = reader.unpack(_DAMAGE)
     words = reader.bytes(length, "words").decode("utf-8", "replace")
-    return Damage(start, None if end == _NO_END else end, words, bool(accepted))
+    first, behind = reader.unpack(_DAMAGED_ENTRIES) if flags & _HAS_ENTRIES else (0, 0)
+    return Damage(
+        start, None if end == _NO_END else end, words, bool(flags & _IS_ACCEPTED),
+        first_index=first, end_index=behind,
+    )  # fmt: skip
 
 
 def read(disk: Disk) -> Checkpoint:

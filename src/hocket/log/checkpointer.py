@@ -226,7 +226,7 @@ class Checkpointer:
         self._last = following
         self.full = self._is_small  # after a small one, the whole one is still to be made
         self._is_small = False
-        self._wal.checkpointed(following.lsn)
+        self._wal.checkpointed(following.lsn, following.generation)
         self._remove_doomed()
         self._tell(None)
         self._tell_published()

@@ -1,6 +1,8 @@
 """The data directory: which store it belongs to, and in which format it is.
 
-    hocket.json          what this directory is: format version, store id
+    hocket.json          what this directory is: format version, store id, checksum
+    hocket.copy.json     the same again: without it, all that is stored could not be told from
+                         what another store has written
     lock                 held by the running broker
     checkpoint           see `checkpoint`
     reserve              space kept aside for tidying up a full disk
@@ -10,13 +12,14 @@
     accepted.json        losses that the operator has accepted; see `verify`
 
 `hocket.json` is written last. A directory that only holds what a creation cut short leaves is new.
+If one of the two files is damaged it is written anew, from the other.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from typing import Any
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
@@ -27,31 +30,43 @@ from hocket.ports import Disk
 
 FORMAT = 1
 IDENTITY = "hocket.json"
+COPY = "hocket.copy.json"
+CRC = "crc32c"  # the field with the checksum of the other fields
 ACCEPTED = "accepted.json"
 DAMAGED = "damaged"
 RESERVE = "reserve"
 WAL = "wal"
 _UNFINISHED = frozenset(
     # what a creation that was cut short leaves, and what a fresh file system has in its root
-    {"lock", "checkpoint", "checkpoint.new", f"{IDENTITY}.new", "lost+found"}
+    {"lock", "checkpoint", "checkpoint.new", f"{COPY}.new", f"{IDENTITY}.new", "lost+found"}
 )
 
 
-def open_directory(disk: Disk, where: str, new_store_id: str = "") -> str:
-    """Lock the directory, and create what a new one needs. Returns the store's id."""
+class Directory(NamedTuple):
+    store_id: str
+    remarks: list[str]  # what is wrong with the files that say what the directory is
+
+
+def open_directory(disk: Disk, where: str, new_store_id: str = "") -> Directory:
+    """Lock the directory, create what a new one needs, and mend what can be mended."""
     try:
         disk.make_directory("")
         names = disk.list("")
-        if IDENTITY not in names and not _UNFINISHED.issuperset(names):
+        if not {IDENTITY, COPY}.intersection(names) and not _UNFINISHED.issuperset(names):
             raise NotADataDirectory(
-                f"{where} is not empty and has no {IDENTITY}: it holds something else than a "
-                "broker's data; name another directory"
+                f"{where} is not empty and has neither {IDENTITY} nor {COPY}: it holds something "
+                "else than a broker's data; name another directory"
             )
         disk.lock()
     except OSError as error:
         raise NotADataDirectory(f"{where} cannot be used as a data directory: {error}") from error
     try:
-        return _identify(disk, where) if disk.exists(IDENTITY) else _create(disk, new_store_id)
+        if not _is_there(disk):
+            return Directory(_create(disk, new_store_id), [])
+        found = _identify(disk, where)
+        for name in found.damaged:
+            write_checked(disk, name, {"format": FORMAT, "store": found.store_id})
+        return Directory(found.store_id, found.remarks)
     except OSError as error:
         disk.unlock()
         raise NotADataDirectory(f"{where} cannot be used as a data directory: {error}") from error
@@ -60,12 +75,59 @@ def open_directory(disk: Disk, where: str, new_store_id: str = "") -> str:
         raise
 
 
-def _identify(disk: Disk, where: str) -> str:
+def lock_existing(disk: Disk, where: str) -> Directory:
+    """Lock a directory that is there already, for looking into it."""
     try:
-        identity = json.loads(read_file(disk, IDENTITY))
-        version, store_id = int(identity["format"]), str(identity["store"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise NotADataDirectory(f"{IDENTITY} in {where} cannot be read: {error!r}") from error
+        if not _is_there(disk):
+            raise NotADataDirectory(f"{where} has no {IDENTITY}: it is not a data directory")
+        disk.lock()
+    except OSError as error:
+        raise NotADataDirectory(f"{where} cannot be used as a data directory: {error}") from error
+    try:
+        found = _identify(disk, where)
+        return Directory(found.store_id, found.remarks)
+    except BaseException:
+        disk.unlock()
+        raise
+
+
+def _is_there(disk: Disk) -> bool:
+    return disk.exists(IDENTITY) or disk.exists(COPY)
+
+
+class _Identity(NamedTuple):
+    store_id: str
+    damaged: list[str]  # the files to be written anew
+    remarks: list[str]
+
+
+def _identify(disk: Disk, where: str) -> _Identity:
+    """Which store this is, from whichever of the two files is whole."""
+    found = {name: _read_identity(disk, name) for name in (COPY, IDENTITY)}  # written in this order
+    checked = {name: fields for name, fields in found.items() if fields and CRC in fields}
+    whole = next(iter(checked.values()), None)
+    if len(checked) == 2 and checked[COPY] != checked[IDENTITY]:
+        raise NotADataDirectory(
+            f"{IDENTITY} and {COPY} in {where} name different stores; remove the one that does not "
+            "belong there"
+        )
+    remarks: list[str] = []
+    if whole is not None:
+        damaged = [name for name in found if name not in checked]
+        remarks += (f"{name} was damaged or missing, and is written anew" for name in damaged)
+    elif not disk.exists(COPY) and found[IDENTITY] is not None:
+        # Of a version that wrote neither a checksum nor a copy.
+        whole, damaged = found[IDENTITY], list(found)
+    else:
+        raise NotADataDirectory(
+            f"{IDENTITY} and {COPY} in {where} are both damaged, so that nobody knows which store "
+            f"this is. Put one of them back from a copy of the directory; or, if the log of the "
+            f"broker has the store's id (it says it at every start), remove both and write "
+            f"{IDENTITY} with this in it: "
+            f'{{"format": {FORMAT}, "store": "THE ID"}}'
+        )
+    assert whole is not None
+    version, store_id = whole["format"], whole["store"]
     if version > FORMAT:
         raise NewerFormat(
             f"{where} was written in format {version}, by a newer version of Hocket than this "
@@ -76,28 +138,23 @@ def _identify(disk: Disk, where: str) -> str:
             f"{where} has no file {checkpoint.PATH!r}, without which the log cannot be read; put "
             "it back from a copy of the data directory"
         )
-    return store_id
+    return _Identity(store_id, damaged, remarks)
 
 
-def lock_existing(disk: Disk, where: str) -> str:
-    """Lock a directory that is there already, for looking into it. Returns the store's id."""
-    try:
-        if not disk.exists(IDENTITY):
-            raise NotADataDirectory(f"{where} has no {IDENTITY}: it is not a data directory")
-        disk.lock()
-    except OSError as error:
-        raise NotADataDirectory(f"{where} cannot be used as a data directory: {error}") from error
-    try:
-        return _identify(disk, where)
-    except BaseException:
-        disk.unlock()
-        raise
+def _read_identity(disk: Disk, name: str) -> dict[str, Any] | None:
+    """None if the file is missing, is damaged, or says something else than which store this is."""
+    fields = read_checked(disk, name) if disk.exists(name) else None
+    if not isinstance(fields, dict):
+        return None
+    is_one = isinstance(fields.get("format"), int) and isinstance(fields.get("store"), str)
+    return fields if is_one else None
 
 
 def _create(disk: Disk, store_id: str) -> str:
     store_id = store_id or uuid.uuid4().hex
     checkpoint.publish(disk, checkpoint.encode(Checkpoint()))
-    write_json(disk, IDENTITY, {"format": FORMAT, "store": store_id})
+    for name in (COPY, IDENTITY):
+        write_checked(disk, name, {"format": FORMAT, "store": store_id})
     return store_id
 
 
@@ -114,15 +171,35 @@ def read_file(disk: Disk, path: str) -> bytes:
         file.close()
 
 
-def write_json(disk: Disk, path: str, value: Any) -> None:
-    """Write the file atomically and durably."""
+def read_checked(disk: Disk, path: str) -> Any:
+    """The JSON in this file; None if it is none, or does not match the checksum in it.
+
+    What has no checksum is handed out all the same: older versions wrote none.
+    """
+    try:
+        value = json.loads(read_file(disk, path))
+    except ValueError:  # not UTF-8 or not JSON
+        return None
+    if isinstance(value, dict) and CRC in value:
+        fields = {name: each for name, each in value.items() if name != CRC}
+        return value if value[CRC] == _crc_of(fields) else None
+    return value
+
+
+def write_checked(disk: Disk, path: str, fields: dict[str, Any]) -> None:
+    """Write the fields and their checksum as JSON, atomically and durably."""
     new = f"{path}.new"
     file = disk.open(new, create=True)
     try:
         file.truncate(0)
+        value = {**fields, CRC: _crc_of(fields)}
         file.write([json.dumps(value, indent=2).encode() + b"\n"], 0)
         file.sync()
     finally:
         file.close()
     disk.rename(new, path)
     disk.sync_directory("")
+
+
+def _crc_of(fields: dict[str, Any]) -> int:
+    return crc32c(json.dumps(fields, sort_keys=True).encode())

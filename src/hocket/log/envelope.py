@@ -159,6 +159,22 @@ def decode_header(data: memoryview, position: int, *, generation: int, salt: int
     return None
 
 
+def is_foreign(head: memoryview, salt: int) -> bool:
+    """Whether a file that begins like this holds envelopes which are not this store's.
+
+    A header lies within one sector, which is written as a whole or not at all. So a header that
+    does not match its CRC is another store's, or damaged; it was never cut short.
+    """
+    found = False
+    for start in (0, _HEADER.size):
+        if start + _HEADER.size <= len(head):
+            header = EnvelopeHeader._make(_HEADER.unpack_from(head, start))
+            if crc32c(head[start : start + _UNCHECKED_BYTES], salt) == header.crc:
+                return False
+            found |= header.magic == MAGIC
+    return found
+
+
 def next_header(data: bytes, position: int, *, generation: int, salt: int) -> int:
     """The position of the next envelope at or behind `position`; -1 if there is none."""
     pattern = MAGIC + generation.to_bytes(8, "little")

@@ -266,8 +266,7 @@ class GroupLog:
 
     def note(self, damage: Damage) -> None:
         for each in self.damage:
-            same = (each.start, each.end) == (damage.start, damage.end)
-            if same or (each.accepted and each.covers(damage)):
+            if each.place == damage.place or (each.accepted and each.covers(damage)):
                 return
         self.damage.append(damage)
         self.damage.sort(key=lambda each: each.start)

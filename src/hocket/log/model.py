@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 FIRST_INDEX = 1
+METADATA = 0  # the group that nothing is served without
 
 
 class LogEnd(NamedTuple):
@@ -54,11 +55,23 @@ class Damage:
     what: str = ""  # in words, for people
     accepted: bool = False  # the operator knows: reads skip the records, reports leave them out
     is_lasting: bool = True  # False: bytes in a segment file, which may become readable again
+    # The entries that are lost: [first_index, end_index). Many of them may stand at one offset. 0:
+    # not known (bytes in a segment file, and what older versions have written down).
+    first_index: int = 0
+    end_index: int = 0
 
     def covers(self, other: Damage) -> bool:
+        is_indexed = bool(self.first_index and other.first_index)
         if self.end is None or other.end is None:
-            return (self.start, self.end) == (other.start, other.end)
+            same = (self.start, self.end) == (other.start, other.end)
+            return same and (not is_indexed or self.first_index == other.first_index)
+        if is_indexed:
+            return self.first_index <= other.first_index and other.end_index <= self.end_index
         return self.start <= other.start and other.end <= self.end
+
+    @property
+    def place(self) -> tuple[int, int | None, int, int]:
+        return self.start, self.end, self.first_index, self.end_index
 
     def __str__(self) -> str:
         if self.end is None:
@@ -68,11 +81,23 @@ class Damage:
         return f"offsets {self.start} to {self.end - 1} ({self.what})"
 
 
+class Loss(NamedTuple):
+    """Entries that recovery found to be lost: behind them the group goes on like this.
+
+    With `next_index` equal to `first_index` it is not known what is lost: anything that followed.
+    """
+
+    first_index: int
+    next_index: int
+    next_offset: int
+
+
 @dataclass(slots=True)
 class RecoveredGroup:
     """One group as `open` found it. `entries` are those behind the snapshot, in order.
 
-    Where there is damage the entries may have a gap, which shows in their indexes.
+    Where there is damage the entries have a gap, which `losses` tells. Damage that an older
+    checkpoint knows is in `damage` alone: the snapshot was made in the knowledge of it.
     """
 
     snapshot: bytes = b""
@@ -84,6 +109,7 @@ class RecoveredGroup:
     last_crc: int = 0
     term: int = 0
     damage: tuple[Damage, ...] = ()
+    losses: list[Loss] = field(default_factory=list)  # by index
 
 
 @dataclass(slots=True)

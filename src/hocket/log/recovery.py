@@ -7,18 +7,21 @@ the process alone it may be in the page cache only, where a crash of the machine
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
+from typing import Any
 
 from hocket.errors import NotADataDirectory
 from hocket.log import checkpoint
 from hocket.log.checkpoint import Checkpoint
-from hocket.log.directory import ACCEPTED, WAL, read_file, salt_of
+from hocket.log.directory import ACCEPTED, DAMAGED, WAL, read_checked, salt_of
+from hocket.log.envelope import HEADERS_BYTES, is_foreign
 from hocket.log.group import GroupLog
 from hocket.log.model import Damage, RecoveredGroup
 from hocket.log.replay import Replay
 from hocket.log.settings import LogSettings
 from hocket.log.wal_files import WalFile, WalStart, number_of, wal_path
+from hocket.log.wal_list import PATH as LIST
+from hocket.log.wal_list import WalList
 from hocket.log.wal_scan import WalScan, envelopes
 from hocket.ports import Disk
 
@@ -26,9 +29,40 @@ from hocket.ports import Disk
 @dataclass(slots=True)
 class Recovery:
     checkpoint: Checkpoint
-    groups: dict[int, GroupLog]
-    recovered: dict[int, RecoveredGroup]
+    replay: Replay
     wal: WalStart
+    files: WalList
+    remarks: list[str]  # what is wrong with files, and who reads the log should know
+    accepts: bool  # the operator has accepted losses that the checkpoint does not know as accepted
+
+    @property
+    def groups(self) -> dict[int, GroupLog]:
+        return self.replay.groups
+
+    @property
+    def recovered(self) -> dict[int, RecoveredGroup]:
+        return self.replay.recovered
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something about damage that the checkpoint does not know."""
+        return (
+            self.accepts
+            or bool(self.replay.doubt)
+            or any(log.lasting_damage != log.record.damage for log in self.groups.values())
+        )
+
+    @property
+    def summary(self) -> str:
+        entries = sum(len(each.entries) for each in self.recovered.values())
+        return (
+            f"{len(self.groups)} logs, with {entries} entries behind their last checkpoint, from "
+            f"{len(self.wal.used)} files of the write-ahead log"
+        )
+
+    def close_files(self) -> None:
+        for file in (*self.wal.used, *self.wal.spare, *self.wal.foreign):
+            file.file.close()
 
 
 def recover(disk: Disk, store_id: str, settings: LogSettings, now_us: int) -> Recovery:
@@ -42,29 +76,55 @@ def recover(disk: Disk, store_id: str, settings: LogSettings, now_us: int) -> Re
 def _recover(disk: Disk, store_id: str, settings: LogSettings, now_us: int) -> Recovery:
     disk.sync_directory("")
     last = checkpoint.read(disk)
-    accepted = read_accepted(disk)
+    remarks: list[str] = []
+    accepted = read_accepted(disk, remarks)
+    salt = salt_of(store_id)
+    files = WalList(disk, salt)
+    if files.is_damaged:
+        remarks.append(f"{LIST} cannot be read: a file of the log that is gone would not be missed")
     replay = Replay(last, settings, now_us, accepted)
     scan = WalScan(replay, last.lsn, set())
-    start = _scan_files(disk, salt_of(store_id), last, scan)
+    start = _scan_files(disk, salt, last, files, scan, remarks)
     replay.finish()
     start.next_lsn = scan.next_lsn
     _set_damaged_apart(start, scan)
-    return Recovery(last, replay.groups, replay.recovered, start)
+    remarks += (
+        f"{wal_path(each.number)} has damage in it, and will be kept in {DAMAGED}/"
+        for each in start.used
+        if each.damaged
+    )
+    return Recovery(last, replay, start, files, remarks, bool(accepted))
 
 
-def _scan_files(disk: Disk, salt: int, last: Checkpoint, scan: WalScan) -> WalStart:
+def _scan_files(
+    disk: Disk, salt: int, last: Checkpoint, files: WalList, scan: WalScan, remarks: list[str]
+) -> WalStart:
     start = WalStart()
-    numbers = [n for n in map(number_of, disk.list(WAL)) if n is not None]
+    present = {n for n in map(number_of, disk.list(WAL)) if n is not None}
+    numbers = present.union(n for n in files.files if n >= last.generation)
     start.next_number = max([*numbers, last.generation, 0]) + 1
     for number in sorted(numbers):
+        if number not in present:
+            _missing(scan, number, f"{wal_path(number)} is gone", remarks)
+            continue
         opened = disk.open(wal_path(number))
         file = WalFile(number, opened, opened.size())
         if number < last.generation:
-            start.spare.append(file)
+            is_ours = not is_foreign(memoryview(opened.read(HEADERS_BYTES, 0)), salt)
+            (start.spare if is_ours else start.foreign).append(file)
+            if not is_ours:
+                remarks.append(_foreign(number))
             continue
-        for found in envelopes(opened.read(file.size, 0), number, salt):
+        data = opened.read(file.size, 0)
+        for found in envelopes(data, number, salt):
             scan.feed(found)
             file.last_lsn = max(file.last_lsn, found.lsn)
+        if not file.last_lsn and is_foreign(memoryview(data[:HEADERS_BYTES]), salt):
+            _missing(scan, number, _foreign(number), remarks)
+        size = files.files.get(number, file.size)
+        if file.size < size:
+            words = f"{wal_path(number)} is cut short, {file.size} bytes of {size}"
+            _missing(scan, number, words, remarks)
         if file.last_lsn:
             opened.sync()
             start.used.append(file)
@@ -74,12 +134,22 @@ def _scan_files(disk: Disk, salt: int, last: Checkpoint, scan: WalScan) -> WalSt
     return start
 
 
+def _missing(scan: WalScan, number: int, why: str, remarks: list[str]) -> None:
+    scan.missing(number, why)
+    remarks.append(why)
+
+
+def _foreign(number: int) -> str:
+    return f"{wal_path(number)} has no envelope of this store, but of another, or damaged ones"
+
+
 def _set_damaged_apart(start: WalStart, scan: WalScan) -> None:
     """Mark files with damage, which are kept; among them unreadable files between used ones."""
     if not scan.damaged:
         return
-    for file in [f for f in start.spare if start.used and start.used[0].number < f.number]:
-        if file.number < start.used[-1].number:
+    for file in list(start.spare):
+        is_between = start.used and start.used[0].number < file.number < start.used[-1].number
+        if is_between or file.number in scan.damaged:
             file.last_lsn = scan.next_lsn - 1
             scan.damaged.add(file.number)
             start.spare.remove(file)
@@ -89,12 +159,25 @@ def _set_damaged_apart(start: WalStart, scan: WalScan) -> None:
         file.damaged = file.number in scan.damaged
 
 
-def read_accepted(disk: Disk) -> dict[int, list[Damage]]:
-    """Losses that the operator has accepted, by group."""
+def read_accepted(disk: Disk, remarks: list[str]) -> dict[int, list[Damage]]:
+    """Losses that the operator has accepted and no checkpoint knows of yet, by group."""
     if not disk.exists(ACCEPTED):
         return {}
+    try:
+        return _accepted_in(read_checked(disk, ACCEPTED))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        remarks.append(f"{ACCEPTED} is damaged, so that what it accepts is not accepted")
+        return {}
+
+
+def _accepted_in(content: Any) -> dict[int, list[Damage]]:
     found: dict[int, list[Damage]] = {}
-    for row in json.loads(read_file(disk, ACCEPTED)):
-        damage = Damage(int(row["start"]), row["end"], str(row["what"]), accepted=True)
+    # A version that wrote no checksum wrote the rows alone.
+    for row in content if isinstance(content, list) else content["accepted"]:
+        end = row["end"]
+        damage = Damage(
+            int(row["start"]), None if end is None else int(end), str(row["what"]), accepted=True,
+            first_index=int(row.get("first_index", 0)), end_index=int(row.get("end_index", 0)),
+        )  # fmt: skip
         found.setdefault(int(row["group"]), []).append(damage)
     return found

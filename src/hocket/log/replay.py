@@ -2,7 +2,7 @@
 
 What was lost is known exactly from the table of the next envelope, or from the next entry of the
 same group. Where neither is there, the group's end is unknown, and the group takes no more entries
-until the operator has accepted the loss.
+until the operator has accepted the loss. That may be true of groups that nothing was found of.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from crc32c import crc32c
 
 from hocket.log.checkpoint import Checkpoint
 from hocket.log.group import GroupLog
-from hocket.log.model import Damage, LogEnd, RecoveredGroup
+from hocket.log.model import Damage, LogEnd, Loss, RecoveredGroup
 from hocket.log.settings import LogSettings
 from hocket.log.wal_scan import WalEntry
+from hocket.model import EntryKind
 from hocket.wire.entry import Header
 
+EVERY_OTHER = -1  # in place of a group's number: all groups that nothing was found of
 _LOST = "lost to damage in the write-ahead log"
 _BODY = "does not match its checksum, in the write-ahead log"
 
@@ -38,6 +40,8 @@ class Replay:
         self._accepted = accepted
         self._seen: dict[int, int] = {}  # group -> the LSN up to which its end is known
         self._unknown_from = 0  # from this LSN on, unknown entries are missing; 0: none are
+        self._cut = ""  # why the end of no group is known; empty when that is not so
+        self.doubt = ""  # why a group that nothing was found of may have had entries
         self.groups: dict[int, GroupLog] = {}
         self.recovered: dict[int, RecoveredGroup] = {}
         for number, record in checkpoint.groups.items():
@@ -85,7 +89,7 @@ class Replay:
         log.commits.append((lsn, header.index))
         if crc32c(entry.body) != header.body_crc:
             behind = LogEnd(header.index + 1, header.end_offset, header.crc, header.term)
-            self._skip(log, behind, _BODY)
+            self._skip(log, behind, _BODY, kind=header.kind)
             return
         body = log.replay(header, entry.packed, entry.body, self._now_us)
         recovered = self.recovered[log.id]
@@ -104,12 +108,16 @@ class Replay:
     def lost(self, first_lsn: int) -> None:
         self._unknown_from = self._unknown_from or first_lsn
 
+    def cut(self, why: str) -> None:
+        self._cut = why
+
     def finish(self) -> None:
         """The scan is over: the groups hold everything that could be recovered."""
-        if self._unknown_from:
+        if self._unknown_from or self._cut:
+            self.doubt = self._cut or _LOST
             for log in self.groups.values():
-                if self._seen.get(log.id, 0) < self._unknown_from:
-                    log.note(self._judged(log, Damage(log.end.next_offset, None, _LOST)))
+                if self._cut or self._seen.get(log.id, 0) < self._unknown_from:
+                    self.end_is_unknown(log)
         for number, log in self.groups.items():
             log.durable = log.end
             recovered = self.recovered[number]
@@ -119,12 +127,47 @@ class Replay:
 
     # --- damage ------------------------------------------------------------------------------
 
-    def _skip(self, log: GroupLog, end: LogEnd, what: str) -> None:
-        log.skip_to(end, self._judged(log, Damage(log.end.next_offset, end.next_offset, what)))
+    def _skip(self, log: GroupLog, end: LogEnd, what: str, kind: int | None = None) -> None:
+        first, behind = log.end.next_index, end.next_index
+        damage = Damage(
+            log.end.next_offset, end.next_offset, f"{_entries(first, behind, kind)}: {what}",
+            first_index=first, end_index=behind,
+        )  # fmt: skip
+        self.recovered[log.id].losses.append(Loss(first, behind, end.next_offset))
+        log.skip_to(end, self._judged(log, damage))
+
+    def end_is_unknown(self, log: GroupLog) -> None:
+        """Entries may have followed, and nobody knows which."""
+        at = log.end
+        damage = Damage(
+            at.next_offset, None, f"from entry {at.next_index} on: {self.doubt}",
+            first_index=at.next_index, end_index=at.next_index,
+        )  # fmt: skip
+        log.note(self._judged(log, damage))
+        if log.id in self.recovered:
+            loss = Loss(at.next_index, at.next_index, at.next_offset)
+            self.recovered[log.id].losses.append(loss)
 
     def _judged(self, log: GroupLog, damage: Damage) -> Damage:
-        """The damage, marked as accepted if the operator has accepted it."""
-        for accepted in self._accepted.get(log.id, ()):
+        """The damage, marked as accepted if the operator has accepted it.
+
+        An accepted end is an end: should something be lost there again, that is another damage.
+        """
+        for accepted in self._accepted.get(log.id, self._accepted.get(EVERY_OTHER, ())):
             if accepted.covers(damage):
-                return replace(damage, accepted=True)
+                return replace(damage, accepted=True, end=accepted_end(damage))
         return damage
+
+
+def accepted_end(damage: Damage) -> int:
+    return damage.start if damage.end is None else damage.end
+
+
+def _entries(first: int, behind: int, kind: int | None) -> str:
+    """Which entries, and of which kind if that is known."""
+    if behind - first > 1:
+        return f"entries {first} to {behind - 1}"
+    if kind is None:
+        return f"entry {first}"
+    name = EntryKind(kind).name.lower() if kind in EntryKind.__members__.values() else kind
+    return f"entry {first}, of kind {name},"

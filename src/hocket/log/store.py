@@ -12,14 +12,16 @@ commit; a checkpoint, now and then, moves what is durable into segment files and
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 
 from hocket.errors import CorruptData, HocketError, OutOfRange, StorageFull, StoreStopped
 from hocket.log.checkpointer import Checkpointer
-from hocket.log.directory import open_directory, salt_of
+from hocket.log.directory import ACCEPTED, open_directory, salt_of
 from hocket.log.group import GroupLog
 from hocket.log.model import (
     FIRST_INDEX,
+    METADATA,
     Damage,
     EntriesDone,
     GroupStats,
@@ -34,7 +36,7 @@ from hocket.log.model import (
     SegmentInfo,
 )
 from hocket.log.reader import Reader
-from hocket.log.recovery import recover
+from hocket.log.recovery import Recovery, recover
 from hocket.log.scrub import Scrub
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.wal import Wal
@@ -61,18 +63,22 @@ class LogStore:
         self._clock = clock
         self._settings = settings
         self._observer: LogObserver | None = None
-        self.store_id = open_directory(disk, settings.where, settings.new_store_id)
+        directory = open_directory(disk, settings.where, settings.new_store_id)
+        self.store_id = directory.store_id
         self._stopped: StoreStopped | None = None
         try:
-            found = recover(disk, self.store_id, settings, clock.now_us())
+            found = _recovered(disk, self.store_id, settings, clock.now_us())
         except BaseException:
             disk.unlock()
             raise
+        self._found: Recovery | None = found  # until `settle`
+        self.remarks = [*directory.remarks, *found.remarks]
+        self.summary = f"store {self.store_id} in {settings.where}: {found.summary}"
         self._groups = found.groups
         self._reserved_bytes = 0  # of all groups
         self.recovered = found.recovered
         self._wal = Wal(
-            disk, executor, settings, salt_of(self.store_id),
+            disk, executor, settings, salt_of(self.store_id), found.files,
             durable=self._durable, failed=self._failed, room=self._check_room,
         )  # fmt: skip
         self._checkpointer = Checkpointer(
@@ -101,13 +107,32 @@ class LogStore:
         """Lock the directory, recover what is there, or begin. Waits for the disk.
 
         Raises NotADataDirectory, NewerFormat, DataDirectoryInUse; CorruptData if the checkpoint
-        itself cannot be read; StoreStopped if the disk fails. Damage elsewhere is in `recovered`.
+        itself cannot be read, or if entries of the metadata are lost; StoreStopped if the disk
+        fails. Damage elsewhere is in `recovered`.
         """
         return cls(disk, executor, clock, settings)
 
     def report_to(self, observer: LogObserver) -> None:
-        """Tell `observer` from now on. To be called before the first `flush`, `tick` or `close`."""
+        """Tell `observer` from now on. To be called before the first `flush`, `tick` or `close`.
+
+        What recovery found out about damage is in a checkpoint afterwards: the WAL that shows it is
+        not the proof of it any more. Waits for the disk if there is such news. All groups are
+        configured by then, and nothing was appended yet.
+        """
         self._observer = observer
+        found, self._found = self._found, None
+        if found is None or not found.has_news:
+            return
+        outcome: list[HocketError | None] = []
+        self.checkpoint_now(outcome.append)
+        self._executor.drain()
+        error = outcome[0] if outcome else self._stopped
+        if error is not None:
+            self.close()
+            raise error
+        if self._disk.exists(ACCEPTED):
+            self._disk.remove(ACCEPTED)
+            self._disk.sync_directory("")
 
     def _snapshot(self, group: int) -> tuple[int, bytes]:
         assert self._observer is not None, "a checkpoint needs the states of the groups"
@@ -120,6 +145,10 @@ class LogStore:
         log = self._groups.get(group)
         if log is None:
             log = self._groups[group] = GroupLog(group, self._settings)
+            if self._found is not None and self._found.replay.doubt:
+                self._found.replay.end_is_unknown(log)
+                if group == METADATA:
+                    _refuse_damaged_metadata(log, self._settings.where)
         log.settings = settings
 
     def delete_group(self, group: int) -> None:
@@ -178,6 +207,16 @@ class LogStore:
             problem=log.problem,
         )
 
+    def doubt(self, group: int) -> str:
+        """What may be lost behind the end of the group, in words; empty if its end is known."""
+        damage = self._groups[group].tail_damage
+        if damage is None:
+            return ""
+        return (
+            f"{damage} may be lost; put the data directory back from a copy, or accept the loss "
+            f"while the broker is down: {accept_command(self._settings.where, group)}"
+        )
+
     # --- writing ---------------------------------------------------------------------------------
 
     def admit(self, group: int, size: int, *, reserved: bool = False) -> None:
@@ -190,10 +229,7 @@ class LogStore:
         if self._stopped is not None:
             raise StoreStopped(str(self._stopped))
         if log.damage and log.tail_damage is not None:
-            raise CorruptData(
-                f"nothing can be added to group {group}: {log.tail_damage}; put the data directory "
-                "back from a copy, or accept the loss"
-            )
+            raise CorruptData(f"nothing can be added to group {group}: {self.doubt(group)}")
         try:
             if self._checkpointer.full and self._unwritten > self._settings.unwritten_bytes_max:
                 raise StorageFull(
@@ -359,6 +395,14 @@ class LogStore:
             self._wal.close()
             self._disk.unlock()
 
+    def abandon(self) -> None:
+        """Let the directory go and write nothing: it cannot be served."""
+        if self._closed:
+            return
+        self._closed = True
+        self._wal.close()
+        self._disk.unlock()
+
     def _evict(self, log: GroupLog, now_us: int) -> None:
         settings = log.settings
         if log.memory.evict(
@@ -402,3 +446,30 @@ class LogStore:
         self._check_room()
         if self._checkpointer.wanted:
             self._start_checkpoint()
+
+
+def accept_command(where: str, group: int) -> str:
+    return f"hocket log accept-loss {shlex.quote(where)} {group}"
+
+
+def _recovered(disk: Disk, store_id: str, settings: LogSettings, now_us: int) -> Recovery:
+    found = recover(disk, store_id, settings, now_us)
+    if METADATA in found.groups:
+        try:
+            _refuse_damaged_metadata(found.groups[METADATA], settings.where)
+        except CorruptData:
+            found.close_files()
+            raise
+    return found
+
+
+def _refuse_damaged_metadata(log: GroupLog, where: str) -> None:
+    """Without what is lost, topics would be gone and rights that were revoked in force again."""
+    lost = [each for each in log.lasting_damage if not each.accepted]
+    if lost:
+        raise CorruptData(
+            f"the metadata in {where} (log {METADATA}: topics, users and rights, decisions on "
+            f"transactions) is damaged: {'; '.join(map(str, lost))}. Put the data directory back "
+            "from a copy. To go on without what these entries have changed, which may be a right "
+            f"that was revoked: {accept_command(where, METADATA)}"
+        )

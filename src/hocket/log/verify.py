@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hocket.log.directory import ACCEPTED, lock_existing, write_json
+from hocket.log.directory import ACCEPTED, Directory, lock_existing, write_checked
 from hocket.log.model import Damage, Report
 from hocket.log.recovery import Recovery, read_accepted, recover
+from hocket.log.replay import EVERY_OTHER
 from hocket.log.segment import SegmentRecord
 from hocket.log.segment_reader import SegmentView, walk_segment
 from hocket.log.settings import LogSettings
@@ -19,41 +20,69 @@ from hocket.ports import Disk
 
 def verify(disk: Disk, where: str = "the data directory") -> Report:
     """Read everything: the checkpoint, the WAL, every segment. Takes the lock meanwhile."""
-    settings = LogSettings(where=where)
-    store_id = lock_existing(disk, where)
+    directory = lock_existing(disk, where)
     try:
-        found = recover(disk, store_id, settings, now_us=0)
-        for file in (*found.wal.used, *found.wal.spare):
-            file.file.close()
-        report = Report(store_id, groups=len(found.groups))
-        for group in sorted(found.groups):
-            _verify_group(disk, found, group, report)
-        for file in found.wal.used:
-            if file.damaged:
-                report.remarks.append(f"WAL file {file.number} has damage in it")
+        return _report(disk, directory, _recovered(disk, directory, where))
     finally:
         disk.unlock()
+
+
+def _recovered(disk: Disk, directory: Directory, where: str) -> Recovery:
+    found = recover(disk, directory.store_id, LogSettings(where=where), now_us=0)
+    found.close_files()
+    return found
+
+
+def _report(disk: Disk, directory: Directory, found: Recovery) -> Report:
+    report = Report(directory.store_id, groups=len(found.groups))
+    report.remarks += [*directory.remarks, *found.remarks]
+    for group in sorted(found.groups):
+        _verify_group(disk, found, group, report)
+    if found.replay.doubt:
+        report.remarks.append(
+            f"logs that are not listed may have had entries that are lost: {found.replay.doubt}"
+        )
     return report
 
 
 def accept_loss(disk: Disk, group: int, where: str = "the data directory") -> list[Damage]:
     """Accept all damage of a group. Returns the damage that was not accepted before."""
-    report = verify(disk, where)
-    lock_existing(disk, where)
+    return [damage for _, damage in accept_losses(disk, group, where)]
+
+
+def accept_losses(
+    disk: Disk, group: int | None, where: str = "the data directory"
+) -> list[tuple[int, Damage]]:
+    """The same, of all groups if `group` is None; each damage with its group."""
+    directory = lock_existing(disk, where)
     try:
-        accepted = read_accepted(disk)
+        found = _recovered(disk, directory, where)
+        report = _report(disk, directory, found)
         news = [
-            replace(damage, accepted=True)
+            (number, replace(damage, accepted=True))
             for number, damage in report.damage
-            if number == group and not damage.accepted
+            if group in (None, number) and not damage.accepted
         ]
-        accepted.setdefault(group, []).extend(news)
+        accepted = read_accepted(disk, [])
+        if found.replay.doubt and group not in found.groups:
+            # Nothing was found of the group, whose topic the metadata may know all the same.
+            number = EVERY_OTHER if group is None else group
+            what = found.replay.doubt
+            unseen = Damage(0, None, what, accepted=True, first_index=1, end_index=1)
+            if not any(each.covers(unseen) for each in accepted.get(number, ())):
+                news.append((number, unseen))
+        for number, damage in news:
+            accepted.setdefault(number, []).append(damage)
         rows = [
-            {"group": number, "start": damage.start, "end": damage.end, "what": damage.what}
+            {
+                "group": number, "start": damage.start, "end": damage.end, "what": damage.what,
+                "first_index": damage.first_index, "end_index": damage.end_index,
+            }
             for number, losses in sorted(accepted.items())
             for damage in losses
-        ]
-        write_json(disk, ACCEPTED, rows)
+        ]  # fmt: skip
+        if news:
+            write_checked(disk, ACCEPTED, {"accepted": rows})
     finally:
         disk.unlock()
     return news

@@ -25,6 +25,7 @@ from hocket.log.group import GroupLog
 from hocket.log.model import LogEnd
 from hocket.log.settings import LogSettings
 from hocket.log.wal_files import NO_SPACE, WalFile, WalStart
+from hocket.log.wal_list import WalList
 from hocket.ports import Disk, Executor, File
 
 BRIEF_COMMIT_BYTES = 64 << 10  # synced in about the time that waking a thread takes
@@ -56,6 +57,7 @@ class Wal:
         executor: Executor,
         settings: LogSettings,
         salt: int,
+        files: WalList,
         *,
         durable: Callable[[list[tuple[GroupLog, LogEnd]]], None],
         failed: Callable[[BaseException], None],
@@ -65,6 +67,7 @@ class Wal:
         self._executor = executor
         self._settings = settings
         self._salt = salt
+        self._files = files  # for the jobs of the worker "files" alone
         self._tell_durable = durable
         self._tell_failed = failed
         self._tell_room = room
@@ -100,6 +103,8 @@ class Wal:
         self._used = start.used
         self._dirty = dict.fromkeys(dirty)
         self._marked = not start.used  # nothing says yet that the last envelope found is durable
+        for stranger in start.foreign:
+            self._background(partial(wal_files.keep_damaged, self._disk, self._files, stranger))
         for spare in start.spare:
             self._reuse_or_remove(spare)
         if not self._preparing:
@@ -287,14 +292,18 @@ class Wal:
 
     # --- files -------------------------------------------------------------------------------
 
-    def checkpointed(self, lsn: int) -> None:
-        """Everything below `lsn` is in segments, durably: the files below it are free."""
+    def checkpointed(self, lsn: int, generation: int) -> None:
+        """Everything below `lsn` is in segments, durably: the files below it are free.
+
+        Recovery does not look for files below `generation` any more.
+        """
         while self._used and self._used[0].last_lsn < lsn:
             file = self._used.pop(0)
             if file.damaged:
-                self._background(partial(wal_files.keep_damaged, self._disk, file))
+                job = partial(wal_files.keep_damaged, self._disk, self._files, file)
+                self._background(job)
             else:
-                self._reuse_or_remove(file)
+                self._reuse_or_remove(file, needed=file.number >= generation)
         for group in [group for group in self._dirty if not group.commits]:
             del self._dirty[group]
 
@@ -305,18 +314,19 @@ class Wal:
                 return file.number
         return self._current.number if self._current else self._first_number
 
-    def _reuse_or_remove(self, file: WalFile) -> None:
+    def _reuse_or_remove(self, file: WalFile, *, needed: bool = True) -> None:
+        """`needed`: the checkpoint does not say yet that nothing of this number is missed."""
         wanted = self._settings.wal_files_ready + (self._current is None)
         enough = len(self._ready) + self._preparing >= wanted
         least = max(min(self._file_bytes, self._settings.wal_file_bytes), self._wanted_bytes)
         if enough or file.size < least:
-            self._background(partial(wal_files.remove, self._disk, file))
+            job = partial(wal_files.remove, self._disk, self._files, file, needed=needed)
+            self._background(job)
             return
         number = self._take_number()
         self._preparing += 1
-        self._executor.submit(
-            "files", partial(wal_files.reuse, self._disk, file, number), self._prepared
-        )
+        rename = partial(wal_files.reuse, self._disk, self._files, file, number, needed=needed)
+        self._executor.submit("files", rename, self._prepared)
 
     def _prepare(self) -> None:
         """Have a new file made, if none is on its way."""
@@ -326,7 +336,8 @@ class Wal:
             return
         size = max(self._file_bytes, self._wanted_bytes)
         self._preparing += 1
-        job = partial(wal_files.create, self._disk, self._take_number(), aligned(size))
+        number = self._take_number()
+        job = partial(wal_files.create, self._disk, self._files, number, aligned(size))
         self._executor.submit("files", job, self._prepared)
 
     def _take_number(self) -> int:
@@ -358,6 +369,8 @@ class Wal:
         self._executor.submit("files", job, self._tidied)
 
     def _tidied(self, result: BaseException | None) -> None:
+        if isinstance(result, OSError) and result.errno in NO_SPACE:
+            return  # the file stays where it is, and the next start tidies it up
         if isinstance(result, BaseException):
             self.stopped = True
             self._tell_failed(result)

@@ -5,7 +5,8 @@ space. The numbers of files only grow. A file that is not needed any more is ren
 number and used again. Every envelope names the number of its file, so envelopes from an earlier use
 of the file are never taken for new.
 
-Rule: a rename or a new name is synced before anything is committed under it.
+Rule: a rename or a new name is synced, and listed (`wal_list`), before anything is committed under
+it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 
 from hocket.log.directory import DAMAGED, WAL
 from hocket.log.envelope import ALIGNMENT
+from hocket.log.wal_list import WalList
 from hocket.ports import Disk, File
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -38,7 +40,7 @@ class WalFile:
     size: int
     position: int = 0  # where the next envelope goes
     last_lsn: int = 0
-    damaged: bool = False
+    damaged: bool = False  # it is kept for people to look at, and never used again
 
     @property
     def room(self) -> int:
@@ -53,47 +55,63 @@ class WalStart:
     next_number: int = 1
     used: list[WalFile] = field(default_factory=list)  # files still needed, oldest first
     spare: list[WalFile] = field(default_factory=list)  # files not needed, to be used again
+    foreign: list[WalFile] = field(default_factory=list)  # not ours, and not needed: set aside
 
 
 # --- jobs: no state but what they are given ------------------------------------------------------
 
 
-def create(disk: Disk, number: int, size: int) -> WalFile:
+def create(disk: Disk, files: WalList, number: int, size: int) -> WalFile:
     assert size % ALIGNMENT == 0
     disk.make_directory(WAL)
     file = disk.open(_NEW_PATH, create=True)
+    path = _NEW_PATH
     try:
         file.truncate(0)
         for position in range(0, size, len(_ZEROS)):
             file.write([_ZEROS[: size - position]], position)
         file.sync()
         disk.rename(_NEW_PATH, wal_path(number))
+        path = wal_path(number)
         disk.sync_directory(WAL)
+        files.add(number, size)
     except BaseException:
         file.close()
-        _remove_quietly(disk, _NEW_PATH)
+        _remove_quietly(disk, path)
         raise
     return WalFile(number, file, size)
 
 
-def reuse(disk: Disk, file: WalFile, number: int) -> WalFile:
+def reuse(disk: Disk, files: WalList, file: WalFile, number: int, *, needed: bool) -> WalFile:
+    """Give the file this number. `needed`: recovery would miss it under its present one."""
+    _unlist(files, file, needed=needed)
     disk.rename(wal_path(file.number), wal_path(number))
     disk.sync_directory(WAL)
+    files.add(number, file.size)
     return WalFile(number, file.file, file.size)
 
 
-def remove(disk: Disk, file: WalFile) -> None:
+def remove(disk: Disk, files: WalList, file: WalFile, *, needed: bool) -> None:
+    _unlist(files, file, needed=needed)
     file.file.close()
     disk.remove(wal_path(file.number))
     disk.sync_directory(WAL)
 
 
-def keep_damaged(disk: Disk, file: WalFile) -> None:
+def keep_damaged(disk: Disk, files: WalList, file: WalFile) -> None:
+    _unlist(files, file, needed=True)
     file.file.close()
     disk.make_directory(DAMAGED)
     disk.rename(wal_path(file.number), f"{DAMAGED}/{file.number:012}.wal")
     disk.sync_directory(DAMAGED)
     disk.sync_directory(WAL)
+
+
+def _unlist(files: WalList, file: WalFile, *, needed: bool) -> None:
+    if needed:
+        files.drop(file.number)
+    else:
+        files.forget(file.number)
 
 
 def _remove_quietly(disk: Disk, path: str) -> None:

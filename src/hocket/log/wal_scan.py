@@ -10,12 +10,16 @@ Every envelope proves that the one before it was durable, since it was written o
 After a torn write the next run goes on with the same LSN in a new file. So an envelope that is not
 whole at the end of one file, and whose LSN comes again at the beginning of the next file, was torn
 and not damaged.
+
+A file that is gone, or shorter than it was (`wal_list`), may have held more. If the envelopes of
+later files go on where those before it end, it did not. Otherwise nothing is known of what followed
+in any group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from hocket.errors import CorruptData
@@ -65,6 +69,9 @@ class ScanTarget(Protocol):
     def lost(self, first_lsn: int) -> None:
         """Envelopes that were durable are missing or damaged, from this LSN on."""
 
+    def cut(self, why: str) -> None:
+        """The end of the log is missing, if it went on: the end of no group is known."""
+
 
 def envelopes(data: bytes, number: int, salt: int) -> Iterator[Found]:
     """The envelopes of one file in order, with those behind a bad spot."""
@@ -89,6 +96,13 @@ class WalScan:
     damaged: set[int]  # numbers of files with damage in them
     _held: Found | None = None  # not whole; the next envelope will tell whether it was torn
     _last: int = 0  # number of the file of the last envelope
+    _doubt: str = ""  # why envelopes may be missing behind the last one; the next one will tell
+    _doubtful: set[int] = field(default_factory=set)  # the numbers of the files to blame for it
+
+    def missing(self, number: int, why: str) -> None:
+        """This file is gone or cut short, and may have held envelopes behind those fed so far."""
+        self._doubt = self._doubt or why
+        self._doubtful.add(number)
 
     def feed(self, found: Found) -> None:
         held, self._held = self._held, None
@@ -99,6 +113,8 @@ class WalScan:
             return
         if found.lsn > self.next_lsn:
             self._lost(found.lsn - 1, found.number)
+        self._doubt = ""
+        self._doubtful.clear()
         rows = decode_table(found.data, found.header)
         if rows is not None:
             self.target.table(
@@ -114,9 +130,15 @@ class WalScan:
 
     def end(self, durable_through: int) -> None:
         """There are no more envelopes. The checkpoint knows what was durable at least."""
+        held, self._held = self._held, None
+        is_damaged = bool(self._doubt) or self.next_lsn <= durable_through
+        if held is not None and held.lsn == self.next_lsn and is_damaged:
+            self._salvage(held)
         if self.next_lsn <= durable_through:
             self._lost(durable_through, self._last)
-        self._held = None
+        if self._doubt:
+            self.damaged |= self._doubtful
+            self.target.cut(self._doubt)
 
     def _proves(self, found: Found, held: Found) -> bool:
         """Whether `found` proves that `held` was durable, and no torn write of an older run."""
@@ -133,7 +155,7 @@ class WalScan:
         self.next_lsn = held.lsn + 1
 
     def _lost(self, last_lsn: int, number: int) -> None:
-        self.damaged.update((self._last or number, number))
+        self.damaged.update((self._last or number, number), self._doubtful)
         self.target.lost(self.next_lsn)
         self.next_lsn = last_lsn + 1
 

@@ -29,6 +29,7 @@ from hocket.frames import Frame
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
 from hocket.model import EntryKind
+from hocket.node import recovery
 from hocket.node.background.dead_letters import DeadLetters
 from hocket.node.background.retention import Retention
 from hocket.node.identity import audit
@@ -59,8 +60,8 @@ class Node:
         network: Network,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        log = LogStore.open(disk, executor, clock, settings.log)
-        wiring = Wiring(settings, log=log, clock=clock, network=network, entropy=entropy)
+        store = LogStore.open(disk, executor, clock, settings.log)
+        wiring = Wiring(settings, log=store, clock=clock, network=network, entropy=entropy)
         self._wiring = wiring
         self.name = wiring.name
         metadata = wiring.metadata
@@ -89,10 +90,12 @@ class Node:
         wiring.network.answer_to(self._dead_letters.answered)
         try:
             self._recover()
+            store.report_to(self)  # what recovery found out about damage is durable afterwards
         except BaseException:
-            disk.unlock()
+            store.abandon()
             raise
-        log.report_to(self)
+        recovery.tell(wiring)
+        self._transacting.started()
 
     def _table_of_servants(self) -> dict[type, Servant]:
         """Who serves a request, by the type of its frame."""
@@ -256,13 +259,10 @@ class Node:
         recovered = dict(wiring.log.recovered)
         wiring.log.recovered.clear()  # else the log would keep all of it in memory
         now_us = wiring.clock.now_us()
+        wiring.log.configure(metadata_core.GROUP, GroupSettings())
         own = recovered.pop(metadata_core.GROUP, None)
         if own is not None:
-            wiring.metadata_term = own.term + 1
-            wiring.metadata.restore(own.snapshot_index, own.snapshot)
-            for header, body in own.entries:
-                wiring.metadata.replayed(header.kind, header.index, bytes(body))
-        wiring.log.configure(metadata_core.GROUP, GroupSettings())
+            recovery.recover_metadata(wiring, own, recovered)
         for topic in wiring.catalogue.topics.values():
             for number, group in enumerate(topic.groups):
                 known = recovered.pop(group, None)
@@ -273,7 +273,6 @@ class Node:
                     self._dead_letters.take(hosted, index, share.dying)
         for group in recovered:  # of topics whose deletion was the last thing that happened
             wiring.log.delete_group(group)
-        self._transacting.started()
 
 
 def _audit_if_denied(session: Session, frame: Frame, answer: Frame | None) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hocket.log import checkpoint as checkpoints
+from hocket.log import wal_list
 from hocket.log.checkpoint import Checkpoint
 from hocket.log.directory import IDENTITY, WAL, salt_of
 from hocket.log.envelope import (
@@ -147,6 +148,8 @@ def mapped(files: Files) -> Mapped:
                 _map_index(file)
             else:
                 _map_segment(file, int(group), int(first_index), last)
+        elif path == wal_list.PATH:
+            _map_list(file)
         elif path == checkpoints.PATH:
             _map_checkpoint(file)
         elif _is_json(data):
@@ -208,6 +211,19 @@ def _map_envelope(file: _FileMap, found: Found, *, needed: bool) -> None:
             _map_entries(file, group, section_end, (start, start + header.size), needed=needed)
         count += 1
     file.zeros(start + header.size)
+
+
+def _map_list(file: _FileMap) -> None:
+    for copy in range(len(file.data) // wal_list.BLOCK_BYTES):
+        with file.part(f"block {copy}"):
+            start = file.position
+            count = wal_list.HEAD_LAYOUT.struct.unpack_from(file.data, start)[2]
+            with file.part("head"):
+                file.fields(wal_list.HEAD_LAYOUT)
+            for number in range(count):
+                with file.part(f"file {number}"):
+                    file.fields(wal_list.FILE_LAYOUT)
+            file.zeros(start + wal_list.BLOCK_BYTES)
 
 
 # --- entries -----------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def free_the_wal_before_the_checkpoint_is_published(patch: pytest.MonkeyPatch) -
     publish = Checkpointer._publish
 
     def hasty(self: Checkpointer, following: checkpoint.Checkpoint) -> None:
-        self._wal.checkpointed(following.lsn)
+        self._wal.checkpointed(following.lsn, following.generation)
         publish(self, following)
 
     patch.setattr(Checkpointer, "_publish", hasty)
@@ -119,7 +119,8 @@ def trust_a_checkpoint_whose_name_is_not_durable(patch: pytest.MonkeyPatch) -> N
 def go_on_in_a_file_that_was_torn(patch: pytest.MonkeyPatch) -> None:
     """Files keep their numbers, so what an older life left in them looks new."""
 
-    def keep(disk: SimDisk, file: wal_files.WalFile, number: int) -> wal_files.WalFile:
+    def keep(*args: Any, needed: bool) -> wal_files.WalFile:
+        _disk, _files, file, _number = args
         return wal_files.WalFile(file.number, file.file, file.size)
 
     patch.setattr(wal_files, "reuse", keep)

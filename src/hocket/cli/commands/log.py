@@ -77,21 +77,56 @@ def _show(report: Report) -> None:
         click.echo("no damage")
 
 
-@log.command("accept-loss", cls=Command, examples="\n$ hocket log accept-loss ./data 3 --yes\n")
+@log.command(
+    "accept-loss",
+    cls=Command,
+    examples="""
+$ hocket log accept-loss ./data 3 --yes
+$ hocket log accept-loss ./data 0          # the metadata: read first what it says
+$ hocket log accept-loss ./data --all
+""",
+)
 @directory_argument
-@click.argument("group", metavar="LOG", type=click.IntRange(min=0))
+@click.argument("group", metavar="[LOG]", type=click.IntRange(min=0), required=False)
+@click.option("--all", "every", is_flag=True, help="Of all logs, instead of one.")
 @yes_option
-def accept_loss(directory: Path, group: int, yes: bool) -> None:
-    """Go on without the damaged messages of log number LOG in the data directory DIR.
+def accept_loss(directory: Path, group: int | None, every: bool, yes: bool) -> None:
+    """Go on without what is damaged in log number LOG of the data directory DIR.
 
-    From the broker's next start on they are skipped, and the log takes messages again.
+    From the broker's next start on, readers skip it, and the log takes messages again. Log 0 is the
+    metadata: what its damaged entries have changed (topics, users and rights, decisions on
+    transactions) is then as it was before them. Check topics, users, roles and grants afterwards,
+    before you let clients in.
     """
     from hocket.adapters.disk import DirectoryDisk
-    from hocket.log.verify import accept_loss as accept_loss_on_disk
+    from hocket.log.verify import accept_losses
 
-    confirm(yes, f"Go on without the damaged messages of log {group}?")
-    accepted = accept_loss_on_disk(DirectoryDisk(directory), group, str(directory))
-    if accepted:
-        click.echo("".join(f"accepted: {each}\n" for each in accepted), nl=False)
-    else:
-        click.echo(f"log {group} has no damage that is not accepted already")
+    if every == (group is not None):
+        raise click.UsageError("name the log whose damage you accept, or give --all")
+    _confirm(directory, group, yes)
+    accepted = accept_losses(DirectoryDisk(directory), group, str(directory))
+    for number, damage in accepted:
+        click.echo(f"accepted: {_name(number)}: {damage}")
+    if not accepted:
+        which = "no log has" if group is None else f"log {group} has no"
+        click.echo(f"{which} damage that is not accepted already")
+
+
+def _confirm(directory: Path, group: int | None, yes: bool) -> None:
+    """Ask, and say first what it is about."""
+    from hocket.adapters.disk import DirectoryDisk
+    from hocket.log.verify import verify as verify_disk
+
+    if not yes:
+        report = verify_disk(DirectoryDisk(directory), str(directory))
+        for number, damage in report.damage:
+            if group in (None, number) and not damage.accepted:
+                click.echo(f"{_name(number)}: {damage}")
+    what = "log 0, the metadata" if group == 0 else "all logs" if group is None else f"log {group}"
+    confirm(yes, f"Go on without what is damaged in {what}?")
+
+
+def _name(number: int) -> str:
+    from hocket.log.replay import EVERY_OTHER
+
+    return "logs that nothing was found of" if number == EVERY_OTHER else f"log {number}"

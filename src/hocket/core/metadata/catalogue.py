@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from hocket.model import PARTITIONS_MAX, TopicConfig, check_name
 
 TOPICS_MAX = 100_000
 SEGMENT_BYTES_LEAST = 1024
+ADOPTED = "recovered."  # begins the name of a topic whose own is lost; its group's number follows
 
 
 @dataclass(slots=True)
@@ -75,6 +77,7 @@ class Catalogue:
         self._next_group = GROUP + 1
         self._reserved: set[str] = set()  # names of topics with a change on its way
         self._pending: deque[tuple[int, Origin, Change]] = deque()
+        self.deleted: set[int] = set()  # the groups of topics that replay saw being deleted
 
     @property
     def last_index(self) -> int:
@@ -127,7 +130,27 @@ class Catalogue:
     def replayed(self, index: int, body: bytes) -> None:
         assert index == self.last_index + 1
         self._indexes.last = self.applied_index = index
-        self._apply(Change.decode(body))
+        change = Change.decode(body)
+        groups = self._apply(change)
+        if change.kind == "delete":
+            self.deleted.update(groups)
+
+    def adopt(self, groups: Iterable[int]) -> list[Topic]:
+        """Make a topic for each of these groups, which have records and belong to no topic.
+
+        To be called after the replay of a log that has lost entries, with all groups that the store
+        knows. The entry that made their topics is among the lost ones.
+        """
+        found = []
+        for group in sorted(groups):
+            self._next_group = max(self._next_group, group + 1)
+            name = f"{ADOPTED}{group}"
+            while name in self.topics:
+                name += "_"
+            topic = Topic(name, self._checked(TopicConfig()), [group])
+            self.topics[name] = topic
+            found.append(topic)
+        return found
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         state = {
@@ -192,14 +215,15 @@ class Catalogue:
         return AppendChange(index, change.encode())
 
     def _apply(self, change: Change) -> tuple[int, ...]:
+        topic = self.topics.get(change.topic)
         if change.kind == "delete":
-            return tuple(self.topics.pop(change.topic).groups)
+            self.topics.pop(change.topic, None)
+            return tuple(topic.groups) if topic else ()
         assert change.config is not None
         self._next_group = max(self._next_group, *(group + 1 for group in change.groups), 1)
         if change.kind == "create":
             self.topics[change.topic] = Topic(change.topic, change.config, list(change.groups))
-        else:
-            topic = self.topics[change.topic]
+        elif topic is not None:  # else the entry that created it is lost
             topic.config = change.config
             topic.groups.extend(change.groups)
         return change.groups

@@ -3,6 +3,8 @@
 Rule 1: entries are told apart by their kind, and each kind belongs to one machine.
 Rule 2: entries are counted once for all machines; a machine takes its next index from `Indexes`.
 Rule 3: changes take effect in the order of the log, whichever machine they belong to.
+Rule 4: entries that were lost to damage, and given up by the operator, have changed nothing. So a
+        change may speak of something that, without them, never was; it changes nothing then.
 
 A machine is a core whose state is what replay of its entries gives: the catalogue of topics,
 access, the decisions on transactions, the registry of nodes. A machine remembers what it has
@@ -97,6 +99,11 @@ class Metadata:
                 "does not know; open it with the newer version that wrote it"
             )
         self.indexes.last = self.applied_index = index
+
+    def lost(self, next_index: int) -> None:
+        """The log goes on at this index: the entries before it are lost, and given up."""
+        assert next_index > self.indexes.last, (next_index, self.indexes.last)
+        self.indexes.last = self.applied_index = next_index - 1
 
     def snapshot(self) -> tuple[int, bytes]:
         states = {name: machine.snapshot()[1] for name, machine in self._names.items()}

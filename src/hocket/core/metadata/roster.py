@@ -41,6 +41,9 @@ Kind = Literal[
 ]  # fmt: skip
 
 
+_OF_USERS = ("createUser", "setToken", "deleteUser", "setRoles")
+
+
 @dataclass(frozen=True, slots=True)
 class User:
     name: str
@@ -96,7 +99,7 @@ class Roster:
         known = self.users.get(user)
         if known is not None:
             for role in known.roles:
-                for grant in self.roles[role]:
+                for grant in self.roles.get(role, ()):  # not there: what created it was lost
                     yield role, grant
 
     def _missing(self, user: str, wanted: Grant) -> str:
@@ -117,8 +120,15 @@ class Roster:
         _CHECKS[change.kind](self, change)
 
     def apply(self, change: Change) -> None:
-        """Make a change that was checked, here or when it was logged."""
+        """Make a change that was checked, here or when it was logged.
+
+        It changes nothing if it is of a user or role that is not there: the entry that made it was
+        lost. Nobody gets a right by that.
+        """
         name = change.name
+        known = self.users if change.kind in _OF_USERS else self.roles
+        if name not in known and change.kind not in ("createUser", "createRole"):
+            return
         if change.kind == "createUser":
             self.users[name] = User(name, change.roles, change.token_hash)
         elif change.kind == "setToken":

@@ -10,6 +10,10 @@ steps down can forget what it had not committed (`rewind`).
 Only the newest batches of a producer are remembered one by one. That is enough: a producer has no
 more in flight than are remembered, and only a batch in flight is sent again. An older sequence is
 known to be a duplicate all the same; only its offset is forgotten.
+
+Damage to the log breaks rule 2: batches of a producer are lost, and later ones are there. Such a
+producer is *holed*. Nobody can tell it which of its batches are stored, so it has to go: whoever
+uses it opens another one, and hears of what was in flight that its outcome is not known.
 """
 
 from __future__ import annotations
@@ -88,10 +92,11 @@ NEW = New()
 class Dedupe:
     """The producers of one partition."""
 
-    __slots__ = ("producers",)
+    __slots__ = ("holed", "producers")
 
     def __init__(self) -> None:
         self.producers: dict[bytes, ProducerState] = {}
+        self.holed: dict[bytes, int] = {}  # producer -> the epoch in which batches are lost
 
     def judge(self, producer_id: bytes, epoch: int, sequence: int) -> Verdict:
         if producer_id == NO_PRODUCER:
@@ -109,7 +114,22 @@ class Dedupe:
         for batch in state.recent:
             if batch.sequence == sequence:
                 return Duplicate(batch.base_offset, batch.entry)
+        if self.is_holed(producer_id, epoch):
+            return Forgotten()
         return Duplicate(UNKNOWN_OFFSET, 0)
+
+    def is_holed(self, producer_id: bytes, epoch: int) -> bool:
+        """Batches of this producer were lost to damage, and later ones were not."""
+        return self.holed.get(producer_id) == epoch
+
+    def replayed(
+        self, producer_id: bytes, epoch: int, batch: Remembered, now_us: int, *, lossy: bool
+    ) -> None:
+        """A batch read back from the log; `lossy`: entries before it are lost."""
+        is_holed = batch.sequence > self.next_sequence(producer_id, epoch)
+        if lossy and is_holed and producer_id != NO_PRODUCER:
+            self.holed[producer_id] = epoch
+        self.appended(producer_id, epoch, batch, now_us)
 
     def appended(self, producer_id: bytes, epoch: int, batch: Remembered, now_us: int) -> None:
         if producer_id == NO_PRODUCER:
@@ -162,6 +182,7 @@ class Dedupe:
                 state.first_sequence = state.recent[0].sequence
             else:
                 del self.producers[producer_id]
+                self.holed.pop(producer_id, None)
 
     def rewind(self, entry: int) -> None:
         """Forget every batch that stands behind this entry: it was never committed."""

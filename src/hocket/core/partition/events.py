@@ -150,6 +150,19 @@ class Replayed:
 
 
 @dataclass(slots=True)
+class Lost:
+    """Entries were lost to damage, between those that are replayed or behind the last of them.
+
+    The log goes on behind them, at this index and offset. If these are where the log ended anyway,
+    it is not known whether anything is lost.
+    """
+
+    next_index: int
+    next_offset: int
+    log_start: int = 0  # as the log knows it: the entry that moved it may be among those lost
+
+
+@dataclass(slots=True)
 class StageBatch:
     """A producer stages a batch for a transaction."""
 
@@ -188,7 +201,7 @@ class ForgetApplied:
 
 Event = (
     Produce | LogDurable | AttachIndex | CommitIndex | SeekIndex | DeleteIndex | ChangeShare
-    | MoveLogStart | ExpireProducers | TurnEnded | Replayed
+    | MoveLogStart | ExpireProducers | TurnEnded | Replayed | Lost
     | StageBatch | ApplyStaged | DropStages | ForgetApplied
 )  # fmt: skip
 

@@ -50,6 +50,7 @@ from hocket.core.partition.events import (
     IndexMoved,
     LogDurable,
     LogStartMoved,
+    Lost,
     MoveLogStart,
     Produce,
     Refused,
@@ -105,6 +106,7 @@ class Partition:
         self._changes: Changes = {}
         self._moves: list[IndexMoved] = []
         self._share_changes: dict[str, ShareChanged] = {}
+        self._lossy = False  # entries were lost since the snapshot that was restored
 
     def step(self, event: Event) -> list[Effect]:
         return self._handlers[type(event)](self, event)
@@ -394,8 +396,7 @@ class Partition:
     # --- recovery ----------------------------------------------------------------------------
 
     def _replayed(self, event: Replayed) -> list[Effect]:
-        # Not always the next index: a damaged log has gaps.
-        assert event.index > self.last_index, (event.index, self.last_index)
+        assert event.index == self.last_index + 1, (event.index, self.last_index)
         self.last_index = self.applied_index = event.index
         self.end = self.high_watermark = event.end_offset
         if event.batch is not None:
@@ -404,20 +405,60 @@ class Partition:
                 key, staged = event.staged
                 self.stages.replay(key, batch.sequence, staged, event.now_us)
             elif not self.stages.recognises(batch):
-                self.dedupe.appended(
+                self.dedupe.replayed(
                     batch.producer_id,
                     batch.epoch,
                     Remembered(batch.sequence, event.base_offset, event.index),
                     event.now_us,
+                    lossy=self._lossy,
                 )
         elif event.kind == CURSOR:
-            self._apply_indexes(*_decoded(event.body))
+            changes, shares = _decoded(event.body)
+            if self._lossy:
+                self._rewind_shares(changes, shares)
+            self._apply_indexes(changes, shares)
+            if self._lossy:
+                self._agree_on_shares()
             self.cursors.leading = dict(self.cursors.applied)
         elif event.kind == CONTROL:
             control = json.loads(event.body)
             self._apply_control(event.index, control)
             self.stages.apply(control, replayed=True)
         return []
+
+    def _lost(self, event: Lost) -> list[Effect]:
+        """Go on behind entries that nobody can read. What they changed is as it was before them.
+
+        So an index may be behind where it was, never ahead of it. Records between are not dense for
+        readers, but named as damage by the log.
+        """
+        assert event.next_index > self.last_index, (event, self.last_index)
+        assert event.next_offset >= self.end, (event, self.end)
+        self._lossy = True
+        self.last_index = self.applied_index = event.next_index - 1
+        self.end = self.high_watermark = event.next_offset
+        for share in self.shares.values():
+            share.was_cut_off()
+        self._apply_control(self.last_index, {"log_start": min(event.log_start, self.end)})
+        return []
+
+    def _rewind_shares(self, changes: Changes, shares: ShareChanges) -> None:
+        """A change that speaks of messages before the start of its index follows a seek back that
+        is lost: without that, the index would jump over messages that it still has to deliver."""
+        for name, share in self.shares.items():
+            cursor, change = changes.get(name), shares.get(name, ShareChange())
+            lowest = min(change.first, share.start if cursor is None else cursor.position)
+            if max(lowest, self.start) < share.start and change.reset is None:
+                share.apply(ShareChange(reset=max(lowest, self.start)))
+
+    def _agree_on_shares(self) -> None:
+        """Each shared index has a state, and no other index has, whichever entries were lost."""
+        for name, cursor in self.cursors.applied.items():
+            if cursor.mode == "own":
+                self.shares.pop(name, None)  # it was shared; its deletion is lost
+            elif name not in self.shares:  # its beginning is lost
+                self.shares[name] = ShareState(cursor.position)
+                self.shares[name].was_cut_off()
 
     def snapshot(self) -> tuple[int, bytes]:
         """The applied index, and all state up to it but the records."""
@@ -430,6 +471,8 @@ class Partition:
             "shares": {name: share.snapshot() for name, share in self.shares.items()},
             "transactions": self.stages.snapshot(),
         }
+        if self.dedupe.holed:
+            state["holed"] = {each.hex(): epoch for each, epoch in self.dedupe.holed.items()}
         return self.applied_index, json.dumps(state).encode()
 
     def restore(self, index: int, snapshot: bytes) -> None:
@@ -441,6 +484,8 @@ class Partition:
         self.start = state["start"]
         self.end = self.high_watermark = state["end"]
         self.dedupe.restore(state["producers"])
+        holed = state.get("holed", {})
+        self.dedupe.holed = {bytes.fromhex(each): epoch for each, epoch in holed.items()}
         self.cursors.retired_epoch = state["retired_epoch"]
         self.cursors.replay({name: Cursor(*each) for name, each in state["cursors"].items()})
         for name, taken in state.get("shares", {}).items():
@@ -460,6 +505,7 @@ class Partition:
         ExpireProducers: _expire_producers,
         TurnEnded: _turn_ended,
         Replayed: _replayed,
+        Lost: _lost,
         StageBatch: _stage,
         ApplyStaged: _apply_staged,
         DropStages: _drop_stages,

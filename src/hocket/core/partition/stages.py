@@ -268,13 +268,26 @@ class Stages:
             stage.touched_us = now_us
 
     def recognises(self, batch: Batch) -> bool:
-        """Whether this batch of the log is one that was staged; if so, count it as applied."""
+        """Whether this batch of the log is one that was staged; if so, count it as applied.
+
+        Batches before it were appended before it, also those that are lost by damage.
+        """
         stage = self.producers.get(batch.producer_id)
-        if stage is None or batch.sequence != stage.applied:
+        if stage is None or not stage.applied <= batch.sequence < len(stage.batches):
             return False
-        self.was_applied(stage)
+        while stage.applied <= batch.sequence:
+            self.was_applied(stage)
         stage.appended = stage.applied
         return True
+
+    def lost_of(self, name: Name, producers: Producers) -> int:
+        """How many of the batches that a decision names are not staged here: lost by damage."""
+        lost = 0
+        for producer_id, batches in producers:
+            stage = self.producers.get(producer_id)
+            known = len(stage.batches) if stage is not None and stage.key.name == name else 0
+            lost += max(0, batches - known)
+        return lost
 
     def snapshot(self) -> dict[str, Any]:
         """The committed state, as JSON knows it."""

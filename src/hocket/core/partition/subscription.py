@@ -125,6 +125,14 @@ class Subscription:
     def begin(self) -> list[Effect]:
         return self._reads()
 
+    @property
+    def is_done(self) -> bool:
+        """All that there is was sent, for now."""
+        return all(
+            not each.reading and (each.empty or each.next >= each.end)
+            for each in self.partitions.values()
+        )
+
     def add(self, partition: int, progress: Progress) -> None:
         """The topic has grown by this partition."""
         self.partitions[partition] = progress

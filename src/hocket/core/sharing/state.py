@@ -60,6 +60,13 @@ class ShareChange:
     clean: bool = False  # the broker closed in good order ...
     lent: list[Range] = field(default_factory=list)  # ... and these were with consumers then
 
+    @property
+    def first(self) -> int:
+        """The first message that the change speaks of; beyond all messages if there is none."""
+        firsts = [first for first, *_ in (*self.settled, *self.counts)]
+        firsts += [first for first, *_ in self.dying]
+        return min(firsts, default=1 << 64)
+
     def merge(self, later: ShareChange) -> None:
         if later.reset is not None:
             self.reset = later.reset
@@ -134,6 +141,10 @@ class ShareState:
     def maps(self) -> tuple[bytes, bytes]:
         """Two maps of the messages from `start` on: whether it is settled; its deliveries."""
         return bytes(self._done), bytes(self._counts)
+
+    def was_cut_off(self) -> None:
+        """Changes are lost: any message that is not settled may be with a consumer."""
+        self.clean, self.lent = False, []
 
     def log_start_moved(self, offset: int) -> None:
         """Messages below this offset are gone, and so settled."""

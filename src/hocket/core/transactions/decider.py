@@ -407,8 +407,9 @@ class Decider:
             return self._became_decided(index, change)
         if "finished" in change:
             transaction, number = change["finished"]
-            known = self.decided[transaction]
-            assert known.number == number
+            known = self.decided.get(transaction)
+            if known is None or known.number != number:
+                return []  # the entry of the decision was lost to damage
             for group in groups_of(known.participants):
                 self._owed[group] = known.index
             known.participants = ()
@@ -417,8 +418,10 @@ class Decider:
         else:
             for transaction, number in change["forget"]:
                 self._forgetting.discard(transaction)
-                if self.decided[transaction].number == number:  # else the id was used meanwhile
+                known = self.decided.get(transaction)
+                if known is not None and known.number == number:  # else the id was used meanwhile
                     del self.decided[transaction]
+                    self._unfinished.pop(transaction, None)  # what finished it was lost to damage
         return []
 
     def _became_decided(self, index: int, change: dict[str, Any]) -> list[Effect]:
@@ -436,6 +439,7 @@ class Decider:
         if participants:
             self._unfinished[transaction] = None
             return self._apply_everywhere(transaction, known)
+        self._unfinished.pop(transaction, None)  # what finished the last one was lost to damage
         return self._answer_askers(known)
 
     def _became_dropped(self, index: int, change: dict[str, Any]) -> list[Effect]:

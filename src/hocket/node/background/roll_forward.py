@@ -34,7 +34,7 @@ class _Job:
     apply: Apply
     reading: bool = False
     bodies: Bodies | None = None  # what was read for the next step, by index
-    failed: bool = False  # a read has failed, and that was logged
+    failed: bool = False  # a read has failed, or batches are lost, and that was logged
 
     @property
     def name(self) -> Name:
@@ -121,6 +121,7 @@ class RollForward:
         batches = [_batch(job.bodies[s.batches[n].entry], s, n) for s, n in following]
         job.bodies = None
         apply = job.apply
+        self._name_lost(job, hosted)
         self._wiring.partitions.step(
             hosted, ApplyStaged(job.name, apply.decision, apply.producers, batches)
         )
@@ -128,6 +129,19 @@ class RollForward:
             self._end(job)
             return False
         return not self._wiring.log.congested
+
+    def _name_lost(self, job: _Job, hosted: Hosted) -> None:
+        """What damage has left of the transaction is published, and the rest is named."""
+        stages = hosted.core.stages
+        if job.failed or stages.is_over(job.name, job.apply.decision):
+            return
+        lost = stages.lost_of(job.name, job.apply.producers)
+        if lost:
+            job.failed = True
+            log.error(
+                "transaction %r number %d is committed, and %d of its batches in %s are lost to "
+                "damage of the log; the others are published", *job.name, lost, hosted.where,
+            )  # fmt: skip
 
 
 def _batch(body: memoryview, stage: Stage, sequence: int) -> Batch:

@@ -14,6 +14,7 @@ from hocket.errors import (
     MessageTooLarge,
     OutOfRange,
     ProtocolError,
+    UnknownProducer,
 )
 from hocket.frames import Frame, packed
 from hocket.model import partition_of
@@ -52,6 +53,12 @@ class Producing:
         newest = max(core.dedupe.epoch_of(producer_id) for core in cores)
         if frame.epoch < newest:
             raise Fenced(f"epoch {newest} of this producer has taken over from {frame.epoch}")
+        for core in cores:
+            if core.dedupe.is_holed(producer_id, frame.epoch):
+                raise UnknownProducer(
+                    f"batches of this producer in partition {core.number} of topic {topic.name!r} "
+                    "were lost to damage of the log; open a new producer"
+                )
         sequences = [core.dedupe.next_sequence(producer_id, frame.epoch) for core in cores]
         opened = OpenedProducer(topic.name, producer_id, frame.epoch)
         self._opened(connection, session, frame, opened, sequences)

@@ -24,7 +24,7 @@ from hocket.core.partition.subscription import (
     Subscription,
     TellMoved,
 )
-from hocket.errors import HocketError, OutOfRange
+from hocket.errors import CorruptData, HocketError, OutOfRange
 from hocket.frames import Deliver, HandleEnded, Moved
 from hocket.log.model import ReadResult
 from hocket.log.store import LogStore
@@ -184,6 +184,16 @@ class Deliveries:
                     to_do.extend(self._read_done(opened, effect, found))
             elif isinstance(effect, TellMoved):
                 self._tell_moved(opened, effect)
+        if self._partitions.doubts:
+            self._end_in_doubt(opened)
+
+    def _end_in_doubt(self, opened: Open) -> None:
+        """Nothing will follow in a partition whose end is lost. Its consumer is told so, but has
+        all that is there of the other partitions first."""
+        doubts = (self._partitions.doubts.get(group) for group in opened.groups.values())
+        doubt = next(filter(None, doubts), None)
+        if doubt and opened.core.is_done:
+            self.end(opened.address, CorruptData.code, doubt)
 
     def _tell_moved(self, opened: Open, effect: TellMoved) -> None:
         connection, handle = opened.address

@@ -6,6 +6,7 @@ Rule: an Append reaches the log before anything that depends on it is sent. The 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,6 +21,7 @@ from hocket.core.partition.events import (
     Event,
     LogDurable,
     LogStartMoved,
+    Lost,
     Replayed,
     Staged,
     StageKey,
@@ -27,7 +29,8 @@ from hocket.core.partition.events import (
     TurnEnded,
 )
 from hocket.core.partition.partition import Partition
-from hocket.log.model import NewEntry, RecoveredGroup
+from hocket.errors import CorruptData
+from hocket.log.model import Loss, NewEntry, RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
 from hocket.model import EntryKind, TopicConfig
@@ -52,6 +55,11 @@ class Hosted:
     subscribers: dict[tuple[int, int], Subscription] = field(default_factory=dict)
     changed: bool = False  # in this turn: at its end the core may have something to append
 
+    @property
+    def where(self) -> str:
+        """For people."""
+        return f"partition {self.core.number} of topic {self.core.topic!r}"
+
 
 Reaction = Callable[[Hosted, Any], None]  # told of one type of effect
 
@@ -70,6 +78,7 @@ class Partitions:
         self._reactions: Mapping[type, Reaction] = {}
         self._watcher: Watcher | None = None
         self._hosted: dict[int, Hosted] = {}
+        self.doubts: dict[int, str] = {}  # groups whose end is not known, and what to say of it
         self._changed: list[Hosted] = []
 
     def __getitem__(self, group: int) -> Hosted:
@@ -115,6 +124,9 @@ class Partitions:
             replay(core, recovered, now_us)
         hosted = self._hosted[group] = Hosted(group, core, term, config)
         self.configure(hosted, config)
+        doubt = self._log.doubt(group)
+        if doubt:
+            self.doubts[group] = f"{hosted.where}: {doubt}"
         self._hold(group, core.stages.moved())
         if self._watcher is not None:
             self._watcher.hosted(hosted)
@@ -138,6 +150,7 @@ class Partitions:
 
     def drop(self, group: int) -> Hosted:
         hosted = self._hosted.pop(group)
+        self.doubts.pop(group, None)
         self._log.delete_group(group)
         if self._watcher is not None:
             self._watcher.dropped(hosted)
@@ -150,7 +163,13 @@ class Partitions:
 
         With `reserved` the entry may use the room that is kept for transactions.
         """
-        self._log.admit(group, entry_bytes(body_bytes), reserved=reserved)
+        try:
+            self._log.admit(group, entry_bytes(body_bytes), reserved=reserved)
+        except CorruptData as error:
+            hosted = self._hosted.get(group)
+            if hosted is None:  # the metadata
+                raise
+            raise CorruptData(f"{hosted.where}: {error}") from error
 
     def step(self, hosted: Hosted, event: Event) -> None:
         if not hosted.changed:
@@ -263,7 +282,10 @@ def batch_of(info: BatchInfo, entries: memoryview) -> Batch:
 def replay(core: Partition, recovered: RecoveredGroup, now_us: int) -> None:
     """Bring a new core to the state that the log was left in."""
     core.restore(recovered.snapshot_index, recovered.snapshot)
+    losses = deque(recovered.losses)
     for header, body in recovered.entries:
+        while losses and losses[0].next_index <= header.index:
+            _lose(core, losses.popleft(), recovered)
         batch = staged = None
         if header.kind == EntryKind.STAGE:
             batch, staged = staged_of(header, body)
@@ -282,7 +304,18 @@ def replay(core: Partition, recovered: RecoveredGroup, now_us: int) -> None:
                 staged=staged,
             )
         )
+    for loss in losses:
+        _lose(core, loss, recovered)
+    at = Loss(core.last_index + 1, recovered.next_index, recovered.next_offset)
+    if at.next_index > at.first_index:
+        # A version that did not tell cores of losses has left a snapshot that knows nothing of one.
+        _lose(core, at, recovered)
     core.stages.recovered(now_us)
+
+
+def _lose(core: Partition, loss: Loss, recovered: RecoveredGroup) -> None:
+    if loss.next_index > core.last_index:  # else the snapshot has the state behind it
+        core.step(Lost(loss.next_index, loss.next_offset, recovered.log_start))
 
 
 def staged_of(header: Header, body: memoryview) -> tuple[Batch, tuple[StageKey, Staged]]:

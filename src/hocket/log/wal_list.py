@@ -1,0 +1,98 @@
+"""The list of the WAL's files: which there are, and how long each is.
+
+    wal/files: twice the same block of 4096 bytes, each
+    magic 8 | version of the list 8 | number of files 4 | CRC of the rest 4 | files, 16 each
+
+Rule 1: a file is listed when it stands under its number, durably; not before.
+Rule 2: a file that recovery might need is taken off the list before it loses its number.
+
+So a listed file that is gone, or is shorter than the list says, is damage, and never what a crash
+has left: a file that is being filled has no number yet. The blocks are written one after the other,
+in place: that takes no space on a full disk, and leaves one of them whole whatever happens. Only
+jobs of the worker `files`, which run one at a time, touch the list of a running store.
+"""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+from hocket.log.directory import WAL
+from hocket.ports import Disk
+from hocket.wire.layout import Layout
+
+PATH = f"{WAL}/files"
+BLOCK_BYTES = 4096
+_MAGIC = b"HKTWALF1"
+HEAD_LAYOUT = Layout("8sQII", ("magic", "version", "files", "crc"))
+_HEAD = HEAD_LAYOUT.struct
+FILE_LAYOUT = Layout("QQ", ("number", "bytes"))
+_FILE = FILE_LAYOUT.struct
+FILES_MAX = (BLOCK_BYTES - _HEAD.size) // _FILE.size  # the newest, should there ever be more
+
+
+class WalList:
+    def __init__(self, disk: Disk, salt: int) -> None:
+        """Read the list. `is_damaged` says whether there was one that cannot be read."""
+        self._disk = disk
+        self._salt = salt
+        self._version = 0
+        self.files: dict[int, int] = {}  # number -> bytes
+        self.is_damaged = False
+        if disk.exists(PATH):
+            self._read()
+
+    def _read(self) -> None:
+        file = self._disk.open(PATH)
+        try:
+            data = file.read(2 * BLOCK_BYTES, 0)
+        finally:
+            file.close()
+        found = [self._decode(data[at : at + BLOCK_BYTES]) for at in (0, BLOCK_BYTES)]
+        whole = [each for each in found if each is not None]
+        # A creation that was cut short leaves a short file, or zeros; nothing was listed yet.
+        self.is_damaged = not whole and any(data) and len(data) == 2 * BLOCK_BYTES
+        self._version, self.files = max(whole, key=lambda each: each[0], default=(0, {}))
+
+    def _decode(self, block: bytes) -> tuple[int, dict[int, int]] | None:
+        if len(block) < BLOCK_BYTES:
+            return None
+        magic, version, count, crc = _HEAD.unpack_from(block)
+        if magic != _MAGIC or count > FILES_MAX:
+            return None
+        body = block[_HEAD.size : _HEAD.size + count * _FILE.size]
+        if self._crc(version, body) != crc:
+            return None
+        return version, dict(_FILE.iter_unpack(body))
+
+    def _crc(self, version: int, body: bytes) -> int:
+        return crc32c(body, crc32c(version.to_bytes(8, "little"), self._salt))
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def add(self, number: int, size: int) -> None:
+        self.files[number] = size
+        self._write()
+
+    def drop(self, number: int) -> None:
+        if self.files.pop(number, None) is not None:
+            self._write()
+
+    def forget(self, number: int) -> None:
+        """Take a file off with the next change: recovery does not look for it any more."""
+        self.files.pop(number, None)
+
+    def _write(self) -> None:
+        self._version += 1
+        newest = sorted(self.files.items())[-FILES_MAX:]
+        body = b"".join(_FILE.pack(*each) for each in newest)
+        head = _HEAD.pack(_MAGIC, self._version, len(newest), self._crc(self._version, body))
+        block = (head + body).ljust(BLOCK_BYTES, b"\0")
+        is_new = not self._disk.exists(PATH)
+        file = self._disk.open(PATH, create=True)
+        try:
+            file.write([block], 0, sync=True)
+            file.write([block], BLOCK_BYTES, sync=True)
+        finally:
+            file.close()
+        if is_new:
+            self._disk.sync_directory(WAL)
