@@ -101,7 +101,7 @@ def harm_of(case: Case, store: Store, found: Mapped) -> Harm:
     is_wal = path.startswith(f"{WAL}/")
     whole_file = case.action in ("cut", "remove") or case.place.name == "all"
     tells_nothing = is_wal and whole_file
-    is_vital = "/" not in path and path not in ("lock", "reserve")
-    vital_copy = path == checkpoints.PATH and "image 1" in case.place.name
-    may_refuse = GROUP in groups or tells_nothing or (is_vital and not vital_copy)
+    # Every other vital file has a copy, or lies twice in itself.
+    no_checkpoint = path == checkpoints.PATH and whole_file and start < size // 2
+    may_refuse = GROUP in groups or tells_nothing or no_checkpoint
     return Harm(records, groups, tells_nothing, may_refuse)
