@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from zlib import crc32
 
+from crc32c import crc32c
+
 from hocket.core.metadata.metadata import GROUP
 from hocket.log import checkpoint as checkpoints
-from hocket.log.directory import WAL
+from hocket.log.directory import ACCEPTED, WAL, salt_of
+from hocket.log.envelope import ALIGNMENT, HEADER_COPIES, HEADER_LAYOUT, MAGIC
+from hocket.log.wal_files import number_of
 from hocket.model import EntryKind
-from tests.support.damage.places import Files, Mapped, Place
+from tests.support.damage.places import Files, Mapped, Place, Stored
 from tests.support.damage.store import Partition, Store
 
 _NUMBER_BYTES = 8  # one flipped bit of a number is as bad as another
-Action = Literal["flip", "flip the end", "zero", "fill", "cut", "remove"]
+Action = Literal["flip", "flip the end", "zero", "fill", "cut", "remove", "foreign"]
 
 
 class Case(NamedTuple):
@@ -44,6 +48,8 @@ class Case(NamedTuple):
             data[end - 1] ^= 1 << crc32(self.name.encode()) % 8
         elif self.action in ("zero", "fill"):
             data[start:end] = (b"\0" if self.action == "zero" else b"\xff") * (end - start)
+        elif self.action == "foreign":
+            data[:] = _of_another_store(path, bytes(data))
         else:
             del data[start:]
         changed[path] = bytes(data)
@@ -55,6 +61,7 @@ class Harm:
     """What a case may cost, at most."""
 
     records: dict[Partition, set[int]]  # that are in what is damaged
+    torn: bool  # nothing proves that they were durable: they may be taken for a torn write
     groups: set[int]  # with entries in it
     tells_nothing: bool  # what else was there is not known: any log may have gone on
     may_refuse: bool  # the broker may refuse to start
@@ -72,6 +79,8 @@ def cases_of(found: Mapped, files: Files) -> Iterator[Case]:
         yield from _changing(place, files, ("zero", "fill"))
         if place.name == "all":
             yield from _changing(place, files, ("remove",))
+            if _is_wal(place.path):
+                yield from _changing(place, files, ("foreign",))
 
 
 def _changing(place: Place, files: Files, actions: tuple[Action, ...]) -> Iterator[Case]:
@@ -81,6 +90,25 @@ def _changing(place: Place, files: Files, actions: tuple[Action, ...]) -> Iterat
         if case.damaged(files) is not None:
             yield case
             return
+
+
+def _is_wal(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return folder == WAL and number_of(name) is not None
+
+
+def _of_another_store(path: str, data: bytes) -> bytes:
+    """The same file, as a store with another id would have written it."""
+    number = number_of(path.rpartition("/")[2])
+    assert number is not None
+    changed = bytearray(data)
+    size = HEADER_LAYOUT.struct.size
+    for position in range(0, len(data), ALIGNMENT):
+        for start in range(position, position + HEADER_COPIES * size, size):
+            if data.startswith(MAGIC, start):
+                crc = crc32c(data[start : start + size - 4], salt_of("another store"))
+                changed[start + size - 4 : start + size] = crc.to_bytes(4, "little")
+    return bytes(changed)
 
 
 def harm_of(case: Case, store: Store, found: Mapped) -> Harm:
@@ -99,9 +127,17 @@ def harm_of(case: Case, store: Store, found: Mapped) -> Harm:
             offsets = range(entry.header.base_offset, entry.header.end_offset)
             records.setdefault(at, set()).update(offsets)
     is_wal = path.startswith(f"{WAL}/")
-    whole_file = case.action in ("cut", "remove") or case.place.name == "all"
+    whole_file = case.action in ("cut", "remove", "foreign") or case.place.name == "all"
     tells_nothing = is_wal and whole_file
     # Every other vital file has a copy, or lies twice in itself.
     no_checkpoint = path == checkpoints.PATH and whole_file and start < size // 2
+    if path == ACCEPTED:  # what was accepted counts as damage again
+        groups = set(store.known.groups.values())
     may_refuse = GROUP in groups or tells_nothing or no_checkpoint
-    return Harm(records, groups, tells_nothing, may_refuse)
+    last = max((each for each in found.entries if each.is_needed), key=_place_of, default=None)
+    torn = not store.settled and last is not None and last.overlaps(path, start, end)
+    return Harm(records, torn, groups, tells_nothing, may_refuse)
+
+
+def _place_of(entry: Stored) -> tuple[bool, str, int]:
+    return _is_wal(entry.path), entry.path, entry.start

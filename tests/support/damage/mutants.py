@@ -5,7 +5,7 @@ Each names the cases that meet it: `found_by` is a text in their names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from hocket.log import checkpoint, replay, segment_reader, verify, wal_scan
 from hocket.log import store as store_module
 from hocket.log.group import GroupLog
-from hocket.log.model import LogEnd, Report
+from hocket.log.model import LogEnd
 from hocket.log.replay import Replay
 from hocket.log.segment import Points
 from hocket.log.wal_scan import Found, WalEntry, WalScan

@@ -187,7 +187,9 @@ def _map_wal(file: _FileMap, salt: int, last: Checkpoint) -> None:
 
 def _map_envelope(file: _FileMap, found: Found, *, needed: bool) -> None:
     header, start = found.header, found.position
-    assert found.content is not None, f"{file.path}: a torn envelope; the store was not at rest"
+    if found.content is None:  # damaged before
+        file.leaf("damaged", start + header.size)
+        return
     with file.part("headers"):
         for copy in range(HEADER_COPIES):
             with file.part(f"header {copy}"):

@@ -18,12 +18,13 @@ from hocket.core.partition.stages import crc_of
 from hocket.core.ring.contact import Contact
 from hocket.frames import packed, unpacked
 from hocket.log import verify
+from hocket.log.directory import ACCEPTED
 from hocket.model import Action, Grant, IndexDescription, Participant, Start, TopicConfig
 from hocket.sim.disk import SimDisk
 from hocket.wire import batch as batches
 from hocket.wire import codec as codecs
 from hocket.wire.entry import unpack_header
-from tests.support.damage.life import SECOND, SimulatedLife, Talk, files_of
+from tests.support.damage.life import SECOND, SimulatedLife, Talk, disk_with, files_of
 from tests.support.damage.places import Place, mapped
 from tests.support.damage.reading import Reading, Record, read
 
@@ -38,6 +39,7 @@ TOPICS = {
     "quiet": FOR_EVER,  # nothing happens to it behind the checkpoint
     "gone": FOR_EVER,
 }
+YOUNG = "young"  # a topic that no checkpoint knows
 CODECS = ("none", *(codec.name for codec in codecs._CODECS))
 USERS = ("ann", "bob", "carl", "dan", "eve", "mia")
 ACTIONS: tuple[Action, ...] = ("publish", "subscribe", "admin")
@@ -87,7 +89,8 @@ class Store:
     files: dict[str, bytes]
     known: Known
     now_us: int
-    settled: bool  # a mark says that all of it is durable
+    settled: bool = True  # a mark says that all of it is durable
+    paths: str = ""  # only files whose paths begin with this are to be damaged
 
 
 class _Builder:
@@ -271,6 +274,8 @@ class _Builder:
         self.known.transactions.append(
             self.stage("left-open-too", 1, [("ledger", 0), ("orders", 1)])
         )
+        self.ask(frames.CreateTopic, YOUNG, FOR_EVER)
+        self.publish(YOUNG, [b"young"])
         self.ask(frames.AlterTopic, "quiet", replace(FOR_EVER, segment_bytes_max=5000))
         self.create_user("mia", "worker")
         self.enrol("second", 1 << 50)
@@ -320,9 +325,19 @@ class _Builder:
             for number, group in enumerate(topic.groups)
         }
 
+    def killed(self, *, settled: bool) -> Store:
+        self.note_groups()
+        if settled:
+            self.life.tick(3)
+        self.look()
+        self.life.kill()
+        self.over()
+        assert GROUP not in self.known.groups.values()
+        return Store(files_of(self.disk), self.known, self.now_us, settled)
 
-def built(*, settled: bool = True) -> Store:
-    """The store. With `settled` the broker was idle before it was killed."""
+
+def full_store() -> Store:
+    """All that the head of this file names; the broker was idle before it was killed."""
     builder = _Builder()
     for name, config in TOPICS.items():
         builder.ask(frames.CreateTopic, name, config)
@@ -330,17 +345,49 @@ def built(*, settled: bool = True) -> Store:
     builder.scar()
     builder.before_the_checkpoint()
     builder.behind_the_checkpoint()
-    builder.note_groups()
-    if settled:
-        builder.life.tick(3)
-    builder.look()
-    builder.life.kill()
-    builder.over()
-    known = builder.known
+    store = builder.killed(settled=True)
+    known = store.known
     # Nobody may be in the store's good graces by mistake: these were taken away.
     assert not known.allowed["bob", "publish", "orders"]
     assert known.allowed["bob", "subscribe", "orders"]
     assert not known.allowed["carl", "publish", "ledger"]
     assert known.starts["short", 0] > 0
-    assert GROUP not in known.groups.values()
-    return Store(files_of(builder.disk), known, builder.now_us, settled)
+    return store
+
+
+def young_store(*, settled: bool = True) -> Store:
+    """A store without a checkpoint; if not `settled`, the broker was at work when it was killed."""
+    builder = _Builder()
+    builder.known.producer = b""
+    for name in ("orders", "ledger"):
+        builder.ask(frames.CreateTopic, name, FOR_EVER)
+    builder.create_user("ann", "admin")
+    builder.admin = builder.life.connect(builder.known.admin)
+    builder.ask(frames.CreateRole, "worker")
+    builder.ask(frames.AddGrant, "worker", Grant("publish", "orders"))
+    builder.create_user("bob", "worker")
+    builder.publish("orders", [b"the first"])
+    builder.publish("ledger", [b"one", b"two"])
+    builder.ask(frames.RemoveGrant, "worker", Grant("publish", "orders"))
+    builder.publish("ledger", [b"three"])
+    builder.publish("orders", [b"the last"])
+    store = builder.killed(settled=settled)
+    assert not store.known.allowed["bob", "publish", "orders"]
+    return store
+
+
+def forgiven_store() -> Store:
+    """A loss was accepted, and no broker has started since: that is still in a file of its own."""
+    store = young_store()
+    at = "ledger", 0
+    for place in mapped(store.files).leaves:
+        data = store.files[place.path]
+        if data[place.start : place.end] == b"onetwo":
+            damaged = bytearray(data)
+            damaged[place.start] ^= 1
+            store.files[place.path] = bytes(damaged)
+    disk = disk_with(store.files)
+    assert verify.accept_loss(disk, store.known.groups[at])
+    for offset in (0, 1):
+        del store.known.records[at][offset]
+    return replace(store, files=files_of(disk), paths=ACCEPTED)

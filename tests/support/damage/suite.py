@@ -15,8 +15,8 @@ from zlib import crc32
 from tests.support.damage.cases import Case, cases_of
 from tests.support.damage.judge import Outcome, judged
 from tests.support.damage.places import Mapped, mapped
-from tests.support.damage.store import Store, built
-from tests.support.damage.world import ServedWorld
+from tests.support.damage.store import Store, forgiven_store, full_store, young_store
+from tests.support.damage.world import ServedWorld, World
 
 SERVED = "served "  # in front of the name of a case that is run with real processes
 VERDICTS = {
@@ -28,35 +28,54 @@ VERDICTS = {
 
 
 class Suite:
-    """One store and its cases. Building it takes a tenth of a second."""
+    """All stores and their cases, by name. Building it takes half a second."""
 
     def __init__(self) -> None:
-        self.store: Store = built()
-        self.found: Mapped = mapped(self.store.files)
+        self.stores: dict[str, Store] = {
+            "full": full_store(),
+            "young": young_store(),
+            "busy": young_store(settled=False),
+            "forgiven": forgiven_store(),
+        }
+        self.found: dict[str, Mapped] = {
+            name: mapped(store.files) for name, store in self.stores.items()
+        }
 
     @cached_property
-    def cases(self) -> dict[str, Case]:
-        return {case.name: case for case in cases_of(self.found, self.store.files)}
+    def cases(self) -> dict[str, tuple[str, Case]]:
+        """The store and the damage, by the name of both."""
+        return {
+            f"{name}/{case.name}": (name, case)
+            for name, store in self.stores.items()
+            for case in cases_of(self.found[name], store.files)
+            if case.place.path.startswith(store.paths)
+        }
 
     def run(self, name: str) -> Outcome:
         if not name.startswith(SERVED):
-            return judged(self.cases[name], self.store, self.found)
+            return self._judged(name, None)
         with tempfile.TemporaryDirectory(prefix="hocket-damage-") as folder:
             world = ServedWorld(Path(folder) / "data")
-            outcome = judged(self.cases[name.removeprefix(SERVED)], self.store, self.found, world)
+            outcome = self._judged(name.removeprefix(SERVED), world)
+        outcome.name = name
+        return outcome
+
+    def _judged(self, name: str, world: World | None) -> Outcome:
+        store, case = self.cases[name]
+        outcome = judged(case, self.stores[store], self.found[store], world)
         outcome.name = name
         return outcome
 
     def slice(self, count: int) -> list[str]:
         """Some cases, of as many different sorts as possible, always the same."""
         first: dict[str, str] = {}
-        for name, case in self.cases.items():
-            first.setdefault(case.sort, name)
+        for name, (store, case) in self.cases.items():
+            first.setdefault(f"{store}/{case.sort}", name)
         return sorted(first.values(), key=_shuffled)[:count]
 
     def served(self, count: int) -> list[str]:
         """Some cases for real processes, and among them every file removed."""
-        removed = [name for name, case in self.cases.items() if case.action == "remove"]
+        removed = [name for name, (_, case) in self.cases.items() if case.action == "remove"]
         others = [name for name in self.slice(2 * count) if name not in removed]
         return [SERVED + name for name in [*removed, *others][:count]]
 

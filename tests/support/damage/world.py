@@ -35,7 +35,9 @@ class World(Protocol):
         """Start a broker; what it says if it refuses."""
 
     def verify(self) -> Losses | HocketError: ...
-    def accept_loss(self, group: int) -> None: ...
+    def accept_loss(self, group: int | None) -> None:
+        """Of all logs if it names none."""
+
     def over(self) -> None:
         """End what may still run."""
 
@@ -77,8 +79,8 @@ class SimulatedWorld:
                 losses.setdefault(group, []).append(damage)
         return losses
 
-    def accept_loss(self, group: int) -> None:
-        verify.accept_loss(self._disk, group)
+    def accept_loss(self, group: int | None) -> None:
+        verify.accept_losses(self._disk, group)
 
     def over(self) -> None:
         for life in self._lives:
@@ -126,8 +128,9 @@ class ServedWorld:
             raise Ended(f"exit code {done.returncode}: {done.stdout} {done.stderr}")
         return losses
 
-    def accept_loss(self, group: int) -> None:
-        done = self._hocket("log", "accept-loss", str(self._directory), str(group), "--yes")
+    def accept_loss(self, group: int | None) -> None:
+        which = "--all" if group is None else str(group)
+        done = self._hocket("log", "accept-loss", str(self._directory), which, "--yes")
         if done.returncode:
             raise Ended(f"exit code {done.returncode}: {done.stderr}")
 
