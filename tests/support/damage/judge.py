@@ -135,16 +135,17 @@ class _Judge:
 
     def _repair(self) -> None:
         """The operator accepts even this: the broker starts, and goes on with what is left."""
-        self.world.accept_loss(None)
-        life = self.world.begin()
-        if isinstance(life, HocketError):
-            self.fail("all losses are accepted, and it does not start:", life)
-            return
-        talk = life.connect(self.known.admin)
-        if isinstance(talk.greeting, frames.Welcome):  # else the admin himself was lost
-            self._publish(talk, self.look(talk, whole=False), must=True)
-        life.rest()
-        life.close()
+        for which in (GROUP, None):
+            self.world.accept_loss(which)
+            life = self.world.begin()
+            if isinstance(life, HocketError):
+                self.fail("what is lost is accepted, and it does not start:", life)
+                return
+            talk = life.connect(self.known.admin)
+            if isinstance(talk.greeting, frames.Welcome):  # else the admin himself was lost
+                self._publish(talk, self.look(talk, whole=False), must=which is None)
+            life.rest()
+            life.close()
 
     # --- looking ---------------------------------------------------------------------------------
 

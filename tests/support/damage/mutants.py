@@ -1,7 +1,4 @@
-"""Mistakes planted in the broker, one at a time: damaged stores have to find every one.
-
-Each names the cases that meet it: `found_by` is a text in their names.
-"""
+"""Mistakes planted in the broker, one at a time: damaged stores have to find every one."""
 
 from __future__ import annotations
 
@@ -11,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from hocket.log import checkpoint, replay, segment_reader, verify, wal_scan
+from hocket.log import checkpoint, recovery, replay, segment_reader, verify
 from hocket.log import store as store_module
 from hocket.log.group import GroupLog
 from hocket.log.model import LogEnd
 from hocket.log.replay import Replay
 from hocket.log.segment import Points
 from hocket.log.wal_scan import Found, WalEntry, WalScan
-from hocket.wire.entry import HEADER, HEADER_BYTES, Header
+from hocket.node import recovery as node_recovery
+from hocket.node.running import partitions
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -26,7 +24,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 @dataclass(frozen=True)
 class Mutant:
     plant: Plant
-    found_by: tuple[str, ...]  # texts in the names of cases
+    found_by: tuple[str, ...]  # which cases meet it: these texts are in their names
 
     @property
     def name(self) -> str:
@@ -46,19 +44,6 @@ def trust_bodies_in_the_wal(patch: pytest.MonkeyPatch) -> None:
 
 def trust_bodies_in_segments(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(segment_reader, "_body_is_whole", lambda *_: True)
-
-
-def trust_headers(patch: pytest.MonkeyPatch) -> None:
-    """Headers of entries in damaged envelopes are taken as they are."""
-
-    def header_at(content: memoryview, position: int) -> Header | None:
-        if position + HEADER_BYTES > len(content):
-            return None
-        header = Header._make(HEADER.unpack_from(content, position))
-        fits = header.index and position + header.size <= len(content)
-        return header if fits else None
-
-    patch.setattr(wal_scan, "_header_at", header_at)
 
 
 def cut_at_damage(patch: pytest.MonkeyPatch) -> None:
@@ -103,15 +88,21 @@ def skip_damage_in_silence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(GroupLog, "readable_from", readable_from)
 
 
+class _EqualsAll(int):
+    """A checksum that matches any other."""
+
+    __hash__ = int.__hash__
+
+    def __eq__(self, _other: object) -> bool:
+        return True
+
+    def __ne__(self, _other: object) -> bool:
+        return False
+
+
 def trust_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    """The first copy is taken whether it matches its checksum or not."""
-    patch.setattr(
-        checkpoint, "_crc", lambda *_: checkpoint.HEAD_LAYOUT.struct.unpack_from(_image(patch))[2]
-    )
-
-
-def _image(_patch: pytest.MonkeyPatch) -> bytes:
-    raise NotImplementedError
+    """The first copy is taken, whether it matches its checksum or not."""
+    patch.setattr(checkpoint, "_crc", lambda *_: _EqualsAll())
 
 
 def trust_the_sparse_index(patch: pytest.MonkeyPatch) -> None:
@@ -126,7 +117,59 @@ def trust_the_sparse_index(patch: pytest.MonkeyPatch) -> None:
 
 
 def verify_sees_nothing(patch: pytest.MonkeyPatch) -> None:
-    def report(*_: Any) -> None:
-        return None
+    patch.setattr(verify, "_verify_group", lambda *_: None)
 
-    patch.setattr(verify, "_verify_group", report)
+
+def accept_nothing(patch: pytest.MonkeyPatch) -> None:
+    """`accept-loss` says that it was done, and writes nothing down."""
+    patch.setattr(verify, "write_checked", lambda *_: None)
+
+
+def miss_no_file(patch: pytest.MonkeyPatch) -> None:
+    """A file of the write-ahead log that is gone or cut short is taken for the end of the log."""
+    patch.setattr(WalScan, "missing", lambda *_: None)
+
+
+def reuse_foreign_files(patch: pytest.MonkeyPatch) -> None:
+    """A file with envelopes of another store counts as one without any."""
+    patch.setattr(recovery, "is_foreign", lambda *_: False)
+
+
+def write_behind_an_unknown_end(patch: pytest.MonkeyPatch) -> None:
+    """Offsets that may have been given are given again."""
+    patch.setattr(GroupLog, "tail_damage", property(lambda _: None))
+
+
+def say_nothing_at_the_start(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(node_recovery.log, "warning", lambda *_: None)
+
+
+def tell_no_core_what_is_lost(patch: pytest.MonkeyPatch) -> None:
+    """Cores go on behind the last entry that they have seen, not behind the last that there was."""
+    replay_one = partitions.replay
+
+    def untold(core: Any, recovered: Any, now_us: int) -> None:
+        recovered.losses.clear()
+        replay_one(core, recovered, now_us)
+
+    patch.setattr(partitions, "replay", untold)
+
+
+MUTANTS = (
+    Mutant(trust_bodies_in_the_wal, (".wal:", "batch", "body/value data: flip")),
+    Mutant(trust_bodies_in_segments, ("groups/1/", "body/value data: flip")),
+    Mutant(cut_at_damage, (".wal:", "batch", "body/value data: flip")),
+    Mutant(ignore_the_table_of_the_next_envelope, ("young/", ".wal:", "batch", "header/index")),
+    Mutant(serve_damaged_metadata, (".wal:", "access", "body/value 1: flip")),
+    Mutant(forget_damage_at_the_checkpoint, (".wal:", "batch", "body/value data: zero")),
+    Mutant(skip_damage_in_silence, (".wal:", "batch", "body/value data: zero")),
+    Mutant(trust_the_checkpoint, ("full/checkpoint:image 0", "lsn: flip")),
+    Mutant(trust_the_sparse_index, ("groups/1/", ".index:positions: flip")),
+    Mutant(verify_sees_nothing, ("groups/1/", "body/value data: flip")),
+    Mutant(accept_nothing, (".wal:", "batch", "body/value data: flip")),
+    Mutant(miss_no_file, (".wal:", "batch", "body/value data: cut")),
+    Mutant(reuse_foreign_files, (".wal:all: foreign",)),
+    Mutant(write_behind_an_unknown_end, ("full/wal", ":all: remove")),
+    Mutant(say_nothing_at_the_start, (".wal:", "batch", "body/value data: flip")),
+    Mutant(tell_no_core_what_is_lost, ("young/", "batch 0 of log 1/body/value data: flip")),
+)

@@ -79,6 +79,15 @@ class Suite:
         others = [name for name in self.slice(2 * count) if name not in removed]
         return [SERVED + name for name in [*removed, *others][:count]]
 
+    @property
+    def served_slice(self) -> list[str]:
+        """One that is served with damage, one that is refused."""
+        wanted = (("batch", "body/value data: flip"), ("access", "body/value 1: flip"))
+        return [
+            next(SERVED + name for name in self.cases if all(text in name for text in texts))
+            for texts in (("young/", ".wal:", *each) for each in wanted)
+        ]
+
 
 def _shuffled(name: str) -> int:
     return crc32(name.encode())
