@@ -16,6 +16,7 @@ from hocket.errors import (
     OutOfRange,
     StorageFull,
 )
+from hocket.log.directory import COPY, IDENTITY, write_checked
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.store import FIRST_INDEX, LogStore, NewEntry, ReadResult
 from hocket.model import EntryKind
@@ -467,11 +468,20 @@ def test_a_directory_with_something_else_in_it_is_refused() -> None:
 def test_a_newer_format_is_refused() -> None:
     world = roomy_world()
     world.close()
-    write(world.disk, "hocket.json", json.dumps({"format": 99, "store": "x"}))
+    for name in (IDENTITY, COPY):
+        write_checked(world.disk, name, {"format": 99, "store": "x"})
     with pytest.raises(NewerFormat, match="format 99"):
         open_on(world.disk, world)
-    write(world.disk, "hocket.json", "{")
-    with pytest.raises(NotADataDirectory, match="cannot be read"):
+    write_checked(world.disk, IDENTITY, {"format": 99, "store": "y"})
+    with pytest.raises(NotADataDirectory, match="name different stores"):
+        open_on(world.disk, world)
+    for name in (IDENTITY, COPY):
+        write(world.disk, name, "{")
+    with pytest.raises(NotADataDirectory, match="both damaged"):
+        open_on(world.disk, world)
+    world.disk.remove(COPY)
+    write(world.disk, IDENTITY, json.dumps({"format": 99, "store": "x"}))
+    with pytest.raises(NewerFormat, match="format 99"):
         open_on(world.disk, world)
 
 

@@ -54,8 +54,8 @@ def open_directory(disk: Disk, where: str, new_store_id: str = "") -> Directory:
         names = disk.list("")
         if not {IDENTITY, COPY}.intersection(names) and not _UNFINISHED.issuperset(names):
             raise NotADataDirectory(
-                f"{where} is not empty and has neither {IDENTITY} nor {COPY}: it holds something "
-                "else than a broker's data; name another directory"
+                f"{where} is not empty and has no {IDENTITY}: it holds something else than a "
+                "broker's data; name another directory"
             )
         disk.lock()
     except OSError as error:

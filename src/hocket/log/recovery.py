@@ -101,7 +101,9 @@ def _scan_files(
 ) -> WalStart:
     start = WalStart()
     present = {n for n in map(number_of, disk.list(WAL)) if n is not None}
-    numbers = present.union(n for n in files.files if n >= last.generation)
+    for number in [n for n in files.files if n < last.generation and n not in present]:
+        files.forget(number)
+    numbers = present.union(files.files)
     start.next_number = max([*numbers, last.generation, 0]) + 1
     for number in sorted(numbers):
         if number not in present:

@@ -391,9 +391,18 @@ class LogStore:
             if self._stopped is None:
                 self._start_checkpoint()
                 self._executor.drain()
+                if self._all_is_in_segments():
+                    self._wal.is_not_needed()
+                    self._executor.drain()
         finally:
             self._wal.close()
             self._disk.unlock()
+
+    def _all_is_in_segments(self) -> bool:
+        """And the checkpoint that says so is published."""
+        is_published = not self._checkpointer.running and not self._checkpointer.full
+        is_written = not any(log.commits for log in self._groups.values())
+        return is_published and is_written and self._wal.idle
 
     def abandon(self) -> None:
         """Let the directory go and write nothing: it cannot be served."""

@@ -111,6 +111,11 @@ class Wal:
             self._prepare()
         self._executor.drain()
 
+    def is_not_needed(self) -> None:
+        """All is in segments, and the store closes: no file is missed if it is gone later."""
+        if not self.stopped:
+            self._background(self._files.clear)
+
     def close(self) -> None:
         for file in (*self._used, *self._ready, self._current):
             if file is not None:

@@ -1,6 +1,6 @@
 """The list of the WAL's files: which there are, and how long each is.
 
-    wal/files: twice the same block of 4096 bytes, each
+    wal.files: twice the same block of 4096 bytes, each
     magic 8 | version of the list 8 | number of files 4 | CRC of the rest 4 | files, 16 each
 
 Rule 1: a file is listed when it stands under its number, durably; not before.
@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from crc32c import crc32c
 
-from hocket.log.directory import WAL
 from hocket.ports import Disk
 from hocket.wire.layout import Layout
 
-PATH = f"{WAL}/files"
+PATH = "wal.files"
 BLOCK_BYTES = 4096
 _MAGIC = b"HKTWALF1"
 HEAD_LAYOUT = Layout("8sQII", ("magic", "version", "files", "crc"))
@@ -36,6 +35,7 @@ class WalList:
         self._disk = disk
         self._salt = salt
         self._version = 0
+        self._older = 0  # the block that is written first: the other one may be all that is whole
         self.files: dict[int, int] = {}  # number -> bytes
         self.is_damaged = False
         if disk.exists(PATH):
@@ -44,14 +44,17 @@ class WalList:
     def _read(self) -> None:
         file = self._disk.open(PATH)
         try:
+            file.sync()  # after a crash of the process alone it may be in the page cache only
             data = file.read(2 * BLOCK_BYTES, 0)
         finally:
             file.close()
         found = [self._decode(data[at : at + BLOCK_BYTES]) for at in (0, BLOCK_BYTES)]
         whole = [each for each in found if each is not None]
         # A creation that was cut short leaves a short file, or zeros; nothing was listed yet.
-        self.is_damaged = not whole and any(data) and len(data) == 2 * BLOCK_BYTES
+        self.is_damaged = not whole and any(data) and len(data) >= BLOCK_BYTES
         self._version, self.files = max(whole, key=lambda each: each[0], default=(0, {}))
+        newest = (self._version, self.files)
+        self._older = 1 if found[0] == newest else 0
 
     def _decode(self, block: bytes) -> tuple[int, dict[int, int]] | None:
         if len(block) < BLOCK_BYTES:
@@ -77,6 +80,11 @@ class WalList:
         if self.files.pop(number, None) is not None:
             self._write()
 
+    def clear(self) -> None:
+        if self.files:
+            self.files.clear()
+            self._write()
+
     def forget(self, number: int) -> None:
         """Take a file off with the next change: recovery does not look for it any more."""
         self.files.pop(number, None)
@@ -90,9 +98,9 @@ class WalList:
         is_new = not self._disk.exists(PATH)
         file = self._disk.open(PATH, create=True)
         try:
-            file.write([block], 0, sync=True)
-            file.write([block], BLOCK_BYTES, sync=True)
+            for number in (self._older, 1 - self._older):
+                file.write([block], number * BLOCK_BYTES, sync=True)
         finally:
             file.close()
         if is_new:
-            self._disk.sync_directory(WAL)
+            self._disk.sync_directory("")
