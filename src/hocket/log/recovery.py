@@ -123,6 +123,9 @@ def _scan_files(
             file.last_lsn = max(file.last_lsn, found.lsn)
         if not file.last_lsn and is_foreign(memoryview(data[:HEADERS_BYTES]), salt):
             _missing(scan, number, _foreign(number), remarks)
+        elif not file.last_lsn and number in files.used:
+            words = f"{wal_path(number)} holds nothing of what was written to it"
+            _missing(scan, number, words, remarks)
         size = files.files.get(number, file.size)
         if file.size < size:
             words = f"{wal_path(number)} is cut short, {file.size} bytes of {size}"

@@ -65,6 +65,7 @@ class Harm:
     groups: set[int]  # with entries in it
     tells_nothing: bool  # what else was there is not known: any log may have gone on
     may_refuse: bool  # the broker may refuse to start
+    keeps: str = ""  # the file that must be kept as it is, under whichever name
 
 
 def cases_of(found: Mapped, files: Files) -> Iterator[Case]:
@@ -136,7 +137,8 @@ def harm_of(case: Case, store: Store, found: Mapped) -> Harm:
     may_refuse = GROUP in groups or tells_nothing or no_checkpoint
     last = max((each for each in found.entries if each.is_needed), key=_place_of, default=None)
     torn = not store.settled and last is not None and last.overlaps(path, start, end)
-    return Harm(records, torn, groups, tells_nothing, may_refuse)
+    keeps = path if case.action == "foreign" else ""
+    return Harm(records, torn, groups, tells_nothing, may_refuse, keeps)
 
 
 def _place_of(entry: Stored) -> tuple[bool, str, int]:

@@ -67,7 +67,10 @@ def judged(case: Case, store: Store, found: Mapped, world: World | None = None) 
     outcome = Outcome(case.name)
     world = world or SimulatedWorld(store.now_us)
     try:
-        _Judge(outcome, store, harm_of(case, store, found), world).judge(files)
+        harm = harm_of(case, store, found)
+        _Judge(outcome, store, harm, world).judge(files)
+        if harm.keeps and files[harm.keeps] not in world.files().values():
+            outcome.fail("a file of another store was used again:", harm.keeps)
     except Exception:  # whatever it is, the broker ended by it
         outcome.fail("crash:", *traceback.format_exc().splitlines()[-7:])
     finally:

@@ -14,6 +14,7 @@ from hocket.log.group import GroupLog
 from hocket.log.model import LogEnd
 from hocket.log.replay import Replay
 from hocket.log.segment import Points
+from hocket.log.wal_list import WalList
 from hocket.log.wal_scan import Found, WalEntry, WalScan
 from hocket.node import recovery as node_recovery
 from hocket.node.running import partitions
@@ -131,8 +132,20 @@ def miss_no_file(patch: pytest.MonkeyPatch) -> None:
 
 
 def reuse_foreign_files(patch: pytest.MonkeyPatch) -> None:
-    """A file with envelopes of another store counts as one without any."""
+    """A file with envelopes of another store counts as one that was never used."""
+    read = WalList._read
+
+    def forgetful(self: WalList) -> None:
+        read(self)
+        self.used.clear()
+
+    patch.setattr(WalList, "_read", forgetful)
     patch.setattr(recovery, "is_foreign", lambda *_: False)
+
+
+def forget_which_files_were_used(patch: pytest.MonkeyPatch) -> None:
+    """A file of the write-ahead log in which nothing is left counts as one that was never used."""
+    patch.setattr(WalList, "used", property(lambda _: set(), lambda *_: None), raising=False)
 
 
 def write_behind_an_unknown_end(patch: pytest.MonkeyPatch) -> None:
@@ -168,6 +181,7 @@ MUTANTS = (
     Mutant(verify_sees_nothing, ("groups/1/", "body/value data: flip")),
     Mutant(accept_nothing, (".wal:", "batch", "body/value data: flip")),
     Mutant(miss_no_file, (".wal:", "batch", "body/value data: cut")),
+    Mutant(forget_which_files_were_used, ("young/", ".wal:all: zero")),
     Mutant(reuse_foreign_files, (".wal:all: foreign",)),
     Mutant(write_behind_an_unknown_end, ("full/wal", ":all: remove")),
     Mutant(say_nothing_at_the_start, (".wal:", "batch", "body/value data: flip")),

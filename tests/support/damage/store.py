@@ -182,11 +182,11 @@ class _Builder:
         self.ask(frames.CloseHandle, opened.handle)
 
     def settle_some(self, topic: str, ranges: Sequence[tuple[int, int]]) -> None:
+        triples = packed(n for start, end in ranges for n in (0, start, end))
         opened = self.ask(
             frames.OpenSubscription, topic, "workers", "shared",
-            consumer=WORKER, prefetch=100, credit_bytes=1 << 20,
+            consumer=WORKER, prefetch=100, credit_bytes=1 << 20, held=triples,
         )  # fmt: skip
-        triples = packed(n for start, end in ranges for n in (0, start, end))
         settled = self.ask(frames.Settle, opened.handle, "ack", triples)
         assert not settled.refused
         self.ask(frames.CloseHandle, opened.handle)
@@ -233,13 +233,13 @@ class _Builder:
         self.create_user("ann", "admin")
         self.admin = self.life.connect(self.known.admin)
         self.create_user("eve")
-        self.push_every_kind("orders", 0, b"old")
         for number in range(6):
             self.publish("orders", [b"plain %d" % number], partition=1)
             self.publish("ledger", [b"ledger %d/%d" % (number, n) for n in range(3)])
             self.publish("work", [b"job %d/%d" % (number, n) for n in range(2)])
             self.publish("short", [b"short lived %d " % number + b"." * 600])
             self.life.checkpoint()
+        self.push_every_kind("orders", 0, b"old")
         self.publish("quiet", [b"quiet"])
         self.publish("gone", [b"gone"])
         self.move_own_index("ledger", 4)
@@ -265,6 +265,11 @@ class _Builder:
         self.life.node._wiring.log.checkpoint_now(done.append)
         while not done:
             self.life.scheduler.advance()
+        self.kill_and_begin()
+        self.publish("orders", [b"in front of what the file held before"], partition=1)
+        self.kill_and_begin()
+
+    def kill_and_begin(self) -> None:
         self.life.kill()
         self.over()
         self.begin()
