@@ -539,3 +539,21 @@ def test_a_roster_says_which_grant_permits():
     assert list(roster.grants_of("bob")) == []
     assert permits(Grant("subscribe", "a*", "i*"), "subscribe", "ab", "i1")
     assert in_words(Grant("subscribe", "a*", "i*")) == "subscribe on topic 'a*', index 'i*'"
+
+
+def test_a_change_of_what_never_was_changes_nothing():
+    """The entry that made the user or the role was lost, and given up."""
+    roster = Roster()
+    for change in (
+        Change("setToken", "bob", token_hash="x"),
+        Change("setRoles", "bob", ("admin",)),
+        Change("deleteUser", "bob"),
+        Change("deleteRole", "worker"),
+        granted("worker", "admin"),
+        Change("removeGrant", "worker", grant=Grant("admin")),
+    ):
+        roster.apply(change)
+    assert not roster.users
+    assert list(roster.roles) == ["admin"]
+    roster.apply(create("ann", "admin", "worker"))
+    assert [role for role, _ in roster.grants_of("ann")] == ["admin"], "nobody gets a right by it"

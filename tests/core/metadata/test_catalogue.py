@@ -347,3 +347,39 @@ TestCatalogueAgainstDictionary = CatalogueAgainstDictionary.TestCase
 TestCatalogueAgainstDictionary.settings = settings(
     max_examples=1_000 if LONG else 80, stateful_step_count=30, report_multiple_bugs=False
 )
+
+
+# --- entries that are lost -----------------------------------------------------------------------
+
+
+def replay(*changes: Change) -> Catalogue:
+    catalogue = Catalogue()
+    for index, change in enumerate(changes, 1):
+        catalogue.replayed(index, change.encode())
+    return catalogue
+
+
+def test_a_change_of_a_topic_that_never_was_changes_nothing_but_uses_its_groups_up():
+    catalogue = replay(Change("alter", "orders", STORED, (7,)), Change("delete", "orders"))
+    assert not catalogue.topics
+    assert not catalogue.deleted
+    assert Change.decode(catalogue.create(origin(1), "new", CONFIG).body).groups == (8, 9)
+
+
+def test_groups_without_a_topic_get_one_each():
+    catalogue = replay(
+        Change("create", "recovered.5", STORED, (1, 2)),
+        Change("create", "gone", STORED, (3, 4)),
+        Change("delete", "gone"),
+    )
+    assert catalogue.deleted == {3, 4}
+    found = catalogue.adopt([9, 5])
+    assert [(topic.name, topic.groups) for topic in found] == [
+        ("recovered.5_", [5]),
+        ("recovered.9", [9]),
+    ]
+    assert set(catalogue.topics) == {"recovered.5", "recovered.5_", "recovered.9"}
+    assert Change.decode(catalogue.create(origin(1), "new", CONFIG).body).groups == (10, 11)
+    again = Catalogue()
+    again.restore(*catalogue.snapshot())
+    assert again.topics == catalogue.topics

@@ -161,3 +161,16 @@ def test_the_real_machines_do_not_mind_each_other():
     assert topics.topics == catalogue.topics
     assert roles.committed.roles == access.committed.roles
     assert again.snapshot() == metadata.snapshot()
+
+
+def test_behind_entries_that_are_lost_the_count_goes_on():
+    shared = Shared()
+    body = shared.create("a")
+    again = Shared()
+    again.metadata.lost(4)
+    assert (again.metadata.indexes.last, again.metadata.applied_index) == (3, 3)
+    again.metadata.replayed(CONFIG, 4, body)
+    assert list(again.catalogue.topics) == ["a"]
+    assert again.count(1) == 5
+    with pytest.raises(AssertionError):
+        again.metadata.lost(5)

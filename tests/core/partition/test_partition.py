@@ -23,6 +23,7 @@ from hocket.core.partition.events import (
     IndexMoved,
     LogDurable,
     LogStartMoved,
+    Lost,
     MoveLogStart,
     Produce,
     Refused,
@@ -434,14 +435,19 @@ def test_entries_of_other_kinds_count_and_change_nothing_else():
     assert partition.step(Produce(PUSH, batch(), 0)) == [Append(BATCH, 2, 0, batch())]
 
 
-def test_a_log_with_a_hole_is_replayed_behind_it_and_never_backwards():
+def test_no_entry_is_passed_over_unless_it_is_said_to_be_lost():
     logged = pushed(3, 2, 1)
     partition = Partition("orders", 0)
     partition.step(replayed(logged.log[0]))
+    with pytest.raises(AssertionError):
+        partition.step(replayed(logged.log[2]))
+    assert partition.step(Lost(3, 5)) == []
+    assert (partition.last_index, partition.end, partition.high_watermark) == (2, 5, 5)
     partition.step(replayed(logged.log[2]))
     assert (partition.last_index, partition.end) == (3, 6)
-    with pytest.raises(AssertionError):
-        partition.step(replayed(logged.log[1]))
+    for backwards in (Lost(2, 6), Lost(4, 5)):
+        with pytest.raises(AssertionError):
+            partition.step(backwards)
 
 
 def test_a_batch_that_did_not_survive_is_new_again_and_one_that_did_is_not():

@@ -481,11 +481,41 @@ def test_only_what_is_durable_stands_in_a_snapshot():
 
 def test_stages_that_damage_has_torn_keep_what_comes_before_it():
     logged = staged(1, 1, 1)
-    torn = [logged.log[0], logged.log[2]]
-    partition = recovered(torn)
-    stages = partition.stages
+    stages = recovered(logged.log, lost={2}).stages
     assert stages.producers[ALICE].batches == [Staged(1, 0, 10, 1, 100)]
     assert isinstance(stages.verify(NAME, [named(1, 1, 1)]), TransactionConflict)
+    assert stages.lost_of(NAME, ((ALICE, 3),)) == 2
+    assert stages.lost_of(NAME, ((ALICE, 1), (BOB, 2))) == 2
+    assert stages.lost_of(("other", 1), ((ALICE, 1),)) == 1
+
+
+@pytest.mark.parametrize("lost", [4, 5, 6])
+def test_a_batch_that_was_published_and_lost_is_not_published_again_behind_others(lost):
+    logged = staged(1, 1, 1)
+    apply(logged, (ALICE, 3))
+    logged.durable()
+    assert [each.kind for each in logged.log] == [STAGE] * 3 + [BATCH] * 3 + [CONTROL]
+    logged.partition = recovered(logged.log[:6], lost={lost})
+    del logged.log[6:]
+    logged.durable_index = 6
+    stage = logged.partition.stages.producers[ALICE]
+    # The last one is appended once more: nobody can tell that it had been.
+    assert (stage.applied, stage.appended) == ((2, 2) if lost == 6 else (3, 3))
+    assert logged.partition.stages.bytes == (10 if lost == 6 else 0)
+    apply(logged, (ALICE, 3))
+    assert TransactionApplied(NAME, 3) in logged.durable()
+    numbers = [each.batch.sequence for each in logged.log if each.kind == BATCH]
+    assert numbers == ([0, 1, 2, 2] if lost == 6 else [0, 1, 2])
+
+
+def test_a_batch_beyond_what_is_staged_is_no_staged_one():
+    """The entries that staged it are lost."""
+    logged = staged(1, 1)
+    apply(logged, (ALICE, 2))
+    logged.durable()
+    partition = recovered(logged.log[:4], lost={2})
+    assert partition.stages.producers[ALICE].applied == 1
+    assert partition.dedupe.next_sequence(ALICE, 1) == 2
 
 
 def test_a_snapshot_from_before_there_were_transactions_is_read():

@@ -200,3 +200,16 @@ def test_after_a_seek_nothing_is_read_before_the_consumer_has_heard_of_it():
     assert subject.step(Sought(0, 5, hold=True)) == [TellMoved(0, 5, 0)]
     assert subject.step(CreditGiven(10)) == []
     assert subject.step(MoveHeard(0)) == [Read(0, 5, 110, 9, 1)]
+
+
+def test_all_is_sent_when_no_partition_has_more():
+    subject = subscription(Progress(0, 9), Progress(3, 3))
+    assert not subject.is_done
+    subject.begin()
+    subject.step(ReadDone(0, 0, 4, 10))
+    assert not subject.is_done, "it is being read"
+    subject.step(ReadDone(0, 0, 9, 10))
+    assert subject.is_done
+    subject.step(Advanced(0, 0, 10))
+    subject.step(ReadDone(0, 0, 9, 0))
+    assert subject.is_done, "there is an entry without records"

@@ -681,3 +681,55 @@ def test_members_are_looked_through_once_however_many_groups_there_are(monkeypat
     decided = Decided()
     decided.committed(participants=tuple(participant(group) for group in range(4, 104)))
     assert looked == [100, 100]  # to verify, and to apply
+
+
+# --- entries that are lost -----------------------------------------------------------------------
+
+
+def without(decided: Decided, *lost: int) -> Decided:
+    """As it comes up over its log, which has lost these entries."""
+    other = Decided()
+    other.decider = Decider()
+    for index, change in enumerate(decided.log, 1):
+        if index in lost:
+            other.decider._indexes.last = index
+        else:
+            other.decider.replayed(index, json.dumps(change).encode())
+    other.log = list(decided.log)
+    other.decider.step(Started(NOW))
+    return other
+
+
+def test_what_finishes_or_forgets_a_decision_that_is_lost_changes_nothing():
+    decided = Decided()
+    decided.finished(0)
+    decided.finished(1)
+    assert [sorted(change)[0] for change in decided.log] == ["decide", "finished"] * 2
+    assert without(decided, 1).decider.decided["job"].number == 1
+    assert without(decided, 3).decider.decided["job"].number == 0
+    assert not without(decided, 1, 3).decider.decided
+    decided.log.append({"forget": [["job", 1]]})
+    assert not without(decided, 1, 3).decider.decided
+    assert without(decided, 3).decider.decided["job"].number == 0
+
+
+def test_a_decision_whose_end_is_lost_is_told_again_and_does_not_stop_the_next():
+    decided = Decided()
+    decided.finished(0)
+    assert len(decided.log) == 2
+    again = without(decided, 2)
+    assert again.decider._unfinished == {"job": None}
+    for group in (4, 5):
+        again.step(Applied(group, "job", 0))
+    again.durable()
+    assert not again.decider._unfinished
+    forgotten = Decided()
+    forgotten.log = [*decided.log, {"forget": [["job", 0]]}]
+    again = without(forgotten, 2)
+    assert not again.decider._unfinished
+    assert again.commit(0) != []
+    empty = Decided()
+    empty.log = [*decided.log, {"decide": "commit", "id": "job", "number": 1, "members": []}]
+    again = without(empty, 2)
+    assert not again.decider._unfinished
+    assert again.committed(2)

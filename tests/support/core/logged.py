@@ -6,6 +6,7 @@ one, and a replay of what stands behind it.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from hocket.core.partition.events import (
     Effect,
     Event,
     LogDurable,
+    Lost,
     Produce,
     Replayed,
     Staged,
@@ -69,13 +71,24 @@ class Snapshot:
     state: bytes = b""
 
 
-def recovered(log: list[Append], snapshot: Snapshot | None = None, **options: Any) -> Partition:
-    """A new partition as it comes up over this log."""
+def recovered(
+    log: list[Append],
+    snapshot: Snapshot | None = None,
+    *,
+    lost: Container[int] = (),
+    log_start: int = 0,
+    **options: Any,
+) -> Partition:
+    """A new partition as it comes up over this log, without the entries that are lost."""
     partition = Partition("orders", 0, **options)
     snapshot = snapshot or Snapshot()
     partition.restore(snapshot.index, snapshot.state)
     for append in log[snapshot.index :]:
-        assert partition.step(replayed(append)) == []
+        event: Event = replayed(append)
+        if append.index in lost:
+            assert isinstance(event, Replayed)
+            event = Lost(append.index + 1, event.end_offset, log_start)
+        assert partition.step(event) == []
     return partition
 
 

@@ -444,12 +444,17 @@ class Partition:
 
     def _rewind_shares(self, changes: Changes, shares: ShareChanges) -> None:
         """A change that speaks of messages before the start of its index follows a seek back that
-        is lost: without that, the index would jump over messages that it still has to deliver."""
+        is lost: without that, the index would jump over messages that it still has to deliver. A
+        consumer that came since says where the index was; else all is delivered again."""
         for name, share in self.shares.items():
             cursor, change = changes.get(name), shares.get(name, ShareChange())
-            lowest = min(change.first, share.start if cursor is None else cursor.position)
-            if max(lowest, self.start) < share.start and change.reset is None:
-                share.apply(ShareChange(reset=max(lowest, self.start)))
+            if change.reset is not None:
+                continue
+            start = share.start if cursor is None else cursor.position
+            if change.first < min(start, share.start):
+                start = self.start
+            if start < share.start:
+                share.apply(ShareChange(reset=max(start, self.start)))
 
     def _agree_on_shares(self) -> None:
         """Each shared index has a state, and no other index has, whichever entries were lost."""
