@@ -155,12 +155,9 @@ def _set_damaged_apart(start: WalStart, scan: WalScan) -> None:
     Files that are not ours are kept, too. Those that nothing is missing of are not needed as proof
     of damage, and are set aside at once.
     """
+    used = [file.number for file in start.used] if scan.damaged else []
     for file in list(start.spare):
-        is_between = (
-            scan.damaged
-            and start.used
-            and start.used[0].number < file.number < start.used[-1].number
-        )
+        is_between = bool(used) and used[0] < file.number < used[-1]
         if is_between or file.number in scan.damaged:
             file.last_lsn = scan.next_lsn - 1
             scan.damaged.add(file.number)

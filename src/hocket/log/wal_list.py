@@ -8,9 +8,10 @@ Rule 2: a file that recovery might need is taken off the list before it loses it
 Rule 3: a file is listed as used when its first envelope is durable; not before.
 
 So a listed file that is gone, or is shorter than the list says, or was used and holds no envelope,
-is damage, and never what a crash has left: a file that is being filled has no number yet. The blocks are written one after the other,
-in place: that takes no space on a full disk, and leaves one of them whole whatever happens. Only
-jobs of the worker `files`, which run one at a time, touch the list of a running store.
+is damage, and never what a crash has left: a file that is being filled has no number yet. The
+blocks are written one after the other, in place: that takes no space on a full disk, and leaves one
+of them whole whatever happens. Only jobs of the worker `files`, which run one at a time, touch the
+list of a running store.
 """
 
 from __future__ import annotations
