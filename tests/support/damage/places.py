@@ -346,10 +346,5 @@ class _MappingReader(checkpoints.Reader):
         return super().unpack(layout)
 
     def bytes(self, length: int, what: str) -> bytes:
-        taken = super().bytes(length, what)
-        with self._file.part(f"{what} {self._parts}"):
-            if _is_json(taken):
-                self._file.json(self._file.position + length)
-            else:
-                self._file.leaf("bytes", self._file.position + length)
-        return taken
+        self._file.leaf(f"{what} {self._parts}", self._file.position + length)
+        return super().bytes(length, what)
