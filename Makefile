@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-sim scale check format bench bench-local bench-broker bench-spark bench-recovery clean
+.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-damage test-sim scale check format bench bench-local bench-broker bench-spark bench-recovery clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,8 +21,8 @@ demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
 # stress, and models that reach nothing new, run unmeasured.
 COVERED := core local contract
 SPARK   := spark-session spark-jobs
-OTHERS  := broker-contract clients commands models node stress rest
-SUITES  := spark-session broker-contract commands core clients models spark-jobs node stress local contract rest
+OTHERS  := broker-contract clients commands damage models node stress rest
+SUITES  := spark-session broker-contract commands core clients models spark-jobs node stress local damage contract rest
 
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
 STRESS     := tests/local/test_local_stress.py tests/local/test_queue_stress.py
@@ -33,6 +33,7 @@ tests_of_clients         := tests/client tests/wire tests/log tests/sim
 tests_of_commands        := tests/cli tests/e2e tests/rpc
 tests_of_contract        := tests/contract
 tests_of_core            := tests/core $(MODELS:%=--ignore=%)
+tests_of_damage          := tests/damage# a slice of test-damage
 tests_of_local           := tests/local $(STRESS:%=--ignore=%) $(MODELS:%=--ignore=%)
 tests_of_models          := $(MODELS)
 tests_of_node            := tests/node README.md docs# every snippet of README and docs is a test
@@ -99,6 +100,9 @@ test-long: $(VENV)/dev.stamp  ## the stress suites at full length, and the queue
 
 test-kill: $(VENV)/dev.stamp  ## kill -9 of the broker under load, 50 rounds
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/e2e/test_kill.py
+
+test-damage: $(VENV)/dev.stamp  ## every field of a small store damaged, and a broker on each; a quarter of an hour
+	@$(BIN)/python -m tests.damage
 
 test-sim: $(VENV)/dev.stamp  ## 500 seeds of a simulated cluster, and every planted bug found; a quarter of an hour
 	@$(BIN)/hocket sim --seeds 500

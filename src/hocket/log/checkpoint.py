@@ -22,20 +22,28 @@ from hocket.errors import CorruptData, NewerFormat
 from hocket.log.model import Damage, LogEnd
 from hocket.log.segment import SegmentRecord
 from hocket.ports import Disk
+from hocket.wire.layout import Layout
 
 PATH = "checkpoint"
 _NEW_PATH = "checkpoint.new"
 VERSION = 1
 
-_HEAD = struct.Struct("<8sIIQ")
+HEAD_LAYOUT = Layout("8sIIQ", ("magic", "version", "crc", "length"))
+_HEAD = HEAD_LAYOUT.struct
 _MAGIC = b"HKTCKPT1"
 _VERSION_AND_LENGTH = struct.Struct("<IQ")
-_BODY = struct.Struct("<QQQII")  # lsn, durable through, generation, groups, deleted groups
-_DELETED = struct.Struct("<QQ")  # group, last LSN
-_GROUP = struct.Struct("<QQQQQIQIII")
-_SEGMENT = struct.Struct("<QQQQQQ")
-_DAMAGE = struct.Struct("<QQBH")  # start, end, flags, length of the words
-_DAMAGED_ENTRIES = struct.Struct("<QQ")  # behind the words, if the flag says so: first, end
+_BODY = Layout("QQQII", ("lsn", "durable_through", "generation", "groups", "deleted_groups"))
+_DELETED = Layout("QQ", ("group", "last_lsn"))
+_GROUP = Layout(
+    "QQQQQIQIII",
+    (
+        "group", "next_index", "next_offset", "term", "snapshot_index", "last_crc", "log_start",
+        "segments", "damages", "snapshot_bytes",
+    ),
+)  # fmt: skip
+_SEGMENT = Layout("QQQQQQ", SegmentRecord._fields)
+_DAMAGE = Layout("QQBH", ("start", "end", "flags", "words_bytes"))
+_DAMAGED_ENTRIES = Layout("QQ", ("first_index", "end_index"))  # behind the words, if flagged
 _IS_ACCEPTED, _HAS_ENTRIES = 1, 2  # flags of a damage
 _NO_END = (1 << 64) - 1
 _IMAGE_ALIGNMENT = 512
@@ -56,13 +64,13 @@ class GroupRecord:
     @cached_property
     def encoded(self) -> bytes:
         parts = [
-            _GROUP.pack(
+            _GROUP.struct.pack(
                 self.group, self.end.next_index, self.end.next_offset, self.end.term,
                 self.snapshot_index, self.end.last_crc, self.log_start,
                 len(self.segments), len(self.damage), len(self.snapshot),
             )
         ]  # fmt: skip
-        parts += (_SEGMENT.pack(*segment) for segment in self.segments)
+        parts += (_SEGMENT.struct.pack(*segment) for segment in self.segments)
         for damage in self.damage:
             words = damage.what.encode()[:500]
             end = _NO_END if damage.end is None else damage.end
@@ -70,8 +78,9 @@ class GroupRecord:
             entries = b""
             if damage.first_index:
                 flags |= _HAS_ENTRIES
-                entries = _DAMAGED_ENTRIES.pack(damage.first_index, damage.end_index)
-            parts.append(_DAMAGE.pack(damage.start, end, flags, len(words)) + words + entries)
+                entries = _DAMAGED_ENTRIES.struct.pack(damage.first_index, damage.end_index)
+            head = _DAMAGE.struct.pack(damage.start, end, flags, len(words))
+            parts.append(head + words + entries)
         parts.append(self.snapshot)
         return b"".join(parts)
 
@@ -85,19 +94,19 @@ class Checkpoint:
     deleted: dict[int, int] = field(default_factory=dict)  # group -> the last LSN that mentions it
 
 
-class _Reader:
-    """Takes structs and bytes off the front of a buffer."""
+class Reader:
+    """Takes the parts of a body off its front."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self._position = 0
 
-    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
-        values = layout.unpack_from(self._data, self._position)
-        self._position += layout.size
+    def unpack(self, layout: Layout) -> tuple[int, ...]:
+        values = layout.struct.unpack_from(self._data, self._position)
+        self._position += layout.struct.size
         return values
 
-    def bytes(self, length: int) -> bytes:
+    def bytes(self, length: int, _what: str) -> bytes:
         start, self._position = self._position, self._position + length
         return bytes(self._data[start : self._position])
 
@@ -115,12 +124,12 @@ def _crc(version: int, body: bytes | memoryview) -> int:
 
 
 def _body_parts(checkpoint: Checkpoint) -> Iterable[bytes]:
-    yield _BODY.pack(
+    yield _BODY.struct.pack(
         checkpoint.lsn, checkpoint.durable_through, checkpoint.generation,
         len(checkpoint.groups), len(checkpoint.deleted),
     )  # fmt: skip
     for group, lsn in checkpoint.deleted.items():
-        yield _DELETED.pack(group, lsn)
+        yield _DELETED.struct.pack(group, lsn)
     for record in checkpoint.groups.values():
         yield record.encoded
 
@@ -131,7 +140,7 @@ def decode(data: bytes) -> Checkpoint:
     while start >= 0:
         body = _image_at(data, start)
         if body is not None:
-            return _decode_body(body)
+            return decode_body(Reader(body))
         start = data.find(_MAGIC, start + 1)
     raise CorruptData(
         f"{PATH} does not match its checksum, in neither of its two copies; put back a copy of the "
@@ -151,8 +160,7 @@ def _image_at(data: bytes, start: int) -> memoryview | None:
     return body
 
 
-def _decode_body(body: memoryview) -> Checkpoint:
-    reader = _Reader(body)
+def decode_body(reader: Reader) -> Checkpoint:
     lsn, durable_through, generation, groups, deleted = reader.unpack(_BODY)
     checkpoint = Checkpoint(lsn, durable_through, generation)
     for _ in range(deleted):
@@ -164,7 +172,7 @@ def _decode_body(body: memoryview) -> Checkpoint:
     return checkpoint
 
 
-def _decode_group(reader: _Reader) -> GroupRecord:
+def _decode_group(reader: Reader) -> GroupRecord:
     (
         group, next_index, next_offset, term, snapshot_index, last_crc, log_start,
         segment_count, damage_count, snapshot_bytes,
@@ -173,13 +181,13 @@ def _decode_group(reader: _Reader) -> GroupRecord:
     damage = tuple(_decode_damage(reader) for _ in range(damage_count))
     return GroupRecord(
         group, LogEnd(next_index, next_offset, last_crc, term), snapshot_index,
-        reader.bytes(snapshot_bytes), log_start, segments, damage,
+        reader.bytes(snapshot_bytes, "snapshot"), log_start, segments, damage,
     )  # fmt: skip
 
 
-def _decode_damage(reader: _Reader) -> Damage:
+def _decode_damage(reader: Reader) -> Damage:
     start, end, flags, length = reader.unpack(_DAMAGE)
-    words = reader.bytes(length).decode("utf-8", "replace")
+    words = reader.bytes(length, "words").decode("utf-8", "replace")
     first, behind = reader.unpack(_DAMAGED_ENTRIES) if flags & _HAS_ENTRIES else (0, 0)
     return Damage(
         start, None if end == _NO_END else end, words, bool(flags & _IS_ACCEPTED),

@@ -14,7 +14,6 @@ checkpoint. The table makes it possible to say exactly which records a lost enve
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from crc32c import crc32c
 
 from hocket.log.model import LogEnd
+from hocket.wire.layout import Layout
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -29,13 +29,11 @@ if TYPE_CHECKING:
 ALIGNMENT = 512  # a sector: a write never touches a sector that holds something durable
 MAGIC = b"HKTWAL1\n"
 
-_HEADER = struct.Struct("<8sQQQQIIIIII")
-_UNCHECKED_BYTES = _HEADER.size - 4
-HEADERS_BYTES = 2 * _HEADER.size
-assert HEADERS_BYTES == 128
-_SECTION = struct.Struct("<QII")
+SECTION_LAYOUT = Layout("QII", ("group", "length", "crc"))
+_SECTION = SECTION_LAYOUT.struct
 SECTION_BYTES = _SECTION.size
-_ROW = struct.Struct("<QQQQQ")
+ROW_LAYOUT = Layout("QQQQQ", ("group", "next_index", "next_offset", "term", "last_crc"))
+_ROW = ROW_LAYOUT.struct
 ROW_BYTES = _ROW.size
 
 _COMPLETE = 1  # flag: the table names every group touched since the last checkpoint
@@ -67,6 +65,14 @@ class EnvelopeHeader(NamedTuple):
     def size(self) -> int:
         """Bytes in the file, zeros at the end included."""
         return aligned(self.content_start + self.content_bytes)
+
+
+HEADER_LAYOUT = Layout("8sQQQQIIIIII", EnvelopeHeader._fields)
+HEADER_COPIES = 2
+_HEADER = HEADER_LAYOUT.struct
+_UNCHECKED_BYTES = _HEADER.size - 4
+HEADERS_BYTES = HEADER_COPIES * _HEADER.size
+assert HEADERS_BYTES == 128
 
 
 @dataclass(slots=True)

@@ -105,9 +105,10 @@ class Reader:
             return OutOfRange(
                 f"offset {offset} of group {log.id} was removed while it was being read"
             )
-        return CorruptData(
-            f"group {log.id}: offsets {offset} to {segment.end_offset - 1} cannot be read: {error}"
-        )
+        end = log.segment_record(segment).end_offset  # what lies behind it is still in memory
+        if isinstance(error, FileNotFoundError):  # others may pass, or concern a part of the file
+            log.note(Damage(segment.base_offset, end, str(error), is_lasting=False))
+        return CorruptData(f"group {log.id}: offsets {offset} to {end - 1} cannot be read: {error}")
 
     def read_entries(
         self, log: GroupLog, indexes: Sequence[int], near: int, done: EntriesDone

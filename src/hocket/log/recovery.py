@@ -122,7 +122,11 @@ def _scan_files(
             scan.feed(found)
             file.last_lsn = max(file.last_lsn, found.lsn)
         if not file.last_lsn and is_foreign(memoryview(data[:HEADERS_BYTES]), salt):
+            file.damaged = True
             _missing(scan, number, _foreign(number), remarks)
+        elif not file.last_lsn and number in files.used:
+            words = f"{wal_path(number)} holds nothing of what was written to it"
+            _missing(scan, number, words, remarks)
         size = files.files.get(number, file.size)
         if file.size < size:
             words = f"{wal_path(number)} is cut short, {file.size} bytes of {size}"
@@ -146,11 +150,14 @@ def _foreign(number: int) -> str:
 
 
 def _set_damaged_apart(start: WalStart, scan: WalScan) -> None:
-    """Mark files with damage, which are kept; among them unreadable files between used ones."""
-    if not scan.damaged:
-        return
+    """Mark files with damage, which are kept; among them unreadable files between used ones.
+
+    Files that are not ours are kept, too. Those that nothing is missing of are not needed as proof
+    of damage, and are set aside at once.
+    """
+    used = [file.number for file in start.used] if scan.damaged else []
     for file in list(start.spare):
-        is_between = start.used and start.used[0].number < file.number < start.used[-1].number
+        is_between = bool(used) and used[0] < file.number < used[-1]
         if is_between or file.number in scan.damaged:
             file.last_lsn = scan.next_lsn - 1
             scan.damaged.add(file.number)
@@ -159,6 +166,8 @@ def _set_damaged_apart(start: WalStart, scan: WalScan) -> None:
     start.used.sort(key=lambda file: file.number)
     for file in start.used:
         file.damaged = file.number in scan.damaged
+    start.foreign += (file for file in start.spare if file.damaged)
+    start.spare = [file for file in start.spare if not file.damaged]
 
 
 def read_accepted(disk: Disk, remarks: list[str]) -> dict[int, list[Damage]]:

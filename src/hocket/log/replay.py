@@ -148,6 +148,12 @@ class Replay:
             loss = Loss(at.next_index, at.next_index, at.next_offset)
             self.recovered[log.id].losses.append(loss)
 
+    def unseen(self, number: int) -> Damage:
+        """The damage of a group that nothing was found of, if there is a doubt."""
+        log = GroupLog(number, self._settings)
+        self.end_is_unknown(log)
+        return log.damage[0]
+
     def _judged(self, log: GroupLog, damage: Damage) -> Damage:
         """The damage, marked as accepted if the operator has accepted it.
 

@@ -8,7 +8,6 @@ when that is full, and rebuilt by a scan if its file is missing or does not matc
 
 from __future__ import annotations
 
-import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
@@ -16,9 +15,12 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-_HEAD = struct.Struct("<8sII")  # magic, CRC of what follows, number of points
+from hocket.wire.layout import Layout
+
+INDEX_LAYOUT = Layout("8sII", ("magic", "crc", "points"))  # the CRC is of what follows it
+INDEX_COLUMNS = ("offsets", "positions", "stamps")
+_HEAD = INDEX_LAYOUT.struct
 _MAGIC = b"HKTINDX1"
-_COLUMNS = 3
 
 
 class Location(NamedTuple):
@@ -35,7 +37,7 @@ class Points:
     reaches a time t lies between the last point whose stamp is below t and the next one.
     """
 
-    __slots__ = ("offsets", "positions", "stamps")
+    __slots__ = INDEX_COLUMNS
 
     def __init__(self) -> None:
         self.offsets = array("Q")
@@ -69,7 +71,7 @@ class Points:
         return Location(self.positions[number], self.offsets[number])
 
     def encode(self) -> bytes:
-        columns = self.offsets.tobytes() + self.positions.tobytes() + self.stamps.tobytes()
+        columns = b"".join(getattr(self, name).tobytes() for name in INDEX_COLUMNS)
         count = len(self).to_bytes(4, "little")
         return _HEAD.pack(_MAGIC, crc32c(count + columns), len(self)) + columns
 
@@ -80,12 +82,13 @@ class Points:
             return None
         magic, crc, count = _HEAD.unpack_from(data)
         columns = data[_HEAD.size :]
-        if magic != _MAGIC or len(columns) != _COLUMNS * 8 * count:
+        if magic != _MAGIC or len(columns) != len(INDEX_COLUMNS) * 8 * count:
             return None
         if crc != crc32c(count.to_bytes(4, "little") + columns):
             return None
         points = Points()
-        for number, column in enumerate((points.offsets, points.positions, points.stamps)):
+        for number, name in enumerate(INDEX_COLUMNS):
+            column: array[int] = getattr(points, name)
             column.frombytes(columns[number * 8 * count : (number + 1) * 8 * count])
         return points
 

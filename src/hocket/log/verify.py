@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hocket.log.directory import ACCEPTED, Directory, lock_existing, write_checked
-from hocket.log.model import Damage, Report
+from hocket.log.model import METADATA, Damage, Report
 from hocket.log.recovery import Recovery, read_accepted, recover
 from hocket.log.replay import EVERY_OTHER
 from hocket.log.segment import SegmentRecord
@@ -39,6 +39,8 @@ def _report(disk: Disk, directory: Directory, found: Recovery) -> Report:
     for group in sorted(found.groups):
         _verify_group(disk, found, group, report)
     if found.replay.doubt:
+        if METADATA not in found.groups:  # there is no store without it
+            report.damage.append((METADATA, found.replay.unseen(METADATA)))
         report.remarks.append(
             f"logs that are not listed may have had entries that are lost: {found.replay.doubt}"
         )
@@ -69,7 +71,8 @@ def accept_losses(
             number = EVERY_OTHER if group is None else group
             what = found.replay.doubt
             unseen = Damage(0, None, what, accepted=True, first_index=1, end_index=1)
-            if not any(each.covers(unseen) for each in accepted.get(number, ())):
+            known = [*accepted.get(number, ()), *(each for at, each in news if at == number)]
+            if not any(each.covers(unseen) for each in known):
                 news.append((number, unseen))
         for number, damage in news:
             accepted.setdefault(number, []).append(damage)

@@ -281,6 +281,8 @@ class Wal:
             self._tell_failed(result)
             return
         self._commit = None
+        if commit.position == 0:
+            self._background(partial(self._files.use, commit.file.number))
         self.durable_lsn = commit.draft.lsn
         self.staged_bytes -= commit.bytes
         self._marked = not commit.ends

@@ -27,6 +27,7 @@ from hocket.wire import codec as codecs
 from hocket.wire import columns as _columns
 from hocket.wire.columns import FLAG_KEY_HASHES, FLAGS_VALID, TIMESTAMP_MAX, Columns
 from hocket.wire.entry import HEADER_BYTES, Header, pack_header, padded, unpack_header
+from hocket.wire.layout import Layout
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 V = TypeVar("V")
 
-PRELUDE = struct.Struct("<16sIIQQ")
+PRELUDE_LAYOUT = Layout("16sIIQQ", ("producer_id", "epoch", "raw_length", "sequence", "reserved"))
+PRELUDE = PRELUDE_LAYOUT.struct
 PRELUDE_BYTES = PRELUDE.size
 assert PRELUDE_BYTES == 40
 

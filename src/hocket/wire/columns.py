@@ -304,7 +304,10 @@ def raw_length_min(records: int, flags: int) -> int:
 
 def open_columns(raw: memoryview, records: int, flags: int) -> ColumnsView:
     """Find the buffers. Only first and last offsets are read, so the cost is always the same."""
-    cut = _Cutter(raw)
+    return cut_columns(Cutter(raw), records, flags)
+
+
+def cut_columns(cut: Cutter, records: int, flags: int) -> ColumnsView:
     timestamps = cut.take(8 * records, "timestamps").cast("q")
     values = cut.binary(records, nullable=False, what="value")
     keys = headers = None
@@ -318,10 +321,10 @@ def open_columns(raw: memoryview, records: int, flags: int) -> ColumnsView:
         header_values = cut.binary(total, nullable=nullable, what="header value")
         headers = HeadersView(lists, names, header_values)
     cut.finish()
-    return ColumnsView(raw, timestamps, values, keys, headers)
+    return ColumnsView(cut.raw, timestamps, values, keys, headers)
 
 
-class _Cutter:
+class Cutter:
     """Takes one padded buffer after the other from the columns."""
 
     def __init__(self, raw: memoryview) -> None:

@@ -16,13 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from crc32c import crc32c
 
 from hocket.errors import CorruptData
+from hocket.wire.layout import Layout
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-HEADER = struct.Struct("<IIBBHIQQQIIQ")
-HEADER_BYTES = HEADER.size
-assert HEADER_BYTES == 56
 
 _UNCHECKED = struct.Struct("<IBBHIQQQIIQ")  # the header without the CRC that covers it
 
@@ -49,6 +46,12 @@ class Header(NamedTuple):
     def size(self) -> int:
         """Bytes of the whole entry, padding included."""
         return HEADER_BYTES + padded(self.length)
+
+
+HEADER_LAYOUT = Layout("IIBBHIQQQIIQ", Header._fields)
+HEADER = HEADER_LAYOUT.struct
+HEADER_BYTES = HEADER.size
+assert HEADER_BYTES == 56
 
 
 def padded(length: int) -> int:

@@ -9,12 +9,19 @@ will need when the batch is published:
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 from hocket.wire.entry import Header, padded
+from hocket.wire.layout import Layout
 
-_FIXED = struct.Struct("<QQIIHBBI")
+LAYOUT = Layout(
+    "QQIIHBBI",
+    (
+        "number", "max_timestamp", "body_crc", "records", "flags", "codec", "name_length",
+        "reserved",
+    ),
+)  # fmt: skip
+_FIXED = LAYOUT.struct
 assert _FIXED.size == 32
 
 

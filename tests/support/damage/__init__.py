@@ -1,0 +1,1 @@
+"""Damaged stores: a small killed store, every place in it, what each damage does to a broker."""
