@@ -11,7 +11,14 @@ from functools import partial
 
 from hocket.errors import CorruptData, HocketError, OutOfRange
 from hocket.log.group import GroupLog
-from hocket.log.model import Damage, EntriesDone, OffsetDone, ReadDone, ReadResult
+from hocket.log.model import (
+    Damage,
+    EntriesDone,
+    FileUnreadable,
+    OffsetDone,
+    ReadDone,
+    ReadResult,
+)
 from hocket.log.segment import Location, Segment, SegmentRecord
 from hocket.log.segment_reader import (
     SegmentRead,
@@ -83,7 +90,7 @@ class Reader:
         if read.result is not None:
             done(read.result)
         else:
-            done(CorruptData(f"group {log.id}: {read.damage[0]} cannot be read"))
+            done(read.damage[0].as_error(log.id))
 
     def _learn(self, log: GroupLog, segment: Segment, read: SegmentRead) -> None:
         for damage in read.damage:
@@ -105,8 +112,12 @@ class Reader:
             return OutOfRange(
                 f"offset {offset} of group {log.id} was removed while it was being read"
             )
-        return CorruptData(
-            f"group {log.id}: offsets {offset} to {segment.end_offset - 1} cannot be read: {error}"
+        # A file that is not there will not come back; anything else may pass.
+        kind = CorruptData if isinstance(error, FileNotFoundError) else FileUnreadable
+        return kind(
+            f"group {log.id}: offsets {offset} to {segment.end_offset - 1} cannot be read: {error}",
+            start=offset,
+            end=segment.end_offset,
         )
 
     def read_entries(

@@ -12,7 +12,6 @@ from hocket.errors import (
     Fenced,
     HocketError,
     MessageTooLarge,
-    OutOfRange,
     ProtocolError,
 )
 from hocket.frames import Frame, packed
@@ -20,7 +19,7 @@ from hocket.model import partition_of
 from hocket.node.requests.transacting import Transacting
 from hocket.node.running.partitions import Hosted, batch_of
 from hocket.node.wiring import Servant, Wiring
-from hocket.wire.batch import BatchInfo, check_entries, first_key_hash
+from hocket.wire.batch import BatchInfo, check_content, first_key_hash, whole_batches
 
 
 class Producing:
@@ -85,14 +84,14 @@ class Producing:
         assert topic is not None
         hosted = self._wiring.partitions[topic.groups[frame.partition]]
         origin = Origin(connection, frame.handle, 0)
-        for info in self._checked(payload):
+        for info in self._whole(payload):
             if (info.producer_id, info.epoch) != (opened.producer_id, opened.epoch):
                 raise ProtocolError(
                     f"a batch of another producer or epoch was pushed to handle {frame.handle}"
                 )
             try:
+                self._check(info, payload)
                 if opened.transaction:
-                    self._check_size(info)
                     self._transacting.stage(hosted, origin, opened, info, payload)
                 else:
                     self._produce(hosted, origin, info, payload)
@@ -107,43 +106,50 @@ class Producing:
         frame, topic = demand.frame, demand.topic
         assert isinstance(frame, frames.Publish)
         assert topic is not None
-        infos = self._checked(payload)
+        infos = self._whole(payload)
         if len(infos) != 1:
             raise ProtocolError(f"Publish carries one batch, not {len(infos)}")
+        self._check(infos[0], payload)
         partition = frame.partition
         if partition == -1:
             partition = chosen_partition(payload, infos[0], len(topic.groups))
         hosted = self._wiring.partitions[topic.groups[partition]]
         self._produce(hosted, Origin(connection, 0, frame.request), infos[0], payload)
 
-    def _checked(self, payload: memoryview) -> list[BatchInfo]:
+    def _whole(self, payload: memoryview) -> list[BatchInfo]:
+        """The batches that came. Raises ProtocolError for bytes that are not what was sent."""
         try:
-            infos = check_entries(payload)
+            infos = whole_batches(payload)
         except CorruptData as error:
             raise ProtocolError(f"what was sent is not a whole batch: {error}") from error
         if not infos:
             raise ProtocolError("a frame that should carry a batch carries none")
         return infos
 
-    def _produce(
-        self, hosted: Hosted, origin: Origin, info: BatchInfo, payload: memoryview
-    ) -> None:
-        self._check_size(info)
-        self._wiring.partitions.admit(hosted.group, info.header.length)
-        batch = batch_of(info, payload)
-        self._wiring.partitions.step(
-            hosted, events.Produce(origin, batch, self._wiring.clock.now_us())
-        )
-
-    def _check_size(self, info: BatchInfo) -> None:
+    def _check(self, info: BatchInfo, payload: memoryview) -> None:
+        """Raises for a batch that is too large, or that no consumer could read."""
         header = info.header
         if header.length > self._wiring.settings.limits.batch_bytes_max:
             raise MessageTooLarge(
                 f"a batch of {header.length} bytes is more than the "
                 f"{self._wiring.settings.limits.batch_bytes_max} this broker takes"
             )
-        if not header.count:
-            raise OutOfRange("a batch without records")
+        try:
+            check_content(payload, info)
+        except CorruptData as error:
+            raise CorruptData(
+                f"batch {info.sequence} of its producer was not stored, for nobody could read it: "
+                f"{error}; encode it anew"
+            ) from error
+
+    def _produce(
+        self, hosted: Hosted, origin: Origin, info: BatchInfo, payload: memoryview
+    ) -> None:
+        self._wiring.partitions.admit(hosted.group, info.header.length)
+        batch = batch_of(info, payload)
+        self._wiring.partitions.step(
+            hosted, events.Produce(origin, batch, self._wiring.clock.now_us())
+        )
 
     def staged(self, hosted: Hosted, effect: StageAcked) -> None:
         origin, number = effect.origin, hosted.core.number

@@ -177,11 +177,12 @@ class Subscription:
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Commit the acks, and let go. Threads that wait for messages are told Closed.
 
-        What was not handed out of a shared index is for its other consumers, at once.
+        After CorruptData too, what was acknowledged is committed. What was not handed out of a
+        shared index is for its other consumers, at once.
         """
         deadline = Deadline(check_timeout(timeout))
         core = self._core
-        if core.failure is not None:
+        if core.failure is not None and not core.lingers:
             self._forget(self)
             return
         reply: Reply[Frame | HocketError] = Reply()
