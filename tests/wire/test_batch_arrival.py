@@ -95,7 +95,7 @@ def test_beyond_the_bound_a_false_length_of_lz4_is_for_the_consumer_to_find() ->
 @pytest.mark.parametrize("keys", [None, [b"k"] * 20])
 def test_columns_that_do_not_fit_are_refused(keys: Any) -> None:
     entry = encode([b"value"] * 20, timestamps=1, keys=keys)
-    for at in range(PRELUDE_BYTES, len(body)):
+    for at in range(PRELUDE_BYTES, len(body_of(entry))):
         body = bytearray(body_of(entry))
         body[at] ^= 0x81
         forged = sealed(entry, bytes(body))
