@@ -246,8 +246,9 @@ def test_asyncio_skips_too(world, client, poisoned):
                         found.append(message.offset)
                         await message.ack()
             except CorruptData as error:
-                assert error.start is not None
-                position = await other.skip(poisoned, "billing", partition=0, offset=error.start)
+                position = await other.skip(
+                    poisoned, "billing", partition=error.partition, offset=error.start
+                )
             async with other.subscribe(poisoned, index="billing") as subscription:
                 found += [(await subscription.receive(20)).offset for _ in range(2)]
         return [position, *found]
@@ -267,13 +268,18 @@ def test_without_an_index_the_way_past_it_is_said_too(client, poisoned):
 # --- a segment that is damaged on disk -----------------------------------------------------------
 
 
+def segment_of(path: Path) -> Path:
+    (found,) = (each for each in path.glob("groups/*/*.log") if b"value-1" in each.read_bytes())
+    return found
+
+
 def damaged_store(path: Path, *, at: int = 5) -> None:
     """Ten messages, of which this one does not match its checksum any more."""
     with hocket.embedded(path) as client:
         client.create_topic("t")
         for number in range(10):
             client.publish("t", b"value-%d" % number, key=b"%d" % (number % 2))
-    (segment,) = (each for each in path.glob("groups/*/*.log") if b"value-1" in each.read_bytes())
+    segment = segment_of(path)
     content = segment.read_bytes()
     segment.write_bytes(content.replace(b"value-%d" % at, b"VALUE-%d" % at, 1))
 
