@@ -358,12 +358,24 @@ def _all_below(error: type[HocketError]) -> list[type[HocketError]]:
 
 
 def unreadable(
-    why: str, *, topic: str, index: str, partition: int, start: int, end: int
+    why: str,
+    *,
+    topic: str,
+    index: str,
+    partition: int,
+    start: int,
+    end: int,
+    may_pass: bool = False,
 ) -> CorruptData:
-    """What a consumer is told of messages that it cannot be given, with the way past them."""
+    """What a consumer is told of messages that it cannot be given, with the way past them.
+
+    `may_pass`: the disk did not hand them out, and may do so later.
+    """
     which = f"offset {start}" if end - start == 1 else f"offsets {start} to {end - 1}"
     way_out = f"to go on behind them, subscribe from offset {end} of this partition on"
-    if index:
+    if may_pass:
+        way_out = "see to the broker's disk and try again, or go on behind them with a seek"
+    elif index:
         way_out = (
             "acknowledge what came before, close the subscription, and to go on behind them call "
             f"client.skip({topic!r}, {index!r}, partition={partition}, offset={start}), or: hocket "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from hocket.errors import (
     UnknownPartition,
     WrongKind,
 )
+from hocket.node.background import dead_letters as background
+from hocket.node.running.sharing import Shares
 from hocket.wire.batch import parse
 from hocket.wire.entry import HEADER_BYTES
-from tests.support.brokers.forging import forge, unopenable
+from tests.support.brokers.forging import NOW_US, forge, unopenable
 from tests.support.threads import until
 from tests.support.wire.batches import with_fallen_offset, with_false_raw_length, with_foreign_name
 
@@ -123,7 +126,9 @@ def test_consumers_from_before_that_end_upon_it_lose_no_neighbour(client, topic)
 @pytest.mark.parametrize("make", [with_fallen_offset, with_foreign_name])
 def test_of_a_batch_only_the_record_that_makes_no_sense_is_set_aside(client, topic, make):
     values = [b"%d" % number for number in range(300)]
-    assert isinstance(forge(client, topic, make(values, at=150)), frames.Published)
+    assert isinstance(
+        forge(client, topic, make(values, at=150, timestamps=NOW_US)), frames.Published
+    )
     with client.subscribe(topic, index="workers", mode="shared") as subscription:
         found = []
         while len(found) < 299:
@@ -226,7 +231,7 @@ def test_bad_input_to_a_skip(client, poisoned):
 
 def test_a_record_in_the_middle_of_a_batch_is_skipped_alone(client, topic):
     values = [b"%d" % number for number in range(300)]
-    forge(client, topic, with_fallen_offset(values, at=150))
+    forge(client, topic, with_fallen_offset(values, at=150, timestamps=NOW_US))
     with client.subscribe(topic, index="billing") as subscription:
         found, error = offsets_until_damage(subscription)
     assert found == list(range(150))
@@ -335,3 +340,114 @@ def test_a_segment_that_is_gone_is_set_aside_too(tmp_path: Path):
         until(lambda: client.lag("t", "workers") == 0, what="all is done with")
         (letter,) = client.dead_letters("t")
         assert (letter.source.offset, letter.end, letter.unreadable) == (0, 10, "damaged")
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Iterator[tuple[Client, Any]]:
+    """A client, and its subscription that came upon damage: five messages are acknowledged."""
+    damaged_store(tmp_path / "data")
+    with hocket.embedded(tmp_path / "data") as client:
+        subscription = client.subscribe("t", index="billing")
+        found, _ = offsets_until_damage(subscription)
+        assert found == [0, 1, 2, 3, 4]
+        yield client, subscription
+
+
+def test_whoever_opens_the_index_next_has_it(stopped):
+    client, subscription = stopped
+    with client.subscribe("t", index="billing") as other:
+        subscription.close()
+        offsets_until_damage(other)
+    assert client.skip("t", "billing", partition=0, offset=5) == 6
+
+
+def test_commit_works_after_damage_too(stopped):
+    client, subscription = stopped
+    subscription.commit()
+    assert client.lag("t", "billing") == 5
+    with pytest.raises(CorruptData):
+        subscription.receive(timeout=1)
+    assert client.skip("t", "billing", partition=0, offset=5) == 6  # it need not be closed
+    subscription.close()
+    assert client.lag("t", "billing") == 4
+
+
+def test_a_topic_grows_under_a_subscription_that_came_upon_damage(stopped):
+    client, subscription = stopped
+    client.alter_topic("t", partitions=3)
+    client.publish("t", b"new", partition=2)
+    subscription.close()
+    assert client.lag("t", "billing") == 6
+
+
+@pytest.mark.parametrize("what", ["topic", "index"])
+def test_what_it_reads_is_deleted_under_a_subscription_that_came_upon_damage(stopped, what):
+    client, subscription = stopped
+    subscription.commit()
+    if what == "topic":
+        client.delete_topic("t")
+    else:
+        client.delete_index("t", "billing")
+    subscription.close()
+    client.ping()
+
+
+def test_what_the_disk_does_not_hand_out_may_be_readable_later(tmp_path: Path):
+    damaged_store(tmp_path / "data", at=99)  # nothing is damaged
+    with hocket.embedded(tmp_path / "data") as client:
+        segment = segment_of(tmp_path / "data")
+        aside = segment.rename(segment.with_suffix(".aside"))
+        segment.mkdir()  # reading it fails, and not because it is not there
+        client.subscribe("t", index="billing").close()
+        with (
+            client.subscribe("t", index="billing") as subscription,
+            pytest.raises(CorruptData, match=r"cannot be read: .*directory.*see to the broker's"),
+        ):
+            subscription.receive(timeout=20)
+        with (
+            pytest.raises(CorruptData, match=r"cannot be read: .*directory"),
+            client.subscribe("t", index="workers", mode="shared") as subscription,
+        ):
+            subscription.receive(timeout=20)
+        with pytest.raises(CorruptData):
+            client.skip("t", "billing", partition=0, offset=0)
+        segment.rmdir()
+        aside.rename(segment)
+        for options in ({"index": "billing"}, {"index": "workers", "mode": "shared"}):
+            with client.subscribe("t", **options) as subscription:
+                assert [subscription.receive(timeout=20).offset for _ in range(10)] == [*range(10)]
+        assert client.dead_letters("t") == []
+
+
+# --- what the dead letters carry -----------------------------------------------------------------
+
+
+def test_a_batch_too_large_for_one_dead_letter_comes_in_parts(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(background, "PART_BYTES", 40)
+    with hocket.embedded(tmp_path / "data") as client:
+        client.create_topic("t")
+        forge(client, "t", unopenable())
+        with client.subscribe("t", index="workers", mode="shared") as subscription:
+            until(lambda: nothing_comes(subscription) and client.lag("t", "workers") == 0)
+        letters = client.dead_letters("t")
+    parts = [each.part for each in letters]
+    assert len(parts) > 2
+    assert parts == [f"{number}/{len(parts)}" for number in range(1, len(parts) + 1)]
+    entry = b"".join(each.value for each in letters)
+    assert entry[HEADER_BYTES:] == unopenable()[HEADER_BYTES:]
+
+
+def test_a_unit_that_a_crash_cut_short_makes_the_same_dead_letters(tmp_path: Path, monkeypatch):
+    """The broker ends between the dead letter and the word that it is there."""
+    with hocket.embedded(tmp_path / "data") as client:
+        client.create_topic("t")
+        forge(client, "t", unopenable(250))  # three units
+        monkeypatch.setattr(Shares, "dead_lettered", lambda *_arguments: None)
+        with client.subscribe("t", index="workers", mode="shared") as subscription:
+            until(lambda: nothing_comes(subscription) and client.dead_letters("t"))
+    monkeypatch.undo()
+    with hocket.embedded(tmp_path / "data") as client:
+        with client.subscribe("t", index="workers", mode="shared") as subscription:
+            until(lambda: nothing_comes(subscription) and client.lag("t", "workers") == 0)
+        (letter,) = client.dead_letters("t")
+        assert (letter.source.offset, letter.end) == (0, 250)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from hocket import frames
@@ -9,6 +10,8 @@ from hocket.client.faces.blocking.client import Client
 from hocket.errors import HocketError
 from tests.support.threads import until
 from tests.support.wire.batches import with_false_raw_length
+
+NOW_US = time.time_ns() // 1000  # else retention would remove the batch at once
 
 
 def forge(client: Client, topic: str, entry: bytes, partition: int = 0) -> Any:
@@ -23,4 +26,5 @@ def forge(client: Client, topic: str, entry: bytes, partition: int = 0) -> Any:
 
 def unopenable(count: int = 2) -> bytes:
     """A batch that the broker takes, since it is too large to be looked at, and nobody can open."""
-    return with_false_raw_length([b"%d " % number * 3_000 for number in range(count)])
+    values = [b"%d " % number * 3_000 for number in range(count)]
+    return with_false_raw_length(values, timestamps=NOW_US)

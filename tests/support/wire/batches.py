@@ -72,7 +72,7 @@ def with_false_raw_length(
     values: list[bytes], *, codec: str = "lz4", by: int = 8, **more: Any
 ) -> bytes:
     """A batch that nobody can open. With lz4, beyond OPENED_BYTES_MAX, the broker cannot tell."""
-    entry = encode(values, timestamps=1, codec=codec, **more)
+    entry = encode(values, codec=codec, **{"timestamps": 1, **more})
     raw_length = PRELUDE.unpack_from(body_of(entry))[2]
     return sealed(entry, prelude(entry, raw_length=raw_length + by))
 
@@ -80,7 +80,7 @@ def with_false_raw_length(
 def with_fallen_offset(values: list[bytes], *, at: int, **more: Any) -> bytes:
     """A batch whose value number `at` ends before it begins; all the others can be read."""
     assert 0 < at < len(values) - 1
-    entry = encode(values, timestamps=1, **more)
+    entry = encode(values, **{"timestamps": 1, **more})
     body = bytearray(body_of(entry))
     columns = len(body) - PRELUDE.unpack_from(body)[2]
     ends = columns + 8 * len(values)  # where the offsets of the values begin
@@ -92,5 +92,5 @@ def with_fallen_offset(values: list[bytes], *, at: int, **more: Any) -> bytes:
 def with_foreign_name(values: list[bytes], *, at: int, **more: Any) -> bytes:
     """A batch of which the record `at` has a header whose name is not UTF-8."""
     headers = [{"name": b"x"} if each == at else {"word": b"x"} for each in range(len(values))]
-    entry = encode(values, timestamps=1, headers=headers, **more)
+    entry = encode(values, headers=headers, **{"timestamps": 1, **more})
     return sealed(entry, body_of(entry).replace(b"name", b"n\xff\xfee", 1))

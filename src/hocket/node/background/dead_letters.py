@@ -304,7 +304,7 @@ class DeadLetters:
         log.error(
             "messages %d to %d of topic %r, partition %d, were delivered in vain and cannot be "
             "put into the dead letters, for they are not there any more: %s",
-            unit.at, unit.end - 1, unit.topic, unit.hosted.core.number, error,
+            min(unit.at, unit.end - 1), unit.end - 1, unit.topic, unit.hosted.core.number, error,
         )  # fmt: skip
         unit.at = unit.end
 

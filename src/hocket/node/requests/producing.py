@@ -84,14 +84,14 @@ class Producing:
         assert topic is not None
         hosted = self._wiring.partitions[topic.groups[frame.partition]]
         origin = Origin(connection, frame.handle, 0)
-        for info in self._whole(payload):
+        for info in self._checked(payload):
             if (info.producer_id, info.epoch) != (opened.producer_id, opened.epoch):
                 raise ProtocolError(
                     f"a batch of another producer or epoch was pushed to handle {frame.handle}"
                 )
             try:
-                self._check(info, payload)
                 if opened.transaction:
+                    self._check(info, payload)
                     self._transacting.stage(hosted, origin, opened, info, payload)
                 else:
                     self._produce(hosted, origin, info, payload)
@@ -106,18 +106,16 @@ class Producing:
         frame, topic = demand.frame, demand.topic
         assert isinstance(frame, frames.Publish)
         assert topic is not None
-        infos = self._whole(payload)
+        infos = self._checked(payload)
         if len(infos) != 1:
             raise ProtocolError(f"Publish carries one batch, not {len(infos)}")
-        self._check(infos[0], payload)
         partition = frame.partition
         if partition == -1:
             partition = chosen_partition(payload, infos[0], len(topic.groups))
         hosted = self._wiring.partitions[topic.groups[partition]]
         self._produce(hosted, Origin(connection, 0, frame.request), infos[0], payload)
 
-    def _whole(self, payload: memoryview) -> list[BatchInfo]:
-        """The batches that came. Raises ProtocolError for bytes that are not what was sent."""
+    def _checked(self, payload: memoryview) -> list[BatchInfo]:
         try:
             infos = whole_batches(payload)
         except CorruptData as error:
@@ -126,8 +124,18 @@ class Producing:
             raise ProtocolError("a frame that should carry a batch carries none")
         return infos
 
+    def _produce(
+        self, hosted: Hosted, origin: Origin, info: BatchInfo, payload: memoryview
+    ) -> None:
+        self._check(info, payload)
+        self._wiring.partitions.admit(hosted.group, info.header.length)
+        batch = batch_of(info, payload)
+        self._wiring.partitions.step(
+            hosted, events.Produce(origin, batch, self._wiring.clock.now_us())
+        )
+
     def _check(self, info: BatchInfo, payload: memoryview) -> None:
-        """Raises for a batch that is too large, or that no consumer could read."""
+        """Raises for a batch that is too large, or that nobody could read."""
         header = info.header
         if header.length > self._wiring.settings.limits.batch_bytes_max:
             raise MessageTooLarge(
@@ -141,15 +149,6 @@ class Producing:
                 f"batch {info.sequence} of its producer was not stored, for nobody could read it: "
                 f"{error}; encode it anew"
             ) from error
-
-    def _produce(
-        self, hosted: Hosted, origin: Origin, info: BatchInfo, payload: memoryview
-    ) -> None:
-        self._wiring.partitions.admit(hosted.group, info.header.length)
-        batch = batch_of(info, payload)
-        self._wiring.partitions.step(
-            hosted, events.Produce(origin, batch, self._wiring.clock.now_us())
-        )
 
     def staged(self, hosted: Hosted, effect: StageAcked) -> None:
         origin, number = effect.origin, hosted.core.number

@@ -25,7 +25,7 @@ from hocket.errors import (
     WrongKind,
 )
 from hocket.frames import packed
-from hocket.log.model import ReadResult
+from hocket.log.model import FileUnreadable, ReadResult
 from hocket.node.requests.operations import Operation, Operations
 from hocket.node.running.partitions import Hosted
 from hocket.node.wiring import Wiring
@@ -91,6 +91,8 @@ class Skip:
             self._wiring.network.send(self._connection, failure(self._frame.request, error))
 
     def _found(self, read: ReadResult | HocketError) -> None:
+        if isinstance(read, FileUnreadable):
+            raise read  # the disk may hand it out later: then nothing is passed
         if isinstance(read, CorruptData) and read.end is not None:
             end = read.end
         elif isinstance(read, HocketError):

@@ -26,7 +26,7 @@ from hocket.core.partition.subscription import (
 )
 from hocket.errors import CorruptData, HocketError, OutOfRange, unreadable
 from hocket.frames import Deliver, HandleEnded, Moved
-from hocket.log.model import ReadResult
+from hocket.log.model import FileUnreadable, ReadResult
 from hocket.log.store import LogStore
 from hocket.node.running.partitions import Hosted, Partitions
 from hocket.node.running.sessions import Address
@@ -129,6 +129,7 @@ class Deliveries:
         said = unreadable(
             str(error), topic=opened.topic, index=opened.index, partition=read.partition,
             start=max(error.start, read.offset), end=error.end,
+            may_pass=isinstance(error, FileUnreadable),
         )  # fmt: skip
         assert said.start is not None
         self.close(address)

@@ -204,8 +204,10 @@ class AsyncSubscription:
         core, session = self._core, self._engine.session
 
         def opened() -> bool | None:
+            if core.is_open:  # it may have come upon damage since: `receive` says so
+                return True
             core.check_usable()
-            return core.is_open or None
+            return None
 
         try:
             self._engine.do(core.open)
