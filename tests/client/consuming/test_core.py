@@ -328,7 +328,7 @@ def test_after_damage_what_was_acked_is_committed(meet):
     rest = one.read(3)
     with pytest.raises(CorruptData):
         one.core.next_message()
-    assert one.core.lingers
+    assert one.core.commits_only
     rest[-1].ack()
     acked = one.core.acked_so_far()
     commit = one.stage.take(frames.Commit)
@@ -383,7 +383,7 @@ def test_fenced_after_damage_it_lets_go():
     acked = one.core.acked_so_far()
     one.stage.take(frames.Commit)
     one.stage.reply(frames.HandleEnded(0, 1, "fenced", "another consumer"))
-    assert not one.core.lingers
+    assert not one.core.commits_only
     with pytest.raises(Fenced):
         one.core.are_committed(acked)
 

@@ -50,7 +50,7 @@ class Attachment(ABC):
         self.failure: HocketError | None = None
         # It has failed, but stays open at the broker until it is closed, so that what was handed
         # out can still be acknowledged.
-        self.lingers = False
+        self.commits_only = False
         self.lost = 0  # records that retention removed before they were read
         self.changed = WakeUps()  # called when the subscription is opened or ended
         self.deliveries = WakeUps()  # called when a message can be handed out, or never will be
@@ -132,7 +132,7 @@ class Attachment(ABC):
     @property
     def _is_in_use(self) -> bool:
         """Whether acks are still sent."""
-        return self.failure is None or self.lingers
+        return self.failure is None or self.commits_only
 
     def _opened(self, frame: frames.SubscriptionOpened) -> None:
         self._handle = frame.handle
@@ -177,8 +177,8 @@ class Attachment(ABC):
     # --- ending ----------------------------------------------------------------------------------
 
     def _ended_by_broker(self, error: HocketError) -> None:
-        if self.lingers:  # it was fenced, say: what is not committed by now never will be
-            self.lingers = False
+        if self.commits_only:  # it was fenced, say: what is not committed by now never will be
+            self.commits_only = False
             self.failure = error
             self._handle = None
             self._let_go()
@@ -196,7 +196,7 @@ class Attachment(ABC):
     def end(self, error: HocketError) -> None:
         if self._is_in_use:
             self.failure = error
-            self.lingers = False
+            self.commits_only = False
             self._let_go()
         self._clear()
 

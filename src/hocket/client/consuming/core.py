@@ -7,7 +7,7 @@ the batch is dropped unread; a subscription that opens anew asks for its credit 
 Rule 3: acks are cumulative. They are sent together, TIDY_US after the first, or at once for a
 commit; nobody waits for that. Acks that were not confirmed when a link broke are sent again.
 Rule 4: what cannot be read ends the subscription behind the last message before it. With an index
-it lingers: acks are sent, and closing commits them.
+it stays open at the broker for commits: acks are sent, and closing commits them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SubscriptionCore(Attachment):
             positions = tuple(
                 (progress.partition, progress.expected) for progress in self._all_progress()
             )
-        credit = 0 if self.lingers else options.credit_bytes - self.inbound.held_bytes
+        credit = 0 if self.commits_only else options.credit_bytes - self.inbound.held_bytes
         frame = frames.OpenSubscription(
             0,
             self.topic,
@@ -167,7 +167,7 @@ class SubscriptionCore(Attachment):
                 frame.message, topic=self.topic, partition=frame.partition, start=frame.start,
                 end=frame.end,
             )  # fmt: skip
-            self.lingers = True
+            self.commits_only = True
             self.deliveries.wake_all()
 
     def _cannot_read(self, error: CorruptData) -> None:
@@ -181,7 +181,7 @@ class SubscriptionCore(Attachment):
             start=error.start, end=error.end,
         )  # fmt: skip
         if index:
-            self.lingers = True
+            self.commits_only = True
             self.deliveries.wake_all()
         else:
             self._let_go()
@@ -246,7 +246,7 @@ class SubscriptionCore(Attachment):
             raise ProtocolError(f"{type(frame).__name__} came for a subscription")
 
     def _delivered(self, frame: frames.Deliver, payload: memoryview) -> None:
-        if self.failure is not None:  # it lingers, and hands nothing more out
+        if self.failure is not None:  # it only commits, and hands nothing more out
             return
         progress = self.inbound.by_partition.get(frame.partition)
         if progress is None:  # the topic has grown
@@ -302,7 +302,7 @@ class SubscriptionCore(Attachment):
     # --- credit and acks -------------------------------------------------------------------------
 
     def _send_credit(self) -> None:
-        if self._owed_bytes > 0 and self._handle is not None and not self.lingers:
+        if self._owed_bytes > 0 and self._handle is not None and not self.commits_only:
             self.session.send(frames.Credit(0, self._handle, self._owed_bytes))
             self._owed_bytes = 0
 
@@ -358,7 +358,7 @@ class SubscriptionCore(Attachment):
         return [(progress, progress.acked) for progress in self._all_progress()]
 
     def _check_in_use(self) -> None:
-        if not self.lingers:
+        if not self.commits_only:
             self.check_usable()
 
     def are_committed(self, acked: list[tuple[Progress, int]]) -> bool:

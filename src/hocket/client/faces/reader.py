@@ -35,7 +35,7 @@ class Reader(Protocol[M, B]):
     topic: str
     options: SubscriptionOptions
     failure: HocketError | None
-    lingers: bool
+    commits_only: bool
     lost: int
     changed: WakeUps
     deliveries: WakeUps

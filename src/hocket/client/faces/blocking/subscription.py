@@ -182,7 +182,7 @@ class Subscription:
         """
         deadline = Deadline(check_timeout(timeout))
         core = self._core
-        if core.failure is not None and not core.lingers:
+        if core.failure is not None and not core.commits_only:
             self._forget(self)
             return
         reply: Reply[Frame | HocketError] = Reply()
