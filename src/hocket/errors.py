@@ -274,9 +274,28 @@ class StoreStopped(HocketError):
 
 
 class CorruptData(HocketError):
-    """Stored records do not match their checksum. They are named here and never delivered."""
+    """Records cannot be read: they do not match their checksum, or their producer wrote nonsense.
+
+    They are named here and never delivered. Where it is known which they are, `topic`, `partition`,
+    `start` and `end` say so too; `end` is the offset behind the last of them.
+    """
 
     code = "corruptData"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.start = start
+        self.end = end
 
 
 class ShuttingDown(HocketError):
@@ -336,6 +355,39 @@ class NewerFormat(HocketError):
 
 def _all_below(error: type[HocketError]) -> list[type[HocketError]]:
     return [error, *(found for below in error.__subclasses__() for found in _all_below(below))]
+
+
+def unreadable(
+    why: str,
+    *,
+    topic: str,
+    index: str,
+    partition: int,
+    start: int,
+    end: int,
+    may_pass: bool = False,
+) -> CorruptData:
+    """What a consumer is told of messages that it cannot be given, with the way past them.
+
+    `may_pass`: the disk did not hand them out, and may do so later.
+    """
+    which = f"offset {start}" if end - start == 1 else f"offsets {start} to {end - 1}"
+    way_out = f"to go on behind them, subscribe from offset {end} of this partition on"
+    if may_pass:
+        way_out = "see to the broker's disk and try again, or go on behind them with a seek"
+    elif index:
+        way_out = (
+            "acknowledge what came before, close the subscription, and to go on behind them call "
+            f"client.skip({topic!r}, {index!r}, partition={partition}, offset={start}), or: hocket "
+            f"index skip {topic} {index} --partition {partition} --offset {start}"
+        )
+    return CorruptData(
+        f"topic {topic!r}, partition {partition}: {which} cannot be read: {why}; {way_out}",
+        topic=topic,
+        partition=partition,
+        start=start,
+        end=end,
+    )
 
 
 BY_CODE: dict[str, type[HocketError]] = {

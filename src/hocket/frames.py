@@ -366,6 +366,10 @@ class HandleEnded:
     handle: int
     code: str
     message: str
+    commits: bool = False  # nothing more is delivered, but commits are taken until it is closed
+    partition: int = -1  # where data is corrupt; -1: it is about something else
+    start: int = 0  # the first offset there that cannot be read,
+    end: int = 0  # and the one behind the last of them
 
 
 @dataclass(slots=True)
@@ -401,6 +405,17 @@ class SeekIndex:
     index: str
     start: Start
     partition: int = -1  # -1: all of them
+
+
+@dataclass(slots=True)
+class SkipUnreadable:
+    """Move an own index past what it stands at, if that cannot be read. Answered by Offsets."""
+
+    request: int
+    topic: str
+    index: str
+    partition: int
+    offset: int  # one of the messages that cannot be read
 
 
 @dataclass(slots=True)
@@ -548,4 +563,5 @@ Frame = (
     | CommitTransaction | AbortTransaction
     | CreateUser | RenewToken | TokenIssued | DeleteUser | SetRoles | CreateRole | DeleteRole
     | AddGrant | RemoveGrant | DescribeAccess | Access | ExplainAccess | Explained
+    | SkipUnreadable
 )  # fmt: skip

@@ -96,7 +96,7 @@ def test_a_life_on_a_real_disk(tmp_path: Path) -> None:
 
 
 def test_an_acknowledgement_comes_soon(tmp_path: Path) -> None:
-    """Not a benchmark: it only shows that nobody lingers anywhere."""
+    """Not a benchmark: it only shows that nobody commits_only anywhere."""
     host = Host(str(tmp_path))
     start = time.monotonic()
     for _ in range(20):

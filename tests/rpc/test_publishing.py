@@ -10,6 +10,7 @@ from hocket.model import partition_of
 from hocket.wire.batch import encode, parse
 from tests.support.rpc.world import Sink, World, fails, of, run, session
 from tests.support.threads import until_async
+from tests.support.wire.batches import with_fallen_offset, with_false_raw_length
 
 
 def test_topics_are_made_listed_and_deleted(here: World):
@@ -131,6 +132,31 @@ def test_a_damaged_batch_is_refused_and_nothing_stored(here: World, at: int):
                 await producer.push({"encoded": bytes(entry)})
             described = (await topic.describe()).description
             assert described.partitions[0].end == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        with_false_raw_length([b"the same"] * 500, codec="zstd"),
+        with_false_raw_length([b"the same"] * 20, codec="lz4"),
+        with_fallen_offset([b"the same"] * 20, at=3),
+    ],
+    ids=["zstd", "lz4", "none"],
+)
+def test_a_batch_that_nobody_could_read_is_refused_and_the_connection_goes_on(
+    here: World, entry: bytes
+):
+    async def main() -> None:
+        async with session(here.address) as one:
+            topic = (await one.createTopic("t", {})).topic
+            async with fails("corruptData", "offsets 0 to"):
+                await topic.publish({"encoded": entry})
+            producer = (await topic.producer({})).producer
+            async with fails("corruptData", "offsets 0 to"):
+                await producer.push({"encoded": entry})
+            assert (await topic.publish(of(b"good"))).offset == 0
 
     run(main())
 

@@ -24,7 +24,14 @@ from hocket.wire.arrow import to_arrow
 from hocket.wire.batch import PRELUDE, PRELUDE_BYTES, check_entries, encode, iterate_entries, parse
 from hocket.wire.columns import FLAG_HEADER_NULLS, FLAG_HEADERS, FLAG_KEY_HASHES, FLAG_KEYS
 from hocket.wire.entry import HEADER_BYTES, unpack_header
-from tests.support.wire.batches import CODECS, body_of, contents, entry_with_everything, sealed
+from tests.support.wire.batches import (
+    CODECS,
+    body_of,
+    contents,
+    entry_with_everything,
+    prelude,
+    sealed,
+)
 
 
 def looked_at(entry: bytes) -> tuple[Any, ...]:
@@ -100,14 +107,6 @@ def test_anything_forged_does_no_harm(data: st.DataObject, codec: str) -> None:
         looked_at(sealed(entry, bytes(body), **changes))
     except CorruptData:
         return
-
-
-def prelude(entry: bytes, **changes: int) -> bytes:
-    """The body with this changed in its prelude."""
-    body = body_of(entry)
-    fields = ("producer_id", "epoch", "raw_length", "sequence", "reserved")
-    values = dict(zip(fields, PRELUDE.unpack_from(body), strict=True)) | changes
-    return PRELUDE.pack(*values.values()) + body[PRELUDE_BYTES:]
 
 
 @pytest.mark.parametrize("codec", CODECS)

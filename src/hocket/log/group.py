@@ -12,7 +12,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hocket.errors import CorruptData
 from hocket.log.checkpoint import GroupRecord
 from hocket.log.envelope import SECTION_BYTES
 from hocket.log.memory import MemoryTier
@@ -293,7 +292,7 @@ class GroupLog:
             if damage.end is None or not damage.start <= offset < damage.end:
                 continue
             if not damage.accepted:
-                raise CorruptData(f"group {self.id}: {damage} cannot be read")
+                raise damage.as_error(self.id)
             offset = damage.end
         return offset
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from hocket.errors import HocketError, StoreStopped
+from hocket.errors import CorruptData, HocketError, StoreStopped
 from hocket.wire.entry import Header
 
 if TYPE_CHECKING:
@@ -79,6 +79,16 @@ class Damage:
         if self.end == self.start:
             return f"entries without records at offset {self.start} ({self.what})"
         return f"offsets {self.start} to {self.end - 1} ({self.what})"
+
+    def as_error(self, group: int) -> CorruptData:
+        return CorruptData(f"group {group}: {self} cannot be read", start=self.start, end=self.end)
+
+
+class FileUnreadable(CorruptData):
+    """The disk did not hand a file of the log out. Unlike damage, that may pass.
+
+    `start` and `end` are all that the file holds from the offset on that was asked for.
+    """
 
 
 class Loss(NamedTuple):

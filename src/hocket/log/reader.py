@@ -11,7 +11,14 @@ from functools import partial
 
 from hocket.errors import CorruptData, HocketError, OutOfRange
 from hocket.log.group import GroupLog
-from hocket.log.model import Damage, EntriesDone, OffsetDone, ReadDone, ReadResult
+from hocket.log.model import (
+    Damage,
+    EntriesDone,
+    FileUnreadable,
+    OffsetDone,
+    ReadDone,
+    ReadResult,
+)
 from hocket.log.segment import Location, Segment, SegmentRecord
 from hocket.log.segment_reader import (
     SegmentRead,
@@ -83,7 +90,7 @@ class Reader:
         if read.result is not None:
             done(read.result)
         else:
-            done(CorruptData(f"group {log.id}: {read.damage[0]} cannot be read"))
+            done(read.damage[0].as_error(log.id))
 
     def _learn(self, log: GroupLog, segment: Segment, read: SegmentRead) -> None:
         for damage in read.damage:
@@ -106,9 +113,15 @@ class Reader:
                 f"offset {offset} of group {log.id} was removed while it was being read"
             )
         end = log.segment_record(segment).end_offset  # what lies behind it is still in memory
-        if isinstance(error, FileNotFoundError):  # others may pass, or concern a part of the file
+        kind: type[CorruptData] = FileUnreadable  # it may pass, or concern a part of the file
+        if isinstance(error, FileNotFoundError):  # a file that is not there will not come back
+            kind = CorruptData
             log.note(Damage(segment.base_offset, end, str(error), is_lasting=False))
-        return CorruptData(f"group {log.id}: offsets {offset} to {end - 1} cannot be read: {error}")
+        return kind(
+            f"group {log.id}: offsets {offset} to {end - 1} cannot be read: {error}",
+            start=offset,
+            end=end,
+        )
 
     def read_entries(
         self, log: GroupLog, indexes: Sequence[int], near: int, done: EntriesDone

@@ -16,7 +16,7 @@ from hocket.client.producing.gathering import Gathering
 from hocket.client.producing.outgoing import Stamp, restamped
 from hocket.client.producing.records import Record, checked
 from hocket.errors import OutOfRange
-from hocket.wire.batch import BatchInfo, check_entries, encode, first_key_hash
+from hocket.wire.batch import BatchInfo, check_content, encode, first_key_hash, whole_batches
 
 RECORDS_PER_DELIVERY = 512
 BYTES_PER_DELIVERY = 256 << 10  # a delivery may be larger by one record
@@ -68,7 +68,7 @@ class Records(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Entries of the log whose checksums are right."""
+    """Entries of the log whose checksums are right, and whose content was looked at."""
 
     data: memoryview
     entries: list[BatchInfo]
@@ -119,7 +119,10 @@ def read_batch(batch: Any) -> Records | Encoded:
     partition = None if number == -1 else number
     if batch._which_str() == "encoded":
         data = memoryview(batch.encoded)
-        return Encoded(data, check_entries(data), partition)
+        infos = whole_batches(data)
+        for info in infos:  # the broker does the same, but its answer comes later
+            check_content(data, info)
+        return Encoded(data, infos, partition)
     records, sizes = [], []
     for each in batch.records:
         get, has = each._get, each._has

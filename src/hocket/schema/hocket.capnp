@@ -86,6 +86,9 @@ struct Frame {
     access @50 :Access;
     explainAccess @51 :ExplainAccess;
     explained @52 :Explained;
+
+    # Indexes again.
+    skipUnreadable @53 :SkipUnreadable;
   }
 }
 
@@ -228,7 +231,7 @@ struct FindOffsets {
 }
 
 struct Offsets {
-  # The answer to FindOffsets and SeekIndex.
+  # The answer to FindOffsets, SeekIndex and SkipUnreadable.
 
   offsets @0 :Data;
   # Packed: one offset for each partition that the request is about, in the order of the partitions.
@@ -483,13 +486,26 @@ struct HandleEnded {
   # permission is gone, or its data is corrupt.
 
   handle @0 :UInt64;
-  # The handle, which is void from here on.
+  # The handle, which is void from here on, unless `commits` says otherwise.
 
   code @1 :Text;
   # An error code, as in Failure.
 
   message @2 :Text;
   # What was wrong, in words, as in Failure.
+
+  commits @3 :Bool;
+  # A subscription with an own index: nothing more is delivered, but the handle is not void yet. The
+  # broker takes Commit for it until the client closes it, or another consumer opens the index.
+
+  partition @4 :Int32 = -1;
+  # With the code `corruptData`: the partition whose data cannot be read. -1: it is not known.
+
+  start @5 :UInt64;
+  # The first offset of that partition that cannot be read.
+
+  end @6 :UInt64;
+  # The offset behind the last one that cannot be read.
 }
 
 struct PartitionsChanged {
@@ -532,6 +548,23 @@ struct SeekIndex {
 
   partition @3 :Int32 = -1;
   # The partition in which the index is moved. -1: all partitions.
+}
+
+struct SkipUnreadable {
+  # Move an own index past the messages that it stands at, if they cannot be read. What was
+  # acknowledged stays so. The answer is Offsets, with the position of the index.
+
+  topic @0 :Text;
+  # The topic's name.
+
+  index @1 :Text;
+  # The index's name.
+
+  partition @2 :UInt32;
+  # The partition.
+
+  offset @3 :UInt64;
+  # One of the messages that cannot be read. If the index is behind it already, nothing changes.
 }
 
 struct DeleteIndex {

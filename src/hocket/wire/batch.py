@@ -9,8 +9,10 @@ is in docs/internals/log_format.md. In short, behind the entry's header:
     columns              timestamps, values, keys, headers (see `wire.columns`), as one unit
                          compressed by the header's codec
 
-`check_entries` is the broker's view (a few microseconds a batch, no work per record), `parse` the
-consumer's. Neither trusts the bytes, and both raise CorruptData for everything that is wrong.
+`whole_batches` and `check_content` are the broker's view, `parse` the consumer's. Neither trusts
+the bytes, and both raise CorruptData for everything that is wrong. What the broker looks at costs a
+few microseconds a batch, however many records it has: what lies beyond CHECKED_ITEMS_MAX and
+OPENED_BYTES_MAX is found by the consumer.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from hocket.wire.layout import Layout
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from hocket.wire.columns import ColumnsView, Headers
+    from hocket.wire.columns import ColumnsView, Headers, Remains
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -41,14 +43,21 @@ PRELUDE_LAYOUT = Layout("16sIIQQ", ("producer_id", "epoch", "raw_length", "seque
 PRELUDE = PRELUDE_LAYOUT.struct
 PRELUDE_BYTES = PRELUDE.size
 assert PRELUDE_BYTES == 40
+_RESERVED = bytes(8)  # how the prelude ends
 
 PRODUCER_ID_BYTES = 16
 NO_PRODUCER = bytes(PRODUCER_ID_BYTES)
+_LOOKED_AT_ONCE = 1_000  # records, in search of those that cannot be read
 _OFFSET_MAX = 2**63 - 1  # offsets are int64 wherever columns are used
 
 # Of the columns before compression. Writer, broker and reader share this limit: what one of them
 # lets in, the next must be able to open.
 RAW_BYTES_MAX = BATCH_BYTES_MAX
+
+# How far the broker looks into a batch before it stores it. Both bounds cost some 5 us; without
+# them a batch would cost the more the more is in it.
+CHECKED_ITEMS_MAX = 128  # records and headers whose offsets are looked at
+OPENED_BYTES_MAX = 4 << 10  # of columns that are decompressed to be looked at
 
 
 class BatchInfo(NamedTuple):
@@ -60,6 +69,7 @@ class BatchInfo(NamedTuple):
     sequence: int
     position: int  # of the entry in the buffer that was checked
     size: int  # of the entry, padding included
+    raw_length: int  # of the columns before compression, as the producer says
 
 
 # --- writing -----------------------------------------------------------------------------------
@@ -169,18 +179,57 @@ def iterate_entries(buffer: Buffer) -> Iterator[tuple[int, Header]]:
         position += size
 
 
-def check_entries(
-    buffer: Buffer, *, verify: bool = True, raw_bytes_max: int = RAW_BYTES_MAX
-) -> list[BatchInfo]:
-    """The batches that fill the buffer. Each is checked, but its columns are not opened.
+def whole_batches(buffer: Buffer, *, verify: bool = True) -> list[BatchInfo]:
+    """The batches that fill the buffer, as they were sent: what they say is not looked at.
 
-    With `verify`, its body is compared with its CRC. Raises CorruptData for the first wrong one.
+    With `verify`, bodies are compared with their CRC. Raises CorruptData for the first wrong one.
     """
     view = _bytes_of(buffer)
     return [
-        _check_batch(view, position, header, verify=verify, raw_bytes_max=raw_bytes_max)[0]
+        _whole_batch(view, position, header, verify=verify)
         for position, header in iterate_entries(view)
     ]
+
+
+def check_entries(
+    buffer: Buffer, *, verify: bool = True, raw_bytes_max: int = RAW_BYTES_MAX
+) -> list[BatchInfo]:
+    """The batches that fill the buffer, each checked, but for the content of its columns.
+
+    With `verify`, bodies are compared with their CRC. Raises CorruptData for the first wrong one.
+    """
+    view = _bytes_of(buffer)
+    infos = []
+    for position, header in iterate_entries(view):
+        info = _whole_batch(view, position, header, verify=False)
+        _check_fields(view, info, raw_bytes_max)
+        if verify:
+            _check_crc(view, info)
+        infos.append(info)
+    return infos
+
+
+def check_content(buffer: Buffer, info: BatchInfo) -> None:
+    """Raises CorruptData if no reader could open this batch, as far as a cheap look can tell.
+
+    The layout of columns that are not compressed is always looked at; each record and header of
+    them if there are CHECKED_ITEMS_MAX of them or fewer. Compressed columns are opened up to
+    OPENED_BYTES_MAX; of larger ones only what the codec itself says is compared.
+    """
+    view = _bytes_of(buffer)
+    _check_fields(view, info, RAW_BYTES_MAX)
+    header = info.header
+    start = info.position + HEADER_BYTES + _fixed_length(header)
+    stored = view[start : info.position + HEADER_BYTES + header.length]
+    try:
+        if header.codec != codecs.NONE:
+            if info.raw_length > OPENED_BYTES_MAX:
+                codecs.check(header.codec, stored, info.raw_length)
+                return
+            stored = memoryview(codecs.decompress(header.codec, stored, info.raw_length))
+        _columns.check_columns(stored, header.count, header.flags, items_max=CHECKED_ITEMS_MAX)
+    except CorruptData as error:
+        raise _wrong(info.position, header, str(error)) from error
 
 
 def first_key_hash(buffer: Buffer, info: BatchInfo) -> int | None:
@@ -196,34 +245,50 @@ def _bytes_of(buffer: Buffer) -> memoryview:
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
-def _check_batch(
-    view: memoryview, position: int, header: Header, *, verify: bool, raw_bytes_max: int
-) -> tuple[BatchInfo, int]:
-    """The batch's info, and its raw length. The entry is known to lie within the view."""
-    count, flags = header.count, header.flags
-    start = position + HEADER_BYTES
-    fixed = PRELUDE_BYTES + (8 * count if flags & FLAG_KEY_HASHES else 0)
+def _whole_batch(view: memoryview, position: int, header: Header, *, verify: bool) -> BatchInfo:
+    """The entry is known to lie within the view."""
     if header.kind != EntryKind.BATCH:
         raise _wrong(position, header, f"it is of kind {header.kind}, not a batch")
+    if header.length < PRELUDE_BYTES:
+        raise _wrong(position, header, f"{header.length} bytes cannot hold {header.count} records")
+    producer_id, epoch, raw_length, sequence, _ = PRELUDE.unpack_from(view, position + HEADER_BYTES)
+    info = BatchInfo(header, producer_id, epoch, sequence, position, header.size, raw_length)
+    if verify:
+        _check_crc(view, info)
+    return info
+
+
+def _check_crc(view: memoryview, info: BatchInfo) -> None:
+    start = info.position + HEADER_BYTES
+    if crc32c(view[start : start + info.header.length]) != info.header.body_crc:
+        raise _wrong(info.position, info.header, "its body does not match its checksum")
+
+
+def _fixed_length(header: Header) -> int:
+    """How many bytes of the body come before the columns."""
+    return PRELUDE_BYTES + (8 * header.count if header.flags & FLAG_KEY_HASHES else 0)
+
+
+def _check_fields(view: memoryview, info: BatchInfo, raw_bytes_max: int) -> None:
+    """Raises CorruptData for what header and prelude cannot say of a batch."""
+    header, position, raw_length = info.header, info.position, info.raw_length
+    count, flags = header.count, header.flags
     if header.codec not in codecs.NUMBERS or flags not in FLAGS_VALID:
         raise _wrong(position, header, f"codec {header.codec} or flags {flags:#x} are not known")
     if not count or header.max_timestamp > TIMESTAMP_MAX or header.end_offset > _OFFSET_MAX:
         raise _wrong(position, header, f"{count} records, latest at {header.max_timestamp} us")
-    if header.length < fixed:
+    stored_length = header.length - _fixed_length(header)
+    if stored_length < 0:
         raise _wrong(position, header, f"{header.length} bytes cannot hold {count} records")
-    producer_id, epoch, raw_length, sequence, reserved = PRELUDE.unpack_from(view, start)
-    stored_length = header.length - fixed
     if raw_length > raw_bytes_max:
         raise _wrong(position, header, f"columns of {raw_length} bytes, over {raw_bytes_max}")
+    prelude_end = position + HEADER_BYTES + PRELUDE_BYTES
     if (
-        reserved
+        view[prelude_end - len(_RESERVED) : prelude_end] != _RESERVED
         or raw_length < _columns.raw_length_min(count, flags)
         or (header.codec == codecs.NONE and raw_length != stored_length)
     ):
         raise _wrong(position, header, f"columns of {raw_length} bytes for {count} records")
-    if verify and crc32c(view[start : start + header.length]) != header.body_crc:
-        raise _wrong(position, header, "its body does not match its checksum")
-    return BatchInfo(header, producer_id, epoch, sequence, position, header.size), raw_length
 
 
 def _wrong(position: int, header: Header, what: str) -> CorruptData:
@@ -252,10 +317,11 @@ def parse(
     header = unpack_header(view, position)
     if position + header.size > len(view):
         raise _wrong(position, header, f"cut short: {len(view) - position} of {header.size} bytes")
-    info, raw_length = _check_batch(
-        view, position, header, verify=verify, raw_bytes_max=raw_bytes_max
-    )
-    return Batch(view, info, raw_length)
+    info = _whole_batch(view, position, header, verify=False)
+    _check_fields(view, info, raw_bytes_max)
+    if verify:
+        _check_crc(view, info)
+    return Batch(view, info)
 
 
 class Batch:
@@ -267,7 +333,7 @@ class Batch:
         "producer_id", "sequence",
     )  # fmt: skip
 
-    def __init__(self, view: memoryview, info: BatchInfo, raw_length: int) -> None:
+    def __init__(self, view: memoryview, info: BatchInfo) -> None:
         """Called by `parse`, which has checked the arguments."""
         header = self.header = info.header
         self.entry = view[info.position : info.position + info.size]  # as it is stored
@@ -285,7 +351,7 @@ class Batch:
             self.key_hashes = view[start:hashes_end].cast("Q")
             start = hashes_end
         self._stored = view[start:end]
-        self._raw_length = raw_length
+        self._raw_length = info.raw_length
         self._opened: ColumnsView | None = None
         if header.codec == codecs.NONE:
             self.columns()
@@ -324,6 +390,41 @@ class Batch:
             except CorruptData as error:
                 raise self._named(error) from error
         return self._opened
+
+    def check(self, start: int, end: int) -> None:
+        """Raises CorruptData unless all of these records can be read."""
+        try:
+            _columns.check_records(self.columns(), start, self._end(start, end))
+        except CorruptData as error:
+            raise self._named(error) from error
+
+    def unreadable(self, start: int, end: int) -> list[int]:
+        """Which of these records cannot be read; all of them if the columns cannot be opened."""
+        try:
+            columns = self.columns()
+        except CorruptData:
+            return list(range(start, end))
+        return _columns.unreadable_records(columns, start, self._end(start, end))
+
+    def unreadable_run(self, start: int) -> int:
+        """The end of the run of records from `start` on that cannot be read; `start`: it can be."""
+        try:
+            columns = self.columns()
+        except CorruptData:
+            return self.count
+        at = start
+        while at < self.count:
+            end = min(at + _LOOKED_AT_ONCE, self.count)
+            bad = _columns.unreadable_records(columns, at, end)
+            run = sum(1 for number, record in enumerate(bad, at) if record == number)
+            at += run
+            if at < end:
+                break
+        return at
+
+    def remains(self, record: int) -> Remains:
+        """What can be told of a record that cannot be read. The columns must open."""
+        return _columns.remains_of(self.columns(), record)
 
     def _read(
         self, read: Callable[[V, int, int], list[T]], column: V, start: int, end: int | None

@@ -3,10 +3,12 @@
 Rule 1: a codec's number stands in stored entries for ever; codecs are added, never renumbered.
 Rule 2: the caller has checked the length that a sender claims, and nothing here allocates more than
 that length, whatever the compressed bytes say.
+Rule 3: `check` looks at what a codec itself says of its bytes, and decompresses nothing.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,12 +17,16 @@ import zstandard
 
 from hocket.errors import CorruptData, OutOfRange
 
+_LZ4_RATIO_MAX = 255
+_contexts = threading.local()  # those of zstd are not thread-safe, and cost more than a small batch
+
 
 class Codec(NamedTuple):
     name: str
     number: int
     compress: Callable[[bytes], bytes]
     decompress: Callable[[memoryview, int], bytes]  # with the length that must come out
+    check: Callable[[memoryview, int], None]  # raises if that length cannot come out
 
 
 def _lz4_compress(raw: bytes) -> bytes:
@@ -31,26 +37,39 @@ def _lz4_decompress(packed: memoryview, length: int) -> bytes:
     return bytes(lz4.block.decompress(packed, uncompressed_size=length))
 
 
+def _lz4_check(packed: memoryview, length: int) -> None:
+    # A block has no header. But a byte of it stands for 255 bytes at most, and bytes that cannot be
+    # compressed become longer by one in 255, and 16, at most.
+    if length > _LZ4_RATIO_MAX * len(packed) or len(packed) > length + length // 255 + 16:
+        raise CorruptData(f"{len(packed)} bytes of lz4 cannot stand for {length}")
+
+
 def _zstd_compress(raw: bytes) -> bytes:
     # A context per call: contexts are not thread-safe, and one costs some 10 us per batch.
     return zstandard.ZstdCompressor().compress(raw)
 
 
-def _zstd_decompress(packed: memoryview, length: int) -> bytes:
-    # The library allocates what the frame itself declares, so that is compared first.
+def _zstd_check(packed: memoryview, length: int) -> None:
     declared = zstandard.frame_content_size(packed)
     if declared != length:
         raise CorruptData(f"a zstd frame declares {declared} bytes, its batch says {length}")
-    return zstandard.ZstdDecompressor().decompress(
-        packed, max_output_size=length, allow_extra_data=False
-    )
+
+
+def _zstd_decompress(packed: memoryview, length: int) -> bytes:
+    _zstd_check(packed, length)  # the library allocates what the frame itself declares
+    try:
+        context = _contexts.zstd
+    except AttributeError:
+        context = _contexts.zstd = zstandard.ZstdDecompressor()
+    return bytes(context.decompress(packed, max_output_size=length, allow_extra_data=False))
 
 
 NONE = 0  # the number of columns that are stored as they are
 
 _CODECS = (
-    Codec("lz4", 1, _lz4_compress, _lz4_decompress),  # the block format, without a stored size
-    Codec("zstd", 2, _zstd_compress, _zstd_decompress),
+    # The block format, without a stored size.
+    Codec("lz4", 1, _lz4_compress, _lz4_decompress, _lz4_check),
+    Codec("zstd", 2, _zstd_compress, _zstd_decompress, _zstd_check),
 )
 _BY_NAME: dict[str, Codec | None] = {"none": None, **{codec.name: codec for codec in _CODECS}}
 _BY_NUMBER = {codec.number: codec for codec in _CODECS}
@@ -62,6 +81,15 @@ def by_name(name: str) -> Codec | None:
     if name not in _BY_NAME:
         raise OutOfRange(f"codec must be one of {', '.join(_BY_NAME)}, not {name!r}")
     return _BY_NAME[name]
+
+
+def check(number: int, packed: memoryview, length: int) -> None:
+    """Raises CorruptData if the bytes say of themselves that `length` bytes cannot come out."""
+    codec = _BY_NUMBER[number]
+    try:
+        codec.check(packed, length)
+    except zstandard.ZstdError as error:
+        raise CorruptData(f"a batch's {codec.name} columns do not decompress: {error}") from error
 
 
 def decompress(number: int, packed: memoryview, length: int) -> bytes:

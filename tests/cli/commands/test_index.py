@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hocket import connect
+from tests.support.brokers.forging import forge, unopenable
 from tests.support.cli import Hocket, fails
 
 
@@ -75,7 +77,14 @@ def test_delete_forgets_it(hocket: Hocket, billing: str):
 
 
 @pytest.mark.parametrize(
-    "command", [["lag"], ["reset", "--to", "earliest"], ["delete", "--yes"]], ids=lambda c: c[0]
+    "command",
+    [
+        ["lag"],
+        ["reset", "--to", "earliest"],
+        ["skip", "--partition", "0", "--offset", "0"],
+        ["delete", "--yes"],
+    ],
+    ids=lambda c: c[0],
 )
 def test_what_is_not_there(hocket: Hocket, topic: str, command: list[str]):
     name, *options = command
@@ -90,3 +99,26 @@ def test_list_of_a_topic_that_is_not_there(hocket: Hocket):
 def test_reset_of_a_partition_that_is_not_there(hocket: Hocket, billing: str):
     outcome = hocket("index", "reset", billing, "billing", "--to", "0", "--partition", "7")
     fails(outcome, 3, "7")
+
+
+def test_skip_does_what_the_consumer_was_told(hocket: Hocket, topic: str):
+    hocket("publish", topic, "m0")
+    with connect(hocket.url) as client:
+        forge(client, topic, unopenable())
+    hocket("publish", topic, "m3")
+    outcome = hocket("consume", topic, "--index", "billing")
+    assert outcome.stdout == b"m0\n"
+    assert outcome.code != 0
+    command = f"hocket index skip {topic} billing --partition 0 --offset 1"
+    assert command in outcome.stderr
+    again = hocket("consume", topic, "--index", "billing")  # m0 was acknowledged, and stays so
+    assert (again.stdout, again.code) == (b"", outcome.code)
+    shown = hocket(*command.split()[1:]).text().splitlines()
+    assert [line.split() for line in shown] == [["PARTITION", "POSITION"], ["0", "3"]]
+    assert hocket(*command.split()[1:], "--json").json() == {"partition": 0, "position": 3}
+    assert hocket("consume", topic, "--index", "billing").text() == "m3\n"
+
+
+def test_skip_moves_it_past_nothing_that_can_be_read(hocket: Hocket, billing: str):
+    outcome = hocket("index", "skip", billing, "billing", "--partition", "0", "--offset", "2")
+    fails(outcome, 2, "can be read")

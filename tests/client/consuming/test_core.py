@@ -20,7 +20,8 @@ from hocket.errors import (
 )
 from hocket.frames import packed
 from hocket.model import Start
-from tests.support.client.scripted import Answers, Stage, pairs, stored
+from tests.support.client.scripted import Answers, Stage, pairs, placed, stored
+from tests.support.wire.batches import with_fallen_offset, with_false_raw_length, with_foreign_name
 
 
 class Reading:
@@ -249,6 +250,152 @@ def test_a_damaged_batch_is_never_handed_out():
     for _ in range(2):
         with pytest.raises(CorruptData):
             one.core.next_message()
+
+
+@pytest.mark.parametrize("index", ["billing", ""])
+def test_what_cannot_be_read_is_named_with_its_place_and_the_way_past_it(index):
+    one = Reading(index=index)
+    one.deliver(numbers(0, 2))
+    values = [b"as long as it need be, %d" % number for number in range(300)]
+    one.deliver_entries(placed(with_false_raw_length(values), 2), 2, 302)
+    assert one.values(2) == numbers(0, 2)
+    for _ in range(2):
+        with pytest.raises(CorruptData, match="topic 't', partition 0: offsets 2 to 301") as raised:
+            one.core.next_message()
+        error = raised.value
+        assert (error.topic, error.partition, error.start, error.end) == ("t", 0, 2, 302)
+        if index:
+            assert "client.skip('t', 'billing', partition=0, offset=2)" in str(error)
+            assert "hocket index skip t billing --partition 0 --offset 2" in str(error)
+        else:
+            assert "subscribe from offset 302" in str(error)
+
+
+@pytest.mark.parametrize("make", [with_fallen_offset, with_foreign_name])
+def test_of_a_batch_all_is_handed_out_up_to_the_record_that_makes_no_sense(make):
+    one = Reading()
+    entry = make(numbers(0, 700), at=600)
+    one.deliver_entries(placed(entry, 0), 0, 700)
+    assert one.values(600) == numbers(0, 600)
+    with pytest.raises(CorruptData, match="offset 600 cannot be read") as raised:
+        one.core.next_message()
+    assert (raised.value.start, raised.value.end) == (600, 601)
+
+
+@pytest.mark.parametrize(
+    "read", ["values", "keys", "headers", "timestamps", "messages", "to_arrow"]
+)
+def test_a_batch_of_columns_that_cannot_be_read_says_the_same(read):
+    one = Reading(index="billing")
+    values = [b"as long as it need be, %d" % number for number in range(300)]
+    one.deliver_entries(placed(with_false_raw_length(values), 0), 0, 300)
+    batch = one.core.next_batch()
+    with pytest.raises(CorruptData, match="hocket index skip t billing --partition 0 --offset 0"):
+        getattr(batch, read)()
+
+
+def test_a_batch_of_columns_names_the_record_that_makes_no_sense():
+    one = Reading()
+    one.deliver_entries(placed(with_fallen_offset(numbers(0, 300), at=150), 0), 0, 300)
+    batch = one.core.next_batch()
+    assert batch.timestamps() == [1] * 300
+    with pytest.raises(CorruptData, match="offset 150 cannot be read"):
+        batch.values()
+
+
+def stopped(one: Reading) -> None:
+    """The broker cannot read on from offset 5, and two of what came before are acknowledged."""
+    one.deliver(numbers(0, 5))
+    for message in one.read(2):
+        message.ack()
+    one.stage.reply(frames.HandleEnded(0, 1, "corruptData", "5 to 9", True, 0, 5, 10))
+
+
+def damaged(one: Reading) -> None:
+    """The same, but what the broker sent cannot be read."""
+    one.deliver(numbers(0, 5))
+    for message in one.read(2):
+        message.ack()
+    entry = bytearray(stored(numbers(5, 10), 5))
+    entry[-12] ^= 1
+    one.deliver_entries(bytes(entry), 5, 10)
+
+
+@pytest.mark.parametrize("meet", [stopped, damaged])
+def test_after_damage_what_was_acked_is_committed(meet):
+    one = Reading()
+    meet(one)
+    rest = one.read(3)
+    with pytest.raises(CorruptData):
+        one.core.next_message()
+    assert one.core.commits_only
+    rest[-1].ack()
+    acked = one.core.acked_so_far()
+    commit = one.stage.take(frames.Commit)
+    assert pairs(commit.positions) == {0: 5}
+    assert not one.core.are_committed(acked)
+    one.stage.reply(frames.Done(commit.request))
+    assert one.core.are_committed(acked)
+    answers = Answers()
+    one.core.close(answers)
+    assert one.stage.take(frames.CloseHandle).handle == 1
+    with pytest.raises(Closed):
+        one.core.next_message()
+
+
+@pytest.mark.parametrize("meet", [stopped, damaged])
+def test_after_damage_acks_are_sent_without_a_word_and_deliveries_are_dropped(meet):
+    one = Reading()
+    meet(one)
+    one.read(3)[-1].ack()
+    with pytest.raises(CorruptData):
+        one.core.next_message()
+    one.deliver(numbers(10, 12), offset=10)
+    one.stage.advance(TIDY_US)
+    assert pairs(one.stage.take(frames.Commit).positions) == {0: 5}
+    with pytest.raises(CorruptData):
+        one.core.next_message()
+
+
+@pytest.mark.parametrize("meet", [stopped, damaged])
+def test_if_the_link_is_lost_after_damage_it_opens_again_to_commit_and_for_nothing_else(meet):
+    one = Reading()
+    meet(one)
+    one.read(3)[-1].ack()
+    with pytest.raises(CorruptData):
+        one.core.next_message()
+    one.stage.lose()
+    one.stage.come_back()
+    asked = one.stage.take(frames.OpenSubscription)
+    assert asked.credit_bytes == 0
+    one.stage.reply(frames.SubscriptionOpened(asked.request, 2, asked.positions))
+    one.stage.advance(TIDY_US)
+    commit = one.stage.take(frames.Commit)
+    assert (commit.handle, pairs(commit.positions)) == (2, {0: 5})
+    with pytest.raises(CorruptData):
+        one.core.next_message()
+
+
+def test_fenced_after_damage_it_lets_go():
+    one = Reading()
+    stopped(one)
+    one.read(3)[-1].ack()
+    acked = one.core.acked_so_far()
+    one.stage.take(frames.Commit)
+    one.stage.reply(frames.HandleEnded(0, 1, "fenced", "another consumer"))
+    assert not one.core.commits_only
+    with pytest.raises(Fenced):
+        one.core.are_committed(acked)
+
+
+def test_a_commit_that_is_refused_after_damage_is_reported():
+    one = Reading()
+    stopped(one)
+    acked = one.core.acked_so_far()
+    commit = one.stage.take(frames.Commit)
+    one.stage.reply(frames.Failure(commit.request, "outOfRange", "not there"))
+    with pytest.raises(OutOfRange):
+        one.core.are_committed(acked)
 
 
 def test_partitions_that_came_while_it_was_away_are_read_from_their_beginning():

@@ -64,6 +64,7 @@ MATRIX: dict[type, str] = {
     frames.Push: EVERYBODY,  # who has the handle
     frames.OpenSubscription: "off subscriber admin trusted",
     frames.SeekIndex: "off subscriber admin trusted",
+    frames.SkipUnreadable: "off subscriber admin trusted",
     frames.DeleteIndex: "off deleter admin trusted",
     frames.Credit: EVERYBODY,  # who has the handle
     frames.Commit: EVERYBODY,
@@ -91,7 +92,8 @@ FROM_BROKERS = {
 OF_TOPICS = [  # what is about a topic, and tells nothing about it to those who may not know
     frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.DescribeTopic,
     frames.FindOffsets, frames.ListIndexes, frames.OpenProducer, frames.Publish,
-    frames.OpenSubscription, frames.SeekIndex, frames.DeleteIndex, frames.CommitTransaction,
+    frames.OpenSubscription, frames.SeekIndex, frames.SkipUnreadable, frames.DeleteIndex,
+    frames.CommitTransaction,
 ]  # fmt: skip
 
 
@@ -115,6 +117,7 @@ def sent(kind: type, topic: str = "orders") -> Frame:
         frames.Push: (PRODUCER, 0),
         frames.OpenSubscription: (topic, "billing"),
         frames.SeekIndex: (topic, "billing", Start()),
+        frames.SkipUnreadable: (topic, "billing", 0, 5),
         frames.DeleteIndex: (topic, "billing"),
         frames.Credit: (OWN, 1),
         frames.Commit: (OWN, packed([0, 0])),

@@ -103,6 +103,7 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.Commit(7, SUBSCRIPTION, packed([0, 5])),
         frames.ListIndexes(7, "orders"),
         frames.SeekIndex(7, "orders", "billing", Start()),
+        frames.SkipUnreadable(7, "orders", "billing", 1, 5),
         frames.DeleteIndex(7, "orders", "billing"),
         frames.Settle(7, SHARED, "ack", packed([0, 5, 6])),
         frames.CommitTransaction(7, "t", 1, ()),
@@ -222,6 +223,7 @@ def test_after_hello_every_kind_is_handled_or_refused_with_words(kind):
         (frames.OpenSubscription(7, "orders", partitions=packed([2, 0])), (2, 0)),
         (frames.SeekIndex(7, "orders", "billing", Start()), (0, 1, 2)),
         (frames.SeekIndex(7, "orders", "billing", Start(), 1), (1,)),
+        (frames.SkipUnreadable(7, "orders", "billing", 1, 5), (1,)),
         (frames.DeleteIndex(7, "orders", "billing"), (0, 1, 2)),
     ],
 )
@@ -342,6 +344,8 @@ def test_the_topic_of_an_open_producer_may_have_gone():
         frames.OpenSubscription(7, "orders", partitions=packed([2**64 - 1])),
         frames.SeekIndex(7, "orders", "billing", Start(), 3),
         frames.SeekIndex(7, "orders", "billing", Start(), -2),
+        frames.SkipUnreadable(7, "orders", "billing", 3, 0),
+        frames.SkipUnreadable(7, "orders", "billing", -1, 0),
     ],
 )
 def test_a_partition_that_is_not_there(frame):
@@ -365,6 +369,7 @@ def test_a_subscription_without_an_index_has_nothing_to_commit_to():
     [
         frames.OpenSubscription(7, "orders", "bad name"),
         frames.SeekIndex(7, "orders", "", Start()),
+        frames.SkipUnreadable(7, "orders", "a b", 0, 0),
         frames.DeleteIndex(7, "orders", "../x"),
     ],
 )

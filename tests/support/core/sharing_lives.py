@@ -13,6 +13,7 @@ WEIGHTS = {
     "append": 30, "log_start": 10, "reset": 3, "join": 20, "leave": 10, "give_credit": 30,
     "widen": 5, "settle": 60, "fetched": 80, "nothing_fetched": 10, "dead_lettered": 20,
     "tick": 30, "crash": 4, "close": 2, "restart": 20, "scanned": 60, "scan_failed": 5,
+    "damaged": 6,
 }  # fmt: skip
 
 
@@ -35,7 +36,7 @@ def live(machine: Any, seed: int, steps: int) -> Counter[str]:
 
 
 def _is_possible(world: Any, name: str) -> bool:
-    if name in ("fetched", "nothing_fetched"):
+    if name in ("fetched", "nothing_fetched", "damaged"):
         return bool(world.fetches)
     if name in ("scanned", "scan_failed"):
         return bool(world.scans)
@@ -91,4 +92,9 @@ _ARGUMENTS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
         "limit": dice.choice([0, 3, 100, 100, 100]),
     },
     "scan_failed": lambda dice: {"which": dice.randint(0, 5)},
+    "damaged": lambda dice: {
+        "which": dice.randint(0, 5),
+        "before": dice.randint(0, 3),
+        "behind": dice.randint(0, 5),
+    },
 }

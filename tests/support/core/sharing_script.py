@@ -167,6 +167,10 @@ class SharingStage:
     def _failed(self, fetch: str) -> list[str]:
         return self._step(events.FetchFailed(int(fetch)))
 
+    def _damaged(self, fetch: str, what: str) -> list[str]:
+        _, start, end = _triple(what)
+        return self._step(events.FetchDamaged(int(fetch), start, end, "damaged"))
+
     def _scanned(self, what: str) -> list[str]:
         number, start, end = _triple(what)
         return self._step(events.Scanned(number, start, self.keys[number][start:end]))
@@ -222,6 +226,7 @@ class SharingStage:
         "credit": _credit,
         "read": _read,
         "failed": _failed,
+        "damaged": _damaged,
         "scanned": _scanned,
         **{
             action: (lambda self, *words, action=action, **options:

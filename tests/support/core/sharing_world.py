@@ -32,6 +32,7 @@ from hocket.core.sharing.events import (
     EndConsumer,
     Event,
     Fetch,
+    FetchDamaged,
     Fetched,
     FetchFailed,
     Joined,
@@ -422,6 +423,18 @@ class World:
             self.step(FetchFailed(number))
         else:
             self.step(Fetched(number, fetch.start, 0, self.now_us))
+
+    def damaged(self, number: int, before: int, behind: int) -> None:
+        """The first message of the fetch is damaged, and so many before and behind it."""
+        fetch, reserved = self.fetches.pop(number)
+        start, end = max(0, fetch.start - before), fetch.start + 1 + behind
+        log = self.logs[fetch.partition]
+        for offset in reserved:
+            if start <= offset < end and offset >= log.begin:
+                log.messages[offset].state = "dying"
+                log.messages[offset].reason = "damaged"
+                self.seen["damaged"] += 1
+        self.step(FetchDamaged(number, start, end, "damaged"))
 
     def scanned(self, which: int, limit: int) -> None:
         scan = self.scans.pop(which % len(self.scans))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from crc32c import crc32c
 from hypothesis import strategies as st
 
-from hocket.wire.batch import Batch, encode
+from hocket.wire.batch import PRELUDE, PRELUDE_BYTES, Batch, encode
 from hocket.wire.entry import HEADER_BYTES, pack_header, padded, unpack_header
 
 CODECS = ("none", "lz4", "zstd")
@@ -54,3 +55,42 @@ def contents(batch: Batch) -> tuple[Any, ...]:
         batch.producer_id, batch.epoch, batch.sequence, batch.base_offset, batch.end_offset, hashes,
         batch.values(), batch.keys(), batch.timestamps(), batch.headers(),
     )  # fmt: skip
+
+
+# --- nonsense under a right checksum -------------------------------------------------------------
+
+
+def prelude(entry: bytes, **changes: int) -> bytes:
+    """The body with this changed in its prelude."""
+    body = body_of(entry)
+    fields = ("producer_id", "epoch", "raw_length", "sequence", "reserved")
+    values = dict(zip(fields, PRELUDE.unpack_from(body), strict=True)) | changes
+    return PRELUDE.pack(*values.values()) + body[PRELUDE_BYTES:]
+
+
+def with_false_raw_length(
+    values: list[bytes], *, codec: str = "lz4", by: int = 8, **more: Any
+) -> bytes:
+    """A batch that nobody can open. With lz4, beyond OPENED_BYTES_MAX, the broker cannot tell."""
+    entry = encode(values, codec=codec, **{"timestamps": 1, **more})
+    raw_length = PRELUDE.unpack_from(body_of(entry))[2]
+    return sealed(entry, prelude(entry, raw_length=raw_length + by))
+
+
+def with_fallen_offset(values: list[bytes], *, at: int, **more: Any) -> bytes:
+    """A batch whose value number `at` ends before it begins; all the others can be read."""
+    assert 0 < at < len(values) - 1
+    entry = encode(values, **{"timestamps": 1, **more})
+    body = bytearray(body_of(entry))
+    columns = len(body) - PRELUDE.unpack_from(body)[2]
+    ends = columns + 8 * len(values)  # where the offsets of the values begin
+    (start,) = struct.unpack_from("<i", body, ends + 4 * at)
+    struct.pack_into("<i", body, ends + 4 * (at + 1), start - 1)
+    return sealed(entry, bytes(body))
+
+
+def with_foreign_name(values: list[bytes], *, at: int, **more: Any) -> bytes:
+    """A batch of which the record `at` has a header whose name is not UTF-8."""
+    headers = [{"name": b"x"} if each == at else {"word": b"x"} for each in range(len(values))]
+    entry = encode(values, headers=headers, **{"timestamps": 1, **more})
+    return sealed(entry, body_of(entry).replace(b"name", b"n\xff\xfee", 1))

@@ -102,6 +102,7 @@ def replay(
     """Publish the dead letters of TOPIC to it again, as new messages.
 
     Every index of the topic gets them. Each is replayed once, unless this command is cut short.
+    Those that hold what could not be read (`hocket dlq list --json` says "unreadable") stay.
     """
     with server.connect() as client:
         count = client.replay_dead_letters(topic, index=index, limit=limit, timeout=server.timeout)
@@ -127,6 +128,9 @@ def _fields(letter: DeadLetter) -> dict[str, Any]:
         "reason": letter.reason,
         "died": output.moment(letter.died),
         "replayed": letter.replayed,
+        "unreadable": letter.unreadable,
+        "end": letter.end,
+        "part": letter.part,
         "timestamp": output.moment(letter.timestamp),
         "key": output.text_or_base64(letter.key),
         "value": output.text_or_base64(letter.value),

@@ -131,6 +131,43 @@ def reset(
         click.echo(output.table(["PARTITION>", "POSITION>"], positions))
 
 
+@index.command(
+    "skip",
+    cls=Command,
+    examples="""
+$ hocket index skip orders billing --partition 0 --offset 1200
+""",
+)
+@click.argument("topic", type=TOPIC)
+@click.argument("index", type=INDEX)
+@click.option(
+    "--partition", required=True, type=click.IntRange(min=0), metavar="N", help="Where they are."
+)
+@click.option(
+    "--offset", required=True, type=click.IntRange(min=0), metavar="N",
+    help="One of the messages that cannot be read, as its consumer was told.",
+)  # fmt: skip
+@output.json_option
+@server_options
+@pass_server
+def skip(
+    server: Server, /, topic: str, index: str, partition: int, offset: int, as_json: bool
+) -> None:
+    """Move INDEX past messages of TOPIC that cannot be read, and past no others.
+
+    The index must have come to them: what lies before them is acknowledged first. A shared index
+    needs no help; it sets such messages aside as dead letters.
+    """
+    with server.connect() as client:
+        position = client.skip(
+            topic, index, partition=partition, offset=offset, timeout=server.timeout
+        )
+    if as_json:
+        output.print_json({"partition": partition, "position": position})
+    else:
+        click.echo(output.table(["PARTITION>", "POSITION>"], [(partition, position)]))
+
+
 @index.command("delete", cls=Command, examples="\n$ hocket index delete orders billing --yes\n")
 @click.argument("topic", type=TOPIC)
 @click.argument("index", type=INDEX)

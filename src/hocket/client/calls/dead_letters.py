@@ -1,7 +1,8 @@
 """Dead letters as users see them: messages that were delivered in vain, from where, and why.
 
-A dead letter is pending until it is replayed. For each index that has given messages up, an own
-index of the dead-letter topic, `replay.<index>`, keeps how far the replay has come.
+A dead letter is pending until it is replayed; one that cannot be read never is. For each index that
+has given messages up, an own index of the dead-letter topic, `replay.<index>`, keeps how far the
+replay has come.
 
 Nothing here waits: `faces.aio.dead_letters` and `faces.blocking.dead_letters` do.
 """
@@ -35,6 +36,17 @@ class DeadLetter:
     died: int  # when it was given up; microseconds
     position: Position  # among the dead letters
     replayed: bool = False
+    # What could not be read: a "batch" (`value` has all its bytes, as they are stored, or this part
+    # of them), a "record" (`value`, `key` and `headers` are what can be told of it), or something
+    # "damaged" on the broker's disk (`value` is empty). Empty: it was a message like any other.
+    unreadable: str = ""
+    end: int = 0  # the offset behind the last message that this dead letter stands for
+    part: str = "1/1"  # which part of a batch that is too large for one dead letter
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it can be replayed, and was not."""
+        return not self.replayed and not self.unreadable
 
     def headers_for_replay(self) -> dict[str, bytes | None]:
         """Its headers, and one that says where it was among the dead letters."""
@@ -67,9 +79,12 @@ def of_message(message: Message, replayed_to: Mapping[tuple[str, int], int]) -> 
         source = Position(about["topic"], int(about["partition"]), int(about["offset"]))
         index, reason = check_name(about["index"]), about["reason"]
         deliveries, timestamp = int(about["deliveries"]), int(about["timestamp"])
+        end = int(about.get("end", source.offset + 1))
     except (KeyError, ValueError):  # BadName among them
         return None
     headers = {name: data for name, data in message.headers.items() if not name.startswith(PREFIX)}
+    unreadable = about.get("unreadable", "")
+    replayed = message.offset < replayed_to.get((replay_index(index), message.partition), 0)
     return DeadLetter(
         source=source,
         index=index,
@@ -81,7 +96,10 @@ def of_message(message: Message, replayed_to: Mapping[tuple[str, int], int]) -> 
         timestamp=timestamp,
         died=message.timestamp,
         position=Position(message.topic, message.partition, message.offset),
-        replayed=message.offset < replayed_to.get((replay_index(index), message.partition), 0),
+        replayed=replayed and not unreadable,
+        unreadable=unreadable,
+        end=end,
+        part=about.get("part", "1/1"),
     )
 
 

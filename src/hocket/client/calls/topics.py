@@ -154,6 +154,18 @@ def seek_each(
     return calls
 
 
+def skip(topic: str, index: str, partition: int, offset: int) -> Call[int]:
+    check_name(index, "an index's name")
+    check_int(partition, "a partition", 0, PARTITIONS_MAX - 1)
+    check_int(offset, "an offset", 0, _NUMBER_MAX)
+    # Not `changes`: it names what is skipped, so doing it twice does no harm.
+    return Call(
+        frames.SkipUnreadable(0, check_name(topic), index, partition, offset),
+        lambda answer: unpacked(answer.offsets)[0],
+        frames.Offsets,
+    )
+
+
 def delete_index(topic: str, index: str) -> Call[None]:
     check_name(index, "an index's name")
     return Call(

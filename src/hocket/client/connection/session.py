@@ -360,7 +360,7 @@ class Session:
         owner = self.handles.get(frame.handle)  # type: ignore[union-attr]
         if owner is None:  # the handle was closed while the frame was on its way
             return
-        if isinstance(frame, frames.HandleEnded):
+        if isinstance(frame, frames.HandleEnded) and not frame.commits:
             del self.handles[frame.handle]
         owner.received(frame, payload)
 
@@ -374,7 +374,7 @@ def error_of(failure: frames.Failure) -> HocketError:
 def again(error: HocketError) -> HocketError:
     """The same error for another caller: one raised twice would gather the traces of both."""
     copy = type(error)(str(error))
-    copy.may_have_happened = error.may_have_happened
+    vars(copy).update(vars(error))  # what else the error tells
     return copy
 
 

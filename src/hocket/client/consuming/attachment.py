@@ -52,6 +52,9 @@ class Attachment(ABC):
         self.topic = topic
         self.options = options
         self.failure: HocketError | None = None
+        # It has failed, but stays open at the broker until it is closed, so that what was handed
+        # out can still be acknowledged.
+        self.commits_only = False
         self.lost = 0  # records that retention removed before they were read
         self.changed = WakeUps()  # called when the subscription is opened or ended
         self.deliveries = WakeUps()  # called when a message can be handed out, or never will be
@@ -129,7 +132,7 @@ class Attachment(ABC):
         if isinstance(answer, ReplyLost):
             return  # the next link opens it
         if isinstance(answer, frames.SubscriptionOpened):
-            if self.failure is None and number == self._opens:
+            if self._is_in_use and number == self._opens:
                 self._opened(answer)
             else:
                 self.session.close_handle(answer.handle)
@@ -138,6 +141,11 @@ class Attachment(ABC):
                 self._ended_by_broker(answer)
         else:
             raise ProtocolError(f"{type(answer).__name__} came in answer to OpenSubscription")
+
+    @property
+    def _is_in_use(self) -> bool:
+        """Whether acks are still sent."""
+        return self.failure is None or self.commits_only
 
     def _opened(self, frame: frames.SubscriptionOpened) -> None:
         self._handle = frame.handle
@@ -162,12 +170,12 @@ class Attachment(ABC):
             self.tidy_soon()
 
     def tidy_soon(self) -> None:
-        if self._tidy_timer is None and self.failure is None:
+        if self._tidy_timer is None and self._is_in_use:
             self._tidy_timer = self.session.timers.after(TIDY_US, self._tidy_now)
 
     def _tidy_now(self) -> None:
         self._tidy_timer = None
-        if self.failure is None:
+        if self._is_in_use:
             self._tidy()
 
     def _count_lost(self, frame: frames.Moved) -> None:
@@ -182,6 +190,11 @@ class Attachment(ABC):
     # --- ending ----------------------------------------------------------------------------------
 
     def _ended_by_broker(self, error: HocketError) -> None:
+        if self.commits_only:  # it was fenced, say: what is not committed by now never will be
+            self.commits_only = False
+            self.failure = error
+            self._handle = None
+            self._let_go()
         if self.failure is not None:
             return
         self.link_down()
@@ -194,8 +207,9 @@ class Attachment(ABC):
         return True  # a subscription sends nothing that somebody has handed over
 
     def end(self, error: HocketError) -> None:
-        if self.failure is None:
+        if self._is_in_use:
             self.failure = error
+            self.commits_only = False
             self._let_go()
         self._clear()
 

@@ -6,6 +6,8 @@ Rule 2: credit is exact. The bytes of a batch go back when its last message is h
 the batch is dropped unread; a subscription that opens anew asks for its credit less what it holds.
 Rule 3: acks are cumulative. They are sent together, TIDY_US after the first, or at once for a
 commit; nobody waits for that. Acks that were not confirmed when a link broke are sent again.
+Rule 4: what cannot be read ends the subscription behind the last message before it. With an index
+it stays open at the broker for commits: acks are sent, and closing commits them.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from hocket.errors import (
     ReplyLost,
     WrongKind,
     from_code,
+    unreadable,
 )
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Start
@@ -68,6 +71,7 @@ class SubscriptionCore(Attachment):
 
     def _new_progress(self, partition: int, offset: int, end: int) -> Progress:
         progress = Progress(partition, offset, end, self._arouse)
+        progress.index = self.options.index
         if not self.options.index:
             progress.note = _no_index
         return progress
@@ -82,7 +86,7 @@ class SubscriptionCore(Attachment):
             positions = tuple(
                 (progress.partition, progress.expected) for progress in self._all_progress()
             )
-        credit = options.credit_bytes - self.inbound.held_bytes
+        credit = 0 if self.commits_only else options.credit_bytes - self.inbound.held_bytes
         frame = frames.OpenSubscription(
             0,
             self.topic,
@@ -156,6 +160,33 @@ class SubscriptionCore(Attachment):
         else:
             self.end(error)
 
+    def _stopped(self, frame: frames.HandleEnded) -> None:
+        """The broker cannot read on: what came before is handed out, and can be acknowledged."""
+        if self.failure is None:
+            self.failure = CorruptData(
+                frame.message, topic=self.topic, partition=frame.partition, start=frame.start,
+                end=frame.end,
+            )  # fmt: skip
+            self.commits_only = True
+            self.deliveries.wake_all()
+
+    def _cannot_read(self, error: CorruptData) -> None:
+        """What is to be handed out next cannot be read, and what lies behind it must wait."""
+        assert error.partition is not None
+        assert error.start is not None
+        assert error.end is not None
+        index = self.options.index
+        self.failure = unreadable(
+            str(error), topic=self.topic, index=index, partition=error.partition,
+            start=error.start, end=error.end,
+        )  # fmt: skip
+        if index:
+            self.commits_only = True
+            self.deliveries.wake_all()
+        else:
+            self._let_go()
+        self._clear()
+
     # --- seeking ---------------------------------------------------------------------------------
 
     def seek(self, partition: int, offset: int, answer: Answer) -> None:
@@ -207,12 +238,16 @@ class SubscriptionCore(Attachment):
             self._delivered(frame, payload)
         elif isinstance(frame, frames.Moved):
             self._moved(frame)
+        elif isinstance(frame, frames.HandleEnded) and frame.commits:
+            self._stopped(frame)
         elif isinstance(frame, frames.HandleEnded):
             self._ended_by_broker(from_code(frame.code, frame.message))
         elif not isinstance(frame, frames.PartitionsChanged):
             raise ProtocolError(f"{type(frame).__name__} came for a subscription")
 
     def _delivered(self, frame: frames.Deliver, payload: memoryview) -> None:
+        if self.failure is not None:  # it only commits, and hands nothing more out
+            return
         progress = self.inbound.by_partition.get(frame.partition)
         if progress is None:  # the topic has grown
             progress = self.inbound.add_partition(frame.partition, frame.offset, frame.end)
@@ -249,7 +284,7 @@ class SubscriptionCore(Attachment):
                     self.tidy_soon()
                     message = next(self.inbound.ready, None)  # None: others have drawn it all
             except CorruptData as error:
-                self.end(error)
+                self._cannot_read(error)
             if message is None:
                 self.check_usable()
         return message
@@ -258,7 +293,7 @@ class SubscriptionCore(Attachment):
         try:
             batch = self.inbound.take_batch()
         except CorruptData as error:
-            self.end(error)
+            self._cannot_read(error)
             batch = None
         if batch is None:
             self.check_usable()
@@ -267,7 +302,7 @@ class SubscriptionCore(Attachment):
     # --- credit and acks -------------------------------------------------------------------------
 
     def _send_credit(self) -> None:
-        if self._owed_bytes > 0 and self._handle is not None:
+        if self._owed_bytes > 0 and self._handle is not None and not self.commits_only:
             self.session.send(frames.Credit(0, self._handle, self._owed_bytes))
             self._owed_bytes = 0
 
@@ -301,7 +336,7 @@ class SubscriptionCore(Attachment):
                 progress.requested = progress.committed
             if answer.code in RETRYABLE:
                 self.tidy_soon()
-            elif not isinstance(answer, ReplyLost) and self.failure is None:
+            elif not isinstance(answer, ReplyLost) and self._is_in_use:
                 self._commit_error = answer
                 self.session.report(
                     "warning", "acks of topic %r were refused: %s", self.topic, answer
@@ -317,17 +352,21 @@ class SubscriptionCore(Attachment):
 
     def acked_so_far(self) -> list[tuple[Progress, int]]:
         """Send the acks; what a commit then has to wait for."""
-        self.check_usable()
+        self._check_in_use()
         self._commit_error = None
         self._send_acks()
         return [(progress, progress.acked) for progress in self._all_progress()]
+
+    def _check_in_use(self) -> None:
+        if not self.commits_only:
+            self.check_usable()
 
     def are_committed(self, acked: list[tuple[Progress, int]]) -> bool:
         """Whether these acks are durable. Those from before a seek are not waited for."""
         by_partition = self.inbound.by_partition
         if all(p.committed >= offset for p, offset in acked if by_partition[p.partition] is p):
             return True
-        self.check_usable()
+        self._check_in_use()
         if self._commit_error is not None:
             raise again(self._commit_error)
         return False

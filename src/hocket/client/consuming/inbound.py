@@ -17,7 +17,7 @@ from operator import length_hint
 
 from hocket.client.consuming.message import Message, MessageBatch, messages_of
 from hocket.client.consuming.progress import Progress, Stored
-from hocket.errors import ProtocolError, UnknownPartition
+from hocket.errors import CorruptData, ProtocolError, UnknownPartition
 from hocket.model import EntryKind
 from hocket.wire.batch import Batch, iterate_entries
 
@@ -121,7 +121,10 @@ class Inbound:
     # --- out -------------------------------------------------------------------------------------
 
     def refill(self) -> bool:
-        """Put messages into `ready`, which is empty. False: no message is here."""
+        """Put messages into `ready`, which is empty. False: no message is here.
+
+        Raises CorruptData, with its place, for a message that cannot be read.
+        """
         self.settle_ready()
         if not self._turns:
             return False
@@ -129,13 +132,23 @@ class Inbound:
         batch = progress.head()
         start = max(0, progress.next - batch.base_offset)
         end = min(batch.count, start + CHUNK)
-        self.ready = iter(
-            messages_of(self._message, batch, start, end, self._topic, progress, _ONCE)
-        )
+        try:
+            messages = self._messages(batch, start, end, progress)
+        except CorruptData as error:
+            end = batch.unreadable(start, end)[0]
+            if end == start:  # else that one is met by the next refill
+                end = batch.unreadable_run(start)
+                first = batch.base_offset
+                raise progress.unreadable(error, first + start, first + end) from error
+            messages = self._messages(batch, start, end, progress)
+        self.ready = iter(messages)
         self._ready_progress, self._ready_batch = progress, batch
         self._ready_end = batch.base_offset + end
         self._ready_bytes = self._handed_out(progress, self._ready_end, batch)
         return True
+
+    def _messages(self, batch: Batch, start: int, end: int, progress: Progress) -> list[Message]:
+        return messages_of(self._message, batch, start, end, self._topic, progress, _ONCE)
 
     def settle_ready(self) -> None:
         """If the messages in `ready` were all drawn, give their batch's size back."""

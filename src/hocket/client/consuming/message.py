@@ -8,7 +8,7 @@ from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from hocket.errors import WrongKind
+from hocket.errors import CorruptData, WrongKind, unreadable
 from hocket.wire.arrow import to_arrow
 from hocket.wire.batch import Batch
 
@@ -30,6 +30,7 @@ class AnyProgress(Protocol):
     """
 
     partition: int
+    index: str  # the name of an own index, if there is one
 
     def ack(self, what: Any, /) -> None: ...
 
@@ -186,27 +187,35 @@ class MessageBatch(OfOwnIndex):
         return f"<MessageBatch {self.topic}[{self.partition}]@{self.offset} to {self.end}>"
 
     def messages(self) -> list[Message]:
-        return messages_of(
-            self._kind,
-            self._batch,
-            self._first,
-            self._last,
-            self.topic,
-            self._progress,
-            repeat(self.delivery_count),
-        )
+        with self._named():
+            return messages_of(
+                self._kind,
+                self._batch,
+                self._first,
+                self._last,
+                self.topic,
+                self._progress,
+                repeat(self.delivery_count),
+            )
 
     def values(self) -> list[bytes]:
-        return self._batch.values(self._first, self._last)
+        with self._named():
+            return self._batch.values(self._first, self._last)
 
     def keys(self) -> list[bytes | None]:
-        return self._batch.keys(self._first, self._last)
+        with self._named():
+            return self._batch.keys(self._first, self._last)
 
     def headers(self) -> list[dict[str, bytes | None]]:
-        return self._batch.headers(self._first, self._last)
+        with self._named():
+            return self._batch.headers(self._first, self._last)
 
     def timestamps(self) -> list[int]:
-        return self._batch.timestamps(self._first, self._last)
+        with self._named():
+            return self._batch.timestamps(self._first, self._last)
+
+    def _named(self) -> _Named:
+        return _Named(self)
 
     def to_arrow(
         self, headers: bool = False, columns: Iterable[str] | None = None
@@ -216,14 +225,15 @@ class MessageBatch(OfOwnIndex):
         `columns` names those that are wanted, in this order: of key, value, topic, partition,
         offset, timestamp and headers. The others are not made.
         """
-        found = to_arrow(
-            self._batch,
-            self.topic,
-            self._progress.partition,
-            skip=self._first,
-            headers=headers,
-            columns=columns,
-        )
+        with self._named():
+            found = to_arrow(
+                self._batch,
+                self.topic,
+                self._progress.partition,
+                skip=self._first,
+                headers=headers,
+                columns=columns,
+            )
         return found.slice(0, self.count) if found.num_rows != self.count else found
 
     def to_pandas(
@@ -235,6 +245,32 @@ class MessageBatch(OfOwnIndex):
     def ack(self) -> Any:
         """Acknowledge all of these messages, and those before them in their partition."""
         self._progress.ack(self.end - 1)
+
+
+class _Named:
+    """While a batch is read: CorruptData says which messages of which topic it is about."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: MessageBatch) -> None:
+        self._of = of
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, CorruptData):
+            of = self._of
+            base = of._batch.base_offset
+            bad = of._batch.unreadable(of._first, of._last) or [of._first]
+            raise unreadable(
+                str(error),
+                topic=of.topic,
+                index=of._progress.index,
+                partition=of.partition,
+                start=base + bad[0],
+                end=min(of.end, base + max(bad[0] + 1, of._batch.unreadable_run(bad[0]))),
+            ) from error
 
 
 class AsyncOfOwnIndex(OfOwnIndex):

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from hocket.errors import CorruptData
 from hocket.wire.batch import Batch, parse
 from hocket.wire.entry import Header
 
@@ -28,14 +29,15 @@ class Stored(NamedTuple):
 
 class Progress:
     __slots__ = (
-        "_acks", "_arouse", "_opened", "acked", "awake", "committed", "end", "expected", "next",
-        "note", "partition", "queue", "requested", "sought",
+        "_acks", "_arouse", "_opened", "acked", "awake", "committed", "end", "expected", "index",
+        "next", "note", "partition", "queue", "requested", "sought",
     )  # fmt: skip
 
     def __init__(
         self, partition: int, offset: int, end: int, arouse: Callable[[Progress], None]
     ) -> None:
         self.partition = partition
+        self.index = ""  # the name of the index, if there is one
         self.next = offset  # the next offset to hand out
         self.expected = offset  # the next offset that the broker is to deliver
         self.end = end  # the end of the partition, as far as it is known
@@ -74,11 +76,19 @@ class Progress:
             self.next = offset
 
     def head(self) -> Batch:
-        """The batch to hand out from. Raises CorruptData if it is damaged."""
+        """The batch to hand out from. Raises CorruptData, with its place, if it is damaged."""
         if self._opened is None:
             stored = self.queue[0]
-            self._opened = parse(stored.payload, stored.position)
+            try:
+                self._opened = parse(stored.payload, stored.position)
+            except CorruptData as error:
+                start = max(self.next, stored.header.base_offset)
+                raise self.unreadable(error, start, stored.header.end_offset) from error
         return self._opened
+
+    def unreadable(self, error: CorruptData, start: int, end: int) -> CorruptData:
+        """The same error, with the place of what cannot be read."""
+        return CorruptData(str(error), partition=self.partition, start=start, end=end)
 
     def pop(self) -> int:
         """Drop the head, which was handed out or is not wanted; returns its size."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hocket.client.connection.session import Request, Session
 from hocket.client.producing.delivery import Pusher
 from hocket.errors import HocketError, NoConnection, OutcomeUnknown, Timeout
-from hocket.frames import SeekIndex
+from hocket.frames import SeekIndex, SkipUnreadable
 
 # A client that was dropped without being closed has so long to deliver what was sent, and looks so
 # often whether that is done.
@@ -25,8 +25,9 @@ def unanswered(
             f"{name} could not be sent to {session.target} within {timeout} s: there is no "
             f"connection ({session.last_error})"
         )
-    # A seek may be sent twice, so it does not count among the changes; but it may have happened.
-    if not changes and not isinstance(request.frame, SeekIndex):
+    # A seek or a skip may be sent twice, so it does not count among the changes; but it may have
+    # happened.
+    if not changes and not isinstance(request.frame, SeekIndex | SkipUnreadable):
         return Timeout(f"{name} was not answered within {timeout} s")
     return OutcomeUnknown(
         f"{name} was not answered within {timeout} s; it may have been carried out"

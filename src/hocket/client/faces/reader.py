@@ -39,6 +39,7 @@ class Reader(Protocol[M, B]):
     topic: str
     options: SubscriptionOptions
     failure: HocketError | None
+    commits_only: bool
     changed: WakeUps
     deliveries: WakeUps
     commits: WakeUps

@@ -113,6 +113,7 @@ class TopicsReader(Generic[M, B]):
         self.topic = str(selection)
         self.options = options
         self.failure: HocketError | None = None
+        self.commits_only = False  # see consuming.attachment
         self.changed = WakeUps()
         self.deliveries = WakeUps()
         self.commits = WakeUps()
@@ -139,6 +140,7 @@ class TopicsReader(Generic[M, B]):
 
     @property
     def is_open(self) -> bool:
+        self._leave_ended()
         has_looked = self._looks > 0 or not self._selection.patterns
         return has_looked and all(reader.is_open for reader in self._readers.values())
 
@@ -153,7 +155,7 @@ class TopicsReader(Generic[M, B]):
             raise again(self.failure)
 
     def end(self, error: HocketError) -> None:
-        if self.failure is None:
+        if self.failure is None or self.commits_only:
             self._stop(error)
         for reader in list(self._readers.values()):
             reader.end(error)
@@ -179,9 +181,11 @@ class TopicsReader(Generic[M, B]):
             reader.close(one_less)
         one_less(error)
 
-    def _stop(self, error: HocketError) -> None:
+    def _stop(self, error: HocketError, *, commits_only: bool = False) -> None:
         self.failure = error
-        self._session.remove(self)
+        self.commits_only = commits_only
+        if not commits_only:
+            self._session.remove(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -272,7 +276,10 @@ class TopicsReader(Generic[M, B]):
         if self.failure is not None or self._readers.get(name) is not reader:
             return
         if name in self._selection.names or not isinstance(error, UnknownTopic | NotAllowed):
-            self.end(error)
+            if reader.commits_only:  # so can the others, until all of it is closed
+                self._stop(error, commits_only=True)
+            else:
+                self.end(error)
             return
         del self._readers[name]
         self._news.pop(reader, None)
@@ -337,7 +344,8 @@ class TopicsReader(Generic[M, B]):
             )
 
     def acked_so_far(self) -> dict[str, tuple[TopicReader[M, B], Any]]:
-        self.check_usable()
+        if not self.commits_only:
+            self.check_usable()
         return {name: (reader, reader.acked_so_far()) for name, reader in self._readers.items()}
 
     def are_committed(self, acked: dict[str, tuple[TopicReader[M, B], Any]]) -> bool:

@@ -13,22 +13,24 @@ Rule 4: what waits here when a link breaks is dropped, since the broker releases
 consumer opens anew. What was handed out stays this consumer's: OpenSubscription names it in `held`.
 Rule 5: where keys keep their order, nothing of a key is handed out behind a nacked or released
 message of that key until the broker has answered: what waits, or still comes, is released.
+Rule 6: a message that cannot be read is rejected here and never handed out; those beside it are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from typing import TypeVar
 
 from hocket import frames
 from hocket.client.connection.session import Answer, Session
 from hocket.client.consuming.attachment import Attachment, SubscriptionOptions
 from hocket.client.consuming.message import Message, MessageBatch
-from hocket.client.sharing.leases import ALL, CHUNK, Leases
+from hocket.client.sharing.leases import ALL, CHUNK, Leases, Unreadable
 from hocket.client.sharing.progress import NOTES_MAX, SharedProgress
 from hocket.client.sharing.ranges import ranges_of, triples
 from hocket.client.sharing.settlements import Settlements
 from hocket.client.sharing.teller import Teller
-from hocket.client.sharing.verdict import RELEASE
+from hocket.client.sharing.verdict import RELEASE, Verdict, rejection
 from hocket.client.sharing.window import Window
 from hocket.core.session.session import CONSUMER_BYTES
 from hocket.errors import (
@@ -39,8 +41,12 @@ from hocket.errors import (
     from_code,
 )
 from hocket.frames import Frame, packed, unpacked
-from hocket.model import Start
+from hocket.model import SECOND_US, Start
 from hocket.timers import Timer
+
+T = TypeVar("T")
+
+AGAIN_US = SECOND_US  # a batch that did not come whole is delivered again after so long
 
 
 class SharedCore(Attachment):
@@ -254,13 +260,10 @@ class SharedCore(Attachment):
         message = next(self.inbound.ready, None)
         if message is None:
             self._asked_for_more()
-            try:
-                while message is None and self.inbound.refill(self._now_us()):
-                    self._teller.tell_renewals()
-                    self.tidy_soon()
-                    message = next(self.inbound.ready, None)  # None: others have drawn it all
-            except CorruptData as error:
-                self.end(error)
+            while message is None and self._readable(self.inbound.refill):
+                self._teller.tell_renewals()
+                self.tidy_soon()
+                message = next(self.inbound.ready, None)  # None: others have drawn it all
             if message is None:
                 self.check_usable()
                 self._ran_dry()
@@ -268,16 +271,44 @@ class SharedCore(Attachment):
 
     def next_batch(self) -> MessageBatch | None:
         self._asked_for_more()
-        try:
-            batch = self.inbound.take_batch(self._now_us())
-            self._teller.tell_renewals()
-        except CorruptData as error:
-            self.end(error)
-            batch = None
+        batch = self._readable(self.inbound.take_batch)
+        self._teller.tell_renewals()
         if batch is None:
             self.check_usable()
             self._ran_dry()
         return batch
+
+    def _readable(self, take: Callable[[int], T]) -> T:
+        """What `take` gives, as soon as all that cannot be read is out of its way."""
+        while True:
+            try:
+                return take(self._now_us())
+            except CorruptData as error:
+                self._set_aside(self.inbound.unreadable(), error)
+
+    def _set_aside(self, found: Unreadable, error: CorruptData) -> None:
+        """These messages cannot be handed out: the broker is to put them with the dead letters.
+
+        A batch that did not come whole, or is of a kind that only others know, is nacked instead:
+        the next delivery, or another consumer, may do better.
+        """
+        progress, offsets, is_whole = found
+        assert offsets, "reading failed, so something cannot be read"
+        withdrawn = self.inbound.withdraw(progress, set(offsets))
+        verdict = Verdict("nack", AGAIN_US)
+        if is_whole:
+            verdict = rejection(f"cannot be read: {error}")
+        else:
+            for offset, hash_ in withdrawn.items():
+                progress.give_back(offset, hash_)
+        self._settlements.add(verdict, progress, withdrawn, quiet=True)
+        self.session.report(
+            "warning",
+            "topic %r, partition %d: %d messages from offset %d on cannot be read, and are %s: %s",
+            self.topic, progress.partition, len(offsets), offsets[0],
+            "set aside as dead letters" if is_whole else "given back to be delivered again", error,
+        )  # fmt: skip
+        self.tidy_soon()
 
     def _now_us(self) -> int:
         return self.session.clock.ticks_us()

@@ -19,17 +19,26 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator
 from itertools import accumulate, repeat
 from operator import length_hint
+from typing import NamedTuple
 
 from hocket.client.consuming.message import Message, MessageBatch, count_of, offset_of
 from hocket.client.sharing.message import hash_of, leased_messages
 from hocket.client.sharing.progress import Portion, SharedProgress, Source
 from hocket.client.sharing.ranges import Run, ranges_of
-from hocket.errors import ProtocolError
+from hocket.errors import CorruptData, ProtocolError
 from hocket.model import EntryKind
 from hocket.wire.batch import iterate_entries
 
 CHUNK = 512  # messages made at a time, at most
 ALL = range(1 << 63)
+
+
+class Unreadable(NamedTuple):
+    """Messages of one batch that cannot be handed out."""
+
+    progress: SharedProgress
+    offsets: list[int]
+    is_whole: bool = True  # False: the batch did not come as it was sent, or nobody here knows it
 
 
 class Leases:
@@ -103,15 +112,23 @@ class Leases:
     # --- out -------------------------------------------------------------------------------------
 
     def refill(self, now_us: int) -> bool:
-        """Put messages into `ready`, which is empty. False: no message is here."""
+        """Put messages into `ready`, which is empty. False: no message is here.
+
+        Raises CorruptData if they cannot be read; then `unreadable` says which.
+        """
         self.count_drawn(now_us)
         if not self._turns:
             return False
         progress, portion = self._head(now_us)
+        whole = list(portion.runs)
         runs = _cut(portion.runs, self._chunk)
-        messages = leased_messages(
-            self._message, portion.source.batch(), runs, self._topic, progress
-        )
+        try:
+            messages = leased_messages(
+                self._message, portion.source.batch(), runs, self._topic, progress
+            )
+        except CorruptData:
+            portion.runs = whole
+            raise
         offsets = [*map(offset_of, messages)]
         progress.hand_out(offsets, map(count_of, messages), portion.renewed_us)
         self._ready_bytes = self._pass_turn(progress, portion)
@@ -122,7 +139,10 @@ class Leases:
         return True
 
     def take_batch(self, now_us: int) -> MessageBatch | None:
-        """What is left of the messages in `ready`, or the next run; None: no message is here."""
+        """What is left of the messages in `ready`, or the next run; None: no message is here.
+
+        Raises CorruptData like `refill`.
+        """
         run = self._take_run(now_us)
         if run is not None:
             assert self._ready_progress is not None
@@ -131,7 +151,11 @@ class Leases:
             start, end, count = run
         elif self._turns:
             progress, portion = self._head(now_us)
-            start, end, count = portion.runs.pop(0)
+            start, end, count = portion.runs[0]
+            batch = portion.source.batch()
+            # Here, and not when the application reads it: then it is too late to set it aside.
+            batch.check(start - batch.base_offset, end - batch.base_offset)
+            del portion.runs[0]
             progress.hand_out(range(start, end), repeat(count), portion.renewed_us)
             self._give_back(self._pass_turn(progress, portion))
         else:
@@ -149,6 +173,19 @@ class Leases:
         if now_us - portion.renewed_us > self.lease_us // 10:
             self._renew(progress, portion, now_us)
         return progress, portion
+
+    def unreadable(self) -> Unreadable:
+        """Which messages of the portion whose turn it is cannot be read, after CorruptData."""
+        progress = self._turns[0]
+        portion = progress.queue[0]
+        offsets = portion.offsets()
+        try:
+            batch = portion.source.batch()
+        except CorruptData:
+            return Unreadable(progress, offsets, is_whole=False)
+        base = batch.base_offset
+        found = set(batch.unreadable(offsets[0] - base, offsets[-1] + 1 - base))
+        return Unreadable(progress, [each for each in offsets if each - base in found])
 
     def _make_ready(self, messages: list[Message]) -> None:
         self._messages = messages

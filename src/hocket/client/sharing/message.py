@@ -7,6 +7,7 @@ offset alone does not say which of its deliveries is meant.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import repeat
 from operator import itemgetter
 from typing import Any
@@ -31,6 +32,7 @@ from hocket.client.sharing.verdict import (
     refusal,
     rejection,
 )
+from hocket.errors import CorruptData
 from hocket.wire.batch import Batch
 
 SPARSE = 16  # where fewer than one record in 16 is wanted, the records between are not read
@@ -140,7 +142,8 @@ def leased_messages(
     base = batch.base_offset
     first, last = runs[0][0], runs[-1][1]
     if len(runs) > 1 and last - first <= SPARSE * sum(end - start for start, end, _ in runs):
-        return _scattered(kind, batch, runs, topic, progress)
+        with suppress(CorruptData):  # it may be one of those between, which are not wanted
+            return _scattered(kind, batch, runs, topic, progress)
     messages: list[Message] = []
     for start, end, deliveries in runs:
         messages += messages_of(

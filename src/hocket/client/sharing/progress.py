@@ -78,7 +78,7 @@ class Portion:
 
 class SharedProgress:
     __slots__ = (
-        "_arouse", "_extended", "_lapsed", "_note", "_until", "awake", "held", "keyed",
+        "_arouse", "_extended", "_lapsed", "_note", "_until", "awake", "held", "index", "keyed",
         "last", "lease_us", "notes", "notes_max", "partition", "queue", "refused", "returned",
         "urgent",
     )  # fmt: skip
@@ -87,6 +87,7 @@ class SharedProgress:
         self, partition: int, *, keyed: bool, arouse: Callable[[SharedProgress], None]
     ) -> None:
         self.partition = partition
+        self.index = ""  # what cannot be read needs no way out: it is set aside
         self.keyed = keyed  # messages of one key keep their order
         self.lease_us = 0
         self.queue: deque[Portion] = deque()

@@ -157,6 +157,7 @@ RULES: dict[type, Rule | None] = {
     frames.Push: _by_handle,
     frames.OpenSubscription: _needs_on_index("subscribe"),
     frames.SeekIndex: _needs_on_index("subscribe"),
+    frames.SkipUnreadable: _needs_on_index("subscribe"),
     frames.DeleteIndex: _needs_on_index("delete"),
     frames.Credit: _by_handle,
     frames.Commit: _by_handle,

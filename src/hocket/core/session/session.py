@@ -330,11 +330,14 @@ class Session:
             raise UnknownHandle(f"nothing with handle {frame.handle} is open on this connection")
         return Demand(frame, None, opened)
 
-    def _of_index(self, frame: frames.SeekIndex | frames.DeleteIndex) -> Effect:
+    def _of_index(
+        self, frame: frames.SeekIndex | frames.SkipUnreadable | frames.DeleteIndex
+    ) -> Effect:
         topic = self._catalogue.topic(frame.topic)
         check_name(frame.index, "an index's name")
         partitions = tuple(range(len(topic.groups)))
-        if isinstance(frame, frames.SeekIndex) and frame.partition != -1:
+        all_of_them = isinstance(frame, frames.SeekIndex) and frame.partition == -1
+        if not isinstance(frame, frames.DeleteIndex) and not all_of_them:
             self._check_partition(topic, frame.partition)
             partitions = (frame.partition,)
         return Demand(frame, topic, None, partitions)
@@ -410,6 +413,7 @@ class Session:
         frames.Credit: _of_subscription,
         frames.Commit: _of_subscription,
         frames.SeekIndex: _of_index,
+        frames.SkipUnreadable: _of_index,
         frames.DeleteIndex: _of_index,
         frames.Settle: _settle,
         frames.CommitTransaction: _of_transaction,

@@ -33,6 +33,7 @@ from hocket.core.sharing.events import (
     EndConsumer,
     Event,
     Fetch,
+    FetchDamaged,
     Fetched,
     FetchFailed,
     Held,
@@ -247,13 +248,28 @@ class Dispatcher:
         self._give_up(event.fetch)
         return self._dispatch()
 
+    def _fetch_damaged(self, event: FetchDamaged) -> list[Effect]:
+        if event.fetch not in self._fetches:
+            return []
+        fetching = self._end_fetch(event.fetch)
+        number, runs = fetching.partition, fetching.runs
+        leases = self._leases[number]
+        leases.give_back(clipped(runs, event.end, _FAR))
+        leases.bury(clipped(runs, event.start, event.end), event.reason)
+        leases.give_back(clipped(runs, 0, event.start))
+        return [*self._records([number]), *self._dispatch()]
+
     def _give_up(self, fetch: int) -> None:
+        fetching = self._end_fetch(fetch)
+        self._leases[fetching.partition].give_back(fetching.runs)
+
+    def _end_fetch(self, fetch: int) -> Fetching:
         fetching = self._fetches.pop(fetch)
         consumer = self._consumers[fetching.consumer]
         self._unrank(consumer)
         consumer.end(fetching)
         self._rank(consumer)
-        self._leases[fetching.partition].give_back(fetching.runs)
+        return fetching
 
     def _scanned(self, event: Scanned) -> list[Effect]:
         number = event.partition
@@ -455,6 +471,7 @@ class Dispatcher:
         Fetched: _fetched,
         Refunded: _refunded,
         FetchFailed: _fetch_failed,
+        FetchDamaged: _fetch_damaged,
         Scanned: _scanned,
         ScanFailed: _scan_failed,
         Settle: _settle,

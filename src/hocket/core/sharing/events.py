@@ -100,8 +100,24 @@ class FetchFailed:
 
 
 @dataclass(slots=True)
+class FetchDamaged:
+    """A read failed, for messages from `start` to `end` are damaged where they are stored.
+
+    The fetch began with one of them. They go to the dead letters, and nobody gets them.
+    """
+
+    fetch: int
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(slots=True)
 class Scanned:
-    """The hashes of the keys from `start` on; 0 for a message that has no key, or is lost."""
+    """The hashes of the keys from `start` on.
+
+    0 for a message that has no key, or is lost or damaged.
+    """
 
     partition: int
     start: int
@@ -154,8 +170,8 @@ class Closing:
 
 Event = (
     PartitionAdded | SettingsChanged | Joined | Widened | Left | CreditGiven | Advanced
-    | Fetched | Refunded | FetchFailed | Scanned | ScanFailed | Settle | DeadLettered | Reset
-    | Tick | Closing
+    | Fetched | Refunded | FetchFailed | FetchDamaged | Scanned | ScanFailed | Settle
+    | DeadLettered | Reset | Tick | Closing
 )  # fmt: skip
 
 # --- effects -------------------------------------------------------------------------------------
@@ -163,7 +179,10 @@ Event = (
 
 @dataclass(slots=True)
 class Fetch:
-    """Read these messages for this consumer; the answer is Fetched or FetchFailed."""
+    """Read these messages for this consumer.
+
+    The answer is Fetched, FetchFailed or FetchDamaged.
+    """
 
     fetch: int
     consumer: int

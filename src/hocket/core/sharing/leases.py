@@ -188,6 +188,15 @@ class Leases(Ledger):
             self._settle(start, end, RESERVED)
         self._advance()
 
+    def bury(self, runs: list[Range], reason: str) -> None:
+        """These were reserved, and are damaged where they are stored: they die undelivered."""
+        base = self._maps.base
+        for start, end in reversed(clipped(runs, self.start, self._maps.covered)):
+            counts = list(equal_runs(self._maps.counts, start - base, end - base))
+            for low, high, count in reversed(counts):
+                # One unit: nothing of it can be read, so it makes one dead letter.
+                self._die(base + low, base + high, RESERVED, count, reason, high - low)
+
     # --- settling --------------------------------------------------------------------------------
 
     def settle(

@@ -152,13 +152,21 @@ class Ledger:
             else:
                 self._turn(*run, before, AVAILABLE)
 
-    def _die(self, start: int, end: int, before: int, deliveries: int, reason: str) -> None:
+    def _die(
+        self,
+        start: int,
+        end: int,
+        before: int,
+        deliveries: int,
+        reason: str,
+        unit_max: int = UNIT_MAX,
+    ) -> None:
         self._turn(start, end, before, DYING)
         # The reason becomes a header in UTF-8, and a consumer in this process may give any string.
         reason = reason[:REASON_MAX].encode(errors="replace").decode()
         self._change.dying += [
-            (first, min(end, first + UNIT_MAX), deliveries, reason)
-            for first in range(start, end, UNIT_MAX)
+            (first, min(end, first + unit_max), deliveries, reason)
+            for first in range(start, end, unit_max)
         ]
 
     def _settle(self, start: int, end: int, before: int) -> None:

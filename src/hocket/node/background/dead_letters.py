@@ -4,6 +4,12 @@ A unit is a run of messages of one shared index that the log says is dying. A un
 of a producer whose id follows from the unit, cut in a way that follows from its messages. So after
 a crash the same unit makes the same batches, and those that are stored already are recognised.
 A unit whose batches cannot be stored (the disk is full, say) waits and is tried again.
+
+What cannot be read is set aside as well as it can be. A batch that cannot be opened makes one dead
+letter with the bytes of the whole batch, whichever unit meets it first: that is produced under an
+id that follows from the batch. A single record that cannot be read makes a dead letter with what
+can be told of it, and a damaged range of the log one without any bytes. The header `unreadable`
+says which of the three it is; nobody replays them.
 """
 
 from __future__ import annotations
@@ -20,12 +26,13 @@ from hocket.core.partition import events
 from hocket.core.session.session import DEAD_LETTERS
 from hocket.errors import CorruptData, HocketError, OutOfRange, TopicExists
 from hocket.frames import Frame
-from hocket.log.model import ReadResult
+from hocket.log.model import FileUnreadable, ReadResult
 from hocket.model import DAY_US, TopicConfig
 from hocket.node.running.own_requests import NODE
 from hocket.node.running.partitions import Hosted, batch_of
 from hocket.node.wiring import Wiring
-from hocket.wire.batch import check_entries, encode, iterate_entries, parse
+from hocket.wire.batch import Batch, check_entries, encode, iterate_entries, parse
+from hocket.wire.entry import Header
 
 log = logging.getLogger("hocket.node")
 
@@ -33,9 +40,20 @@ AT_ONCE = 8  # how many units are worked on at the same time
 READ_BYTES = 1 << 20
 PIECE_BYTES = 1 << 20  # of one batch, unless a single message is larger
 CONFIG = TopicConfig(disk_retention_us=30 * DAY_US)
+PART_BYTES = 32 << 20  # of a batch that cannot be read, in one dead letter
 PREFIX = "hocket-dlq-"  # of the headers that say where a dead letter came from
 
-Record = tuple[bytes, bytes | None, dict[str, bytes | None]]
+Headers = dict[str, bytes | None]
+Record = tuple[bytes, bytes | None, Headers]  # value, key, headers
+
+
+@dataclass(slots=True)
+class Piece:
+    """Records that become one batch of the dead letters."""
+
+    producer_id: bytes
+    sequence: int
+    records: list[Record]
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +67,9 @@ class Unit:
     epoch: int  # of the index: a seek raises it, and after that the same messages die anew
     at: int  # the next offset to read
     records: list[Record] = field(default_factory=list)
-    pieces: list[list[Record]] = field(default_factory=list)
+    raw: list[Piece] = field(default_factory=list)  # batches that cannot be opened
+    is_read: bool = False
+    pieces: list[Piece] = field(default_factory=list)
     stored: int = 0  # how many of the pieces are in the dead letters, durably
     trouble: str = ""  # why the unit was put off, as was last logged
 
@@ -71,10 +91,23 @@ class Unit:
             return False
         return any(unit.start < self.end and self.start < unit.end for unit in share.dying)
 
-    @property
-    def producer_id(self) -> bytes:
-        name = f"{self.hosted.group}/{self.index}/{self.epoch}/{self.start}/{self.end}"
+    def producer_id(self, start: int, end: int, what: str = "") -> bytes:
+        name = f"{self.hosted.group}/{self.index}/{self.epoch}/{start}/{end}{what}"
         return blake2b(name.encode(), digest_size=16, person=b"hocket-dlq").digest()
+
+    def about(self, offset: int, timestamp: int, reason: str, **more: object) -> Headers:
+        """The headers that say where a dead letter comes from, and why."""
+        source = {
+            "topic": self.topic,
+            "partition": self.hosted.core.number,
+            "offset": offset,
+            "timestamp": timestamp,
+            "index": self.index,
+            "deliveries": self.deliveries,
+            "reason": reason,
+            **more,
+        }
+        return {PREFIX + name: str(fact).encode(errors="replace") for name, fact in source.items()}
 
 
 class DeadLetters:
@@ -90,6 +123,9 @@ class DeadLetters:
         self._put_off_units: list[Unit] = []
         self._making: dict[str, list[int]] = {}  # topics, and which units wait for them
         self._numbers = count(1)
+        # source -> epoch and offset of the last batch of it that was set aside: it is stored before
+        # the next unit of that source is looked at
+        self._set_aside: dict[tuple[int, str], tuple[int, int]] = {}
 
     def take(self, hosted: Hosted, index: str, dying: Sequence[tuple[int, int, int, str]]) -> None:
         """Work on these units later: (start, end, deliveries, reason), which are durably dying."""
@@ -114,7 +150,7 @@ class DeadLetters:
         try:
             if not self._wiring.partitions.holds(unit.hosted):
                 del self._under_way[number]  # its topic was deleted, and the messages with it
-            elif not unit.pieces:
+            elif not unit.is_read:
                 self._read(number, unit)
             elif unit.stored < len(unit.pieces):
                 self._store(number, unit)
@@ -149,19 +185,20 @@ class DeadLetters:
         unit.at = max(unit.at, unit.hosted.core.start)  # retention may have taken the front
 
         def found(read: ReadResult | HocketError) -> None:
-            if isinstance(read, HocketError):
-                self._cannot_read(number, unit, read)
+            if isinstance(read, FileUnreadable):  # it may pass
+                self._put_off(number, unit, str(read))
                 return
-            try:
+            if isinstance(read, OutOfRange):
+                self._are_gone(unit, read)
+            elif isinstance(read, HocketError):
+                self._keep_damaged(unit, read)
+            else:
                 self._keep(unit, read)
-            except CorruptData as error:
-                self._cannot_read(number, unit, error)
-                return
-            if not read.bytes or unit.at >= unit.end:
-                if not unit.records:
-                    self._cannot_read(number, unit, OutOfRange("they are gone"))
-                    return
-                unit.pieces = _cut(unit.records)
+            if unit.at >= unit.end:
+                unit.is_read = True
+                mine = unit.producer_id(unit.start, unit.end)
+                cut = enumerate(_cut(unit.records))
+                unit.pieces = [*(Piece(mine, at, records) for at, records in cut), *unit.raw]
             self._go_on(number, unit)
 
         try:
@@ -169,55 +206,107 @@ class DeadLetters:
                 unit.hosted.group, unit.at, bytes_max=READ_BYTES, end_offset=unit.end, done=found
             )
         except (OutOfRange, CorruptData) as error:
-            self._cannot_read(number, unit, error)
+            found(error)
             return
         if read is not None:
             found(read)
 
     def _keep(self, unit: Unit, read: ReadResult) -> None:
-        core = unit.hosted.core
+        if not read.bytes:  # all that is left is an accepted loss, or gone
+            self._are_gone(unit, OutOfRange("they are gone"))
+            return
         for piece in read.slices:
-            for position, _ in iterate_entries(piece):
-                batch = parse(piece, position, verify=False)
-                first = max(0, unit.at - batch.base_offset)
-                last = min(batch.count, unit.end - batch.base_offset)
-                if first >= last:
-                    continue
-                rows = zip(
-                    range(batch.base_offset + first, batch.base_offset + last),
-                    batch.values(first, last),
-                    batch.keys(first, last),
-                    batch.headers(first, last),
-                    batch.timestamps(first, last),
-                    strict=True,
-                )
-                for offset, value, key, headers, timestamp in rows:
-                    source = {
-                        "topic": core.topic,
-                        "partition": core.number,
-                        "offset": offset,
-                        "timestamp": timestamp,
-                        "index": unit.index,
-                        "deliveries": unit.deliveries,
-                        "reason": unit.reason,
-                    }
-                    about = {
-                        PREFIX + name: str(fact).encode(errors="replace")
-                        for name, fact in source.items()
-                    }
-                    unit.records.append((value, key, {**headers, **about}))
-                unit.at = batch.base_offset + last
+            try:
+                for position, header in iterate_entries(piece):
+                    first = max(unit.at, header.base_offset)
+                    last = min(unit.end, header.end_offset)
+                    if first < last:
+                        self._keep_batch(unit, piece[position : position + header.size], header)
+                        unit.at = last
+            except CorruptData as error:  # a header in memory does not match its checksum
+                self._keep_damaged(unit, error)
 
-    def _cannot_read(self, number: int, unit: Unit, error: HocketError) -> None:
-        """The messages were removed by retention, or are damaged: nothing is left to store."""
+    def _keep_batch(self, unit: Unit, entry: memoryview, header: Header) -> None:
+        try:
+            batch = parse(entry)
+            batch.columns()
+        except CorruptData as error:
+            self._keep_raw(unit, entry, header, error)
+            return
+        first = max(0, unit.at - batch.base_offset)
+        last = min(batch.count, unit.end - batch.base_offset)
+        try:
+            self._keep_records(unit, batch, first, last)
+        except CorruptData as error:
+            for record in range(first, last):
+                if batch.unreadable(record, record + 1):
+                    self._keep_remains(unit, batch, record, error)
+                else:
+                    self._keep_records(unit, batch, record, record + 1)
+
+    def _keep_records(self, unit: Unit, batch: Batch, first: int, last: int) -> None:
+        rows = zip(
+            range(batch.base_offset + first, batch.base_offset + last),
+            batch.values(first, last),
+            batch.keys(first, last),
+            batch.headers(first, last),
+            batch.timestamps(first, last),
+            strict=True,
+        )
+        unit.records += [
+            (value, key, {**headers, **unit.about(offset, timestamp, unit.reason)})
+            for offset, value, key, headers, timestamp in rows
+        ]
+
+    def _keep_remains(self, unit: Unit, batch: Batch, record: int, error: CorruptData) -> None:
+        offset = batch.base_offset + record
+        (timestamp,) = batch.timestamps(record, record + 1)
+        value, key, headers = batch.remains(record)
+        reason = f"cannot be read: {error}"
+        about = unit.about(offset, timestamp, reason, end=offset + 1, unreadable="record")
+        unit.records.append((value, key, {**headers, **about}))
+
+    def _keep_raw(self, unit: Unit, entry: memoryview, header: Header, error: CorruptData) -> None:
+        """Set the whole batch aside, once, though its messages may die in many units."""
+        start, end = header.base_offset, header.end_offset
+        known = unit.epoch, start
+        if self._set_aside.get(unit.source) == known:
+            return
+        log.error(
+            "topic %r, partition %d: offsets %d to %d cannot be read, and are set aside, as one "
+            "dead letter with their bytes: %s",
+            unit.topic, unit.hosted.core.number, start, end - 1, error,
+        )  # fmt: skip
+        self._set_aside[unit.source] = known
+        part_bytes = min(PART_BYTES, self._wiring.settings.limits.batch_bytes_max // 2)
+        parts = [entry[at : at + part_bytes] for at in range(0, len(entry), part_bytes)]
+        for number, part in enumerate(parts):
+            about = unit.about(
+                start, header.max_timestamp, f"cannot be read: {error}",
+                end=end, unreadable="batch", part=f"{number + 1}/{len(parts)}",
+            )  # fmt: skip
+            mine = unit.producer_id(start, end, "/raw")
+            unit.raw.append(Piece(mine, number, [(bytes(part), None, about)]))
+
+    def _keep_damaged(self, unit: Unit, error: HocketError) -> None:
+        """Nothing matches a checksum: the dead letter says only where the messages were."""
+        start, end = unit.at, unit.end
+        if isinstance(error, CorruptData) and error.end is not None:
+            end = min(max(error.end, start + 1), end)
+        about = unit.about(
+            start, 0, f"damaged where it is stored: {error}", end=end, unreadable="damaged"
+        )
+        unit.records.append((b"", None, about))
+        unit.at = end
+
+    def _are_gone(self, unit: Unit, error: HocketError) -> None:
+        """Retention has removed them, or an operator has given them up: nothing is left."""
         log.error(
             "messages %d to %d of topic %r, partition %d, were delivered in vain and cannot be "
-            "put into the dead letters, for they cannot be read any more: %s",
-            unit.start, unit.end - 1, unit.topic, unit.hosted.core.number, error,
+            "put into the dead letters, for they are not there any more: %s",
+            min(unit.at, unit.end - 1), unit.end - 1, unit.topic, unit.hosted.core.number, error,
         )  # fmt: skip
-        unit.pieces = [[]]
-        unit.stored = 1
-        self._go_on(number, unit)
+        unit.at = unit.end
 
     # --- storing ---------------------------------------------------------------------------------
 
@@ -227,7 +316,8 @@ class DeadLetters:
         if topic is None:
             self._make_topic(number, unit, name)
             return
-        values, keys, headers = zip(*unit.pieces[unit.stored], strict=True)
+        piece = unit.pieces[unit.stored]
+        values, keys, headers = zip(*piece.records, strict=True)
         now_us = self._wiring.clock.now_us()
         entry = memoryview(
             encode(
@@ -235,8 +325,8 @@ class DeadLetters:
                 timestamps=now_us,
                 keys=keys,
                 headers=[tuple(each.items()) for each in headers],
-                producer_id=unit.producer_id,
-                sequence=unit.stored,
+                producer_id=piece.producer_id,
+                sequence=piece.sequence,
             )
         )
         (info,) = check_entries(entry, verify=False)

@@ -16,6 +16,7 @@ from hocket.errors import Fenced, HocketError, UnknownIndex
 from hocket.frames import packed
 from hocket.model import IndexDescription, IndexPartition, Mode
 from hocket.node.requests.operations import Operation, Operations
+from hocket.node.requests.skipping import Skip
 from hocket.node.requests.start_offsets import StartOffsets
 from hocket.node.running.partitions import Hosted, Partitions
 from hocket.node.wiring import Servant, Wiring
@@ -35,6 +36,7 @@ class Indexes:
         return {
             frames.ListIndexes: self._list_indexes,
             frames.SeekIndex: self._seek_index,
+            frames.SkipUnreadable: self._skip_unreadable,
             frames.DeleteIndex: self._delete_index,
             frames.Done: self._pinged,
         }
@@ -112,6 +114,16 @@ class Indexes:
             in_order = [offsets[number] for number in sorted(offsets)]
             answer = frames.Offsets(request, packed(in_order))
         self._wiring.network.send(operation.connection, answer)
+
+    def _skip_unreadable(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame, topic = demand.frame, demand.topic
+        assert isinstance(frame, frames.SkipUnreadable)
+        assert topic is not None
+        self._check_index(topic, frame.index)
+        hosted = self._wiring.partitions[topic.groups[frame.partition]]
+        Skip(self._wiring, self._operations, connection, frame, hosted).begin()
 
     def _delete_index(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview

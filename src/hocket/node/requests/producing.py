@@ -12,7 +12,6 @@ from hocket.errors import (
     Fenced,
     HocketError,
     MessageTooLarge,
-    OutOfRange,
     ProtocolError,
     UnknownProducer,
 )
@@ -21,7 +20,7 @@ from hocket.model import partition_of
 from hocket.node.requests.transacting import Transacting
 from hocket.node.running.partitions import Hosted, batch_of
 from hocket.node.wiring import Servant, Wiring
-from hocket.wire.batch import BatchInfo, check_entries, first_key_hash
+from hocket.wire.batch import BatchInfo, check_content, first_key_hash, whole_batches
 
 
 class Producing:
@@ -99,7 +98,7 @@ class Producing:
                 )
             try:
                 if opened.transaction:
-                    self._check_size(info)
+                    self._check(info, payload)
                     self._transacting.stage(hosted, origin, opened, info, payload)
                 else:
                     self._produce(hosted, origin, info, payload)
@@ -125,7 +124,7 @@ class Producing:
 
     def _checked(self, payload: memoryview) -> list[BatchInfo]:
         try:
-            infos = check_entries(payload)
+            infos = whole_batches(payload)
         except CorruptData as error:
             raise ProtocolError(f"what was sent is not a whole batch: {error}") from error
         if not infos:
@@ -135,22 +134,28 @@ class Producing:
     def _produce(
         self, hosted: Hosted, origin: Origin, info: BatchInfo, payload: memoryview
     ) -> None:
-        self._check_size(info)
+        self._check(info, payload)
         self._wiring.partitions.admit(hosted.group, info.header.length)
         batch = batch_of(info, payload)
         self._wiring.partitions.step(
             hosted, events.Produce(origin, batch, self._wiring.clock.now_us())
         )
 
-    def _check_size(self, info: BatchInfo) -> None:
+    def _check(self, info: BatchInfo, payload: memoryview) -> None:
+        """Raises for a batch that is too large, or that nobody could read."""
         header = info.header
         if header.length > self._wiring.settings.limits.batch_bytes_max:
             raise MessageTooLarge(
                 f"a batch of {header.length} bytes is more than the "
                 f"{self._wiring.settings.limits.batch_bytes_max} this broker takes"
             )
-        if not header.count:
-            raise OutOfRange("a batch without records")
+        try:
+            check_content(payload, info)
+        except CorruptData as error:
+            raise CorruptData(
+                f"batch {info.sequence} of its producer was not stored, for nobody could read it: "
+                f"{error}; encode it anew"
+            ) from error
 
     def staged(self, hosted: Hosted, effect: StageAcked) -> None:
         origin, number = effect.origin, hosted.core.number

@@ -101,7 +101,8 @@ class Topics:
     ) -> None:
         """Tell an open producer or subscription that its topic has new partitions."""
         if isinstance(opened, OpenedSubscription):
-            if not opened.whole_topic:
+            stopped = self._wiring.deliveries.is_stopped((connection, handle))
+            if not opened.whole_topic or stopped:
                 return
             self._consuming.grow(connection, handle, opened, new_groups)
         self._wiring.network.send(

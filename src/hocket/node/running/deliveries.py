@@ -24,9 +24,9 @@ from hocket.core.partition.subscription import (
     Subscription,
     TellMoved,
 )
-from hocket.errors import CorruptData, HocketError, OutOfRange
+from hocket.errors import CorruptData, HocketError, OutOfRange, unreadable
 from hocket.frames import Deliver, HandleEnded, Moved
-from hocket.log.model import ReadResult
+from hocket.log.model import FileUnreadable, ReadResult
 from hocket.log.store import LogStore
 from hocket.node.running.partitions import Hosted, Partitions
 from hocket.node.running.sessions import Address
@@ -57,6 +57,9 @@ class Deliveries:
         self._partitions = partitions
         self._ended = ended
         self._open: dict[Address, Open] = {}
+        # Those that came upon data that cannot be read: nothing more is sent to them, but they may
+        # commit, until they are closed or another consumer opens their index.
+        self._stopped: dict[Address, Open] = {}
         self._owners: dict[tuple[int, str], Address] = {}  # (group, own index) -> its consumer
 
     def open(
@@ -73,6 +76,9 @@ class Deliveries:
             for number, each in hosted.items()
         ]
         groups = {number: each.group for number, each in hosted.items()}
+        for former, stopped in list(self._stopped.items()):
+            if (stopped.topic, stopped.index) == (topic, index):
+                self.end(former, "fenced", _taken_over(topic, index))
         opened = Open(address, topic, index, groups, Subscription(progress, credit))
         self._open[address] = opened
         for each in hosted.values():
@@ -83,6 +89,9 @@ class Deliveries:
         opened = self._open[address]
         self._carry_out(opened, opened.core.begin())
 
+    def is_stopped(self, address: Address) -> bool:
+        return address in self._stopped
+
     def extend(self, address: Address, number: int, hosted: Hosted, start: int) -> None:
         """The subscription's topic has a new partition; read that one too."""
         opened = self._open[address]
@@ -92,6 +101,7 @@ class Deliveries:
         self._carry_out(opened, opened.core.begin())
 
     def close(self, address: Address) -> None:
+        self._stopped.pop(address, None)
         opened = self._open.pop(address, None)
         if opened is None:
             return
@@ -104,11 +114,35 @@ class Deliveries:
 
     def end(self, address: Address, code: str, message: str) -> None:
         """End the subscription from the broker's side, and tell its consumer why."""
-        if address in self._open:
+        if address in self._open or address in self._stopped:
             self.close(address)
             self._ended(address)
             connection, handle = address
             self._network.send(connection, HandleEnded(0, handle, code, message))
+
+    def _cannot_read(self, opened: Open, read: Read, error: HocketError) -> None:
+        """Send nothing more; if it is data that cannot be read, let the consumer commit."""
+        address = opened.address
+        if not isinstance(error, CorruptData) or error.start is None or error.end is None:
+            self.end(address, error.code, str(error))
+            return
+        said = unreadable(
+            str(error), topic=opened.topic, index=opened.index, partition=read.partition,
+            start=max(error.start, read.offset), end=error.end,
+            may_pass=isinstance(error, FileUnreadable),
+        )  # fmt: skip
+        assert said.start is not None
+        self.close(address)
+        if opened.index:
+            self._stopped[address] = opened
+        else:
+            self._ended(address)
+        connection, handle = address
+        ended = HandleEnded(
+            0, handle, said.code, str(said), bool(opened.index), read.partition, said.start,
+            error.end,
+        )  # fmt: skip
+        self._network.send(connection, ended)
 
     def give_credit(self, address: Address, amount: int) -> None:
         self._step(address, CreditGiven(amount))
@@ -130,13 +164,17 @@ class Deliveries:
         self._step(address, MoveHeard(number))
 
     def end_all(self, hosted: Hosted, code: str, message: str) -> None:
-        for address in list(hosted.subscribers):
+        stopped = [a for a, each in self._stopped.items() if hosted.group in each.groups.values()]
+        for address in [*hosted.subscribers, *stopped]:
             self.end(address, code, message)
 
     def end_owner(self, hosted: Hosted, index: str, code: str, message: str) -> None:
         address = self._owners.get((hosted.group, index))
         if address is not None:
             self.end(address, code, message)
+        for stopped, each in list(self._stopped.items()):
+            if each.index == index and hosted.group in each.groups.values():
+                self.end(stopped, code, message)
 
     def is_attached(self, hosted: Hosted, index: str) -> bool:
         return (hosted.group, index) in self._owners
@@ -153,7 +191,7 @@ class Deliveries:
             self.end(
                 former,
                 "fenced",
-                f"another consumer has opened index {opened.index!r} of topic {opened.topic!r}",
+                _taken_over(opened.topic, opened.index),
             )
         self._owners[hosted.group, opened.index] = opened.address
 
@@ -178,7 +216,7 @@ class Deliveries:
                         wanted=partial(self._open.__contains__, opened.address),
                     )
                 except HocketError as error:
-                    self.end(opened.address, error.code, str(error))
+                    self._cannot_read(opened, effect, error)
                     return
                 if found is not None:
                     to_do.extend(self._read_done(opened, effect, found))
@@ -208,7 +246,7 @@ class Deliveries:
             stale = ReadDone(read.partition, -1, 0, 0)
             self._carry_out(opened, opened.core.step(stale))
         elif isinstance(found, HocketError):
-            self.end(address, found.code, str(found))
+            self._cannot_read(opened, read, found)
         else:
             self._carry_out(opened, self._read_done(opened, read, found))
 
@@ -226,3 +264,7 @@ class Deliveries:
             elif isinstance(effect, TellMoved):
                 self._tell_moved(opened, effect)
         return [effect for effect in effects if isinstance(effect, Read)]
+
+
+def _taken_over(topic: str, index: str) -> str:
+    return f"another consumer has opened index {index!r} of topic {topic!r}"

@@ -7,6 +7,7 @@ for it. Memory answers a read at once, the disk later; by then the index may not
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,7 +17,7 @@ from hocket import frames
 from hocket.core.sharing import events as core
 from hocket.errors import CorruptData, HocketError
 from hocket.frames import packed
-from hocket.log.model import ReadResult
+from hocket.log.model import FileUnreadable, ReadResult
 from hocket.log.store import LogStore
 from hocket.node.running.partitions import Partitions
 from hocket.node.running.sessions import Address
@@ -24,6 +25,8 @@ from hocket.node.running.shared_index import SharedIndex
 from hocket.ports import Clock, Network
 from hocket.wire.batch import iterate_entries, parse
 from hocket.wire.entry import Header
+
+log = logging.getLogger("hocket.node")
 
 Effects = list[core.Effect]
 
@@ -100,10 +103,7 @@ class Leasing:
                 raise read
             self._partitions.admit(shared.groups[fetch.partition])  # for the counts of deliveries
         except HocketError as error:
-            failed = shared.core.step(core.FetchFailed(fetch.fetch))
-            if isinstance(error, CorruptData):
-                self._end(consumer.address, error.code, str(error))
-            return failed  # retention was quicker, or the disk is full: tried again later
+            return self._not_fetched(shared, fetch, consumer.address, error)
         shared.reads[fetch.fetch] = read
         now_us = self._clock.now_us()
         fetched = core.Fetched(fetch.fetch, read.end_offset, read.bytes, now_us, read.start_offset)
@@ -112,12 +112,38 @@ class Leasing:
             del shared.reads[fetch.fetch]
         return effects
 
+    def _not_fetched(
+        self, shared: SharedIndex, fetch: core.Fetch, address: Address, error: HocketError
+    ) -> Effects:
+        damage = _damage(error, fetch.start)
+        if damage is None:  # retention was quicker, or the disk is full: tried again later
+            failed = shared.core.step(core.FetchFailed(fetch.fetch))
+            if isinstance(error, CorruptData):
+                self._end(address, error.code, str(error))
+            return failed
+        try:
+            self._partitions.admit(shared.groups[fetch.partition])
+        except HocketError:  # the disk is full: tried again later
+            return shared.core.step(core.FetchFailed(fetch.fetch))
+        start, end = damage
+        log.error(
+            "topic %r, partition %d: offsets %d to %d are damaged; index %r sets them aside, as "
+            "dead letters without their bytes: %s",
+            shared.topic, fetch.partition, start, end - 1, shared.index, error,
+        )  # fmt: skip
+        reason = f"damaged where it is stored: {error}"
+        return shared.core.step(core.FetchDamaged(fetch.fetch, start, end, reason))
+
     def _scanned(
         self, shared: SharedIndex, scan: core.Scan, read: ReadResult | HocketError
     ) -> Effects:
-        if isinstance(read, HocketError):
-            return shared.core.step(core.ScanFailed(scan.partition))
         hashes: list[int] = []
+        if isinstance(read, HocketError):
+            damage = _damage(read, scan.start)
+            if damage is None:
+                return shared.core.step(core.ScanFailed(scan.partition))
+            hashes = [0] * (min(damage[1], scan.end) - scan.start)
+            return shared.core.step(core.Scanned(scan.partition, scan.start, hashes))
         for batch in _batches(read):
             first = scan.start + len(hashes) - batch.header.base_offset
             if first < 0:  # the messages in between are lost
@@ -145,6 +171,15 @@ class Leasing:
         return shared.core.step(core.Refunded(send.consumer, unsent)) if unsent else []
 
 
+def _damage(error: HocketError, offset: int) -> tuple[int, int] | None:
+    """The messages from `offset` on that will never be read again; None: they may be, later."""
+    if not isinstance(error, CorruptData) or isinstance(error, FileUnreadable):
+        return None
+    if error.start is None or error.end is None:
+        return None
+    return min(error.start, offset), max(error.end, offset + 1)
+
+
 class _Batch(NamedTuple):
     header: Header
     bytes: memoryview  # of the whole entry
@@ -152,7 +187,7 @@ class _Batch(NamedTuple):
     def key_hashes(self) -> list[int]:
         try:
             hashes = parse(self.bytes, verify=False).key_hashes
-        except CorruptData:  # its producer wrote nonsense; the consumer that gets it will say so
+        except CorruptData:  # its producer wrote nonsense; the consumer that gets it rejects it
             hashes = None
         return [0] * self.header.count if hashes is None else hashes.tolist()
 

@@ -62,7 +62,7 @@ async def replay(
 ) -> int:
     """Publish pending dead letters again, at most `limit`; returns how many."""
     found = await find(client, topic, index, None, timeout)
-    names = list(dict.fromkeys(letter.index for letter in found if not letter.replayed))
+    names = list(dict.fromkeys(letter.index for letter in found if letter.is_pending))
     if not names:
         return 0
     dead, quota = topic_of(topic), Quota(limit)
@@ -77,7 +77,7 @@ async def replay(
                     message = await subscription.receive(timeout)
                     newest[message.partition] = message
                     letter = of_message(message, {})
-                    if letter is not None and letter.index == name:
+                    if letter is not None and letter.index == name and letter.is_pending:
                         quota.count()
                         await producer.send(letter.value, letter.key, letter.headers_for_replay())
                 await producer.flush(timeout)

@@ -261,6 +261,23 @@ class Client:
         offsets = self._engine.call_all(list(calls.values()), timeout)
         return dict(zip(calls, offsets, strict=True))
 
+    def skip(
+        self,
+        topic: str,
+        index: str,
+        *,
+        partition: int,
+        offset: int,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> int:
+        """Move an own index past messages that cannot be read; returns where it goes on.
+
+        `offset` names one of them, as `CorruptData` does. Acknowledge what came before them first:
+        an index that stands at a message that can be read is not moved (OutOfRange). A shared index
+        sets such messages aside by itself (WrongKind).
+        """
+        return self._engine.call(topic_calls.skip(topic, index, partition, offset), timeout)
+
     def delete_index(
         self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> None:

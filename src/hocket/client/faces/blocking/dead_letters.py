@@ -61,7 +61,7 @@ def replay(
 ) -> int:
     """Publish pending dead letters again, at most `limit`; returns how many."""
     found = find(client, topic, index, None, timeout)
-    names = list(dict.fromkeys(letter.index for letter in found if not letter.replayed))
+    names = list(dict.fromkeys(letter.index for letter in found if letter.is_pending))
     if not names:
         return 0
     dead, quota = topic_of(topic), Quota(limit)
@@ -74,7 +74,7 @@ def replay(
                     message = subscription.receive(timeout)
                     newest[message.partition] = message
                     letter = of_message(message, {})
-                    if letter is not None and letter.index == name:
+                    if letter is not None and letter.index == name and letter.is_pending:
                         quota.count()
                         producer.send(letter.value, letter.key, letter.headers_for_replay())
                 producer.flush(timeout)

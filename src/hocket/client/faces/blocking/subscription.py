@@ -207,11 +207,12 @@ class Subscription:
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Commit the acks, and let go. Threads that wait for messages are told Closed.
 
-        What was not handed out of a shared index is for its other consumers, at once.
+        After CorruptData too, what was acknowledged is committed. What was not handed out of a
+        shared index is for its other consumers, at once.
         """
         deadline = Deadline(check_timeout(timeout))
         core = self._core
-        if core.failure is not None:
+        if core.failure is not None and not core.commits_only:
             self._forget(self)
             return
         reply: Reply[Frame | HocketError] = Reply()
@@ -229,8 +230,10 @@ class Subscription:
         core, session = self._core, self._engine.session
 
         def opened() -> bool | None:
+            if core.is_open:  # it may have come upon damage since: `receive` says so
+                return True
             core.check_usable()
-            return core.is_open or None
+            return None
 
         try:
             self._engine.do(core.open)
