@@ -1,6 +1,6 @@
-"""The kinds of hostile inputs. Each sends one, or so many as it says, and raises for a wrong answer.
+"""The kinds of hostile inputs. Each sends one, or more, and raises for a wrong answer.
 
-`KINDS` names them with how often each is tried for one hundredth of an assault.
+Each returns how many it has sent. `EACH` and `MASSES` name them.
 """
 
 from __future__ import annotations
@@ -230,7 +230,8 @@ class Assault:
             [
                 "", "hocket_", right[:-1], right + "x", right[:-1] + "\0", right.upper(),
                 f"hocket_eve_{secret}", f"hocket_ann_{secret}", f"hocket_ghost_{secret}",
-                f"hocket_{'x' * 255}_{secret}", "x" * 60_000, "\U0001f4a5" * 43, "$sha256$" + "0" * 64,
+                f"hocket_{'x' * 255}_{secret}", "x" * 60_000, "\U0001f4a5" * 43,
+                "$sha256$" + "0" * 64,
             ]
         )  # fmt: skip
         attacker = Attacker(self.place, token=wrong)

@@ -72,7 +72,7 @@ class Victim:
                     times.append(time.monotonic() - began)
                     if len(self.quiet_seconds) == QUIET_ROUNDS:
                         self._working.set()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what the attackers did
+        except Exception as error:  # whatever it is, it is what the attackers did
             self.trouble.append(f"{type(error).__name__}: {error}")
         finally:
             self._working.set()
@@ -87,7 +87,9 @@ class Victim:
                     time.sleep(0)  # let a thief come in between
         producer.flush(ROUND_SECONDS_MAX)
         for partition in range(PARTITIONS):
-            client.publish(VICTIM, self._next(partition), partition=partition, timeout=ROUND_SECONDS_MAX)
+            client.publish(
+                VICTIM, self._next(partition), partition=partition, timeout=ROUND_SECONDS_MAX
+            )
         wanted = sum(map(len, self.sent.values()))
         while sum(map(len, self.received.values())) < wanted:
             message = subscription.receive(timeout=ROUND_SECONDS_MAX)
@@ -113,7 +115,9 @@ class Victim:
         """What is wrong with its work; after `stop`."""
         wrong = [f"the victim: {each}" for each in self.trouble]
         for partition, sent in self.sent.items():
-            wrong += _difference(f"received of partition {partition}", sent, self.received[partition])
+            wrong += _difference(
+                f"received of partition {partition}", sent, self.received[partition]
+            )
         if not self.rounds:
             wrong.append("the victim has done nothing while it was attacked")
         elif max(self.seconds) > ROUND_SECONDS_MAX:
