@@ -62,7 +62,7 @@ def run(
         report.counts, report.hits = assault.counts, assault.hits
         report.victim = victim.times()
         report.wrong += victim.verdict()
-        report.crashed = not place.is_up
+        report.crashed = report.crashed or not place.is_up
         if not report.crashed:
             report.resident_mib = place.resident_bytes() >> 20
             report.wrong += victim.stored()
@@ -97,6 +97,7 @@ def _attack(
             report.wrong.append(f"{name}: {error}")
         except OSError as error:
             report.wrong.append(f"{name}: nobody answers any more: {error}")
+            report.crashed = assault.place.is_ending()
             return
         assault.counts[name] += done
         progress(done)

@@ -130,8 +130,8 @@ class Assault:
             if frames.Welcome in kinds and how == "no hello":
                 raise WrongAnswer(f"{first} came before Hello, and the answer was {kinds}")
             return 1
-        attacker = self.attacker()
         if how == "as a server":
+            attacker = self.attacker()
             said = chance.choice(
                 [
                     frames.Welcome(1, 1, "node", "software", (), Limits()),
@@ -147,6 +147,8 @@ class Assault:
             if not attacker.gone:
                 raise WrongAnswer(f"{said} was taken from a client")
             return 1
+        attacker = Attacker(self.place)  # a new one: of the other's handles some may be closed
+        attacker.open_handles()
         handle = chance.choice([1, 2])
         closing = frame_bytes(frames.CloseHandle(5, handle))
         late = frames.Push(0, 1, 0) if handle == 1 else frames.Credit(0, 2, 1000)

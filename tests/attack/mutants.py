@@ -37,6 +37,18 @@ def ids_belong_to_everybody() -> None:
 
 
 @mutant
+def what_follows_a_refused_batch_is_stored() -> None:
+    from hocket.node.requests.producing import Producing
+
+    produce = Producing._produce
+
+    def hasty(self: Producing, *arguments: Any) -> None:
+        produce(self, *arguments[:5])
+
+    Producing._produce = hasty  # type: ignore[method-assign]
+
+
+@mutant
 def handles_are_not_counted() -> None:
     from hocket.core.session.session import Session
 

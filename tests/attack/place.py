@@ -22,6 +22,7 @@ from tests.support.certificates import Certificates, made
 VICTIM, OPEN = "victim", "open"
 PARTITIONS = 2
 READY_SECONDS = 30
+ENDING_SECONDS = 5
 
 
 class Kind(NamedTuple):
@@ -109,6 +110,15 @@ class Place:
     @property
     def is_up(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    def is_ending(self) -> bool:
+        """Whether the process ends by itself; waits a moment for that."""
+        assert self._process is not None
+        try:
+            self._process.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def resident_bytes(self) -> int:
         assert self._process is not None

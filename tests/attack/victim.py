@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 
 import hocket
+from hocket.errors import HocketError
 from tests.attack.place import PARTITIONS, VICTIM, Place
 
 INDEX = "billing"
@@ -129,6 +130,12 @@ class Victim:
 
     def stored(self) -> list[str]:
         """What is wrong with what the broker has stored of it, and with its index."""
+        try:
+            return self._stored()
+        except HocketError as error:
+            return [f"the victim cannot look at its work: {type(error).__name__}: {error}"]
+
+    def _stored(self) -> list[str]:
         wrong: list[str] = []
         with self._place.connect("vic") as client:
             partitions = client.describe(VICTIM).partitions
