@@ -63,7 +63,7 @@ def run(
         report.victim = victim.times()
         report.wrong += victim.verdict()
         report.crashed = report.crashed or not place.is_up
-        if not report.crashed:
+        if not report.crashed and len(report.wrong) < wrong_max:
             report.resident_mib = place.resident_bytes() >> 20
             report.wrong += victim.stored()
             if (code := place.stop()) != 0:

@@ -14,7 +14,7 @@ from tests.attack.mutants import MUTANTS
 from tests.attack.place import KINDS, Kind
 from tests.support.threads import LONG
 
-INPUTS = 200
+INPUTS = 150
 MASSES = {"floods": {}, "slow_readers": {"many": 3}, "deaf_askers": {"many": 1},
           "many_connections": {"many": 40}}  # fmt: skip
 

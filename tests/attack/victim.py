@@ -18,6 +18,7 @@ from tests.attack.place import PARTITIONS, VICTIM, Place
 
 INDEX = "billing"
 OWN = b"v/"
+PAUSE_SECONDS = 0.005  # between rounds: a thief needs a moment in which it knows what comes next
 QUIET_ROUNDS = 5  # before the attack begins, to compare with
 RECORDS = 8  # of a producer in one round and partition
 # What a round may take at most. A quiet one takes some milliseconds; on a machine whose processors
@@ -65,7 +66,7 @@ class Victim:
                 client.producer(VICTIM, linger=0) as producer,
                 client.subscribe(VICTIM, index=INDEX, start="earliest") as subscription,
             ):
-                while not self._stopping.is_set():
+                while not self._stopping.wait(PAUSE_SECONDS):
                     began = time.monotonic()
                     self._round(client, producer, subscription)
                     under_attack = self._under_attack.is_set()
