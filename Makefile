@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-damage test-sim scale check format bench bench-local bench-broker bench-spark bench-recovery clean
+.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-attack test-damage test-sim scale check format bench bench-local bench-broker bench-spark bench-recovery clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,7 +39,7 @@ tests_of_models          := $(MODELS)
 tests_of_node            := tests/node README.md docs# every snippet of README and docs is a test
 tests_of_spark-jobs      := $(SPARK_JOBS)# each starts a Spark of its own
 tests_of_spark-session   := tests/spark $(SPARK_JOBS:%=--ignore=%)# one session serves them all
-tests_of_stress          := $(STRESS)
+tests_of_stress          := $(STRESS) tests/attack# of the attacks a slice: see test-attack
 tests_of_rest            := tests/adapters $(wildcard tests/test_*.py)
 
 # The inner loop: what needs no other process, no network and no disk. Every core against its traces
@@ -100,6 +100,9 @@ test-long: $(VENV)/dev.stamp  ## the stress suites at full length, and the queue
 
 test-kill: $(VENV)/dev.stamp  ## kill -9 of the broker under load, 50 rounds
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/e2e/test_kill.py
+
+test-attack: $(VENV)/dev.stamp  ## hostile inputs of every kind against a served broker, and every planted bug found
+	@$(BIN)/python -m tests.attack
 
 test-damage: $(VENV)/dev.stamp  ## every field of a small store damaged, and a broker on each; a quarter of an hour
 	@$(BIN)/python -m tests.damage

@@ -241,9 +241,19 @@ class Busy(HocketError):
 
 
 class Fenced(HocketError):
-    """Another consumer has taken this index over, or a newer producer this id."""
+    """Another consumer has taken this index over, or another producer or user this id."""
 
     code = "fenced"
+
+
+class ProducerConflict(HocketError):
+    """The broker has another batch where this one would have to be, so this one is not stored.
+
+    Somebody else uses the same producer id. Our clients take a new id and send the batch again, so
+    that you do not see this.
+    """
+
+    code = "producerConflict"
 
 
 class LeaseLost(HocketError):

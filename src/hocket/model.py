@@ -26,6 +26,9 @@ PARTITIONS_MAX = 4096
 NAME_BYTES_MAX = 255
 MESSAGE_BYTES_MAX = 64 << 20  # of one message, key and headers included
 BATCH_BYTES_MAX = 128 << 20  # of one batch as it is stored
+# Producer ids that begin like this are the broker's own, those of dead letters. They can be
+# foreseen, so nobody else may use them.
+OWN_PRODUCERS = b"hocket:\0"
 PREFETCH_DEFAULT = 5_000  # messages of a shared index that a consumer may hold unsettled
 
 Durability = Literal["quorum", "memory"]

@@ -126,6 +126,7 @@ class Producer(Client):
         self.topic = topic
         self.stopped = False
         self.sent: dict[int, list[list[bytes]]] = {each: [] for each in partitions}
+        self.entries: dict[tuple[int, int], bytes] = {}  # a repetition has the same bytes
         self.unacked = dict.fromkeys(partitions, 0)  # by partition: the oldest such sequence
         self.producer_id = b""
         self._logs = logs
@@ -179,12 +180,14 @@ class Producer(Client):
         self._push(partition, len(made) - 1)
 
     def _push(self, partition: int, sequence: int) -> None:
-        entry = batches.encode(
-            self.sent[partition][sequence],
-            timestamps=self.site.now_us,
-            producer_id=self.producer_id,
-            sequence=sequence,
-        )
+        entry = self.entries.get((partition, sequence))
+        if entry is None:
+            entry = self.entries[partition, sequence] = batches.encode(
+                self.sent[partition][sequence],
+                timestamps=self.site.now_us,
+                producer_id=self.producer_id,
+                sequence=sequence,
+            )
         self.send(frames.Push(0, self.handle, partition), entry)
 
     def told(self, frame: frames.Frame, payload: memoryview) -> None:

@@ -544,6 +544,101 @@ def test_a_fenced_producer_begins_anew_and_says_what_is_in_doubt():
     assert one.pushed() == [(0, [b"next"], 0)]
 
 
+def test_whose_place_another_batch_has_is_sent_again_under_a_new_id_with_all_behind_it():
+    """Somebody else publishes under our id. Nothing is lost, doubled, or in another order."""
+    one = three_pushed()
+    one.ack(0, 0)
+    one.refuse(1, "producerConflict")
+    one.refuse(2, "sequenceGap")
+    assert one.stage.take(frames.CloseHandle).handle == 1
+    assert one.opened(handle=2, producer_id=OTHER_ID).producer_id == b""
+    assert one.pushed() == [(0, [b"1"], 0), (0, [b"2"], 1)]
+    one.ack(1, 7, 8, handle=2)
+    assert one.outcomes == [Positions("t", 0, at, at + 1) for at in (0, 7, 8)]
+    assert one.core.first_error is None
+
+
+def test_it_is_sent_again_once_the_fate_of_what_was_pushed_before_it_is_known():
+    one = three_pushed()
+    one.refuse(1, "producerConflict")
+    one.send_plain(b"later")
+    one.linger()
+    assert one.stage.sent() == []  # the first one is stored, or not: that decides
+    one.ack(0, 0)
+    one.stage.take(frames.CloseHandle)
+    one.opened(handle=2, producer_id=OTHER_ID)
+    assert one.pushed() == [(0, [b"1"], 0), (0, [b"2"], 1), (0, [b"later"], 2)]
+
+
+def test_that_is_so_also_if_an_earlier_link_may_have_brought_it():
+    """It is not stored, whatever came of the first push: another batch is."""
+    one = three_pushed()
+    one.stage.lose()
+    one.stage.come_back()
+    one.opened(handle=2, sequences=[2])  # the thief has stored two
+    assert [sequence for _, _, sequence in one.pushed()] == [0, 1, 2]
+    one.refuse(0, "producerConflict", handle=2)
+    one.refuse(1, "sequenceGap", handle=2)
+    one.stage.take(frames.CloseHandle)
+    one.opened(handle=3, producer_id=OTHER_ID)
+    assert one.pushed() == [(0, [b"0"], 0), (0, [b"1"], 1), (0, [b"2"], 2)]
+    assert one.outcomes == []
+
+
+def test_a_link_lost_meanwhile_changes_nothing():
+    one = three_pushed()
+    one.refuse(1, "producerConflict")
+    one.stage.lose()
+    one.stage.come_back()
+    assert one.opened(handle=2, sequences=[2]).producer_id == ID  # the first is to be asked after
+    assert one.pushed() == [(0, [b"0"], 0)]
+    one.ack(0, 0, handle=2)
+    one.stage.take(frames.CloseHandle)
+    one.opened(handle=3, producer_id=OTHER_ID)
+    assert one.pushed() == [(0, [b"1"], 0), (0, [b"2"], 1)]
+
+
+def test_whoever_was_fenced_at_the_first_push_sends_it_again_under_a_new_id():
+    one = three_pushed()
+    for sequence in range(3):
+        one.refuse(sequence, "fenced")
+    one.stage.take(frames.CloseHandle)
+    assert one.opened(handle=2, producer_id=OTHER_ID).producer_id == b""
+    assert one.pushed() == [(0, [b"0"], 0), (0, [b"1"], 1), (0, [b"2"], 2)]
+    assert one.outcomes == []
+
+
+def test_whoever_was_fenced_later_says_what_is_in_doubt_and_goes_on():
+    one = three_pushed()
+    one.stage.lose()
+    one.stage.come_back()
+    one.opened(handle=2, sequences=[40])  # so many that the broker has forgotten the first ones
+    one.send_plain(b"next")
+    one.linger()
+    assert [sequence for _, _, sequence in one.pushed()] == [0, 1, 2]
+    one.refuse(0, "fenced", handle=2)
+    assert [type(outcome) for outcome in one.outcomes] == [Fenced] * 3
+    assert all(outcome.may_have_happened for outcome in one.outcomes)
+    one.stage.take(frames.CloseHandle)
+    one.opened(handle=3, producer_id=OTHER_ID)
+    assert one.pushed() == [(0, [b"next"], 0)]
+
+
+def test_whoever_was_fenced_and_has_nothing_more_to_send_is_idle():
+    one = Producing(linger_us=0)
+    one.send_plain(b"a")
+    one.pushed()
+    one.stage.lose()
+    one.stage.come_back()
+    one.opened(handle=2, sequences=[40])
+    one.pushed()
+    one.send_plain(b"b")
+    one.refuse(0, "fenced", handle=2)
+    one.stage.take(frames.CloseHandle)
+    one.opened(handle=3, producer_id=OTHER_ID)
+    assert one.pushed() == [(0, [b"b"], 0)]
+
+
 def test_a_handle_ended_for_the_moment_is_opened_again_as_the_same():
     one = three_pushed()
     one.stage.reply(frames.HandleEnded(0, 1, "shuttingDown", "moving"))

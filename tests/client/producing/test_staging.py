@@ -19,9 +19,10 @@ from hocket.errors import (
     Closed,
     Fenced,
     HocketError,
+    MessageTooLarge,
+    OutOfRange,
     Timeout,
     TransactionAborted,
-    TransactionConflict,
     UnknownTopic,
     WrongType,
 )
@@ -160,11 +161,22 @@ def test_a_batch_that_is_refused_ends_the_transaction():
     staging = Staging()
     staging.send(b"a")
     staging.take_push()
-    staging.stage.reply(frames.PushRefused(0, 1, 0, 0, "transactionConflict", "other content"))
+    staging.stage.reply(frames.PushRefused(0, 1, 0, 0, "tooLarge", "too much"))
     assert staging.stage.kinds() == ["CloseHandle", "OpenProducer"]
     staging.stage.take(frames.CloseHandle)
     staging.opened()
-    assert isinstance(staging.broken(), TransactionConflict)
+    assert isinstance(staging.broken(), MessageTooLarge)
+
+
+@pytest.mark.parametrize("code", ["transactionConflict", "fenced", "producerConflict"])
+def test_an_id_that_somebody_else_uses_ends_the_transaction_at_once(code):
+    """What is staged already cannot be staged again under another id."""
+    staging = Staging()
+    staging.send(b"a")
+    staging.take_push()
+    staging.stage.reply(frames.PushRefused(0, 1, 0, 0, code, "other content"))
+    assert staging.broken().code == code
+    assert staging.stage.kinds() == ["CloseHandle"]
 
 
 def test_what_cannot_be_staged_in_time_ends_the_transaction():
@@ -191,7 +203,7 @@ def test_all_ids_under_which_something_may_be_staged_are_known():
     staging.send(b"a")
     staging.take_push()
     assert staging.core.producer_ids == [ID]
-    staging.stage.reply(frames.PushRefused(0, 1, 0, 0, "transactionConflict", "other content"))
+    staging.stage.reply(frames.PushRefused(0, 1, 0, 0, "outOfRange", "nonsense"))
     staging.stage.take(frames.CloseHandle)
     staging.opened()
     staging.stage.take(frames.CloseHandle)
@@ -200,7 +212,7 @@ def test_all_ids_under_which_something_may_be_staged_are_known():
     other = b"j" * 16
     staging.stage.reply(frames.ProducerOpened(asked.request, 1, other, 0, 1, packed([0])))
     assert producers_of([staging.core]) == [ID, other]
-    assert isinstance(staging.broken(), TransactionConflict)
+    assert isinstance(staging.broken(), OutOfRange)
 
 
 # --- what was prepared ---------------------------------------------------------------------------

@@ -10,13 +10,14 @@ from hocket.core.partition.dedupe import (
     NEW,
     NO_PRODUCER,
     REMEMBERED,
-    UNKNOWN_OFFSET,
     Dedupe,
+    Differs,
     Duplicate,
     Forgotten,
     Gap,
     Remembered,
     Stale,
+    TooOld,
 )
 from hocket.model import Limits
 from tests.support.core.logged import ALICE, BOB
@@ -83,9 +84,9 @@ def test_a_batch_of_nobody_is_always_new_and_leaves_no_trace():
     assert dedupe.producers == {}
 
 
-def test_of_a_batch_older_than_memory_only_the_place_is_forgotten():
+def test_a_batch_older_than_memory_cannot_be_told_from_another():
     dedupe = fed(*((1, sequence) for sequence in range(REMEMBERED + 1)))
-    assert dedupe.judge(ALICE, 1, 0) == Duplicate(UNKNOWN_OFFSET, entry=0)
+    assert dedupe.judge(ALICE, 1, 0) == TooOld()
     assert dedupe.judge(ALICE, 1, 1) == Duplicate(base_offset=20, entry=2)
     assert dedupe.judge(ALICE, 1, REMEMBERED + 1) == NEW
 
@@ -173,7 +174,7 @@ def test_a_snapshot_keeps_epoch_and_last_use():
 def test_a_restored_producer_remembers_no_more_than_any_other():
     copy = restored(fed(*((1, sequence) for sequence in range(REMEMBERED))), entry=REMEMBERED)
     copy.appended(ALICE, 1, Remembered(REMEMBERED, 999, REMEMBERED + 1), now_us=99)
-    assert copy.judge(ALICE, 1, 0) == Duplicate(UNKNOWN_OFFSET, entry=0)
+    assert copy.judge(ALICE, 1, 0) == TooOld()
     assert copy.judge(ALICE, 1, REMEMBERED) == Duplicate(999, REMEMBERED + 1)
 
 
@@ -193,3 +194,93 @@ def test_forgetting_whom_nobody_knows_changes_nothing():
     assert list(dedupe.producers) == [ALICE]
     dedupe.forget([ALICE, ALICE], 1)
     assert dedupe.producers == {}
+
+
+# --- repetitions, and what only looks like one ---------------------------------------------------
+
+
+def with_checksums(*crcs: int | None) -> Dedupe:
+    dedupe = Dedupe()
+    for sequence, crc in enumerate(crcs):
+        dedupe.appended(ALICE, 1, Remembered(sequence, sequence * 10, sequence + 1, crc), now_us=1)
+    return dedupe
+
+
+def test_a_repetition_has_the_same_checksum():
+    dedupe = with_checksums(111, 222)
+    assert dedupe.judge(ALICE, 1, 0, 111) == Duplicate(base_offset=0, entry=1)
+    assert dedupe.judge(ALICE, 1, 1, 111) == Differs()
+    assert dedupe.judge(ALICE, 1, 0, 0) == Differs()
+    assert dedupe.judge(ALICE, 1, 2, 111) == NEW
+
+
+def test_checksums_are_remembered_by_snapshots_and_rewinds():
+    dedupe = with_checksums(111, 222, 333)
+    copy = restored(dedupe, 2)
+    assert copy.judge(ALICE, 1, 1, 222) == Duplicate(base_offset=10, entry=2)
+    assert copy.judge(ALICE, 1, 1, 223) == Differs()
+    assert copy.judge(ALICE, 1, 2, 999) == NEW
+    dedupe.rewind(2)
+    assert dedupe.judge(ALICE, 1, 0, 112) == Differs()
+
+
+def test_without_a_checksum_on_both_sides_the_sequence_decides():
+    """A snapshot of an earlier version has none, and the broker's own batches bring none."""
+    old = Dedupe()
+    old.restore({ALICE.hex(): [1, 2, 5, [[0, 0, 1], [1, 10, 2]]]})
+    assert old.judge(ALICE, 1, 1, 222) == Duplicate(base_offset=10, entry=2)
+    assert with_checksums(111).judge(ALICE, 1, 0) == Duplicate(base_offset=0, entry=1)
+
+
+# --- whose an id is ------------------------------------------------------------------------------
+
+
+def owned(*claims: tuple[bytes, str, int]) -> Dedupe:
+    dedupe = Dedupe()
+    for producer_id, user, entry in claims:
+        dedupe.own(producer_id, user, entry)
+    return dedupe
+
+
+def test_an_id_belongs_to_whom_an_entry_names():
+    dedupe = owned((ALICE, "ann", 1))
+    assert (dedupe.owner_of(ALICE), dedupe.owner_of(BOB)) == ("ann", "")
+    assert [dedupe.lacks_owner(each) for each in (ALICE, BOB)] == [False, True]
+
+
+def test_the_id_of_nobody_belongs_to_nobody():
+    assert not Dedupe().lacks_owner(NO_PRODUCER)
+
+
+def test_an_entry_that_is_committed_after_it_was_appended_changes_nothing():
+    dedupe = owned((ALICE, "ann", 1))
+    dedupe.forgetting([ALICE])
+    dedupe.own(ALICE, "ann", 1)
+    assert dedupe.lacks_owner(ALICE)
+
+
+def test_owners_are_in_the_snapshot_and_old_snapshots_have_none():
+    copy = Dedupe()
+    copy.restore_owners(json.loads(json.dumps(owned((ALICE, "ann", 7)).snapshot_owners())))
+    assert copy.owner_of(ALICE) == "ann"
+    copy.forget([ALICE], 1)
+    assert copy.owner_of(ALICE) == ""
+
+
+def test_rewind_takes_an_id_from_whom_an_entry_behind_has_given_it():
+    dedupe = owned((ALICE, "ann", 1), (BOB, "bob", 5))
+    dedupe.forgetting([ALICE])
+    dedupe.rewind(4)
+    assert (dedupe.owner_of(ALICE), dedupe.owner_of(BOB)) == ("ann", "")
+    assert not dedupe.lacks_owner(ALICE)  # the entry that was to forget it stood behind, too
+
+
+def test_a_forgotten_producer_has_no_owner_but_one_that_came_back_has():
+    """Replay forgets the owner with the producer, so who comes back is named once more."""
+    dedupe = owned((ALICE, "ann", 1), (BOB, "bob", 2))
+    dedupe.forgetting([ALICE, BOB, b"c" * 16])
+    assert dedupe.owner_of(ALICE) == "ann"  # until that is committed
+    assert dedupe.lacks_owner(ALICE)
+    dedupe.own(ALICE, "ann", 11)
+    dedupe.forget([ALICE, BOB], 10)
+    assert (dedupe.owner_of(ALICE), dedupe.owner_of(BOB)) == ("ann", "")

@@ -12,13 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hocket.core.partition import dedupe as module
 from hocket.core.partition.dedupe import (
     NEW,
-    UNKNOWN_OFFSET,
     Dedupe,
+    Differs,
     Duplicate,
     Forgotten,
     Gap,
     Remembered,
     Stale,
+    TooOld,
     Verdict,
 )
 from tests.support.threads import LONG
@@ -33,6 +34,7 @@ class Entry(NamedTuple):
     epoch: int
     sequence: int
     base_offset: int
+    crc: int
 
 
 class DedupeAgainstLog(RuleBasedStateMachine):
@@ -59,7 +61,7 @@ class DedupeAgainstLog(RuleBasedStateMachine):
             if entry.producer_id == producer_id
         ]
 
-    def expected(self, producer_id: bytes, epoch: int, sequence: int) -> Verdict:
+    def expected(self, producer_id: bytes, epoch: int, sequence: int, crc: int) -> Verdict:
         own = self.of(producer_id)
         if not own:
             return Forgotten() if sequence else NEW
@@ -69,16 +71,16 @@ class DedupeAgainstLog(RuleBasedStateMachine):
         same = {entry.sequence: (number, entry) for number, entry in own if entry.epoch == epoch}
         if sequence in same:
             number, entry = same[sequence]
-            return Duplicate(entry.base_offset, number)
+            return Duplicate(entry.base_offset, number) if crc == entry.crc else Differs()
         return NEW if sequence == len(same) else Gap(len(same))
 
-    def check(self, producer_id: bytes, epoch: int, sequence: int) -> Verdict:
-        verdict = self.dedupe.judge(producer_id, epoch, sequence)
-        expected = self.expected(producer_id, epoch, sequence)
+    def check(self, producer_id: bytes, epoch: int, sequence: int, crc: int) -> Verdict:
+        verdict = self.dedupe.judge(producer_id, epoch, sequence, crc)
+        expected = self.expected(producer_id, epoch, sequence, crc)
         newest_sent = self.newest_sent.get((producer_id, epoch), 0)
-        if isinstance(expected, Duplicate) and sequence <= newest_sent - WINDOW:
-            # It cannot be in flight any more, so its place may be forgotten.
-            assert verdict in (expected, Duplicate(UNKNOWN_OFFSET, 0))
+        if isinstance(expected, Duplicate | Differs) and sequence <= newest_sent - WINDOW:
+            # It cannot be in flight any more, so it may be forgotten.
+            assert verdict in (expected, TooOld())
         else:
             assert verdict == expected, (producer_id, epoch, sequence)
         return verdict
@@ -91,25 +93,30 @@ class DedupeAgainstLog(RuleBasedStateMachine):
 
     # --- what happens ----------------------------------------------------------------------------
 
-    @rule(producer_id=producers, newer=st.sampled_from([0, 0, 0, 0, 1, -1]), off=st.integers(-4, 2))
-    def send(self, producer_id: bytes, newer: int, off: int) -> None:
+    @rule(
+        producer_id=producers,
+        newer=st.sampled_from([0, 0, 0, 0, 1, -1]),
+        off=st.integers(-4, 2),
+        crc=st.integers(0, 1),
+    )
+    def send(self, producer_id: bytes, newer: int, off: int, crc: int) -> None:
         epoch = max(1, self.dedupe.epoch_of(producer_id) + newer)
         sequence = max(0, self.dedupe.next_sequence(producer_id, epoch) + off)
-        if self.check(producer_id, epoch, sequence) == NEW:
-            self.append(producer_id, epoch, sequence)
+        if self.check(producer_id, epoch, sequence, crc) == NEW:
+            self.append(producer_id, epoch, sequence, crc)
 
     @rule(producer_id=producers, count=st.integers(1, 2 * WINDOW))
     def stream(self, producer_id: bytes, count: int) -> None:
         epoch = max(1, self.dedupe.epoch_of(producer_id))
         for _ in range(count):
             sequence = self.dedupe.next_sequence(producer_id, epoch)
-            assert self.check(producer_id, epoch, sequence) == NEW
-            self.append(producer_id, epoch, sequence)
+            assert self.check(producer_id, epoch, sequence, 0) == NEW
+            self.append(producer_id, epoch, sequence, 0)
 
-    def append(self, producer_id: bytes, epoch: int, sequence: int) -> None:
+    def append(self, producer_id: bytes, epoch: int, sequence: int, crc: int) -> None:
         if self.in_flight(producer_id, epoch) == WINDOW:
             return
-        entry = Entry(producer_id, epoch, sequence, 10 * len(self.log))
+        entry = Entry(producer_id, epoch, sequence, 10 * len(self.log), crc)
         self.log.append(entry)
         self.feed(self.dedupe, len(self.log))
         newest = self.newest_sent.get((producer_id, epoch), 0)
@@ -117,7 +124,7 @@ class DedupeAgainstLog(RuleBasedStateMachine):
 
     def feed(self, dedupe: Dedupe, number: int) -> None:
         entry = self.log[number - 1]
-        batch = Remembered(entry.sequence, entry.base_offset, number)
+        batch = Remembered(entry.sequence, entry.base_offset, number, entry.crc)
         dedupe.appended(entry.producer_id, entry.epoch, batch, number)
 
     @rule(count=st.integers(1, 6))
@@ -158,7 +165,7 @@ class DedupeAgainstLog(RuleBasedStateMachine):
     @invariant()
     def every_retry_is_known(self) -> None:
         for entry in self.log:
-            self.check(entry.producer_id, entry.epoch, entry.sequence)
+            self.check(entry.producer_id, entry.epoch, entry.sequence, entry.crc)
 
 
 TestDedupeAgainstLog = DedupeAgainstLog.TestCase

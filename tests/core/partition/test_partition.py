@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hocket.core.partition.cursors import Cursor
-from hocket.core.partition.dedupe import NO_PRODUCER, REMEMBERED, UNKNOWN_OFFSET
+from hocket.core.partition.dedupe import NO_PRODUCER, REMEMBERED
 from hocket.core.partition.events import (
     BATCH,
     CONTROL,
@@ -155,11 +155,124 @@ def test_a_retry_after_the_first_is_durable_is_answered_at_once_with_the_same_pl
     assert logged.partition.end == 5
 
 
-def test_a_retry_older_than_memory_is_answered_without_its_place():
+def refusal(effects: list) -> tuple[str, str]:
+    (refused,) = effects
+    assert isinstance(refused, Refused)
+    return refused.code, refused.message
+
+
+def test_what_is_older_than_memory_is_not_taken_for_a_retry():
+    """It may be another batch, by somebody who filled the memory with as many of his own."""
     logged = pushed(*[1] * REMEMBERED)
     logged.durable()
     logged.produce(batch(sequence=REMEMBERED), PUSH)
-    assert logged.produce(batch(sequence=0), PUSH) == [Acked(PUSH, 0, [UNKNOWN_OFFSET])]
+    code, why = refusal(logged.produce(batch(sequence=0), PUSH))
+    assert code == "fenced"
+    assert "older than the 32" in why
+
+
+def test_another_batch_with_the_same_sequence_is_refused_and_never_acknowledged():
+    logged = Logged()
+    logged.produce(batch(sequence=0, crc=1), PUSH)
+    for _ in range(2):  # before it is durable, and after
+        code, why = refusal(logged.produce(batch(sequence=0, crc=2), PUSH))
+        assert code == "producerConflict"
+        assert "another batch is stored as batch 0" in why
+        logged.durable()
+    assert logged.produce(batch(sequence=0, crc=1), PUSH) == [Acked(PUSH, 0, [0])]
+    assert len(logged.log) == 1
+
+
+def test_checksums_survive_replay_and_snapshot():
+    logged = Logged()
+    logged.produce(batch(sequence=0, crc=1), PUSH)
+    logged.durable()
+    snapshot = logged.snapshot()
+    for taken in (None, snapshot):
+        logged.crash(1, taken)
+        assert refusal(logged.produce(batch(sequence=0, crc=2), PUSH))[0] == "producerConflict"
+        assert logged.produce(batch(sequence=0, crc=1), PUSH) == [Acked(PUSH, 0, [0])]
+
+
+def test_nothing_is_stored_behind_a_refused_batch_though_another_has_taken_its_place():
+    """Or the owner's batches would stand in another order than they were sent in."""
+    logged = Logged()
+    logged.produce(batch(sequence=0, crc=1), PUSH)
+    thief = origin(handle=9)
+    logged.produce(batch(sequence=1, crc=66), thief)
+    code, why = refusal(logged.produce(batch(sequence=2, crc=3), PUSH, refused=1))
+    assert code == "sequenceGap"
+    assert "batch 1, which was refused, must come before batch 2" in why
+    assert refusal(logged.produce(batch(sequence=1, crc=2), PUSH))[0] == "producerConflict"
+    logged.produce(batch(sequence=2, crc=3), PUSH, refused=3)
+    assert logged.partition.end == 3
+
+
+# --- whose a producer id is ----------------------------------------------------------------------
+
+
+def owners_of(logged: Logged) -> dict[str, str]:
+    return logged.partition.dedupe.snapshot_owners()
+
+
+def test_the_first_user_of_an_id_owns_it_by_an_entry_before_the_first_batch():
+    logged = Logged()
+    logged.produce(batch(sequence=0), PUSH, "ann")
+    logged.produce(batch(sequence=1), PUSH, "ann")
+    kinds = [(entry.kind, entry.index) for entry in logged.log]
+    assert kinds == [(CONTROL, 1), (BATCH, 2), (BATCH, 3)]
+    assert json.loads(logged.log[0].body) == {"owners": {ALICE.hex(): "ann"}}
+    assert logged.durable() == [Acked(PUSH, 1, [0, 1]), EndMoved(2)]
+    assert owners_of(logged) == {ALICE.hex(): "ann"}
+    assert state_of(recovered(logged.log)) == state_of(logged.partition)
+
+
+def test_while_everybody_is_the_same_nothing_is_said_of_owners():
+    logged = pushed(1, 1)
+    logged.produce(batch(NO_PRODUCER), PUSH, "ann")
+    assert [entry.kind for entry in logged.log] == [BATCH] * 3
+    assert owners_of(logged) == {}
+
+
+def test_an_id_from_before_goes_to_the_first_who_uses_it():
+    logged = pushed(1)
+    logged.produce(batch(sequence=1), PUSH, "ann")
+    assert owners_of(logged) == {ALICE.hex(): "ann"}
+
+
+def test_an_owner_is_kept_by_a_snapshot_at_any_entry():
+    logged = Logged()
+    logged.produce(batch(sequence=0), PUSH, "ann")
+    for through in (0, 1, 2):
+        logged.durable(through)
+        snapshot = logged.snapshot()
+        assert owners_of_recovered(logged, snapshot) == {ALICE.hex(): "ann"}
+
+
+def owners_of_recovered(logged: Logged, snapshot: object) -> dict[str, str]:
+    return recovered(logged.log, snapshot).dedupe.snapshot_owners()  # type: ignore[arg-type]
+
+
+def test_a_producer_that_comes_back_while_it_is_being_forgotten_keeps_its_owner():
+    logged = Logged()
+    logged.produce(batch(sequence=0), PUSH, "ann")
+    logged.durable()
+    logged.step(ExpireProducers(before_us=50))
+    logged.now_us = 100
+    logged.produce(batch(sequence=1), PUSH, "ann")
+    logged.durable()
+    assert owners_of(logged) == {ALICE.hex(): "ann"}
+    assert state_of(recovered(logged.log)) == state_of(logged.partition)
+
+
+def test_a_forgotten_producer_is_nobodys_again():
+    logged = Logged()
+    logged.produce(batch(sequence=0), PUSH, "ann")
+    logged.durable()
+    logged.step(ExpireProducers(before_us=50))
+    logged.durable()
+    assert owners_of(logged) == {}
+    assert state_of(recovered(logged.log)) == state_of(logged.partition)
 
 
 @pytest.mark.parametrize(

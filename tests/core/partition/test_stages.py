@@ -160,7 +160,16 @@ def test_who_stages_cannot_publish_beside_it():
     logged = staged(1)
     [refused] = logged.produce(batch(ALICE, 0), PUSH)
     assert isinstance(refused, Refused)
-    assert refused.code == "fenced"
+    assert refused.code == "producerConflict"
+
+
+def test_what_was_published_before_somebody_staged_under_the_id_is_still_known():
+    logged = Logged()
+    logged.produce(batch(ALICE, 0, crc=1), PUSH)
+    logged.durable()
+    stage(logged, 0)
+    logged.durable()
+    assert logged.produce(batch(ALICE, 0, crc=1), PUSH) == [Acked(PUSH, 0, [0])]
 
 
 def test_the_next_sequence_is_that_of_this_transaction():

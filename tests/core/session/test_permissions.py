@@ -347,3 +347,10 @@ def test_while_the_first_admin_is_on_its_way_nobody_else_can_be_made_one():
     world.access.change(origin(1), Change("createUser", "ann", ("admin",), token_hash="-"))
     assert not world.access.is_on
     assert "asks for a token" in refusal(session, frames.CreateUser(7, "eve", ("admin",)))
+
+
+@pytest.mark.parametrize(
+    ("subject", "owner"), [(OFF, ""), (TRUSTED_ONE, "/"), ("publisher", "publisher")]
+)
+def test_producer_ids_are_their_users_and_of_nobody_while_there_are_none(subject: str, owner: str):
+    assert session_of(subject).rights.owner == owner

@@ -26,7 +26,7 @@ from hocket.core.session.session import (
 )
 from hocket.errors import BY_CODE, Fenced, OutOfRange, ReplyLost
 from hocket.frames import Frame, packed
-from hocket.model import Grant, Limits, Start, TopicConfig
+from hocket.model import OWN_PRODUCERS, Grant, Limits, Start, TopicConfig
 from tests.support.core.logged import ALICE, origin
 
 LIMITS = Limits(handles_max=5, credit_bytes_max=1_000)
@@ -464,6 +464,12 @@ def test_a_producer_id_has_16_bytes_or_none(length):
     assert (answer.code, f"not {length}" in answer.message) == ("outOfRange", True)
     for good in (b"", ALICE):
         assert isinstance(answered(greeted(), frames.OpenProducer(7, "orders", good)), Demand)
+
+
+def test_a_producer_id_of_the_broker_itself_is_not_for_clients():
+    own = OWN_PRODUCERS.ljust(16, b"x")
+    answer = refused(greeted(), frames.OpenProducer(7, "orders", own))
+    assert (answer.code, "the broker's own" in answer.message) == ("outOfRange", True)
 
 
 @pytest.mark.parametrize("credit", [-1, LIMITS.credit_bytes_max + 1])

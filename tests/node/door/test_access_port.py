@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from hocket.errors import (
     WrongType,
 )
 from hocket.model import Decision, Grant, RoleDescription, UserDescription
-from hocket.node.broker import Broker
 from hocket.node.settings import NodeSettings
 from tests.support.node.guarded import CHEAP
 from tests.support.node.running import listening
@@ -145,7 +143,7 @@ def test_a_new_token_ends_the_old_one_and_who_came_with_it(url: str, admin):
             until(bob.ping)
 
 
-def test_wrong_tokens_are_limited_and_a_later_right_one_gets_in(url: str, admin):
+def test_wrong_tokens_are_limited_and_a_right_one_gets_in_at_once(url: str, admin):
     right = admin.create_user("bob", ["worker"])
     wrong = right[:-4] + "xxxx"
     for _ in range(FREE):
@@ -153,19 +151,10 @@ def test_wrong_tokens_are_limited_and_a_later_right_one_gets_in(url: str, admin)
             hocket.connect(url, token=wrong)
         assert type(refused.value) is NotAllowed
         assert right[-43:-4] not in str(refused.value)
-    with pytest.raises(TooManyAttempts, match=r"from 127.0.0.1; try again in 1 s"):
-        hocket.connect(url, token=right)
-
-    def connects() -> bool:
-        try:
-            hocket.connect(url, token=right).close()
-        except TooManyAttempts:
-            return False
-        return True
-
-    began = time.monotonic()
-    until(connects)
-    assert time.monotonic() - began > 0.2
+    for _ in range(12):
+        with pytest.raises(TooManyAttempts, match=r"from 127.0.0.1; try again in 1 s"):
+            hocket.connect(url, token=wrong)
+    hocket.connect(url, token=right).close()
 
 
 def test_a_restart_keeps_users_roles_and_tokens(tmp_path: Path):
@@ -188,28 +177,6 @@ def test_a_restart_keeps_users_roles_and_tokens(tmp_path: Path):
             bob.publish("orders", b"x")
             with pytest.raises(NotAllowed):
                 bob.access()
-
-
-def test_a_client_that_was_in_waits_for_its_address_to_be_let_in_again(tmp_path: Path, caplog):
-    with listening(tmp_path / "data", settings()) as (host, port):
-        url = f"hocket://{host}:{port}"
-        with hocket.connect(url) as anybody:
-            token = anybody.create_user("ann", ["admin"])
-        ann = hocket.connect(url, token=token)
-    broker = Broker(tmp_path / "data", settings())  # has just begun, and knows no token yet
-    try:
-        _, elsewhere = broker.listen(host, 0)
-        broker.start()
-        for _ in range(FREE):
-            with pytest.raises(NotAllowed):
-                hocket.connect(f"hocket://{host}:{elsewhere}", token="wrong")
-        caplog.clear()
-        broker.post(lambda: broker.listen(host, port))  # now it can come back
-        ann.create_topic("orders", timeout=30)
-        assert "Hello as user 'ann': too many wrong tokens" in caplog.text
-        ann.close()
-    finally:
-        broker.close()
 
 
 def test_what_the_calls_give_and_what_they_refuse(admin):

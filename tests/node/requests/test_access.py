@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
+from argon2 import PasswordHasher
 
 from hocket import frames
 from hocket.core.session.session import Caller
@@ -13,6 +15,7 @@ from hocket.frames import packed
 from hocket.model import Grant, TopicConfig, UserDescription
 from hocket.node.identity import authentication, tokens
 from tests.support.node.guarded import (
+    CHEAP,
     GuardedNode,
     Person,
     is_refused,
@@ -121,30 +124,61 @@ def test_an_unknown_user_and_a_wrong_secret_are_told_the_same():
     assert answers[0] == answers[1]
 
 
-def test_a_token_is_verified_once_and_remembered_until_it_changes(monkeypatch):
+def test_a_right_token_gets_in_at_once_until_it_changes():
     place, known = with_users()
-    looked_at = []
-    verify = tokens.is_token_of
-    monkeypatch.setattr(
-        tokens, "is_token_of", lambda *args: looked_at.append(args[0]) or verify(*args)
-    )
+    person = place.connect()
+    person.say(frames.Hello, token=known["bob"])
+    assert isinstance(person.told[0], frames.Welcome)  # nothing had to be waited for
+    new = token_of(place.trusted().ask(frames.RenewToken, "bob"))
+    assert is_refused(place.connect().ask(frames.Hello, token=known["bob"]))
+    place.greeted(new)
+
+
+# --- tokens of earlier versions ------------------------------------------------------------------
+
+
+def with_old_hashes(monkeypatch, seed: int = 0) -> tuple[GuardedNode, dict[str, str], list[str]]:
+    """A place whose users were made by an earlier version, and the tokens that it looks at."""
+    with monkeypatch.context() as patch:
+        patch.setattr(tokens, "hash_token", argon2_hash)
+        place, known = with_users(seed)
+    looked_at: list[str] = []
+    verify = tokens.is_slow_token_of
+
+    def noted(*args: Any) -> bool:
+        looked_at.append(args[0])
+        return verify(*args)
+
+    monkeypatch.setattr(tokens, "is_slow_token_of", noted)
+    return place, known, looked_at
+
+
+def argon2_hash(token: str) -> str:
+    hasher = PasswordHasher(CHEAP.time_cost, CHEAP.memory_cost, CHEAP.parallelism)
+    return hasher.hash(token, salt=bytes(tokens.SALT_BYTES))
+
+
+def test_an_old_token_is_verified_once_and_remembered_until_it_changes(monkeypatch):
+    place, known, looked_at = with_old_hashes(monkeypatch)
     for _ in range(3):
         place.greeted(known["bob"])
     assert looked_at == [known["bob"]]
     place.greeted(known["ann"])
     new = token_of(place.trusted().ask(frames.RenewToken, "bob"))
     assert is_refused(place.connect().ask(frames.Hello, token=known["bob"]))
-    place.greeted(new)
-    assert looked_at == [known["bob"], known["ann"], known["bob"], new]
+    place.greeted(new)  # is kept as today's are, so that nothing slow is done for it
+    assert looked_at == [known["bob"], known["ann"], known["bob"]]
 
 
-def test_many_who_come_at_once_with_one_token_cost_one_verification(monkeypatch):
-    place, known = with_users()
-    looked_at = []
-    verify = tokens.is_token_of
-    monkeypatch.setattr(
-        tokens, "is_token_of", lambda *args: looked_at.append(args[0]) or verify(*args)
-    )
+def test_an_old_token_still_opens_after_a_restart(monkeypatch):
+    place, known, _ = with_old_hashes(monkeypatch)
+    place.crash()
+    place.greeted(known["bob"])
+    assert is_refused(place.connect().ask(frames.Hello, token=known["bob"][:-1] + "-"))
+
+
+def test_many_who_come_at_once_with_one_old_token_cost_one_verification(monkeypatch):
+    place, known, looked_at = with_old_hashes(monkeypatch)
     people = [place.connect() for _ in range(50)]
     for person in people:
         person.say(frames.Hello, token=known["bob"])
@@ -153,8 +187,20 @@ def test_many_who_come_at_once_with_one_token_cost_one_verification(monkeypatch)
     assert len(looked_at) == 1
 
 
-def test_nothing_may_be_said_before_the_welcome():
-    place, known = with_users()
+def test_while_a_hash_is_slow_everything_wrong_is_as_slow(monkeypatch):
+    """Or the time would tell for whom a slow hash is kept."""
+    place, _, looked_at = with_old_hashes(monkeypatch)
+    new = token_of(place.trusted().ask(frames.CreateUser, "eve", ()))
+    wrong_ones = [f"hocket_{name}_" + "x" * 43 for name in ("bob", "eve", "ghost")]
+    for token in wrong_ones:
+        assert is_refused(place.connect().ask(frames.Hello, token=token))
+    assert looked_at == wrong_ones
+    place.greeted(new)
+    assert looked_at == wrong_ones
+
+
+def test_nothing_may_be_said_before_the_welcome(monkeypatch):
+    place, known, _ = with_old_hashes(monkeypatch)
     hasty = place.connect()
     hasty.say(frames.Hello, token=known["bob"])
     hasty.say(frames.ListTopics)
@@ -163,8 +209,8 @@ def test_nothing_may_be_said_before_the_welcome():
     assert [frame.request for frame in hasty.told] == [2]  # no Welcome after that
 
 
-def test_who_leaves_while_his_token_is_looked_at_does_no_harm():
-    place, known = with_users()
+def test_who_leaves_while_his_token_is_looked_at_does_no_harm(monkeypatch):
+    place, known, _ = with_old_hashes(monkeypatch)
     gone, wrong = place.connect(), place.connect()
     gone.say(frames.Hello, token=known["bob"])
     wrong.say(frames.Hello, token="hocket_bob_" + "x" * 43)
@@ -176,10 +222,10 @@ def test_who_leaves_while_his_token_is_looked_at_does_no_harm():
 
 
 @pytest.mark.parametrize("change", [frames.RenewToken, frames.DeleteUser])
-def test_a_token_that_changes_while_it_is_looked_at_opens_nothing(change: type):
+def test_a_token_that_changes_while_it_is_looked_at_opens_nothing(change: type, monkeypatch):
     first_heard = set()
     for seed in range(30):  # whichever of the two is quicker
-        place, known = with_users(seed)
+        place, known, _ = with_old_hashes(monkeypatch, seed)
         admin, late = place.trusted(), place.connect()
         admin.say(change, "bob")
         late.say(frames.Hello, token=known["bob"])
@@ -191,33 +237,19 @@ def test_a_token_that_changes_while_it_is_looked_at_opens_nothing(change: type):
 
 
 def test_a_verification_that_breaks_is_a_refusal_and_is_logged(monkeypatch, caplog):
-    place, known = with_users()
+    place, known, _ = with_old_hashes(monkeypatch)
 
     def broken(*_: object) -> bool:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(tokens, "is_token_of", broken)
+    monkeypatch.setattr(tokens, "is_slow_token_of", broken)
     assert is_refused(place.connect().ask(frames.Hello, token=known["bob"]))
     assert "cannot be verified: MemoryError" in caplog.text
 
 
-def test_a_hash_that_breaks_is_an_error_and_changes_nothing(monkeypatch):
-    place, _ = with_users()
-
-    def broken(*_: object) -> str:
-        raise MemoryError("no room")
-
-    monkeypatch.setattr(tokens, "hash_token", broken)
-    answer = place.trusted().ask(frames.CreateUser, "eve", ())
-    assert isinstance(answer, frames.Failure)
-    assert "cannot hash a token: MemoryError" in answer.message
-    described = place.trusted().ask(frames.DescribeAccess)
-    assert [user.name for user in described.users] == ["ann", "bob"]  # type: ignore[union-attr]
-
-
 def test_more_tokens_than_can_wait_are_turned_away(monkeypatch):
     monkeypatch.setattr(authentication, "WAITING_MAX", 2)
-    place, _ = with_users()
+    place, _, _ = with_old_hashes(monkeypatch)
     people = [place.connect(f"10.0.0.{n}") for n in range(4)]
     for n, person in enumerate(people):
         person.say(frames.Hello, token=f"hocket_bob_{n:043}")
@@ -249,33 +281,26 @@ def wrong(place: GuardedNode, address: str = "10.0.0.1") -> frames.Failure:
     return answer
 
 
-def test_after_a_few_wrong_tokens_an_address_waits_longer_and_longer(monkeypatch):
-    place, known = with_users()
+@pytest.mark.parametrize("old", [False, True])
+def test_after_a_few_wrong_tokens_an_address_waits_longer_and_longer(monkeypatch, old: bool):
+    place, known, looked_at = with_old_hashes(monkeypatch) if old else (*with_users(), [])
     assert [wrong(place).code for _ in range(FREE)] == ["notAllowed"] * FREE
-    looked_at = []
-    verify = tokens.is_token_of
-    monkeypatch.setattr(
-        tokens, "is_token_of", lambda *args: looked_at.append(args[0]) or verify(*args)
-    )
     for seconds in (1, 2, 4):
+        looked_at.clear()
         refused = wrong(place)
         assert refused.code == "tooManyAttempts"
         assert f"try again in {seconds} s" in refused.message
         assert looked_at == []
         assert wrong(place, "10.0.0.2").code == "notAllowed"  # others do not wait
-        looked_at.clear()
         place.pass_time(seconds)
         assert wrong(place).code == "notAllowed"
-        looked_at.clear()
     place.pass_time(8)
     place.greeted(known["bob"])  # a right one clears it
     assert [wrong(place).code for _ in range(FREE)] == ["notAllowed"] * FREE
 
 
 def test_a_flood_of_wrong_tokens_at_once_is_looked_at_a_few_times_only(monkeypatch):
-    place, _ = with_users()
-    looked_at = []
-    monkeypatch.setattr(tokens, "is_token_of", lambda *args: looked_at.append(args[0]))
+    place, _, looked_at = with_old_hashes(monkeypatch)
     people = [place.connect() for _ in range(40)]
     for n, person in enumerate(people):
         person.say(frames.Hello, token=f"hocket_bob_{n:043}")
@@ -284,16 +309,30 @@ def test_a_flood_of_wrong_tokens_at_once_is_looked_at_a_few_times_only(monkeypat
     assert [person.told[0].code for person in people].count("tooManyAttempts") == 40 - FREE  # type: ignore[union-attr]
 
 
-def test_a_token_known_already_gets_in_past_the_wait_of_its_address():
+def test_a_new_user_gets_in_past_the_wait_of_an_address():
+    """However many wrong tokens came from there, and though he was never here before."""
     place, known = with_users()
+    for _ in range(12):
+        wrong(place)
+    assert wrong(place).code == "tooManyAttempts"
+    person = place.connect()
+    person.say(frames.Hello, token=known["bob"])
+    assert isinstance(person.told[0], frames.Welcome)
+    new = token_of(place.trusted().ask(frames.CreateUser, "eve", ()))
+    for _ in range(12):
+        wrong(place)
+    place.greeted(new)
+
+
+def test_an_old_token_known_already_gets_in_past_the_wait_of_its_address(monkeypatch):
+    place, known, _ = with_old_hashes(monkeypatch)
     place.greeted(known["bob"])
     for _ in range(FREE):
         wrong(place)
-    place.greeted(known["bob"])
-    assert wrong(place).code == "tooManyAttempts"
     refused = place.connect().ask(frames.Hello, token=known["ann"])  # not looked at yet
     assert isinstance(refused, frames.Failure)
     assert refused.code == "tooManyAttempts"
+    place.greeted(known["bob"])
 
 
 def test_those_within_the_process_never_wait():
@@ -419,25 +458,16 @@ def test_a_deleted_user_is_hung_up_on_also_by_himself():
     assert is_refused(place.connect().ask(frames.Hello, token=known["bob"]))
 
 
-def test_who_loses_the_right_while_a_token_is_made_gets_none():
+def test_who_is_about_to_lose_the_right_makes_no_user():
     place, known = with_users()
     admin, bob = place.trusted(), place.greeted(known["bob"])
     admin.ask(frames.SetRoles, "bob", ("admin",))
-    asked = bob.say(frames.CreateUser, "back-door", ("admin",))
     admin.say(frames.SetRoles, "bob", ())
+    asked = bob.say(frames.CreateUser, "back-door", ("admin",))
     place.settle()
     assert is_refused(bob.answer(asked), "admin")
     users = [user.name for user in admin.ask(frames.DescribeAccess).users]  # type: ignore[union-attr]
     assert users == ["ann", "bob"]
-
-
-def test_who_leaves_while_his_token_is_made_makes_no_user():
-    place, known = with_users()
-    ann = place.greeted(known["ann"])
-    ann.say(frames.CreateUser, "eve", ())
-    place.node.disconnected(ann.connection)
-    place.settle()
-    assert len(place.trusted().ask(frames.DescribeAccess).users) == 2  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -555,17 +585,16 @@ def test_denials_and_changes_are_in_the_audit_log_and_secrets_nowhere(caplog):
         assert line in text
     for token in (*known.values(), renewed):
         assert token[-43:] not in caplog.text
-    assert "argon2" not in caplog.text
+    assert "sha256" not in caplog.text
 
 
 def test_only_hashes_are_on_the_disk():
     place, known = with_users()
     place.node.close()
     stored = b"".join(place.disk.open(path).read(1 << 30, 0) for path in place.disk.files())
-    assert b"$argon2id$" in stored
+    assert b"$sha256$" in stored
     for token in known.values():
         assert token[-43:].encode() not in stored
-        assert tokens.digest_of(token) not in stored
 
 
 def test_what_is_said_of_a_handle_needs_no_more_than_the_handle():

@@ -37,8 +37,9 @@ def batch(
     count: int = 1,
     timestamp: int = 0,
     body: Any = None,
+    crc: int | None = None,
 ) -> Batch:
-    return Batch(producer_id, epoch, sequence, count, timestamp, body)
+    return Batch(producer_id, epoch, sequence, count, timestamp, body, crc)
 
 
 def origin(request: int = 0, *, connection: int = 1, handle: int = 0) -> Origin:
@@ -104,6 +105,7 @@ def state_of(partition: Partition) -> dict[str, Any]:
             producer_id: (state.epoch, state.next_sequence, list(state.recent))
             for producer_id, state in partition.dedupe.producers.items()
         },
+        "owners": partition.dedupe.snapshot_owners(),
         "transactions": partition.stages.snapshot(),
         "leading": dict(partition.cursors.leading),
         "applied": dict(partition.cursors.applied),
@@ -131,8 +133,10 @@ class Logged:
                 rest.append(effect)
         return rest
 
-    def produce(self, batch: Batch, asker: Origin) -> list[Effect]:
-        return self.step(Produce(asker, batch, self.now_us))
+    def produce(
+        self, batch: Batch, asker: Origin, user: str = "", refused: int | None = None
+    ) -> list[Effect]:
+        return self.step(Produce(asker, batch, self.now_us, user, refused))
 
     def durable(self, index: int | None = None) -> list[Effect]:
         self.durable_index = len(self.log) if index is None else index

@@ -54,13 +54,21 @@ class Stage:
         return []
 
     def _produce(
-        self, producer: str, sequence: int, epoch: int = 1, records: int = 1, by: str = "c1"
+        self,
+        producer: str,
+        sequence: int,
+        epoch: int = 1,
+        records: int = 1,
+        by: str = "c1",
+        crc: int | None = None,
+        user: str = "",
+        refused: int | None = None,
     ) -> list[str]:
         producer_id = producer.encode().ljust(16, b".")
         sent = batch(
-            producer_id, sequence, epoch=epoch, count=records, timestamp=self.logged.now_us
+            producer_id, sequence, epoch=epoch, count=records, timestamp=self.logged.now_us, crc=crc
         )
-        return self._step(events.Produce(_asker(by), sent, self.logged.now_us))
+        return self._step(events.Produce(_asker(by), sent, self.logged.now_us, user, refused))
 
     def _durable(self, index: int) -> list[str]:
         self.logged.durable_index = index
@@ -107,7 +115,11 @@ class Stage:
         ]
         for producer_id, state in partition.dedupe.producers.items():
             name = producer_id.rstrip(b".").decode()
-            lines.append(f"producer {name} epoch {state.epoch} goes on at {state.next_sequence}")
+            owner = partition.dedupe.owner_of(producer_id)
+            whose = f", of {owner}" if owner else ""
+            lines.append(
+                f"producer {name} epoch {state.epoch} goes on at {state.next_sequence}{whose}"
+            )
         for name, cursor in partition.cursors.applied.items():
             lines.append(f"index {name} {_cursor(cursor)}")
         return lines

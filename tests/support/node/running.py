@@ -85,6 +85,9 @@ class Speaker(RawConnection):
         super().__init__(address, tls)
         self.wire = Connection("client")
         self.frames: list[frames.Frame] = []
+        self.payloads: list[bytes] = []  # one for each of `frames`
+        self.payload = b""  # of the frame that was heard last
+        self._last_request = 0
 
     def say(self, frame: frames.Frame, payload: bytes = b"") -> None:
         for buffer in self.wire.send(frame, [payload] if payload else ()):
@@ -94,10 +97,23 @@ class Speaker(RawConnection):
         while not self.frames:
             data = self.socket.recv(65536)
             assert data, "the broker closed the connection"
-            self.frames += [frame for frame, _ in self.wire.receive(data)]
+            for frame, payload in self.wire.receive(data):
+                self.frames.append(frame)
+                self.payloads.append(bytes(payload))
+        self.payload = self.payloads.pop(0)
         return self.frames.pop(0)
 
-    def greet(self) -> Speaker:
-        self.say(frames.Hello(1))
+    def ask(
+        self, kind: type, *fields: object, payload: bytes = b"", **more: object
+    ) -> frames.Frame:
+        """The answer to a request; what else comes before it is dropped."""
+        self._last_request += 1
+        self.say(kind(self._last_request, *fields, **more), payload)
+        while (answer := self.hear()).request != self._last_request:
+            pass
+        return answer
+
+    def greet(self, token: str = "") -> Speaker:
+        self.say(frames.Hello(1, token=token))
         assert isinstance(self.hear(), frames.Welcome)
         return self

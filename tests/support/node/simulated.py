@@ -163,6 +163,7 @@ class Producer(Client):
         self.producer_id = b""
         self.handle = 0
         self.duplicates_sent = 0
+        self.entries: dict[tuple[int, int], bytes] = {}  # a repetition has the same bytes
         super().__init__(world)
         world.scheduler.after(1000, self._produce)
 
@@ -207,14 +208,15 @@ class Producer(Client):
         self._push(partition, len(made) - 1)
 
     def _push(self, partition: int, sequence: int) -> None:
-        entry = batches.encode(
-            self.sent[partition][sequence],
-            timestamps=self.world.clock.now_us(),
-            codec=self.random.choice(["none", "lz4"]),
-            producer_id=self.producer_id,
-            sequence=sequence,
-        )
-        self.send(frames.Push(0, self.handle, partition), entry)
+        if (partition, sequence) not in self.entries:
+            self.entries[partition, sequence] = batches.encode(
+                self.sent[partition][sequence],
+                timestamps=self.world.clock.now_us(),
+                codec=self.random.choice(["none", "lz4"]),
+                producer_id=self.producer_id,
+                sequence=sequence,
+            )
+        self.send(frames.Push(0, self.handle, partition), self.entries[partition, sequence])
 
     def told(self, frame: frames.Frame, payload: memoryview) -> None:
         if isinstance(frame, frames.PushAcked):

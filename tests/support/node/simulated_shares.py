@@ -31,14 +31,15 @@ class KeyedProducer(Producer):
         return [self.KEYS[(sequence + n * n) % len(self.KEYS)] for n in range(len(values))]
 
     def _push(self, partition: int, sequence: int) -> None:
-        entry = batches.encode(
-            self.sent[partition][sequence],
-            keys=self.keys_of(partition, sequence),
-            timestamps=self.world.clock.now_us(),
-            producer_id=self.producer_id,
-            sequence=sequence,
-        )
-        self.send(frames.Push(0, self.handle, partition), entry)
+        if (partition, sequence) not in self.entries:
+            self.entries[partition, sequence] = batches.encode(
+                self.sent[partition][sequence],
+                keys=self.keys_of(partition, sequence),
+                timestamps=self.world.clock.now_us(),
+                producer_id=self.producer_id,
+                sequence=sequence,
+            )
+        self.send(frames.Push(0, self.handle, partition), self.entries[partition, sequence])
 
 
 @dataclass

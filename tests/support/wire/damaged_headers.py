@@ -76,9 +76,13 @@ def damaged_headers(seed: int, count: int) -> Iterator[bytes]:
     for _ in range(count):
         message = bytearray(chance.choice(originals))
         for _ in range(chance.choice([1, 1, 2, 3, 8])):
-            damage = chance.choice([_flip_a_bit, _set_a_byte, _redirect, _redirect, _resize])
             damage(chance, message)
         yield bytes(message)
+
+
+def damage(chance: random.Random, message: bytearray) -> None:
+    how = chance.choice([_flip_a_bit, _set_a_byte, _redirect, _redirect, _resize])
+    how(chance, message)
 
 
 def _flip_a_bit(chance: random.Random, message: bytearray) -> None:

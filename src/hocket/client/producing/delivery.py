@@ -6,6 +6,9 @@ Rule 2: a batch is reported once, as delivered or as failed.
 Rule 3: an acknowledgement proves that a batch is stored; the sequence that the broker expects next,
 which it says when the producer is opened, proves that a batch is not. A refusal proves neither: it
 may be the answer to an earlier push of the batch, so it is only a reason to push again, or to ask.
+Two refusals do prove that a batch is not stored, and nothing behind it: that another batch stands
+in its place (`ProducerConflict`), and that its id is somebody else's (`Fenced`), if it was pushed
+only once. Such batches are pushed again under a new id.
 Rule 4: a batch that may be stored is given up only together with its producer id. What comes after
 it is stamped as a new producer's, so that neither the gap nor a late copy of it can do harm.
 
@@ -29,6 +32,7 @@ from hocket.errors import (
     Fenced,
     HocketError,
     OutcomeUnknown,
+    ProducerConflict,
     ProtocolError,
     ReplyLost,
     SequenceGap,
@@ -266,6 +270,7 @@ class Pusher:
                 return
             batch.restamp(Stamp(self._producer_id, self._epoch, batch.sequence))
             batch.exposed = True
+            batch.pushes += 1
             gathering.sent += 1
             self._push(gathering, batch)
 
@@ -325,10 +330,33 @@ class Pusher:
             gathering.sent = 0 if isinstance(error, SequenceGap) else at
             gathering.paused = True
             self.session.timers.after(self._backoff.next_us(), lambda: self._resume(gathering))
+        elif isinstance(error, ProducerConflict | Fenced):
+            self._id_is_taken(gathering, at, error)
         else:
             if not isinstance(error, UnknownProducer):
                 gathering.queue[at].refusal = error
             self._ask()
+
+    def _id_is_taken(self, gathering: Gathering, at: int, error: HocketError) -> None:
+        """Somebody else uses the id: what comes from this batch on needs a new one.
+
+        The broker stores no batch behind one that it has refused. So if this one is not stored, no
+        batch behind it is.
+        """
+        gathering.sent = at
+        self._renewing = True
+        behind = list(gathering.queue)[at:]
+        if isinstance(error, ProducerConflict) or behind[0].pushes == 1:
+            for batch in behind:
+                batch.take_back()
+        else:  # an earlier push may have stored it, and nobody can tell any more
+            for batch in behind:
+                if batch.exposed:
+                    gathering.queue.remove(batch)
+                    self._fail(batch, error)
+            if not gathering.queue:
+                self._gathering_is_idle(gathering)
+        self._renew_if_drained()
 
     def _resume(self, gathering: Gathering) -> None:
         gathering.paused = False

@@ -40,8 +40,8 @@ class Outgoing:
     """A batch that was cut and is not acknowledged yet."""
 
     __slots__ = (
-        "count", "doubtful", "entry", "expires_us", "exposed", "refusal", "sequence", "serial",
-        "stamp", "waiters",
+        "count", "doubtful", "entry", "expires_us", "exposed", "pushes", "refusal", "sequence",
+        "serial", "stamp", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +61,7 @@ class Outgoing:
         self.waiters = waiters  # (number of a record in the batch, what its sender waits with)
         self.expires_us = expires_us
         self.exposed = False  # it was pushed, so the broker may have stored it
+        self.pushes = 0  # how often it was, under its stamp
         self.doubtful = False  # it was pushed on a link that broke
         # Why the broker refused it for good; counts once we learn that it was not stored before.
         self.refusal: HocketError | None = None
@@ -73,6 +74,12 @@ class Outgoing:
         if self.stamp != stamp:
             self.entry = restamped(self.entry, stamp)
             self.stamp = stamp
+            self.pushes = 0
+
+    def take_back(self) -> None:
+        """It is known not to be stored, so it may be pushed under another id."""
+        self.exposed = self.doubtful = False
+        self.refusal = None
 
 
 def restamped(entry: bytes | memoryview, stamp: Stamp) -> bytes:

@@ -20,7 +20,7 @@ from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import RETRYABLE, ProducerOptions
 from hocket.client.producing.gathering import Gathering
 from hocket.client.producing.outgoing import Outcome, Outgoing, Positions
-from hocket.errors import HocketError, TransactionAborted, WrongType
+from hocket.errors import HocketError, TransactionAborted, TransactionConflict, WrongType
 from hocket.frames import Frame
 from hocket.model import Participant
 from hocket.timers import Timer
@@ -111,6 +111,16 @@ class StagingCore(ProducerCore):
             super()._ended_by_broker(error)
         else:
             self.end(error)
+
+    def _refused(self, gathering: Gathering, sequence: int, error: HocketError) -> None:
+        if isinstance(error, TransactionConflict):
+            self.end(error)  # other content is staged under this id, and cannot be taken back
+        else:
+            super()._refused(gathering, sequence, error)
+
+    def _id_is_taken(self, _gathering: Gathering, _at: int, error: HocketError) -> None:
+        """What is staged under the id cannot be staged again under another: it is not here."""
+        self.end(error)
 
     def _acked(self, gathering: Gathering, sequence: int, _offsets: list[int]) -> None:
         """Staged batches have no offsets: all up to `sequence` are staged."""

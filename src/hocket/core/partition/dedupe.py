@@ -2,18 +2,28 @@
 
 Rule 1: no (producer, epoch, sequence) stands twice in one log.
 Rule 2: sequences of one producer and epoch have no gaps: 0, 1, 2, … in log order.
+Rule 3: a batch is taken for a repetition only if its checksum is that of the batch in the log. Ids
+        and sequences stand in every batch, so whoever reads can use them; the records cannot be
+        foreseen.
 
 A batch is judged against everything appended, committed or not. Each remembered batch carries the
 index of its entry, so that a snapshot can leave out what is not committed yet, and a leader that
 steps down can forget what it had not committed (`rewind`).
 
 Only the newest batches of a producer are remembered one by one. That is enough: a producer has no
-more in flight than are remembered, and only a batch in flight is sent again. An older sequence is
-known to be a duplicate all the same; only its offset is forgotten.
+more in flight than are remembered, and only a batch in flight is sent again. An older sequence
+cannot be compared any more, so it is not taken for a repetition either. (Snapshots of earlier
+versions hold no checksums. What they remember cannot be compared: there the sequence alone decides,
+as it did then, until the producer's next 32 batches have replaced it.)
 
 Damage to the log breaks rule 2: batches of a producer are lost, and later ones are there. Such a
 producer is *holed*. Nobody can tell it which of its batches are stored, so it has to go: whoever
 uses it opens another one, and hears of what was in flight that its outcome is not known.
+
+An id belongs to the user who was the first to use it while access control was on. Batches do not
+name their user, so an entry of its own says it, before the first batch. Ids from before have no
+owner yet: like new ones they go to the first who uses them. Who may use an id is judged where
+requests are judged; here is only remembered whose it is.
 """
 
 from __future__ import annotations
@@ -25,13 +35,19 @@ from typing import NamedTuple
 
 REMEMBERED = 32  # batches per producer; not less than Limits.in_flight_max
 NO_PRODUCER = bytes(16)  # the id of a batch without a producer: it is never a duplicate
-UNKNOWN_OFFSET = 2**64 - 1  # of a duplicate so old that its offset is forgotten
 
 
 class Remembered(NamedTuple):
     sequence: int
     base_offset: int
     entry: int  # the index of its entry in the log
+    crc: int | None = None  # of its body; None: an old snapshot did not say
+
+
+class Owner(NamedTuple):
+    user: str
+    entry: int  # the index of the entry that says so; 0: a snapshot does
+    leaving: bool = False  # an entry that forgets the producer is on its way
 
 
 @dataclass(slots=True)
@@ -63,7 +79,17 @@ class Duplicate:
     """The batch is in the log already."""
 
     base_offset: int
-    entry: int  # the batch may be acknowledged once this entry is committed; 0: it long was
+    entry: int  # the batch may be acknowledged once this entry is committed
+
+
+@dataclass(slots=True)
+class Differs:
+    """Another batch stands in the log under this sequence, so this one does not."""
+
+
+@dataclass(slots=True)
+class TooOld:
+    """The batch of this sequence is not remembered any more: nobody can tell whether it is this."""
 
 
 @dataclass(slots=True)
@@ -85,20 +111,24 @@ class Forgotten:
     """The producer goes on where it left off, but nothing is known of it here."""
 
 
-Verdict = New | Duplicate | Gap | Stale | Forgotten
+Verdict = New | Duplicate | Differs | TooOld | Gap | Stale | Forgotten
 NEW = New()
 
 
 class Dedupe:
     """The producers of one partition."""
 
-    __slots__ = ("holed", "producers")
+    __slots__ = ("holed", "owners", "producers")
 
     def __init__(self) -> None:
         self.producers: dict[bytes, ProducerState] = {}
+        self.owners: dict[bytes, Owner] = {}
         self.holed: dict[bytes, int] = {}  # producer -> the epoch in which batches are lost
 
-    def judge(self, producer_id: bytes, epoch: int, sequence: int) -> Verdict:
+    def judge(
+        self, producer_id: bytes, epoch: int, sequence: int, crc: int | None = None
+    ) -> Verdict:
+        """Without a `crc`, the sequence alone decides what is a repetition."""
         if producer_id == NO_PRODUCER:
             return NEW
         state = self.producers.get(producer_id)
@@ -113,10 +143,12 @@ class Dedupe:
             return Gap(expected)
         for batch in state.recent:
             if batch.sequence == sequence:
+                if crc is not None and batch.crc is not None and crc != batch.crc:
+                    return Differs()
                 return Duplicate(batch.base_offset, batch.entry)
         if self.is_holed(producer_id, epoch):
             return Forgotten()
-        return Duplicate(UNKNOWN_OFFSET, 0)
+        return TooOld()
 
     def is_holed(self, producer_id: bytes, epoch: int) -> bool:
         """Batches of this producer were lost to damage, and later ones were not."""
@@ -159,6 +191,22 @@ class Dedupe:
         state = self.producers.get(producer_id)
         return 0 if state is None else state.epoch
 
+    def owner_of(self, producer_id: bytes) -> str:
+        """The user whom the id belongs to; empty: nobody yet."""
+        owner = self.owners.get(producer_id)
+        return "" if owner is None else owner.user
+
+    def lacks_owner(self, producer_id: bytes) -> bool:
+        """An entry that says whose the id is must come before its next batch."""
+        owner = self.owners.get(producer_id)
+        return producer_id != NO_PRODUCER and (owner is None or owner.leaving)
+
+    def own(self, producer_id: bytes, user: str, entry: int) -> None:
+        """Entry `entry` says that the id is this user's; it was appended, committed or replayed."""
+        known = self.owners.get(producer_id)
+        if known is None or known.entry < entry:
+            self.owners[producer_id] = Owner(user, entry)
+
     def has_idle(self, before_us: int) -> bool:
         return bool(self.idle(before_us))
 
@@ -166,12 +214,22 @@ class Dedupe:
         """The producers that were not heard of since `before_us`."""
         return [each for each, state in self.producers.items() if state.last_used_us < before_us]
 
+    def forgetting(self, producer_ids: Iterable[bytes]) -> None:
+        """An entry that forgets these producers is on its way."""
+        for producer_id in producer_ids:
+            owner = self.owners.get(producer_id)
+            if owner is not None:
+                self.owners[producer_id] = owner._replace(leaving=True)
+
     def forget(self, producer_ids: Iterable[bytes], entry: int) -> None:
         """Forget these producers, except for batches behind this entry.
 
         A producer with such a batch came back while the entry that forgets it was on its way.
         """
         for producer_id in producer_ids:
+            owner = self.owners.get(producer_id)
+            if owner is not None and owner.entry <= entry:
+                del self.owners[producer_id]
             state = self.producers.get(producer_id)
             if state is None:
                 continue
@@ -192,6 +250,11 @@ class Dedupe:
                 del self.producers[producer_id]
             else:
                 self.producers[producer_id] = known
+        self.owners = {
+            producer_id: owner._replace(leaving=False)
+            for producer_id, owner in self.owners.items()
+            if owner.entry <= entry
+        }
 
     def snapshot(self, entry: int) -> dict[str, list[object]]:
         """What is known from the entries up to this one, which is committed."""
@@ -205,6 +268,14 @@ class Dedupe:
                 if known.epoch == state.epoch:
                     state.former = None  # nobody will go back before this epoch
         return taken
+
+    def snapshot_owners(self) -> dict[str, str]:
+        """Whose the ids are; of entries on their way, too. Replay then says the same once more,
+        and should such an entry be lost, its user has used the id all the same."""
+        return {producer_id.hex(): owner.user for producer_id, owner in self.owners.items()}
+
+    def restore_owners(self, taken: dict[str, str]) -> None:
+        self.owners = {bytes.fromhex(each): Owner(user, 0) for each, user in taken.items()}
 
     def restore(self, taken: dict[str, list[object]]) -> None:
         for producer_id, (epoch, next_sequence, last_used_us, recent) in taken.items():

@@ -57,6 +57,8 @@ class Batch:
     count: int
     max_timestamp: int
     body: Any  # the driver's own handle on the bytes, passed through to Append
+    # Of the body, to tell a repetition from another batch. None: the sequence alone decides.
+    crc: int | None = None
 
 
 # --- events --------------------------------------------------------------------------------------
@@ -67,6 +69,10 @@ class Produce:
     origin: Origin
     batch: Batch
     now_us: int
+    user: str = ""  # whose producer it is; empty while everybody is the same
+    # A batch of the same origin that was refused, and has not come again. What comes behind it is
+    # refused too, even if somebody else has stored one with its sequence meanwhile.
+    refused: int | None = None
 
 
 @dataclass(slots=True)

@@ -22,11 +22,13 @@ from hocket.core.partition.cursors import Changes, Cursor, Cursors
 from hocket.core.partition.dedupe import (
     REMEMBERED,
     Dedupe,
+    Differs,
     Duplicate,
     Forgotten,
     Gap,
     Remembered,
     Stale,
+    TooOld,
 )
 from hocket.core.partition.events import (
     BATCH,
@@ -115,12 +117,17 @@ class Partition:
 
     def _produce(self, event: Produce) -> list[Effect]:
         batch, origin = event.batch, event.origin
-        if batch.producer_id in self.stages.producers:
-            why = "this producer stages for a transaction; open another one"
-            return [Refused(origin, batch.sequence, "fenced", why)]
-        verdict = self.dedupe.judge(batch.producer_id, batch.epoch, batch.sequence)
+        verdict = self.dedupe.judge(batch.producer_id, batch.epoch, batch.sequence, batch.crc)
         if isinstance(verdict, Duplicate):
             return self._again(origin, batch.sequence, verdict)
+        if isinstance(verdict, Differs):
+            return [Refused(origin, batch.sequence, "producerConflict",
+                            f"another batch is stored as batch {batch.sequence} of this producer; "
+                            "open a new one, and send it there")]  # fmt: skip
+        if isinstance(verdict, TooOld):
+            return [Refused(origin, batch.sequence, "fenced",
+                            f"batch {batch.sequence} of this producer is older than the "
+                            f"{REMEMBERED} that are remembered; open a new one")]  # fmt: skip
         if isinstance(verdict, Gap):
             return [Refused(origin, batch.sequence, "sequenceGap",
                             f"batch {batch.sequence} came where {verdict.expected} was expected; "
@@ -133,16 +140,31 @@ class Partition:
             return [Refused(origin, batch.sequence, "unknownProducer",
                             f"nothing is known here of this producer, which is at batch "
                             f"{batch.sequence}; open a new one")]  # fmt: skip
+        if batch.producer_id in self.stages.producers:
+            return [Refused(origin, batch.sequence, "producerConflict",
+                            "this producer stages for a transaction; open another one, and send "
+                            "the batch there")]  # fmt: skip
+        if event.refused is not None and batch.sequence > event.refused:
+            return [Refused(origin, batch.sequence, "sequenceGap",
+                            f"batch {event.refused}, which was refused, must come before batch "
+                            f"{batch.sequence}; resend from that one")]  # fmt: skip
         if self.dedupe.is_full(batch.producer_id, batch.epoch, self.applied_index):
             return [Refused(origin, batch.sequence, "busy",
                             f"{REMEMBERED} batches of this producer wait to be acknowledged, and "
                             f"no more may; resend {batch.sequence} later")]  # fmt: skip
+        effects: list[Effect] = []
+        if event.user and self.dedupe.lacks_owner(batch.producer_id):
+            self.dedupe.own(batch.producer_id, event.user, self.last_index + 1)
+            effects += self._control({"owners": {batch.producer_id.hex(): event.user}})
         index, base = self._next_entry(batch.count)
         self.dedupe.appended(
-            batch.producer_id, batch.epoch, Remembered(batch.sequence, base, index), event.now_us
+            batch.producer_id,
+            batch.epoch,
+            Remembered(batch.sequence, base, index, batch.crc),
+            event.now_us,
         )
         pending = _Pending(index, self.end, [(origin, batch.sequence, base)])
-        return self._appended(pending, Append(BATCH, index, base, batch))
+        return effects + self._appended(pending, Append(BATCH, index, base, batch))
 
     @property
     def is_settled(self) -> bool:
@@ -315,6 +337,7 @@ class Partition:
     def _expire_producers(self, event: ExpireProducers) -> list[Effect]:
         # The entry names the producers: replay does not know when each was last heard of.
         idle = self.dedupe.idle(event.before_us)[:FORGOTTEN_AT_ONCE]
+        self.dedupe.forgetting(idle)
         return self._control({"forget": [producer_id.hex() for producer_id in idle]})
 
     def _control(self, control: dict[str, Any], *, on_disk: bool = False) -> list[Effect]:
@@ -325,6 +348,8 @@ class Partition:
 
     def _apply_control(self, index: int, control: dict[str, Any]) -> list[Effect]:
         self.dedupe.forget(map(bytes.fromhex, control.get("forget", ())), index)
+        for producer_id, user in control.get("owners", {}).items():
+            self.dedupe.own(bytes.fromhex(producer_id), user, index)
         if control.get("log_start", 0) <= self.start:
             return []
         self.start = control["log_start"]
@@ -408,7 +433,7 @@ class Partition:
                 self.dedupe.replayed(
                     batch.producer_id,
                     batch.epoch,
-                    Remembered(batch.sequence, event.base_offset, event.index),
+                    Remembered(batch.sequence, event.base_offset, event.index, batch.crc),
                     event.now_us,
                     lossy=self._lossy,
                 )
@@ -471,6 +496,7 @@ class Partition:
             "start": self.start,
             "end": self.high_watermark,
             "producers": self.dedupe.snapshot(self.applied_index),
+            "owners": self.dedupe.snapshot_owners(),
             "cursors": {name: list(each) for name, each in self.cursors.applied.items()},
             "retired_epoch": self.cursors.retired_epoch,
             "shares": {name: share.snapshot() for name, share in self.shares.items()},
@@ -491,6 +517,7 @@ class Partition:
         self.dedupe.restore(state["producers"])
         holed = state.get("holed", {})
         self.dedupe.holed = {bytes.fromhex(each): epoch for each, epoch in holed.items()}
+        self.dedupe.restore_owners(state.get("owners", {}))  # an old snapshot has none
         self.cursors.retired_epoch = state["retired_epoch"]
         self.cursors.replay({name: Cursor(*each) for name, each in state["cursors"].items()})
         for name, taken in state.get("shares", {}).items():

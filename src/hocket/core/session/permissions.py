@@ -23,6 +23,7 @@ NO_TOKEN = (
     "hocket user create NAME --role ROLE"
 )
 
+IN_PROCESS = "/"  # owns what clients in the broker's own process use; no user has such a name
 _TRUSTED = Decision(True, "it is within the broker's own process")
 
 
@@ -35,6 +36,13 @@ class Rights:
         self.user = ""  # nobody in particular
         self.trusted = trusted  # by its front door: it may do everything
         self._access = access
+
+    @property
+    def owner(self) -> str:
+        """Who owns a producer id that the session uses; empty while everybody is the same."""
+        if not self._access.is_on:
+            return ""
+        return IN_PROCESS if self.trusted else self.user
 
     def decide(self, action: Action, topic: str, index: str = EVERYTHING) -> Decision:
         if self.trusted:

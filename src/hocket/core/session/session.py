@@ -35,7 +35,7 @@ from hocket.errors import (
     WrongVersion,
 )
 from hocket.frames import Frame, unpacked
-from hocket.model import DAY_US, HOUR_US, Limits, Mode, Start, check_name
+from hocket.model import DAY_US, HOUR_US, OWN_PRODUCERS, Limits, Mode, Start, check_name
 
 LEASE_US_MIN, LEASE_US_MAX = 10_000, 12 * HOUR_US
 DELAY_US_MAX = 100 * 366 * DAY_US
@@ -69,6 +69,8 @@ class OpenedProducer:
     epoch: int
     transaction: str = ""  # pushed batches are staged for it
     number: int = 0
+    # By partition, the first batch that was refused and has not come again.
+    refused: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -236,6 +238,8 @@ class Session:
         self._check_handles()
         if len(frame.producer_id) not in (0, 16):
             raise OutOfRange(f"a producer id has 16 bytes, not {len(frame.producer_id)}")
+        if frame.producer_id.startswith(OWN_PRODUCERS):
+            raise OutOfRange("this producer id is one of the broker's own; open one without an id")
         if frame.transaction:
             frame = self._with_own_id(frame)
         return self._of_topic(frame)

@@ -27,7 +27,7 @@ from hocket.core.session.session import DEAD_LETTERS
 from hocket.errors import CorruptData, HocketError, OutOfRange, TopicExists
 from hocket.frames import Frame
 from hocket.log.model import FileUnreadable, ReadResult
-from hocket.model import DAY_US, TopicConfig
+from hocket.model import DAY_US, OWN_PRODUCERS, TopicConfig
 from hocket.node.running.own_requests import NODE
 from hocket.node.running.partitions import Hosted, batch_of
 from hocket.node.wiring import Wiring
@@ -92,8 +92,14 @@ class Unit:
         return any(unit.start < self.end and self.start < unit.end for unit in share.dying)
 
     def producer_id(self, start: int, end: int, what: str = "") -> bytes:
+        """The same whenever this is stored, so that it is stored once. Clients may not use it,
+        or one of them could have the broker take a dead letter for a repetition."""
         name = f"{self.hosted.group}/{self.index}/{self.epoch}/{start}/{end}{what}"
-        return blake2b(name.encode(), digest_size=16, person=b"hocket-dlq").digest()
+        digest_size = 16 - len(OWN_PRODUCERS)
+        return (
+            OWN_PRODUCERS
+            + blake2b(name.encode(), digest_size=digest_size, person=b"hocket-dlq").digest()
+        )
 
     def about(self, offset: int, timestamp: int, reason: str, **more: object) -> Headers:
         """The headers that say where a dead letter comes from, and why."""
@@ -333,7 +339,9 @@ class DeadLetters:
         number_of_partition = unit.hosted.core.number % len(topic.groups)
         hosted = self._wiring.partitions[topic.groups[number_of_partition]]
         self._wiring.partitions.admit(hosted.group, info.header.length)
-        produce = events.Produce(Origin(NODE, 0, number), batch_of(info, entry), now_us)
+        batch = batch_of(info, entry)
+        batch.crc = None  # stored again after a crash, it has another timestamp
+        produce = events.Produce(Origin(NODE, 0, number), batch, now_us)
         self._wiring.partitions.step(hosted, produce)
 
     def _make_topic(self, number: int, unit: Unit, name: str) -> None:

@@ -25,6 +25,14 @@ def wrong_token(session: Session, user: str | None, why: str) -> None:
     log.warning("denied: %s Hello %s: %s", who(session), shown, why)
 
 
+def foreign_producer(session: Session, topic: str, producer_id: bytes) -> None:
+    """Somebody has used a producer id that belongs to another user."""
+    log.warning(
+        "denied: %s producer id %s in topic %r: it belongs to another user",
+        who(session), producer_id.hex(), topic[:_SHOWN_MAX],
+    )  # fmt: skip
+
+
 def changed(who: str, change: Change) -> None:
     details = f" roles={list(change.roles)}" if change.kind in ("createUser", "setRoles") else ""
     if change.grant is not None:

@@ -1,13 +1,18 @@
-"""Tokens: `hocket_<user>_<secret>`, made here, shown once, and kept only as an argon2id hash.
+"""Tokens: `hocket_<user>_<secret>`, made here, shown once, and kept only as a SHA-256 hash.
 
 The secret has 256 random bits, as 43 characters of URL-safe base64. Names and secrets may both hold
 `_`, so a token is read from its end, where the length is known.
+
+Nobody can guess 256 random bits, however fast a guess is; slow hashing is for what people choose.
+So the hash is a plain one, and to look at a token costs nothing. Earlier versions kept argon2id
+hashes, which are still understood; `hocket user token NAME` replaces one.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,6 +26,7 @@ PREFIX = "hocket_"
 SECRET_BYTES = 32
 SECRET_LENGTH = 43
 SALT_BYTES = 16
+SHA256 = "$sha256$"  # how a hash of ours begins; the digest follows in hexadecimal
 
 
 def make_token(user: str, entropy: Callable[[int], bytes]) -> str:
@@ -41,21 +47,34 @@ def digest_of(token: str) -> bytes:
     return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
-def hash_token(token: str, salt: bytes, settings: Argon2Settings) -> str:
-    """The hash to keep. Slow, and takes much memory, on purpose."""
-    return _hasher(settings).hash(token, salt=salt)
+def hash_token(token: str) -> str:
+    """The hash to keep."""
+    return SHA256 + digest_of(token).hex()
 
 
-def is_token_of(token: str, token_hash: str | None, settings: Argon2Settings) -> bool:
-    """Whether the token has this hash; as slow as `hash_token`.
+def is_slow(token_hash: str) -> bool:
+    """Whether the hash is of an earlier version, so that only `is_slow_token_of` can tell."""
+    return not token_hash.startswith(SHA256)
 
-    Without a hash (there is no such user) it takes as long, so that the time does not tell which
-    users there are.
+
+def is_token_of(token: str, token_hash: str | None) -> bool:
+    """Whether the token has this hash; False for an argon2id hash, and without one.
+
+    It takes as long for those, so that the time does not tell which users there are.
+    """
+    return hmac.compare_digest(hash_token(token), token_hash or SHA256 + "0" * 64)
+
+
+def is_slow_token_of(token: str, token_hash: str | None, settings: Argon2Settings) -> bool:
+    """Whether the token has this argon2id hash. Slow, and takes much memory, on purpose.
+
+    With another hash, or without one, it takes as long, so that the time does not tell which users
+    there are.
     """
     from argon2.exceptions import VerifyMismatchError
 
     hasher = _hasher(settings)
-    if token_hash is None:
+    if token_hash is None or not is_slow(token_hash):
         hasher.hash(token, salt=bytes(SALT_BYTES))
         return False
     try:

@@ -8,9 +8,7 @@ Rule 2: a token is sent to the client that asked for it, and kept nowhere.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
-from functools import partial
 
 from hocket import frames
 from hocket.core.metadata.access import Access, Changed
@@ -18,15 +16,13 @@ from hocket.core.metadata.metadata import GROUP
 from hocket.core.metadata.roster import EVERYTHING, Change
 from hocket.core.origin import Origin
 from hocket.core.session.session import Demand, OpenedProducer, Session, failure
-from hocket.errors import HocketError, NotAllowed, UnknownUser
+from hocket.errors import NotAllowed, UnknownUser
 from hocket.frames import Frame
 from hocket.model import EntryKind, RoleDescription, UserDescription, check_name
 from hocket.node.identity import audit, tokens
-from hocket.node.identity.authentication import WORKER, Authentication
+from hocket.node.identity.authentication import Authentication
 from hocket.node.wiring import Servant, Wiring
 from hocket.ports import Executor
-
-log = logging.getLogger("hocket.node")
 
 ONLY_ADDS = ("createRole", "addGrant")  # changes that take no right from anybody
 
@@ -48,7 +44,6 @@ class Guarding:
     ) -> None:
         self._wiring = wiring
         self._access = access
-        self._executor = executor
         self._authentication = Authentication(wiring, access, executor)
         self._asked: dict[int, Asked] = {}  # by the index of the change
 
@@ -80,32 +75,13 @@ class Guarding:
     ) -> None:
         frame = demand.frame
         assert isinstance(frame, frames.CreateUser | frames.RenewToken)
-        self._access.leading.check(_change_of(frame))  # before the slow hashing
         token = tokens.make_token(frame.name, self._wiring.entropy)
-        salt = self._wiring.entropy(tokens.SALT_BYTES)
-
-        def hashed(outcome: str | BaseException) -> None:
-            if self._wiring.sessions.get(connection) is not session:
-                return  # the client that would get the token is gone
-            try:
-                if isinstance(outcome, BaseException):
-                    kind = type(outcome).__name__  # not its text, which may quote the token
-                    log.error("a token cannot be hashed: %s", kind)
-                    raise HocketError(f"the broker cannot hash a token: {kind}")
-                change = _change_of(frame, outcome)
-                self._append(connection, session, frame.request, change, token)
-            except HocketError as error:
-                if isinstance(error, NotAllowed):
-                    audit.denied(session, frame, str(error))
-                self._wiring.network.send(connection, failure(frame.request, error))
-
-        job = partial(tokens.hash_token, token, salt, self._wiring.settings.argon2)
-        self._executor.submit(WORKER, job, hashed)
+        change = _change_of(frame, tokens.hash_token(token))
+        self._append(connection, session, frame.request, change, token)
 
     def _append(
         self, connection: int, session: Session, request: int, change: Change, token: str = ""
     ) -> None:
-        session.rights.need_admin()  # again: it may have changed while a token was being hashed
         self._wiring.partitions.admit(GROUP)
         append = self._access.change(Origin(connection, 0, request), change)
         self._asked[append.index] = Asked(audit.who(session), token)

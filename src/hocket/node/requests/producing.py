@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+
 from hocket import frames
+from hocket.core.metadata.catalogue import Topic
 from hocket.core.origin import Origin
 from hocket.core.partition import events
 from hocket.core.partition.events import StageAcked
@@ -12,15 +15,23 @@ from hocket.errors import (
     Fenced,
     HocketError,
     MessageTooLarge,
+    OutOfRange,
+    ProducerConflict,
     ProtocolError,
     UnknownProducer,
 )
 from hocket.frames import Frame, packed
-from hocket.model import partition_of
+from hocket.model import NAME_BYTES_MAX, OWN_PRODUCERS, partition_of
+from hocket.node.identity import audit
 from hocket.node.requests.transacting import Transacting
 from hocket.node.running.partitions import Hosted, batch_of
 from hocket.node.wiring import Servant, Wiring
-from hocket.wire.batch import BatchInfo, check_content, first_key_hash, whole_batches
+from hocket.wire.batch import NO_PRODUCER, BatchInfo, check_content, first_key_hash, whole_batches
+
+log = logging.getLogger("hocket.node")
+
+# More than an entry takes that says whose a producer id is; it may have to come before a batch.
+OWNER_BYTES = 256 + NAME_BYTES_MAX
 
 
 class Producing:
@@ -43,6 +54,8 @@ class Producing:
         assert topic is not None
         producer_id = frame.producer_id or self._wiring.entropy(16)
         cores = [self._wiring.partitions[group].core for group in topic.groups]
+        if frame.producer_id:
+            self._check_owner(session, topic, frame.producer_id)
         if frame.transaction:
             key = self._transacting.key_of(frame.transaction, frame.number, producer_id)
             opened = OpenedProducer(topic.name, producer_id, frame.epoch, *key.name)
@@ -82,9 +95,24 @@ class Producing:
             ),
         )
 
-    def _push(
-        self, connection: int, _session: Session, demand: Demand, payload: memoryview
-    ) -> None:
+    def _check_owner(self, session: Session, topic: Topic, producer_id: bytes) -> str:
+        """Who uses the producer id here. Raises Fenced if the id belongs to another user.
+
+        An id that anybody owns in one partition is nobody else's in the others.
+        """
+        user = session.rights.owner
+        if user and producer_id != NO_PRODUCER:
+            partitions = self._wiring.partitions
+            for group in topic.groups:
+                owner = partitions[group].core.dedupe.owner_of(producer_id)
+                if owner not in ("", user):
+                    audit.foreign_producer(session, topic.name, producer_id)
+                    raise Fenced(
+                        "this producer id belongs to another user; open a producer without an id"
+                    )
+        return user
+
+    def _push(self, connection: int, session: Session, demand: Demand, payload: memoryview) -> None:
         frame, topic, opened = demand.frame, demand.topic, demand.opened
         assert isinstance(frame, frames.Push)
         assert isinstance(opened, OpenedProducer)
@@ -101,14 +129,26 @@ class Producing:
                     self._check(info, payload)
                     self._transacting.stage(hosted, origin, opened, info, payload)
                 else:
-                    self._produce(hosted, origin, info, payload)
+                    user = self._user_of(session, topic, hosted, info)
+                    refused = opened.refused.get(frame.partition) if opened.refused else None
+                    if refused == info.sequence:
+                        del opened.refused[frame.partition]  # it has come again
+                        refused = None
+                    self._produce(hosted, origin, info, payload, user, refused)
             except HocketError as error:
-                refused = events.Refused(origin, info.sequence, error.code, str(error))
-                self.refused(hosted, refused)
+                refusal = events.Refused(origin, info.sequence, error.code, str(error))
+                self.refused(hosted, refusal)
                 break  # the batches behind this one would leave a gap
 
+    def _user_of(self, session: Session, topic: Topic, hosted: Hosted, info: BatchInfo) -> str:
+        """Who sends the batch. Raises Fenced if its producer id belongs to another user."""
+        user = session.rights.owner
+        if user and hosted.core.dedupe.owner_of(info.producer_id) != user:  # it is new here
+            self._check_owner(session, topic, info.producer_id)
+        return user
+
     def _publish(
-        self, connection: int, _session: Session, demand: Demand, payload: memoryview
+        self, connection: int, session: Session, demand: Demand, payload: memoryview
     ) -> None:
         frame, topic = demand.frame, demand.topic
         assert isinstance(frame, frames.Publish)
@@ -116,11 +156,15 @@ class Producing:
         infos = self._checked(payload)
         if len(infos) != 1:
             raise ProtocolError(f"Publish carries one batch, not {len(infos)}")
+        (info,) = infos
+        if info.producer_id.startswith(OWN_PRODUCERS):
+            raise OutOfRange("this producer id is one of the broker's own; open one without an id")
         partition = frame.partition
         if partition == -1:
-            partition = chosen_partition(payload, infos[0], len(topic.groups))
+            partition = chosen_partition(payload, info, len(topic.groups))
         hosted = self._wiring.partitions[topic.groups[partition]]
-        self._produce(hosted, Origin(connection, 0, frame.request), infos[0], payload)
+        user = self._user_of(session, topic, hosted, info)
+        self._produce(hosted, Origin(connection, 0, frame.request), info, payload, user)
 
     def _checked(self, payload: memoryview) -> list[BatchInfo]:
         try:
@@ -132,13 +176,19 @@ class Producing:
         return infos
 
     def _produce(
-        self, hosted: Hosted, origin: Origin, info: BatchInfo, payload: memoryview
+        self,
+        hosted: Hosted,
+        origin: Origin,
+        info: BatchInfo,
+        payload: memoryview,
+        user: str,
+        refused: int | None = None,
     ) -> None:
         self._check(info, payload)
-        self._wiring.partitions.admit(hosted.group, info.header.length)
+        self._wiring.partitions.admit(hosted.group, info.header.length + OWNER_BYTES)
         batch = batch_of(info, payload)
         self._wiring.partitions.step(
-            hosted, events.Produce(origin, batch, self._wiring.clock.now_us())
+            hosted, events.Produce(origin, batch, self._wiring.clock.now_us(), user, refused)
         )
 
     def _check(self, info: BatchInfo, payload: memoryview) -> None:
@@ -174,11 +224,21 @@ class Producing:
 
     def refused(self, hosted: Hosted, effect: events.Refused) -> None:
         origin, code, message = effect.origin, effect.code, effect.message
+        session = self._wiring.sessions.get(origin.connection)
+        if code == ProducerConflict.code and session is not None:
+            log.warning(
+                "refused: %s batch %d for partition %d of topic %r: %s",
+                audit.who(session), effect.sequence, hosted.core.number, hosted.core.topic, message,
+            )  # fmt: skip
         answer: Frame
         if origin.request:
             answer = frames.Failure(origin.request, code, message)
         else:
             number = hosted.core.number
+            opened = session.handles.get(origin.handle) if session is not None else None
+            if isinstance(opened, OpenedProducer):
+                first = opened.refused.get(number, effect.sequence)
+                opened.refused[number] = min(first, effect.sequence)
             answer = frames.PushRefused(0, origin.handle, number, effect.sequence, code, message)
         self._wiring.network.send(origin.connection, answer)
 

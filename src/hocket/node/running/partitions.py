@@ -275,7 +275,7 @@ def batch_of(info: BatchInfo, entries: memoryview) -> Batch:
     body = entries[start : start + header.length]
     return Batch(
         info.producer_id, info.epoch, info.sequence, header.count, header.max_timestamp,
-        (body, header),
+        (body, header), header.body_crc,
     )  # fmt: skip
 
 
@@ -291,7 +291,10 @@ def replay(core: Partition, recovered: RecoveredGroup, now_us: int) -> None:
             batch, staged = staged_of(header, body)
         elif header.kind == EntryKind.BATCH:
             producer_id, epoch, _, sequence, _ = PRELUDE.unpack_from(body)
-            batch = Batch(producer_id, epoch, sequence, header.count, header.max_timestamp, None)
+            batch = Batch(
+                producer_id, epoch, sequence, header.count, header.max_timestamp, None,
+                header.body_crc,
+            )  # fmt: skip
         core.step(
             Replayed(
                 kind=header.kind,

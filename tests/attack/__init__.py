@@ -1,0 +1,1 @@
+"""Hostile inputs against a served broker, while a well-behaved victim works on it."""
