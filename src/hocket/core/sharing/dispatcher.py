@@ -292,6 +292,7 @@ class Dispatcher:
                 now_us=event.now_us,
                 duration_us=event.duration_us,
                 reason=event.reason,
+                again=event.again,
             )
             refused += [(number, start, end) for start, end in others]
         records = self._records(asked, event.token)

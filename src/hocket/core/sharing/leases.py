@@ -5,6 +5,8 @@ Rule 2: a settled message is never leased again. Lower offsets are leased first,
         that come back go before new ones.
 Rule 3: a request changes only messages that its consumer has. Ranges of others (somebody else has
         them, or nobody, or they are no longer there) are returned as refused.
+Rule 4: what is said `again`, since the answer to the first time was lost, is not refused where it
+        holds already. It is answered when the log has it, however long ago the first time was.
 
 Leases are made from the durable state as it was BEFORE the log says that consumers are attached
 again: that entry ends the state's being `clean`, and with it the knowledge of what was lent.
@@ -39,6 +41,7 @@ IN_FLIGHT_MAX = 20_000  # messages that are leased, or are being read to be leas
 _ONE_MORE = bytes((*range(1, 256), 255))  # a count is a byte, and stays at its highest value
 _ONE_LESS = bytes((0, *range(255)))
 _AT_LEAST_ONE = bytes((1, *range(1, 256)))
+_AS_IT_IS = bytes(range(256))
 
 
 class Leases(Ledger):
@@ -199,8 +202,12 @@ class Leases(Ledger):
         now_us: int,
         duration_us: int = 0,
         reason: str = "",
+        again: bool = False,
     ) -> list[Range]:
-        """Do this with the messages of these ranges that the consumer holds; returns the others."""
+        """Do this with the messages of these ranges that the consumer holds; returns the others.
+
+        What was said before (`again`) and holds by now is not among the others.
+        """
         if action == "ack":
             refused = self._ack(consumer, ranges)
         else:
@@ -210,8 +217,31 @@ class Leases(Ledger):
                 mine = self._split(consumer, start, end, refused)
                 for run in reversed(mine):  # the newest first: rule 3 of core.sharing.ledger
                     act(self, *run, now_us, duration_us, reason)
+        if again:
+            refused = self._not_yet(action, refused)
         self._advance()
         return refused
+
+    def _not_yet(self, action: str, refused: list[Range]) -> list[Range]:
+        """Of these messages, those for which an ack, or a reject, does not hold already.
+
+        An ack holds for a settled message, and a reject for one that is dying too: by the first
+        telling, or by another consumer that had the message since. What holds is logged once more.
+        That changes nothing, and the answer waits for it: the entry of the first telling may not be
+        durable yet. A nack has nothing to hold on to, since its message goes on to others.
+        """
+        if action not in ("ack", "reject"):
+            return refused
+        left: list[Range] = []
+        for start, end in refused:
+            settled = clipped([(start, end)], 0, self.start)
+            settled += self._maps.runs(RUNS_OF[SETTLED], start, end)
+            self._change.settled += settled
+            dying = self._maps.runs(RUNS_OF[DYING], start, end) if action == "reject" else []
+            for run in dying:
+                self._recount(*run, _AS_IT_IS)
+            left += gaps(merged(settled + dying), start, end)
+        return left
 
     def _ack(self, consumer: int, ranges: Iterable[Range]) -> list[Range]:
         """Acks are the most frequent requests, often of single messages in no order."""
