@@ -13,45 +13,31 @@ from collections import Counter
 
 import pytest
 
-from hocket.client.sharing.progress import SharedProgress
+from hocket.client.sharing.core import SharedCore
 from hocket.client.sharing.settlements import Telling
-from hocket.core.sharing.leases import Leases
-from hocket.core.sharing.maps import RUNS_OF, SETTLED
-from hocket.core.sharing.ranges import clipped, gaps
 from hocket.model import Mode
 from tests.node.test_simulated import tiny
 from tests.support.node.simulated import SECOND, Admin, World
-from tests.support.node.simulated_commits import Clerk, Ledger
-from tests.support.node.simulated_shares import KeyedProducer, Undertaker
+from tests.support.node.simulated_commits import Clerk, Ledger, SlowProducer
+from tests.support.node.simulated_shares import Undertaker
 
-SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "10")))
+SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "6")))
 
 
 def live(
-    seed: int | str, mode: Mode, *, troubles: int = 14, batches: int = 12, max_deliveries: int = 6
+    seed: int | str, mode: Mode, *, troubles: int = 14, batches: int = 16, max_deliveries: int = 6
 ) -> Counter[str]:
     world = World(seed, settings=tiny)
     ledger = Ledger()
     admin = Admin(world)
     world.until(lambda: admin.created, 5, "there is a topic")
-    producers = [KeyedProducer(world, name, batches_max=batches) for name in ("a", "b")]
+    producers = [SlowProducer(world, name, batches_max=batches) for name in ("a", "b")]
     clerks = [
         Clerk(world, name, ledger, mode, max_deliveries=max_deliveries)
         for name in ("ann", "bob", "cyd")
     ]
     for _ in range(troubles):
-        world.run(world.random.randrange(10_000, 500_000))
-        chance = world.random.random()
-        if chance < 0.4:
-            world.crash()
-            world.run(world.random.choice([1000, 50_000, 400_000]))
-            world.start_node()
-        if chance < 0.7:
-            # For a moment, or so long that what it holds is given to others.
-            away_us = world.random.choice([0, 500_000, 2_500_000, 4_000_000])
-            world.random.choice(clerks).cut(away_us)
-        elif world.network.connections:
-            world.network.cut(world.random.choice(world.network.connections))
+        make_trouble(world, clerks)
     world.until(lambda: all(p.finished for p in producers), 120, "every batch is acknowledged")
     for clerk in clerks:
         clerk.patience = 0.0
@@ -69,6 +55,30 @@ def live(
     return ledger.looked
 
 
+def make_trouble(world: World, clerks: list[Clerk]) -> None:
+    """Most of it at the worst moment: an ack is on its way, or its answer is."""
+    chance, patience = world.random.choice, world.scheduler.now_us() + SECOND
+    victim = chance(clerks)
+    world.run(world.random.randrange(10_000, 300_000))
+    while not victim.is_unanswered and world.scheduler.now_us() < patience:
+        world.run(300)
+    # For a moment, or so long that what it holds is given to others.
+    away_us = chance([0, 500_000, 2_500_000, 4_000_000])
+    what = chance(["kill", "kill", "cut", "cut and kill", "kill and cut all"])
+    if what in ("cut", "cut and kill"):
+        victim.cut(away_us)
+    if what == "cut and kill":  # soon after it is back, and has told everything again
+        world.run(chance([5_000, 20_000, 40_000]))
+    if what != "cut":
+        world.crash()
+        for clerk in clerks if what == "kill and cut all" else [victim]:
+            clerk.away_until_us = world.scheduler.now_us() + away_us
+        world.run(chance([1000, 50_000, 400_000]))
+        world.start_node()
+    assert world.executor is not None
+    world.executor.delay_us_max = chance([2000, 200_000])  # the disk may be slow
+
+
 @pytest.mark.parametrize("mode", ["shared", "key_shared"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_committed_never_comes_again(seed, mode):
@@ -79,7 +89,7 @@ def test_what_is_committed_never_comes_again(seed, mode):
 
 def test_the_lives_are_eventful():
     total: Counter[str] = Counter()
-    for number in range(4):
+    for number in range(3):
         total += live(f"eventful {number}", "shared", max_deliveries=3)
     for what in ("commits", "lease lost", "again", "ack again", "reject again"):
         assert total[what] > 0, what
@@ -94,38 +104,24 @@ def take_what_is_told_twice_for_granted(monkeypatch):
     monkeypatch.setattr(Telling, "is_refused_in_vain", lenient)
 
 
-def take_a_message_with_a_forgotten_count_for_new(monkeypatch):
-    monkeypatch.setattr(SharedProgress, "reopened", lambda _progress, _settled: None)
+def tell_one_commit_only(monkeypatch):
+    """Of two commits under way only the first one raises what was refused."""
+    are_committed = SharedCore.are_committed
+
+    def forgetful(core, mark):
+        return are_committed(core, mark._replace(raised=core._raised))
+
+    monkeypatch.setattr(SharedCore, "are_committed", forgetful)
 
 
-def confirm_what_the_log_may_not_have(monkeypatch):
-    """A settled message is settled: but only in memory, if its entry is not durable."""
-
-    def hasty(self, _action, refused):
-        left = []
-        for start, end in refused:
-            settled = clipped([(start, end)], 0, self.start)
-            settled += self._maps.runs(RUNS_OF[SETTLED], start, end)
-            left += gaps(settled, start, end)
-        return left
-
-    monkeypatch.setattr(Leases, "_not_yet", hasty)
-
-
-@pytest.mark.parametrize(
-    ("plant", "lives"),
-    [
-        (take_what_is_told_twice_for_granted, 10),
-        (take_a_message_with_a_forgotten_count_for_new, 30),
-        (confirm_what_the_log_may_not_have, 30),
-    ],
-)
-def test_a_planted_bug_is_found(plant, lives, monkeypatch):
+@pytest.mark.parametrize("plant", [take_what_is_told_twice_for_granted, tell_one_commit_only])
+def test_a_planted_bug_is_found_within_ten_lives(plant, monkeypatch):
     plant(monkeypatch)
-    for seed in range(lives):
+    for seed in range(10):
         try:
             live(seed, "shared")
         except AssertionError as error:
-            assert "acked and committed it" in str(error)
+            if "acked and committed it" not in str(error):
+                raise
             return
-    pytest.fail(f"{plant.__name__} went unnoticed in {lives} lives")
+    pytest.fail(f"{plant.__name__} went unnoticed in ten lives")

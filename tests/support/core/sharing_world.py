@@ -53,6 +53,8 @@ from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
 LEASE_US, GRACE_US = 100, 30
 IN_FLIGHT_MAX, SPAN_MAX, GAP_MAX, FETCH_MAX = 14, 40, 4, 6
 RECORD_BYTES, BATCH = 10, 3
+# What holds already when it is said again, by what has become of the message.
+HOLDING = {("ack", "settled"), ("reject", "settled"), ("reject", "dying")}
 KEYS = [0, 1, 2, 1 + (1 << 16), 1 << 15, 40_000 + (1 << 40), 65_535]  # two of them in one slot
 
 
@@ -283,28 +285,43 @@ class World:
         client.life_us, client.stalled = self.now_us, False
 
     def settle(
-        self, client: Client, action: str, ranges: list[Any], duration: int = 0, reason: str = ""
+        self,
+        client: Client,
+        action: str,
+        ranges: list[Any],
+        duration: int = 0,
+        reason: str = "",
+        again: bool = False,
     ) -> None:
         self.shows_life(client)
         if action == "release" and ranges:
             client.sated_until = self.now_us + self.settings.lease_us
         self.pass_time({p for p, _, _ in ranges})
         refused = []
+        held = set()  # partitions in which something holds already
         for p, start, end in ranges:
             log = self.logs[p]
             for offset in range(start, end):
                 message = log.messages[offset] if log.begin <= offset < log.end else None
-                if message is None or (message.state, message.holder) != ("leased", client.number):
+                state = "settled" if offset < log.begin else message and message.state
+                if again and (action, state) in HOLDING:
+                    held.add(p)
+                    self.seen[f"{action} holds, {state}"] += 1
+                elif message is None or (message.state, message.holder) != ("leased", client.number):
                     refused.append((p, offset))
                 else:
                     self.settle_one(message, action, duration, reason)
         self.last_token += 1
         effects = self.sharing.step(
-            Settle(client.number, self.last_token, action, ranges, duration, reason, self.now_us)
+            Settle(
+                client.number, self.last_token, action, ranges, duration, reason, self.now_us, again
+            )
         )
         (answer,) = [effect for effect in effects if isinstance(effect, Answer)]
-        tokens = [effect.token for effect in effects if isinstance(effect, Record)]
-        assert tokens == [self.last_token] * answer.waits_for
+        records = [effect for effect in effects if isinstance(effect, Record)]
+        assert [effect.token for effect in records] == [self.last_token] * answer.waits_for
+        logged = {effect.partition for effect in records}
+        assert held <= logged, "the answer says what holds before the log may have it"
         assert (answer.consumer, answer.token) == (client.number, self.last_token)
         answered = [(p, offset) for p, low, high in answer.refused for offset in range(low, high)]
         assert sorted(answered) == sorted(refused), "refused exactly what it does not hold"

@@ -24,6 +24,7 @@ from hocket.errors import LeaseLost, NoConnection
 from hocket.frames import Frame
 from hocket.model import Mode, Start
 from tests.support.node.simulated import SECOND, TOPIC, World
+from tests.support.node.simulated_shares import KeyedProducer
 
 LEASE_US = SECOND
 Place = tuple[int, int]  # partition and offset
@@ -48,6 +49,12 @@ class Ledger:
         self.last_us = clerk.world.scheduler.now_us()
         self.looked["handed out"] += 1
         self.looked["again"] += message.delivery_count > 1
+
+
+class SlowProducer(KeyedProducer):
+    """There is something to do while trouble comes."""
+
+    PACE_US = 300_000
 
 
 class SteadyClock:
@@ -87,6 +94,12 @@ class SimLink:
         self._clerk.session.link_lost(self, NoConnection("cut"))
 
 
+@dataclass(eq=False)
+class Commit:
+    mark: Mark
+    settled: list[Place]  # what was acked or rejected before it
+
+
 class Clerk:
     def __init__(
         self, world: World, name: str, ledger: Ledger, mode: Mode, *, max_deliveries: int
@@ -99,7 +112,7 @@ class Clerk:
         self.away_until_us = 0
         self.hands: list[Message] = []
         self.settled: dict[Place, None] = {}  # acked or rejected since the last commit
-        self._commits: list[tuple[Mark, list[Place]]] = []  # under way
+        self._commits: list[Commit] = []  # under way
         self._timers = Timers(SteadyClock(world), self._arm)
         self.link: SimLink | None = None
         self.session = Session(
@@ -112,7 +125,7 @@ class Clerk:
             name=name,
         )
         options = SubscriptionOptions(
-            index="clerks", mode=mode, start=Start("earliest"), credit_bytes=3000, prefetch=8,
+            index="workers", mode=mode, start=Start("earliest"), credit_bytes=3000, prefetch=8,
             lease_us=LEASE_US, max_deliveries=max_deliveries,
         )  # fmt: skip
         self.core = SharedCore(
@@ -153,6 +166,14 @@ class Clerk:
         self.away_until_us = self.world.scheduler.now_us() + away_us
         if self.link is not None and self.link.connection is not None:
             self.world.network.cut(self.link.connection)
+
+    @property
+    def is_unanswered(self) -> bool:
+        """The broker was told of acks or rejects, and has not answered."""
+        return any(
+            not telling.waits and telling.verdict.action in ("ack", "reject")
+            for telling in self.core._settlements._open.values()
+        )
 
     def sent(self, frame: Frame) -> None:
         if isinstance(frame, frames.Settle) and frame.again:
@@ -203,23 +224,21 @@ class Clerk:
                 self.settled[place] = None
 
     def _commit(self) -> None:
-        self._commits.append((self.core.acked_so_far(), list(self.settled)))
+        self._commits.append(Commit(self.core.acked_so_far(), list(self.settled)))
 
     def _look_at_commits(self) -> None:
         for commit in list(self._commits):
-            mark, settled = commit
             try:
-                if not self.core.are_committed(mark):
+                if not self.core.are_committed(commit.mark):
                     continue
             except LeaseLost:
-                # It says how many were refused, and names a few: what was settled is in doubt.
+                # It says how many were refused, and names a few: what was settled is in doubt. (A
+                # commit that was under way meanwhile has to say so too.)
                 self.ledger.looked["lease lost"] += 1
                 self.settled.clear()
-                self._commits.remove(commit)
-                self._commits = [(mark, []) for mark, _ in self._commits]
-                continue
+            else:
+                self.ledger.looked["commits"] += 1
+                for place in commit.settled:
+                    self.ledger.committed[place] = self.name
+                    self.settled.pop(place, None)
             self._commits.remove(commit)
-            self.ledger.looked["commits"] += 1
-            for place in settled:
-                self.ledger.committed[place] = self.name
-                self.settled.pop(place, None)
