@@ -311,6 +311,7 @@ def moved_unnoticed(self, consumers):
 
 NOTHING = lambda *_arguments: None  # noqa: E731
 SAME = bytes(range(256))
+NOT_YET = Leases._not_yet
 
 # name: (mode, where, attribute, what stands there instead)
 MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
@@ -318,12 +319,17 @@ MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
     "a release counts as a delivery": ("shared", leases, "_ONE_LESS", SAME),
     "anybody may settle": ("shared", Leases, "settle", anybody_may(Leases.settle)),
     "what holds already is refused": (
-        "shared", Leases, "_not_yet", lambda _self, _action, refused: refused,
+        "shared", Leases, "_not_yet", lambda _self, _action, refused, _lost: refused,
     ),
     "what holds already is not logged again": (
         "shared", Leases, "_not_yet",
         without(Leases._not_yet, lambda self: self._change.settled.clear()),
     ),
+    "what another one settled holds, too": (
+        "shared", Leases, "_not_yet",
+        lambda self, action, refused, _lost: NOT_YET(self, action, refused, []),
+    ),
+    "what was lost is forgotten": ("shared", Dispatcher, "_note_absence", NOTHING),
     "an ack is not logged": (
         "shared", Leases, "_ack",
         without(Leases._ack, lambda self: self._change.settled.clear()),

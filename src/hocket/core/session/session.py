@@ -350,7 +350,9 @@ class Session:
                     f"commit, and {len(named)} were; name all of them again"
                 )
             frame = replace(frame, participants=(*named, *frame.participants), named=0)
-            permit_commit(self.rights, frame)  # again: rights may have changed since they were named
+            permit_commit(
+                self.rights, frame
+            )  # again: rights may have changed since they were named
         return Demand(frame)
 
     def _name_participants(self, frame: frames.NameParticipants) -> Effect:
