@@ -126,8 +126,8 @@ class DeleteTopic:
 
 
 # A question whose answer may be more than a frame takes (ListTopics, DescribeTopic, ListIndexes,
-# DescribeAccess) can be asked in parts, `paged`. Then each answer has as much as fits, and its `next`
-# is the `after` of the question for the next part; an empty one says that this was the last.
+# DescribeAccess) can be asked in parts, `paged`. Then each answer has as much as fits. Its `next`
+# is the `after` of the question for the next part; if it is empty, this was the last.
 
 
 @dataclass(slots=True)

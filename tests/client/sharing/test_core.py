@@ -853,7 +853,7 @@ def test_a_nack_told_again_may_be_refused_and_an_extension_may_not():
     assert (extension.action, nack.action) == ("extend", "nack")
     one.answer(nack, (0, 0, 1))  # if it was heard the first time, somebody else has it now
     one.answer(extension, (0, 1, 2))
-    with pytest.raises(LeaseLost, match="1 message .* offset 1"):
+    with pytest.raises(LeaseLost, match=r"1 message .* offset 1"):
         one.core.are_committed(mark)
 
 
