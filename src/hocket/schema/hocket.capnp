@@ -87,8 +87,9 @@ struct Frame {
     explainAccess @51 :ExplainAccess;
     explained @52 :Explained;
 
-    # Indexes again.
+    # What was added since, in the order in which it came.
     skipUnreadable @53 :SkipUnreadable;
+    nameParticipants @54 :NameParticipants;
   }
 }
 
@@ -204,6 +205,13 @@ struct DeleteTopic {
 
 struct ListTopics {
   # List the topics that the user may see. The answer is Topics, without the partitions.
+
+  paged @0 :Bool;
+  # True: answer with as much as fits one frame, and say in `next` where the rest begins. False:
+  # answer with all of it, or with a failure if it does not fit.
+
+  after @1 :Text;
+  # The `next` of the answer before. Empty: from the beginning.
 }
 
 struct DescribeTopic {
@@ -211,6 +219,13 @@ struct DescribeTopic {
 
   topic @0 :Text;
   # The topic's name.
+
+  paged @1 :Bool;
+  # True: answer with as much as fits one frame, and say in `next` where the rest begins. False:
+  # answer with all of it, or with a failure if it does not fit.
+
+  after @2 :Text;
+  # The `next` of the answer before. Empty: from the beginning.
 }
 
 struct Topics {
@@ -218,6 +233,9 @@ struct Topics {
 
   topics @0 :List(TopicDescription);
   # The topics, in the order of their names.
+
+  next @1 :Text;
+  # There is more: ask again, with this as `after`. Empty: this is the end of it.
 }
 
 struct FindOffsets {
@@ -525,6 +543,16 @@ struct ListIndexes {
 
   topic @0 :Text;
   # The topic's name.
+
+  paged @1 :Bool;
+  # True: answer with as much as fits one frame, and say in `next` where the rest begins. False:
+  # answer with all of it, or with a failure if it does not fit.
+
+  after @2 :Text;
+  # The `next` of the answer before. Empty: from the beginning.
+
+  index @3 :Text;
+  # If it is not empty, list the index of this name only.
 }
 
 struct Indexes {
@@ -532,6 +560,9 @@ struct Indexes {
 
   indexes @0 :List(IndexDescription);
   # The indexes, in the order of their names.
+
+  next @1 :Text;
+  # There is more: ask again, with this as `after`. Empty: this is the end of it.
 }
 
 struct SeekIndex {
@@ -618,6 +649,9 @@ struct Settle {
 
   reason @4 :Text;
   # reject: why the messages are rejected, in words.
+
+  again @5 :Bool;
+  # True: the client has said this before, on a connection that broke before it was answered.
 }
 
 struct Settled {
@@ -625,7 +659,8 @@ struct Settled {
 
   refused @0 :Data;
   # Packed triples (partition, start, end) of messages that this consumer does not hold. Nothing was
-  # changed for these messages.
+  # changed for these messages. If the Settle was sent `again`, messages for which it holds already
+  # are not refused: those that are settled, and for a reject those on their way to the dead letters.
 }
 
 # --- transactions --------------------------------------------------------------------------------
@@ -641,8 +676,30 @@ struct CommitTransaction {
   # The number of the transaction among those of its id. The numbers of an id only grow.
 
   participants @2 :List(Participant);
-  # All participants of the transaction. What other producers have staged for the transaction is
-  # dropped.
+  # All participants of the transaction, but for those that were named before. What other producers
+  # have staged for the transaction is dropped.
+
+  named @3 :UInt32;
+  # How many participants were named before, by NameParticipants on this connection.
+}
+
+struct NameParticipants {
+  # Name some participants of a commit that is to come on this connection, if one frame cannot name
+  # all of them. The answer is Done. The broker keeps the names until the commit comes or the
+  # connection ends.
+
+  transaction @0 :Text;
+  # The id of the transaction.
+
+  number @1 :UInt64;
+  # The number of the transaction among those of its id.
+
+  start @2 :UInt32;
+  # How many participants of this transaction were named before, on this connection. 0: name them
+  # anew.
+
+  participants @3 :List(Participant);
+  # The next participants.
 }
 
 struct AbortTransaction {
@@ -743,6 +800,13 @@ struct RemoveGrant {
 
 struct DescribeAccess {
   # List users, roles and grants. The answer is Access.
+
+  paged @0 :Bool;
+  # True: answer with as much as fits one frame, and say in `next` where the rest begins. False:
+  # answer with all of it, or with a failure if it does not fit.
+
+  after @1 :Text;
+  # The `next` of the answer before. Empty: from the beginning.
 }
 
 struct Access {
@@ -753,6 +817,9 @@ struct Access {
 
   roles @1 :List(RoleDescription);
   # The roles, in the order of their names.
+
+  next @2 :Text;
+  # There is more: ask again, with this as `after`. Empty: this is the end of it.
 }
 
 struct ExplainAccess {

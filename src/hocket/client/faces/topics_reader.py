@@ -211,11 +211,25 @@ class TopicsReader(Generic[M, B]):
 
     def _look(self) -> None:
         self._timer = None
-        if self.failure is None:
-            call = topic_calls.topics()
-            self._session.request(
-                call.frame, lambda answer: self._listed(call.outcome(answer)), repeatable=True
-            )
+        self._ask("", [])
+
+    def _ask(self, after: str, parts: list[Any]) -> None:
+        """Ask for the part of the listing behind this place; `parts` are those before it."""
+        if self.failure is not None:
+            return
+        call = topic_calls.topics()
+        part = call.part(after)
+
+        def answered(answer: Frame | HocketError) -> None:
+            found = part.outcome(answer)
+            if isinstance(found, HocketError):
+                self._listed(found)
+            elif found.next:
+                self._ask(found.next, [*parts, found])
+            else:
+                self._listed(call.result([*parts, found]))
+
+        self._session.request(part.frame, answered, repeatable=True)
 
     def _listed(self, found: list[str] | HocketError) -> None:
         if self.failure is not None or self._winding_up:
