@@ -434,16 +434,15 @@ def test_a_file_that_was_being_made_is_not_damage():
 
 
 @pytest.mark.parametrize("name", [IDENTITY, COPY])
-def test_every_bit_of_hocket_json(name):
+def test_every_byte_of_hocket_json(name):
     place = with_topic(1)
     place.kill()
     whole = read_file(place.disk, name)
     for position in range(len(whole)):
-        for bit in (0,):
-            place.disk.flip(name, position, 1 << bit)
-            place.start()
-            assert read_file(place.disk, name) == whole, "it is written anew"
-            place.kill_at_once()
+        place.disk.flip(name, position, 1 << position % 8)
+        place.start()
+        assert read_file(place.disk, name) == whole, "it is written anew"
+        place.kill_at_once()
     place.disk.remove(name)
     place.start()
     assert name in place.node._wiring.log.remarks[0]
