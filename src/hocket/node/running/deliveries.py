@@ -124,7 +124,8 @@ class Deliveries:
         """Send nothing more; if it is data that cannot be read, let the consumer commit."""
         address = opened.address
         if not isinstance(error, CorruptData) or error.start is None or error.end is None:
-            self.end(address, error.code, str(error))
+            where = f"partition {read.partition} of topic {opened.topic!r}"
+            self.end(address, error.code, f"{where}: {error}")
             return
         said = unreadable(
             str(error), topic=opened.topic, index=opened.index, partition=read.partition,
