@@ -176,4 +176,4 @@ def _entries(first: int, behind: int, kind: int | None) -> str:
     if kind is None:
         return f"entry {first}"
     name = EntryKind(kind).name.lower() if kind in EntryKind.__members__.values() else kind
-    return f"entry {first}, of kind {name},"
+    return f"entry {first} of kind {name}"

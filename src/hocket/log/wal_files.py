@@ -65,19 +65,17 @@ def create(disk: Disk, files: WalList, number: int, size: int) -> WalFile:
     assert size % ALIGNMENT == 0
     disk.make_directory(WAL)
     file = disk.open(_NEW_PATH, create=True)
-    path = _NEW_PATH
     try:
         file.truncate(0)
         for position in range(0, size, len(_ZEROS)):
             file.write([_ZEROS[: size - position]], position)
         file.sync()
         disk.rename(_NEW_PATH, wal_path(number))
-        path = wal_path(number)
         disk.sync_directory(WAL)
         files.add(number, size)
     except BaseException:
         file.close()
-        _remove_quietly(disk, path)
+        _remove_quietly(disk, _NEW_PATH)  # under its number it stays: it may be listed by now
         raise
     return WalFile(number, file, size)
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
 import hocket as package
+from hocket.errors import CorruptData
+from hocket.log.directory import salt_of
+from hocket.log.wal_scan import envelopes
 from tests.support.cli import Hocket, Outcome, fails
+from tests.support.threads import PATIENCE
 
 
 def run(*args: str) -> Outcome:
@@ -72,3 +79,85 @@ def test_what_is_no_data_directory(tmp_path: Path):
 def test_a_directory_in_use(data: Path):
     with package.embedded(data):
         fails(run("verify", str(data)), 1, "data")
+
+
+# --- the directory of a broker that was killed ---------------------------------------------------
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """As `kill -9` leaves it: one topic with a message in it, all in the write-ahead log."""
+    with package.embedded(tmp_path / "alive") as client:
+        client.create_topic("t")
+        client.publish("t", b"a message", partition=0)
+        deadline = monotonic() + PATIENCE
+        while not is_marked(tmp_path / "alive"):
+            assert monotonic() < deadline
+            sleep(0.01)
+        shutil.copytree(tmp_path / "alive", tmp_path / "killed")
+    return tmp_path / "killed"
+
+
+def is_marked(data: Path) -> bool:
+    """The last envelope says that those before it are durable."""
+    salt = salt_of(json.loads((data / "hocket.json").read_bytes())["store"])
+    found = [
+        each
+        for path in sorted(data.glob("wal/*.wal"))
+        for each in envelopes(path.read_bytes(), int(path.stem), salt)
+    ]
+    return not found[-1].header.content_bytes
+
+
+def flip(data: Path, words: bytes) -> None:
+    (path,) = (each for each in data.glob("wal/*.wal") if words in each.read_bytes())
+    content = bytearray(path.read_bytes())
+    content[content.index(words)] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_lost_message_of_a_killed_broker(killed: Path):
+    flip(killed, b"a message")
+    with package.embedded(killed) as client:
+        assert client.publish("t", b"more", partition=0).offset == 1
+        assert "offsets 0 to 0" in client.describe("t").partitions[0].problem
+        with pytest.raises(CorruptData, match="offsets 0 to 0"), client.subscribe("t") as messages:
+            messages.receive(timeout=PATIENCE)
+    assert run("verify", str(killed)).code == 1
+    run("accept-loss", str(killed), "--all", "--yes").text()
+    with package.embedded(killed) as client, client.subscribe("t") as messages:
+        assert messages.receive(timeout=PATIENCE).value == b"more"
+    assert run("verify", str(killed)).code == 0
+
+
+def test_damaged_metadata_of_a_killed_broker(killed: Path):
+    flip(killed, b'"create"')
+    serve = Hocket("hocket://unused")
+    command = f"hocket log accept-loss {killed} 0"
+    fails(serve("serve", "--data", str(killed)), 1, "entry 1 of kind config", command)
+    fails(run("accept-loss", str(killed)), 2, "--all")
+    fails(run("accept-loss", str(killed), "0", "--all", "--yes"), 2, "--all")
+    accepted = run("accept-loss", str(killed), "0", "--yes").text()
+    assert "entry 1 of kind config" in accepted
+    assert "no damage" in run("accept-loss", str(killed), "0", "--yes").text()
+    assert "no log has damage" in run("accept-loss", str(killed), "--all", "--yes").text()
+    with package.embedded(killed) as client:
+        (topic,) = client.topics()
+        with client.subscribe(topic) as messages:
+            assert messages.receive(timeout=PATIENCE).value == b"a message"
+
+
+def test_a_wal_that_was_cut(killed: Path):
+    (wal,) = (path for path in killed.glob("wal/*.wal") if b"a message" in path.read_bytes())
+    with wal.open("r+b") as file:
+        file.truncate(1024)
+    serve = Hocket("hocket://unused")
+    fails(serve("serve", "--data", str(killed)), 1, "is cut short", "accept-loss")
+    outcome = run("verify", str(killed))
+    assert outcome.code == 1
+    assert b"is cut short" in outcome.stdout
+    accepted = run("accept-loss", str(killed), "--all", "--yes").text()
+    assert "logs that nothing was found of" in accepted
+    with package.embedded(killed) as client:
+        for topic in client.topics():
+            client.publish(topic, b"more")

@@ -103,27 +103,28 @@ def accept_loss(directory: Path, group: int | None, every: bool, yes: bool) -> N
 
     if every == (group is not None):
         raise click.UsageError("name the log whose damage you accept, or give --all")
-    _confirm(directory, group, yes)
+    confirm(yes, "" if yes else _question(directory, group))
     accepted = accept_losses(DirectoryDisk(directory), group, str(directory))
     for number, damage in accepted:
-        click.echo(f"accepted: {_name(number)}: {damage}")
+        click.echo(f"accepted: {'' if number == group else f'{_name(number)}: '}{damage}")
     if not accepted:
         which = "no log has" if group is None else f"log {group} has no"
         click.echo(f"{which} damage that is not accepted already")
 
 
-def _confirm(directory: Path, group: int | None, yes: bool) -> None:
-    """Ask, and say first what it is about."""
+def _question(directory: Path, group: int | None) -> str:
+    """Says what it is about, first."""
     from hocket.adapters.disk import DirectoryDisk
     from hocket.log.verify import verify as verify_disk
 
-    if not yes:
-        report = verify_disk(DirectoryDisk(directory), str(directory))
-        for number, damage in report.damage:
-            if group in (None, number) and not damage.accepted:
-                click.echo(f"{_name(number)}: {damage}")
+    report = verify_disk(DirectoryDisk(directory), str(directory))
+    found = [
+        f"{_name(number)}: {damage}\n"
+        for number, damage in report.damage
+        if group in (None, number) and not damage.accepted
+    ]
     what = "log 0, the metadata" if group == 0 else "all logs" if group is None else f"log {group}"
-    confirm(yes, f"Go on without what is damaged in {what}?")
+    return f"{''.join(found)}Go on without what is damaged in {what}?"
 
 
 def _name(number: int) -> str:
