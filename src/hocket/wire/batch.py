@@ -43,8 +43,8 @@ PRELUDE_LAYOUT = Layout("16sIIQQ", ("producer_id", "epoch", "raw_length", "seque
 PRELUDE = PRELUDE_LAYOUT.struct
 PRELUDE_BYTES = PRELUDE.size
 assert PRELUDE_BYTES == 40
-_RESERVED = bytes(8)  # how the prelude ends
 
+_INT32 = struct.Struct("<i")
 PRODUCER_ID_BYTES = 16
 NO_PRODUCER = bytes(PRODUCER_ID_BYTES)
 _LOOKED_AT_ONCE = 1_000  # records, in search of those that cannot be read
@@ -70,6 +70,7 @@ class BatchInfo(NamedTuple):
     position: int  # of the entry in the buffer that was checked
     size: int  # of the entry, padding included
     raw_length: int  # of the columns before compression, as the producer says
+    reserved: int  # the rest of the prelude: 0, or nobody knows what it means
 
 
 # --- writing -----------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ def check_entries(
     infos = []
     for position, header in iterate_entries(view):
         info = _whole_batch(view, position, header, verify=False)
-        _check_fields(view, info, raw_bytes_max)
+        _check_fields(info, raw_bytes_max)
         if verify:
             _check_crc(view, info)
         infos.append(info)
@@ -217,8 +218,10 @@ def check_content(buffer: Buffer, info: BatchInfo) -> None:
     OPENED_BYTES_MAX; of larger ones only what the codec itself says is compared.
     """
     view = _bytes_of(buffer)
-    _check_fields(view, info, RAW_BYTES_MAX)
     header = info.header
+    if not header.codec and not header.flags and _is_plain(view, info):
+        return
+    _check_fields(info, RAW_BYTES_MAX)
     start = info.position + HEADER_BYTES + _fixed_length(header)
     stored = view[start : info.position + HEADER_BYTES + header.length]
     try:
@@ -230,6 +233,35 @@ def check_content(buffer: Buffer, info: BatchInfo) -> None:
         _columns.check_columns(stored, header.count, header.flags, items_max=CHECKED_ITEMS_MAX)
     except CorruptData as error:
         raise _wrong(info.position, header, str(error)) from error
+
+
+def _is_plain(view: memoryview, info: BatchInfo) -> bool:
+    """Whether nothing is wrong with a batch of timestamps and values that is not compressed.
+
+    Most batches are such, and this costs a microsecond, a third of the other way. False: look
+    closer, and say what is wrong, if anything is.
+    """
+    header, raw_length = info.header, info.raw_length
+    count = header.count
+    fixed = (12 * count + 11) & ~7  # timestamps and offsets, padded
+    if (
+        not count
+        or info.reserved
+        or fixed > raw_length
+        or raw_length != header.length - PRELUDE_BYTES
+        or raw_length > RAW_BYTES_MAX
+        or header.max_timestamp > TIMESTAMP_MAX
+        or header.base_offset + count > _OFFSET_MAX
+    ):
+        return False
+    start = info.position + HEADER_BYTES + PRELUDE_BYTES + 8 * count
+    (first,) = _INT32.unpack_from(view, start)
+    (last,) = _INT32.unpack_from(view, start + 4 * count)
+    if first or last < 0 or fixed + padded(last) != raw_length:
+        return False
+    if 1 < count <= CHECKED_ITEMS_MAX:
+        return _columns.are_in_order(view[start : start + 4 * count + 4])
+    return True
 
 
 def first_key_hash(buffer: Buffer, info: BatchInfo) -> int | None:
@@ -251,8 +283,11 @@ def _whole_batch(view: memoryview, position: int, header: Header, *, verify: boo
         raise _wrong(position, header, f"it is of kind {header.kind}, not a batch")
     if header.length < PRELUDE_BYTES:
         raise _wrong(position, header, f"{header.length} bytes cannot hold {header.count} records")
-    producer_id, epoch, raw_length, sequence, _ = PRELUDE.unpack_from(view, position + HEADER_BYTES)
-    info = BatchInfo(header, producer_id, epoch, sequence, position, header.size, raw_length)
+    prelude = PRELUDE.unpack_from(view, position + HEADER_BYTES)
+    producer_id, epoch, raw_length, sequence, reserved = prelude
+    info = BatchInfo(
+        header, producer_id, epoch, sequence, position, header.size, raw_length, reserved
+    )
     if verify:
         _check_crc(view, info)
     return info
@@ -269,7 +304,7 @@ def _fixed_length(header: Header) -> int:
     return PRELUDE_BYTES + (8 * header.count if header.flags & FLAG_KEY_HASHES else 0)
 
 
-def _check_fields(view: memoryview, info: BatchInfo, raw_bytes_max: int) -> None:
+def _check_fields(info: BatchInfo, raw_bytes_max: int) -> None:
     """Raises CorruptData for what header and prelude cannot say of a batch."""
     header, position, raw_length = info.header, info.position, info.raw_length
     count, flags = header.count, header.flags
@@ -282,9 +317,8 @@ def _check_fields(view: memoryview, info: BatchInfo, raw_bytes_max: int) -> None
         raise _wrong(position, header, f"{header.length} bytes cannot hold {count} records")
     if raw_length > raw_bytes_max:
         raise _wrong(position, header, f"columns of {raw_length} bytes, over {raw_bytes_max}")
-    prelude_end = position + HEADER_BYTES + PRELUDE_BYTES
     if (
-        view[prelude_end - len(_RESERVED) : prelude_end] != _RESERVED
+        info.reserved
         or raw_length < _columns.raw_length_min(count, flags)
         or (header.codec == codecs.NONE and raw_length != stored_length)
     ):
@@ -318,7 +352,7 @@ def parse(
     if position + header.size > len(view):
         raise _wrong(position, header, f"cut short: {len(view) - position} of {header.size} bytes")
     info = _whole_batch(view, position, header, verify=False)
-    _check_fields(view, info, raw_bytes_max)
+    _check_fields(info, raw_bytes_max)
     if verify:
         _check_crc(view, info)
     return Batch(view, info)

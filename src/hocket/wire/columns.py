@@ -46,8 +46,6 @@ FLAGS_VALID = frozenset(
 OFFSET_MAX = 2**31 - 1  # of an int32 offset, so of the bytes in one column
 TIMESTAMP_MAX = 2**63 - 1
 
-_FIRST_OFFSET = bytes(4)
-_INT32 = struct.Struct("<i")
 _PADDING = tuple(bytes(-length % 8) for length in range(8))
 
 
@@ -422,29 +420,15 @@ def check_columns(raw: memoryview, records: int, flags: int, *, items_max: int) 
 
     And for a record that cannot be read, if there are no more records and headers than `items_max`.
     """
-    if not flags and _are_plain(raw, records, items_max):
-        return
     view = open_columns(raw, records, flags)
     if records + (view.headers.lists[-1] if view.headers else 0) <= items_max:
         check_records(view, 0, records)
 
 
-def _are_plain(raw: memoryview, records: int, items_max: int) -> bool:
-    """Whether these are timestamps and values, and nothing is wrong with them.
-
-    That is what most batches are, and this look costs a third of the other.
-    """
-    start, end = 8 * records, 8 * records + 4 * (records + 1)
-    data = padded(end)
-    if data > len(raw) or raw[start : start + 4] != _FIRST_OFFSET:
-        return False
-    (size,) = _INT32.unpack_from(raw, end - 4)
-    if size < 0 or data + padded(size) != len(raw):
-        return False
-    if 1 < records <= items_max:
-        offsets = raw[start:end].cast("i").tolist()
-        return bool(offsets == sorted(offsets))
-    return True
+def are_in_order(offsets: memoryview) -> bool:
+    """Whether these int32 offsets, given as bytes, never fall."""
+    part = offsets.cast("i").tolist()
+    return bool(part == sorted(part))
 
 
 def check_records(view: ColumnsView, start: int, end: int) -> None:

@@ -39,6 +39,7 @@ def test_json_has_all_of_it(hocket: Hocket, poisoned: str):
     assert row == {
         "topic": poisoned, "partition": 0, "offset": 0, "index": "workers", "deliveries": 1,
         "reason": "not so", "replayed": False, "key": "k", "value": "one", "headers": {"h": "v"},
+        "unreadable": "", "end": 1, "part": "1/1",
     }  # fmt: skip
 
 
