@@ -127,6 +127,8 @@ class SubscriptionCore(Attachment):
 
     def _let_go(self) -> None:
         super()._let_go()
+        for progress in self._all_progress():
+            progress.awake = False  # from now on `arouse` is asked about each ack, and raises
         if self._seek is not None:
             seek, self._seek = self._seek, None
             seek.answer(self.failure or closed("the subscription"))
@@ -277,9 +279,14 @@ class SubscriptionCore(Attachment):
         self._send_acks()
 
     def arouse(self, progress: Progress) -> None:
-        """Messages were acked, and nobody is going to send that: see to it."""
-        progress.awake = True
-        self.tidy_soon()
+        """Messages were acked, and nobody is going to send that: see to it.
+
+        Raises what has ended the subscription: then nobody ever will.
+        """
+        self.check_usable()
+        if self.inbound.by_partition.get(progress.partition) is progress:  # else it was replaced
+            progress.awake = True
+            self.tidy_soon()
 
     def _send_acks(self) -> None:
         moves = []

@@ -169,6 +169,12 @@ class SharedCore(Attachment):
     def _clear(self) -> None:
         self.inbound.clear()
 
+    def _let_go(self) -> None:
+        super()._let_go()
+        for progress in self._all_progress():
+            progress.awake = False  # from now on `arouse` is asked about each call, and raises
+            progress.notes.clear()
+
     def _progress_in(self, partition: int) -> SharedProgress:
         """What is known of the partition; one that the topic has gained begins here."""
         progress = self.inbound.by_partition.get(partition)
@@ -363,7 +369,13 @@ class SharedCore(Attachment):
     # --- verdicts --------------------------------------------------------------------------------
 
     def arouse(self, progress: SharedProgress) -> None:
-        """Something was said, and nobody is going to tell it, or not soon enough."""
+        """Something was said, and nobody is going to tell it, or not soon enough.
+
+        Raises what has ended the subscription: then nobody ever will.
+        """
+        self.check_usable()
+        if self.inbound.by_partition.get(progress.partition) is not progress:
+            return  # it was replaced
         progress.awake = True
         if progress.hurries:
             self._flush()
