@@ -6,6 +6,8 @@ Rule 2: an answer belongs to a request of this link; whatever an old link still 
 Rule 3: a request is sent again on the next link only if it is `repeatable`: if doing it twice does
 no harm. If the link breaks before any other request is answered, nobody knows whether it was
 carried out, and its answer is ReplyLost.
+Rule 4: a session belongs to the cluster that it met first. If a link leads to another one, the
+session is at its end, and nothing but Hello was sent there.
 
 Producers and subscriptions (owners) outlive links. Each opens itself anew when a link is up, behind
 the requests that were waiting, so that a repeated seek comes before the subscription it is for.
@@ -26,6 +28,7 @@ from hocket.client.connection.report import Report
 from hocket.client.connection.timers import Timers
 from hocket.client.connection.wakeups import WakeUps
 from hocket.errors import (
+    AnotherCluster,
     Closed,
     HocketError,
     NoConnection,
@@ -49,6 +52,12 @@ STABLE_US = SECOND_US  # after a link that lasted so long, the next one is opene
 
 Answer = Callable[[Frame | HocketError], None]
 State = Literal["down", "opening", "greeting", "ready", "closed"]
+
+# Whoever asked one of these and got no answer knows that it has changed nothing.
+_READ_ONLY = (
+    frames.Ping, frames.ListTopics, frames.DescribeTopic, frames.FindOffsets, frames.ListIndexes,
+    frames.DescribeAccess, frames.ExplainAccess,
+)  # fmt: skip
 
 _OF_HANDLES = frozenset(
     {
@@ -86,6 +95,7 @@ class Request:
     answer: Answer
     repeatable: bool
     left: bool = False  # it was sent on the current link
+    exposed: bool = False  # it was sent on some link, so that a broker may have carried it out
 
 
 class Session:
@@ -110,6 +120,7 @@ class Session:
         self.report = report
         self.target = target
         self.limits = Limits()
+        self.cluster = ""  # the id of the broker's cluster: once known it never changes
         self.state: State = "down"
         self.link: Link | None = None
         self.failure: HocketError | None = None  # why the session is closed
@@ -205,7 +216,11 @@ class Session:
         self._owners.clear()
         pending, self._pending = self._pending, {}
         for request in pending.values():
-            request.answer(again(error))
+            answer = again(error)
+            answer.may_have_happened |= request.exposed and not isinstance(
+                request.frame, _READ_ONLY
+            )
+            request.answer(answer)
         if link is not None:
             link.close()
         self.changed.wake_all()
@@ -247,6 +262,10 @@ class Session:
             raise ProtocolError(f"{_name(frame)} came instead of Welcome")
         if frame.version != frames.PROTOCOL_VERSION:
             raise ProtocolError(f"the broker chose version {frame.version}, which was not offered")
+        if self.cluster and frame.cluster and frame.cluster != self.cluster:
+            self.close(self._another_cluster(frame))
+            return
+        self.cluster = self.cluster or frame.cluster
         self._stop_timer()
         self.state = "ready"
         self.limits = frame.limits
@@ -279,6 +298,14 @@ class Session:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _another_cluster(self, frame: frames.Welcome) -> AnotherCluster:
+        return AnotherCluster(
+            f"{self.target} led to cluster {frame.cluster} (node {frame.node}), and this client "
+            f"belongs to cluster {self.cluster}: either the URL names brokers that do not belong "
+            "together, or a broker's data directory was replaced. Nothing was sent there. If that "
+            "broker is the right one, open a new client"
+        )
 
     def _cannot_connect(self, error: HocketError) -> HocketError:
         text = f"no broker can be reached at {self.target}: {error}."
@@ -324,7 +351,7 @@ class Session:
             self.cancel(request)
             request.answer(error)
         else:
-            request.left = True
+            request.left = request.exposed = True
 
     def _answered(self, frame: Frame) -> None:
         request = self._pending.pop(frame.request, None)

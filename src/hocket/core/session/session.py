@@ -126,6 +126,7 @@ class Session:
         node: str,
         software: str,
         limits: Limits,
+        cluster: str = "",
         caller: Caller = TRUSTED,
         access: Access | None = None,
     ) -> None:
@@ -138,6 +139,7 @@ class Session:
         self._catalogue = catalogue
         self._node = node
         self._software = software
+        self._cluster = cluster
         self._limits = limits
         self._last_handle = 0
         self._is_shown_a_token = False  # Hello has shown a token, which is being checked
@@ -167,7 +169,10 @@ class Session:
         self.greeted = True
         self.rights.user = user
         version = frames.PROTOCOL_VERSION
-        return Reply(frames.Welcome(request, version, self._node, self._software, (), self._limits))
+        node, software = self._node, self._software
+        return Reply(
+            frames.Welcome(request, version, node, software, (), self._limits, self._cluster)
+        )
 
     def open(self, opened: Opened) -> int:
         """A new handle. Numbers are never reused within a connection.

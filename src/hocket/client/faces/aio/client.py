@@ -100,6 +100,15 @@ class AsyncClient:
         state = "closed" if self._closed else self._engine.session.state
         return f"<AsyncClient of {self._engine.session.target}, {state}>"
 
+    @property
+    def cluster(self) -> str:
+        """The id of the cluster that this client belongs to, for ever the same.
+
+        Empty if the broker is older than that. A client that meets another cluster, where its
+        broker was or at another address of its URL, is at its end: AnotherCluster.
+        """
+        return self._engine.session.cluster
+
     async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Deliver what was sent, commit what was acknowledged, and let go.
 
