@@ -1,8 +1,8 @@
 """Offsets by topic and partition, and the form in which a query's checkpoint keeps them.
 
 The checkpoint keeps the name of the query's index beside them, so that a query has one index for as
-long as its checkpoint lives. It also keeps the id of the cluster that the offsets are of: in another
-cluster they would mean other records. (A checkpoint from before that has none.)
+long as its checkpoint lives. It also keeps the id of the cluster that the offsets are of: in
+another cluster they would mean other records. (An older checkpoint has no such id.)
 """
 
 from __future__ import annotations

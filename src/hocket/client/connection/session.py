@@ -36,6 +36,7 @@ from hocket.errors import (
     ProtocolError,
     ReplyLost,
     TooManyAttempts,
+    WrongProcess,
     WrongVersion,
     from_code,
 )
@@ -84,8 +85,14 @@ class Owner(Protocol):
     def deliver(self) -> bool:
         """Send off what gathers; True once nothing that was taken over is on its way any more."""
 
+    def remains(self) -> str:
+        """What of all that was taken over is not known to have arrived, in words; "": nothing."""
+
     def end(self, error: HocketError) -> None:
         """The session is over, for this reason."""
+
+    def forked(self, error: WrongProcess) -> None:
+        """See `forking`: refuse whatever is asked from now on, with this error."""
 
 
 @dataclass(slots=True, eq=False)
@@ -135,6 +142,8 @@ class Session:
         self._numbers = count(1)
         self._pending: dict[int, Request] = {}
         self._owners: dict[Owner, None] = {}
+        # Owners that have lost something which nobody was told of yet; some of them have ended.
+        self.losses: dict[Owner, str] = {}
         self._backoff = Backoff(random)
         self._opens = 0  # links opened, or tried to open
         self._was_ready = False
@@ -224,6 +233,22 @@ class Session:
         if link is not None:
             link.close()
         self.changed.wake_all()
+
+    def forked(self, error: WrongProcess) -> None:
+        """See `forking`: this is a copy, and the conversation is the parent's."""
+        self.failure = error
+        self.state, self.link, self._timer = "closed", None, None
+        owners, self._owners = list(self._owners), {}
+        self.handles, self._pending, self.losses = {}, {}, {}
+        for owner in owners:
+            owner.forked(error)
+
+    def move(self, open_link: Callable[[int], None], error: HocketError) -> None:
+        """Go on by links that are opened like this; the present one is given up for this reason."""
+        self._open_link = open_link
+        if self.state != "closed":
+            self._let_go(error)
+            self.start()
 
     def _let_go(self, error: HocketError) -> None:
         """The link is gone. Owners hear of that before their requests fail."""
@@ -368,11 +393,11 @@ class Session:
         if self.state == "ready":
             owner.link_up()
 
+    def owners(self) -> list[Owner]:
+        return list(self._owners)
+
     def deliver(self) -> bool:
-        """Have all owners send off what gathers; True once everything is acknowledged, or the link
-        is gone: there is nobody to deliver it to."""
-        if self.link is None:
-            return True
+        """Have all owners send off what gathers; True once everything is acknowledged."""
         delivered = [owner.deliver() for owner in list(self._owners)]  # each is to be asked
         return all(delivered)
 

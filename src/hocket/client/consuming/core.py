@@ -28,6 +28,7 @@ from hocket.errors import (
     ProtocolError,
     ReplyLost,
     WrongKind,
+    WrongProcess,
     from_code,
 )
 from hocket.frames import Frame, packed, unpacked
@@ -317,6 +318,25 @@ class SubscriptionCore(Attachment):
             for progress, offset in moves:
                 progress.committed = max(progress.committed, offset)
         self.commits.wake_all()
+
+    def deliver(self) -> bool:
+        """Acks that were refused for good are not waited for: that was reported."""
+        self._send_acks()
+        return self._commit_error is not None or not self._uncommitted()
+
+    def _uncommitted(self) -> int:
+        return sum(max(0, each.acked - each.committed) for each in self._all_progress())
+
+    def remains(self) -> str:
+        for progress in self._all_progress():
+            progress.gather_acks()
+        return self._unsent(self._uncommitted())
+
+    def forked(self, error: WrongProcess) -> None:
+        self.failure, self._handle = error, None
+        self.inbound.ready = iter(())
+        for progress in self._all_progress():
+            progress.awake = False
 
     def check_has_index(self) -> None:
         if not self.options.index:

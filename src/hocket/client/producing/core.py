@@ -299,11 +299,11 @@ class ProducerCore(Pusher):
     def _fail_gathered(self, gathering: Gathering, error: HocketError) -> None:
         items = gathering.take()
         gathering.drop(len(items))
-        if items and self.first_error is None:
-            self.first_error = again(error)
-        for item in items:
-            if type(item) is tuple and item[4] is not None:
-                self.refuse(item[4], again(error))
+        if items:
+            waiters = [item[4] for item in items if type(item) is tuple and item[4] is not None]
+            self._lose(len(items) - len(waiters), again(error))
+            for waiter in waiters:
+                self.refuse(waiter, again(error))
 
     def refuse(self, waiter: Any, error: HocketError) -> None:
         """Tell the `waiter` of a record that the record will not be sent."""

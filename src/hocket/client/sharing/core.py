@@ -36,6 +36,7 @@ from hocket.errors import (
     HocketError,
     ProtocolError,
     WrongKind,
+    WrongProcess,
     from_code,
 )
 from hocket.frames import Frame, packed, unpacked
@@ -410,6 +411,20 @@ class SharedCore(Attachment):
     @property
     def refused(self) -> int:
         return self._settlements.refused
+
+    def deliver(self) -> bool:
+        return self._settlements.is_answered(self.acked_so_far())
+
+    def remains(self) -> str:
+        self._gather()
+        self._teller.put_together()
+        return self._unsent(sum(1 for _ in self._settlements.held()))
+
+    def forked(self, error: WrongProcess) -> None:
+        self.failure, self._handle = error, None
+        self.inbound.ready = iter(())
+        for progress in self._all_progress():
+            progress.awake = False
 
     def check_has_index(self) -> None:
         """A shared subscription always has an index."""

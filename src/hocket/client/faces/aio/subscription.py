@@ -185,7 +185,7 @@ class AsyncSubscription:
         """
         deadline = Deadline(check_timeout(timeout))
         core = self._core
-        if core.failure is not None:
+        if core.failure is not None:  # also in a forked child: it is the parent's
             self._forget(self)
             return
         reply: Reply[Frame | HocketError] = Reply()

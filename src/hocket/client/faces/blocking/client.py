@@ -22,6 +22,7 @@ from hocket.client.calls.topics import Duration, Size, StartLike
 from hocket.client.connection.link import Connector
 from hocket.client.connection.session import closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
+from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking import dead_letters
 from hocket.client.faces.blocking.producer import Producer, Publisher
@@ -72,8 +73,9 @@ class Client:
         name: str = "",
         timeout: float | None = 10,
         closing: Callable[[], None] = nothing_else,
+        exit_timeout: float | None = EXIT_SECONDS,
     ) -> None:
-        self._engine = Engine(connector, name=name, token=token or "")
+        self._engine = Engine(connector, name=name, token=token or "", exit_seconds=exit_timeout)
         self._closing = closing  # called when all the rest has ended
         self._closed = True  # until it is open
         self._producers: dict[Producer, None] = {}
@@ -93,7 +95,7 @@ class Client:
                 raise
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+        if not getattr(self, "_closed", True) and not self._engine.is_inherited:
             self._engine.abandon(self._closing)
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
 
@@ -113,9 +115,10 @@ class Client:
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Deliver what was sent, commit what was acknowledged, and let go.
 
-        Raises the first thing that went wrong, after everything is closed.
+        Raises the first thing that went wrong, after everything is closed. In a forked child it
+        does nothing: the connection, and what was sent, are the parent's.
         """
-        if self._closed:
+        if self._closed or self._engine.is_inherited:
             return
         deadline = Deadline(check_timeout(timeout))
         self._closed = True

@@ -60,6 +60,7 @@ class Producer:
         # The core does not know this object, so that a client that is dropped can be collected.
         settle = Reports(engine, on_delivery).settle
         self._core = ProducerCore(engine.session, topic, options, settle)
+        self._core.tells_all = on_delivery is not None
 
     @property
     def topic(self) -> str:
@@ -220,12 +221,13 @@ class Producer:
             raise again(error)
 
     def _take_first_error(self) -> HocketError | None:
-        error, self._core.first_error = self._core.first_error, None
+        error = self._core.first_error
+        self._core.told()
         return error
 
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Deliver what was sent, and let go; raises an error that nobody was told of yet."""
-        if not self._engine.do(self._stop_taking):
+        if self._engine.is_inherited or not self._engine.do(self._stop_taking):
             return
         try:
             self._deliver(timeout)
@@ -242,6 +244,7 @@ class Producer:
 
     def _end(self) -> None:
         self._core.end(closed("the producer"))
+        self._core.told()  # by whatever `close` raises
 
     def _open(self, timeout: float | None) -> None:
         try:

@@ -181,7 +181,7 @@ class Subscription:
         """
         deadline = Deadline(check_timeout(timeout))
         core = self._core
-        if core.failure is not None:
+        if core.failure is not None:  # also in a forked child: it is the parent's
             self._forget(self)
             return
         reply: Reply[Frame | HocketError] = Reply()
