@@ -144,7 +144,7 @@ class Pusher:
     def forked(self, error: WrongProcess) -> None:
         self.failure = error
         for gathering in self.gatherings:
-            gathering.room, gathering.awake = -1, False
+            gathering.close()
 
     def told(self) -> None:
         """Somebody has heard of what was given up so far."""
@@ -168,7 +168,7 @@ class Pusher:
             return
         self.failure = error
         for gathering in self.gatherings:
-            gathering.room, gathering.awake = -1, False
+            gathering.close()
             while gathering.queue:
                 self._fail(gathering.queue.popleft(), error)
             self._fail_gathered(gathering, error)

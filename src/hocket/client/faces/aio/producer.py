@@ -97,12 +97,15 @@ class AsyncProducer:
         if headers is None and timestamp is None and partition is None and type(value) is bytes:
             if key is None:
                 gathering = self._core.sticky
-                room = gathering.room - len(value) - RECORD_BYTES
-                if room >= 0:
-                    gathering.room = room
+                turn = gathering.turn - len(value) - RECORD_BYTES
+                if turn >= 0:
+                    gathering.turn = turn
                     gathering.items.append(value)
                     if not gathering.awake:
                         self._wake(gathering, value)
+                    return
+                if self._core.next_turn(len(value) + RECORD_BYTES):
+                    await self.send(value)
                     return
             elif type(key) is bytes:
                 gatherings = self._core.gatherings
@@ -151,9 +154,9 @@ class AsyncProducer:
     ) -> None:
         """Take the rows of an Arrow batch: its `value`, and `key`, `timestamp`, `headers` if given.
 
-        Keys spread the rows over the partitions, and rows without a key stay together; `partition`
-        puts all rows there. They are checked first: if one is wrong, it is named and none is taken.
-        A Timeout says in `written` how many were taken.
+        Keys spread the rows over the partitions, and rows without a key are spread in a few pieces;
+        `partition` puts all rows there. They are checked first: if one is wrong, it is named and
+        none is taken. A Timeout says in `written` how many were taken.
         """
         await self._send_portions(arrow_portions(self._core, record_batch, partition))
 
