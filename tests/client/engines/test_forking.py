@@ -18,7 +18,8 @@ BLOCKING = """
     import json, os, sys, threading, time, hocket
     from hocket import errors
 
-    client = hocket.embedded(sys.argv[2]) if sys.argv[1] == "embedded" else hocket.connect(sys.argv[1])
+    url, path = sys.argv[1:]
+    client = hocket.embedded(path) if url == "embedded" else hocket.connect(url)
     client.create_topic("t", partitions=2)
     client.producer("t").send_many([b"%d" % n for n in range(10)])
     own = client.subscribe("t", index="own")
@@ -87,8 +88,9 @@ AIO = """
 
     async def begin():
         global client, producer, messages, message, staging
-        embedded = sys.argv[1] == "embedded"
-        client = await (hocket.aio.embedded(sys.argv[2]) if embedded else hocket.aio.connect(sys.argv[1]))
+        url, path = sys.argv[1:]
+        opening = hocket.aio.embedded(path) if url == "embedded" else hocket.aio.connect(url)
+        client = await opening
         await client.create_topic("t")
         producer = await client.producer("t", linger=60)
         await producer.send_many([b"x"] * 3)
@@ -205,7 +207,7 @@ def test_a_child_has_clients_of_its_own(url):
 
 
 def test_a_child_that_lives_on_keeps_nothing_of_the_parent_s_open(tmp_path):
-    """Neither the data directory nor the port nor a connection: the parent lets go of them alone."""
+    """Neither the data directory nor the port nor a connection: the parent decides on them."""
     found = outcome(
         """
         import json, os, signal, sys, hocket
