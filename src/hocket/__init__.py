@@ -16,6 +16,8 @@ not load the broker's client, nor what that client needs.
 
 from __future__ import annotations
 
+import atexit
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -90,3 +92,16 @@ if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt na
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def _leave() -> None:
+    """The process ends: have what clients were given delivered; see `client.engines.leaving`.
+
+    Registered here, and so early that whatever the program itself registers is called before.
+    """
+    for name in ("hocket.client.engines.leaving", "hocket.client.connection.embedded"):
+        if name in sys.modules:  # else nothing of it was ever used
+            sys.modules[name].leave()
+
+
+atexit.register(_leave)

@@ -109,6 +109,14 @@ class WrongThread(HocketError):
     """A call that waits was made on a pump's own thread, which must never wait."""
 
 
+class WrongProcess(HocketError):
+    """A client, or what came of one, was used in a child that `os.fork` made of its process.
+
+    Its threads and its connection stayed in the parent, which goes on unharmed. Open a client of
+    your own in the child.
+    """
+
+
 # --- the end -----------------------------------------------------------------------------------
 
 
@@ -328,6 +336,14 @@ class ReplyLost(HocketError, ConnectionError):
 
     code = "replyLost"
     may_have_happened = True
+
+
+class AnotherCluster(HocketError):
+    """A broker of another cluster answered where the client's own was expected.
+
+    Nothing was asked of it: its topics and offsets may have the same names and numbers, and mean
+    something else. The client is at its end; open a new one to use that broker.
+    """
 
 
 class ProtocolError(HocketError):

@@ -68,6 +68,7 @@ class Welcome:
     software: str
     features: tuple[str, ...]
     limits: Limits
+    cluster: str = ""  # the cluster's id, for ever the same; empty from brokers older than that
 
 
 @dataclass(slots=True)

@@ -187,3 +187,20 @@ def test_streams_of_chance_are_apart() -> None:
     assert one.random("disk").random() == two.random("disk").random()
     assert one.random("disk") is one.random("disk")
     assert Scheduler(6).random("disk").random() != Scheduler(5).random("disk").random()
+
+
+def test_where_no_thread_can_be_started_jobs_are_done_at_once(monkeypatch):
+    """As it is in Python 3.12 and later when the process ends, and a broker works to the last."""
+
+    def refuse(_thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    posted, done = [], []
+    executor = ThreadExecutor(posted.append)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    executor.submit("writer", lambda: "written", done.append)
+    executor.submit("writer", lambda: 1 / 0, done.append)
+    executor.drain()
+    assert done[0] == "written"
+    assert isinstance(done[1], ZeroDivisionError)
+    executor.close()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.errors import OutOfRange
-from hocket.spark.offsets import from_json, to_json
+from hocket.spark.offsets import cluster_in, from_json, to_json
 
 names = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}", fullmatch=True)
 offsets = st.dictionaries(
@@ -32,6 +32,12 @@ def test_the_same_offsets_are_the_same_text() -> None:
         "index": "spark-hocket-1a2b3c4d",
         "offsets": {"a": {"0": 0}, "b": {"2": 5, "10": 1}},
     }
+
+
+def test_they_keep_the_id_of_their_cluster() -> None:
+    found = json.loads(json.dumps(to_json({"a": {0: 5}}, "i", "c1")))
+    assert (from_json(found), cluster_in(found)) == (({"a": {0: 5}}, "i"), "c1")
+    assert cluster_in(to_json({"a": {0: 5}}, "i")) == ""  # as older checkpoints have them
 
 
 @pytest.mark.parametrize(

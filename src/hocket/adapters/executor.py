@@ -60,7 +60,11 @@ class ThreadExecutor:
             return
         queue = self._workers.get(worker)
         if queue is None:
-            queue = self._start(worker)
+            try:
+                queue = self._start(worker)
+            except RuntimeError:  # no thread can be started: since Python 3.12, at the very end
+                self._finish(OWNER, done, _outcome(job))
+                return
         self._under_way[worker] = self._under_way.get(worker, 0) + 1
         queue.put((job, done, brief))
 
@@ -84,9 +88,9 @@ class ThreadExecutor:
         thread = threading.Thread(
             target=self._run, args=(worker, queue), name=f"{self._name}: {worker}", daemon=True
         )
+        thread.start()
         self._workers[worker] = queue
         self._threads.append(thread)
-        thread.start()
         return queue
 
     def _run(self, worker: str, queue: SimpleQueue[_Work | None]) -> None:

@@ -163,6 +163,10 @@ class TlsTransport:
         self._say_end()
         (self._tls or self._plain).close()
 
+    def forked(self) -> None:
+        """Without a word: the end of TLS is for the parent to say."""
+        (self._tls or self._plain).close()
+
     def _say_end(self) -> None:
         """Say that TLS ends, if there is room for that; a reply is not waited for."""
         if self._tls is not None:

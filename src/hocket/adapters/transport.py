@@ -51,6 +51,9 @@ class Transport(Protocol):
 
     def close(self) -> None: ...
 
+    def forked(self) -> None:
+        """Close this process's copy of the descriptor: see `forking`."""
+
 
 class PlainTransport:
     reads_per_turn = 16
@@ -67,6 +70,9 @@ class PlainTransport:
 
     def handshake(self) -> None:
         """There is none."""
+
+    def forked(self) -> None:
+        self._socket.close()
 
     def end_sending(self) -> None:
         self._socket.shutdown(socket.SHUT_WR)

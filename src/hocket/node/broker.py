@@ -13,6 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from hocket import forking
 from hocket.adapters.clock import SystemClock
 from hocket.adapters.disk import DirectoryDisk
 from hocket.adapters.executor import ThreadExecutor
@@ -50,10 +51,12 @@ class Broker:
         self._resting: list[socket.socket] = []  # until the next tick
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._is_inherited = False  # this process is a child, and the broker its parent's
+        self._disk = DirectoryDisk(path)
         try:
             self.node = Node(
                 self._settings,
-                disk=DirectoryDisk(path),
+                disk=self._disk,
                 executor=self._executor,
                 clock=SystemClock(),
                 network=self._connections,
@@ -65,6 +68,16 @@ class Broker:
         self._connections.node = self.node
         self._loop.every(TICK_US / 1e6, self._tick)
         self._loop.after_turn(self._end_turn)
+        forking.tell(self)
+
+    def forked(self) -> None:
+        """See `forking`: the broker is the parent's; let go of its connections and its lock."""
+        self._is_inherited = True
+        for listener in self._listeners:
+            listener.close()
+        self._connections.forked()
+        self._loop.close()
+        self._disk.unlock()
 
     # --- listening -------------------------------------------------------------------------------
 
@@ -163,6 +176,8 @@ class Broker:
         self._connections.remove(number)
 
     def post(self, task: Callable[[], None]) -> None:
+        if self._is_inherited:
+            raise forking.wrong_process()
         if self._closed:
             raise Closed("the broker is closed")
         self._loop.post(task)
@@ -187,11 +202,16 @@ class Broker:
 
     def stop(self) -> None:
         """Make `run` return. May be called on any thread, and in a signal handler."""
-        if not self._closed:
+        if not self._closed and not self._is_inherited:
             self._loop.stop()
 
     def close(self) -> None:
-        """Stop, and return when everything is durable and the data directory is free."""
+        """Stop, and return when everything is durable and the data directory is free.
+
+        In a forked child it does nothing: the broker is the parent's.
+        """
+        if self._is_inherited:
+            return
         self.stop()
         if self._thread is None:
             if not self._closed:

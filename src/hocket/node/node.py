@@ -64,6 +64,7 @@ class Node:
         wiring = Wiring(settings, log=store, clock=clock, network=network, entropy=entropy)
         self._wiring = wiring
         self.name = wiring.name
+        self.cluster = wiring.cluster
         metadata = wiring.metadata
         self._access = Access(metadata.indexes)
         decider = Decider(metadata.indexes)
@@ -151,6 +152,7 @@ class Node:
             node=self.name,
             software=f"hocket {__version__}",
             limits=self._wiring.settings.limits,
+            cluster=self.cluster,
             caller=caller,
             access=self._access,
         )

@@ -28,6 +28,7 @@ class Argon2Settings:
 @dataclass(slots=True)
 class NodeSettings:
     name: str = ""  # for people; empty: the store's id
+    cluster: str = ""  # the founder's store id, on a node that has joined; empty: this one founded
     limits: Limits = field(default_factory=Limits)
     log: LogSettings = field(default_factory=LogSettings)
     retention_every_us: int = 1_000_000

@@ -28,8 +28,8 @@ Servant = Callable[[int, Session, Demand, memoryview], None]  # serves one kind 
 
 class Wiring:
     __slots__ = (
-        "catalogue", "clock", "deliveries", "entropy", "log", "metadata", "metadata_term", "name",
-        "network", "partitions", "sessions", "settings", "shares",
+        "catalogue", "clock", "cluster", "deliveries", "entropy", "log", "metadata",
+        "metadata_term", "name", "network", "partitions", "sessions", "settings", "shares",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +42,7 @@ class Wiring:
         entropy: Callable[[int], bytes],
     ) -> None:
         self.name = settings.name or log.store_id
+        self.cluster = settings.cluster or log.store_id  # a node alone has founded its cluster
         self.settings = settings
         self.log = log
         self.clock = clock

@@ -143,6 +143,11 @@ struct Welcome {
 
   limits @4 :Limits;
   # What the broker allows on this connection.
+
+  cluster @5 :Text;
+  # The id of the cluster that the broker belongs to, for ever the same: the id of the data directory
+  # of the node that founded the cluster. A client that meets another id than before goes on nowhere.
+  # Empty from a broker that does not know this field.
 }
 
 struct Goodbye {

@@ -21,7 +21,15 @@ from hocket.addresses import Address
 from hocket.client.connection.address import Target, parse_url
 from hocket.client.faces.blocking.client import Client
 from hocket.client.faces.blocking.connecting import connect
-from hocket.errors import BadName, HocketError, NoConnection, NotAllowed, OutOfRange, Timeout
+from hocket.errors import (
+    AnotherCluster,
+    BadName,
+    HocketError,
+    NoConnection,
+    NotAllowed,
+    OutOfRange,
+    Timeout,
+)
 
 if TYPE_CHECKING:
     from hocket.spark.options import ConnectionOptions
@@ -42,12 +50,15 @@ _kept = _Kept()
 _inherited: list[_Kept] = []  # kept, so that these are never collected: their threads are gone
 
 
-def client_of(options: ConnectionOptions, *, first: str = "", patience: float = 0.0) -> Client:
+def client_of(
+    options: ConnectionOptions, *, first: str = "", patience: float = 0.0, cluster: str = ""
+) -> Client:
     """The client of this process for that broker; do not close it.
 
     `first` is where a partition's leader was last seen. If it looks like an address, it is tried
     before the others. Raises NoConnection if no address answers. `patience` is for how many seconds
-    to go on trying, for a broker that is just being restarted.
+    to go on trying, for a broker that is just being restarted. Raises AnotherCluster if the broker
+    that answers is not of the `cluster` with this id, where both are known.
     """
     target = _with_first(parse_url(options.url), first)
     key = (options, str(target))
@@ -67,7 +78,13 @@ def client_of(options: ConnectionOptions, *, first: str = "", patience: float = 
                 time.sleep(RETRY_SECONDS)
             else:
                 kept.clients[key] = client
-        return client
+    if cluster and client.cluster and client.cluster != cluster:
+        raise AnotherCluster(
+            f"the broker at {target} is of cluster {client.cluster}, and this query works with "
+            f"cluster {cluster}, whose offsets and transactions mean nothing there. Point the "
+            "query to its own cluster, or begin anew with another checkpointLocation"
+        )
+    return client
 
 
 def close_all() -> None:

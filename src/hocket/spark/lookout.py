@@ -42,6 +42,11 @@ class Lookout:
         # All tries together may take about as long as a read may wait for a record.
         each = max(TRY_SECONDS_MIN, options.poll_timeout / (options.retries + 1))
         self.timeout = min(options.poll_timeout, each)
+        self.cluster = ""  # the id of the cluster that has answered; from then on no other may
+
+    def expect(self, cluster: str) -> None:
+        """What is asked is about this cluster; another one must not answer."""
+        self.cluster = cluster or self.cluster
 
     def ask(self, question: Callable[[Client], T]) -> T:
         """The answer. Raises NoConnection if no try got one."""
@@ -51,7 +56,9 @@ class Lookout:
             if attempt:
                 time.sleep(self._options.retry_interval)
             try:
-                return question(client_of(self._options.connection))
+                client = client_of(self._options.connection, cluster=self.cluster)
+                self.cluster = client.cluster or self.cluster
+                return question(client)
             except MAY_PASS as error:
                 failure = error
         raise NoConnection(
@@ -114,5 +121,5 @@ class Lookout:
                 fail = self._options.fail_on_data_loss
                 missing.report(span.topic, span.partition, span.start, span.end, why, fail=fail)
             else:
-                kept.append(replace(span, leader=leader))
+                kept.append(replace(span, leader=leader, cluster=self.cluster))
         return kept

@@ -1,7 +1,8 @@
 """Offsets by topic and partition, and the form in which a query's checkpoint keeps them.
 
 The checkpoint keeps the name of the query's index beside them, so that a query has one index for as
-long as its checkpoint lives.
+long as its checkpoint lives. It also keeps the id of the cluster that the offsets are of: in
+another cluster they would mean other records. (An older checkpoint has no such id.)
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from hocket.model import check_name
 Offsets = dict[str, dict[int, int]]  # topic -> partition -> offset
 
 
-def to_json(offsets: Offsets, index: str) -> dict[str, Any]:
+def to_json(offsets: Offsets, index: str, cluster: str = "") -> dict[str, Any]:
     """The form that Spark logs; the same offsets always make the same text."""
     return {
+        **({"cluster": cluster} if cluster else {}),
         "index": index,
         "offsets": {
             topic: {str(number): offsets[topic][number] for number in sorted(offsets[topic])}
@@ -42,6 +44,11 @@ def from_json(found: dict[str, Any]) -> tuple[Offsets, str]:
             f"{found!r:.200} are not offsets of a hocket source{reason}; is the checkpoint of "
             "another query used? Give this one a checkpointLocation of its own"
         ) from None
+
+
+def cluster_in(found: dict[str, Any]) -> str:
+    """The id of the cluster that these offsets are of; empty if they do not say."""
+    return str(found.get("cluster", ""))
 
 
 def _whole(number: object) -> int:

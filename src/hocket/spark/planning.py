@@ -21,6 +21,7 @@ class Span:
     start: int
     end: int
     leader: str = ""  # the address of the leader when the span was planned; "" is unknown
+    cluster: str = ""  # the id of the cluster that it was planned for; "" is unknown
 
     @property
     def rows(self) -> int:

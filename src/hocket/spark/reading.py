@@ -57,7 +57,12 @@ def read(
     span: Span, options: ReadOptions, *, mask: Mask | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
     """The records of the span, in order. Raises DataLoss, unless `fail_on_data_loss` is off."""
-    client = client_of(options.connection, first=span.leader, patience=options.poll_timeout)
+    client = client_of(
+        options.connection,
+        first=span.leader,
+        patience=options.poll_timeout,
+        cluster=span.cluster,
+    )
     gathering = _Gathering(span, options.columns)
     for batch in _Stretch(client, span, options).batches():
         gathering.add(batch, min(batch.end, span.end))

@@ -29,7 +29,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from hocket.errors import HocketError, LimitExceeded, OutOfRange, TransactionConflict
+from hocket.errors import (
+    AnotherCluster,
+    HocketError,
+    LimitExceeded,
+    OutOfRange,
+    TransactionConflict,
+)
 from hocket.model import Participant
 from hocket.spark.connections import client_of
 from hocket.spark.options import WriteOptions
@@ -61,6 +67,7 @@ class Staged(WriterCommitMessage):
     number: int
     participants: tuple[Participant, ...]
     rows: int
+    cluster: str = ""  # the id of the cluster that it is staged, or published, in
 
 
 class BatchSink(DataSourceArrowWriter):
@@ -155,7 +162,7 @@ def stage(
             "this task was given up long ago, or the query's checkpoint was put back to an earlier "
             "batch; what it wrote since then cannot be written again under the same numbers"
         ) from error
-    return Staged(transaction, number, participants, rows)
+    return Staged(transaction, number, participants, rows, client.cluster)
 
 
 def publish_at_once(
@@ -165,7 +172,7 @@ def publish_at_once(
     client = client_of(options.connection, patience=PATIENCE_SECONDS)
     with ExitStack() as kept:  # closes the others too if one fails
         rows = send_rows(Producers(client, options, kept), layout, batches)
-    return Staged("", 0, (), rows)
+    return Staged("", 0, (), rows, client.cluster)
 
 
 class Producers:
@@ -216,6 +223,7 @@ def publish(options: WriteOptions, messages: Sequence[WriterCommitMessage | None
     Spark does it again, they are published then.
     """
     staged = _staged(messages)
+    cluster = _cluster_of(staged)
     participants = tuple(each for message in staged for each in message.participants)
     if not participants:
         return
@@ -226,7 +234,7 @@ def publish(options: WriteOptions, messages: Sequence[WriterCommitMessage | None
             f"counted once for each task; a transaction has at most {PARTICIPANTS_MAX}. Write "
             "with fewer tasks, as in coalesce(8), or repartition by the key"
         )
-    client = client_of(options.connection, patience=PATIENCE_SECONDS)
+    client = client_of(options.connection, patience=PATIENCE_SECONDS, cluster=cluster)
     try:
         client.commit_prepared(transaction, number, participants, timeout=options.commit_timeout)
     except TransactionConflict as error:
@@ -248,7 +256,7 @@ def drop(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) 
         return
     transaction, number = _name_of(staged)
     try:
-        client = client_of(options.connection)
+        client = client_of(options.connection, cluster=_cluster_of(staged))
         client.drop_prepared(transaction, number, participants, timeout=DROP_SECONDS)
     except HocketError as error:
         logger.warning("what batch %d of %r staged stays for now: %s", number, transaction, error)
@@ -270,6 +278,18 @@ def give_up(options: WriteOptions, transaction: str, number: int) -> None:
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
     """The messages of those tasks that did not fail."""
     return [cast(Staged, message) for message in messages if message is not None]
+
+
+def _cluster_of(staged: list[Staged]) -> str:
+    """The one cluster that all tasks have written to; empty if the broker does not say."""
+    clusters = sorted({message.cluster for message in staged if message.cluster})
+    if len(clusters) > 1:
+        raise AnotherCluster(
+            f"tasks of one batch have reached different clusters ({', '.join(clusters)}): the "
+            "addresses of the option servers do not belong together. Nothing of the batch is "
+            "committed; with delivery=at-least-once its rows are published where they went"
+        )
+    return clusters[0] if clusters else ""
 
 
 def _name_of(staged: list[Staged]) -> tuple[str, int]:

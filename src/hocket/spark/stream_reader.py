@@ -3,7 +3,8 @@
 Spark keeps the offsets. Everything here follows from the offsets that Spark hands in and from the
 broker's answers, so after a restart a query goes on exactly where its checkpoint says. All offsets
 that Spark is given carry the name of the query's index (see `lag`), so the name lives as long as
-the checkpoint.
+the checkpoint. They carry the id of the cluster, too: a query that is started again with another
+cluster behind its address is refused (AnotherCluster) instead of reading other records.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from hocket.spark import missing
 from hocket.spark.batch_reader import SpanPartition
 from hocket.spark.lag import QueryIndex
 from hocket.spark.lookout import Lookout
-from hocket.spark.offsets import Offsets, from_json, to_json
+from hocket.spark.offsets import Offsets, cluster_in, from_json, to_json
 from hocket.spark.options import DEFAULT_ROWS_PER_TRIGGER
 from hocket.spark.planning import limited, rows_between, spans_between, split
 
@@ -107,7 +108,7 @@ class _Driver:
             options = self._options
             offsets = self._lookout.resolve(options.starting, self._lookout.partitions())
             name = options.index or f"{options.index_prefix}-{token_hex(4)}"
-            self._initial = to_json(offsets, name)
+            self._initial = to_json(offsets, name, self._lookout.cluster)
         return self._initial
 
     def stop_at_present_ends(self) -> None:
@@ -115,10 +116,13 @@ class _Driver:
         self._target = _chosen(partitions, self._lookout.topic_ends(list(partitions)))
 
     def reported(self) -> dict[str, Any] | None:
-        return to_json(self._ends, self._name) if self._name else None
+        if not self._name:
+            return None
+        return to_json(self._ends, self._name, self._lookout.cluster)
 
     def latest(self, given: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         start, self._name = from_json(given)
+        self._lookout.expect(cluster_in(given))
         partitions = self._partitions(start)
         ends = self._look(start, partitions)
         self._index.move(self._name, _with_new(start, partitions), ends)
@@ -127,7 +131,7 @@ class _Driver:
             end = self._due(start, limit)
             if end is not None:
                 self._batch_at = time.monotonic()
-                return to_json(end, self._name)
+                return to_json(end, self._name, self._lookout.cluster)
             if self._target is not None or isinstance(limit, ReadAllAvailable):
                 return given
             pause = max(POLL_SECONDS, self._asking_took / POLL_SHARE)
@@ -213,6 +217,7 @@ class _Driver:
         """The spans of a batch, also of one that an earlier run of the query was given."""
         options = self._options
         ends, _ = from_json(end)
+        self._lookout.expect(cluster_in(end))
         spans = split(
             spans_between(self._begin(from_json(start)[0], ends), ends),
             min_partitions=options.min_partitions,

@@ -38,6 +38,25 @@ def test_without_keys_batches_go_round_the_partitions(world, client):
     assert [each.end for each in client.describe(topic).partitions] == [20] * 4
 
 
+@pytest.mark.parametrize("way", ["send", "send_many", "send_arrow", "publish"])
+def test_many_small_messages_without_keys_are_spread(world, client, way):
+    topic = world.topic(4)
+    if way == "publish":
+        world.together("publish", [((topic, b"small"), {})] * 2000)
+    else:
+        with client.producer(topic) as producer:
+            if way == "send":
+                world.send_all(producer, [b"small"] * 10_000)
+            elif way == "send_many":
+                producer.send_many([b"small"] * 10_000)
+            else:
+                pyarrow = pytest.importorskip("pyarrow")
+                producer.send_arrow(pyarrow.record_batch({"value": [b"small"] * 10_000}))
+    found = [each.end for each in client.describe(topic).partitions]
+    assert sum(found) == (2000 if way == "publish" else 10_000)
+    assert min(found) > sum(found) // 20  # how exactly is shown where time is the test's
+
+
 def test_usual_sends_take_the_short_way(world, client, monkeypatch):
     """Values, with and without a key: nothing is checked twice, and nothing waits."""
     topic = world.topic(3)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from hocket import frames
 from hocket.client.connection.session import GREETING_US, SILENCE_US
 from hocket.errors import (
+    AnotherCluster,
     Busy,
     Closed,
     NoConnection,
@@ -375,3 +378,67 @@ def test_a_breach_of_the_protocol_costs_the_link_and_no_more():
     stage.link = None
     stage.come_back()
     assert stage.session.state == "ready"
+
+
+# --- which cluster it is ------------------------------------------------------------------------
+
+
+def greet(stage: Stage, cluster: str) -> None:
+    stage.open()
+    hello = stage.take(frames.Hello)
+    welcome = frames.Welcome(hello.request, 1, "n", "s", (), stage.limits, cluster)
+    stage.reply(welcome)
+
+
+def come_back_to(stage: Stage, cluster: str) -> None:
+    stage.lose()
+    stage.advance(10_000_000)
+    greet(stage, cluster)
+
+
+def test_it_belongs_to_the_cluster_that_it_met_first():
+    stage = Stage()
+    stage.session.start()
+    greet(stage, "one")
+    come_back_to(stage, "one")
+    come_back_to(stage, "")  # a broker that does not say
+    assert (stage.session.state, stage.session.cluster) == ("ready", "one")
+    come_back_to(stage, "another")
+    assert stage.session.state == "closed"
+    with pytest.raises(AnotherCluster, match=r"cluster another \(node n\).*cluster one"):
+        stage.session.check_open()
+
+
+def test_it_learns_the_cluster_of_a_broker_that_did_not_say_at_first():
+    stage = Stage()
+    stage.session.start()
+    greet(stage, "")
+    come_back_to(stage, "one")
+    assert stage.session.cluster == "one"
+
+
+def test_another_cluster_is_asked_nothing_and_what_was_in_flight_may_have_happened():
+    stage = Stage()
+    stage.session.start()
+    greet(stage, "one")
+    answers = {}
+    frames_of = {
+        "commit": frames.CommitTransaction(0, "t", 1, ()),
+        "read": frames.ListTopics(0),
+    }
+    for name, frame in frames_of.items():
+        stage.session.request(frame, partial(answers.__setitem__, name), repeatable=True)
+    stage.lose()
+    stage.session.request(
+        frames.CommitTransaction(0, "t", 2, ()), partial(answers.__setitem__, "late"),
+        repeatable=True,
+    )  # fmt: skip
+    stage.advance(10_000_000)
+    greet(stage, "another")
+    assert stage.kinds() == []
+    assert {name: type(answer) for name, answer in answers.items()} == dict.fromkeys(
+        ("commit", "read", "late"), AnotherCluster
+    )
+    assert [answers[name].may_have_happened for name in ("commit", "read", "late")] == [
+        True, False, False,
+    ]  # fmt: skip

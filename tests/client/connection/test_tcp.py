@@ -17,6 +17,7 @@ import hocket
 from hocket import frames
 from hocket.client.calls.call import Call
 from hocket.client.connection.tls import client_context
+from hocket.client.engines import timeouts
 from hocket.errors import (
     BadName,
     Closed,
@@ -394,7 +395,16 @@ def test_an_interrupt_leaves_everything_working():
             producer.close(timeout=0.01)
 
 
-def test_a_client_that_is_dropped_says_so_and_leaves_nothing():
+@pytest.fixture
+def soon_given_up(monkeypatch):
+    monkeypatch.setattr(timeouts, "ABANDONED_SECONDS", 0.2)
+
+
+LOST = "a client was dropped without being closed: 1 message for topic 't' could not be delivered"
+
+
+@pytest.mark.usefixtures("soon_given_up")
+def test_a_client_that_is_dropped_says_so_and_leaves_nothing(caplog):
     with ScriptedServer() as server:
         opened = [hocket.connect(server.url)]
         until(lambda: server.connections == 1)
@@ -403,13 +413,15 @@ def test_a_client_that_is_dropped_says_so_and_leaves_nothing():
         opened.clear()
         with pytest.warns(ResourceWarning, match="was not closed"):
             gc.collect()
+        until(lambda: LOST in caplog.text)
         # its threads end by themselves, as the check around every test confirms
 
 
 # --- asyncio -------------------------------------------------------------------------------------
 
 
-def test_an_asyncio_client_that_is_dropped_says_so_and_leaves_nothing():
+@pytest.mark.usefixtures("soon_given_up")
+def test_an_asyncio_client_that_is_dropped_says_so_and_leaves_nothing(caplog):
     async def main(server):
         opened = [await hocket.aio.connect(server.url)]
         await until_async(lambda: server.connections == 1)
@@ -419,6 +431,7 @@ def test_an_asyncio_client_that_is_dropped_says_so_and_leaves_nothing():
         with pytest.warns(ResourceWarning, match="AsyncClient of .* was not closed"):
             gc.collect()
         await until_async(lambda: not any(each.is_alive() for each in server._threads[1:]))
+        assert LOST in caplog.text
 
     with ScriptedServer() as server:
         run(main(server))

@@ -159,6 +159,11 @@ def test_every_kind_of_frame_is_tested_here():
 # --- hello ---------------------------------------------------------------------------------------
 
 
+def test_welcome_names_the_cluster():
+    session = Session(Catalogue(), node="n1", software="hocket 0", limits=LIMITS, cluster="c1")
+    assert answered(session, frames.Hello(3)).frame.cluster == "c1"
+
+
 def test_hello_is_answered_by_who_we_are_and_what_we_allow():
     session = new_session()
     effect = answered(session, frames.Hello(3, client="me", features=("unheard-of",)))

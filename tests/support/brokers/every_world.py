@@ -81,6 +81,19 @@ class World:
             return hocket.embedded(path)
         return self.loop.run(lambda: hocket.aio.embedded(path))
 
+    def send_all(self, producer: Any, values: list[bytes]) -> None:
+        """One by one, without a step between them that only a test would make."""
+        if self.loop is None:
+            for value in values:
+                producer.send(value)
+            return
+
+        async def send() -> None:
+            for value in values:
+                await producer.inner.send(value)
+
+        self.loop.run(send)
+
     # --- at the same time ------------------------------------------------------------------------
 
     def together(self, name: str, calls: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Any]:

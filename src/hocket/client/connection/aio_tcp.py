@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from hocket.addresses import Address
 from hocket.client.connection.address import Target, reason_of
 from hocket.client.connection.link import LinkOwner
+from hocket.client.connection.tcp import TcpConnector
 from hocket.client.connection.tls import tls_failed
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame
@@ -32,6 +33,7 @@ class AioConnector:
     def __init__(self, target: Target, context: ssl.SSLContext | None, timeout: float) -> None:
         self.target = str(target)
         self.address_count = len(target.addresses)
+        self._target = target
         self._addresses = target.addresses
         self._context = context
         self._timeout = timeout
@@ -70,6 +72,14 @@ class AioConnector:
             task.cancel()
         for link in self._links:
             link.close()
+
+    def forked(self) -> None:
+        for link in list(self._links):
+            link.forked()
+
+    def for_threads(self) -> TcpConnector:
+        """The same for an engine with threads, which goes on when the loop is no more."""
+        return TcpConnector(self._target, self._context, self._timeout)
 
     async def wait_closed(self) -> None:
         """Wait until the loop has no task and no transport of this connector left."""
@@ -132,6 +142,15 @@ class AioLink(asyncio.BufferedProtocol):
 
     def heard(self) -> int:
         return self._heard
+
+    def forked(self) -> None:
+        """See `Connector.forked`. asyncio has no call for it: it would tell its selector, too."""
+        self._closing = True
+        self._unsent.clear()
+        sock = self._transport and self._transport.get_extra_info("socket")
+        inner = getattr(sock, "_sock", None)
+        if inner is not None:
+            inner.close()
 
     def _write(self, buffers: list[Buffer]) -> None:
         if buffers:

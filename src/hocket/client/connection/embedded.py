@@ -55,14 +55,25 @@ class TemporaryPath:
     def __init__(self) -> None:
         self.name = tempfile.mkdtemp(prefix="hocket-")
         self._owner = os.getpid()
-        weakref.finalize(self, _remove, self.name, self._owner)
+        _temporary[self.name] = self._owner
+        weakref.finalize(self, _remove, self.name, self._owner).atexit = False  # see `leave`
 
     def remove(self) -> None:
         """Also if that was done at exit: a broker that ends after it writes once more."""
         _remove(self.name, self._owner)
 
 
+_temporary: dict[str, int] = {}  # the directories that are there, with the processes they are of
+
+
+def leave() -> None:
+    """The process ends, and what clients had to deliver is delivered: see `hocket.__init__`."""
+    for name, owner in list(_temporary.items()):
+        _remove(name, owner)
+
+
 def _remove(name: str, owner: int) -> None:
+    _temporary.pop(name, None)
     if os.getpid() == owner:
         shutil.rmtree(name, ignore_errors=True)
 
@@ -92,6 +103,12 @@ class EmbeddedConnector:
 
     def close(self) -> None:
         """Each link closes itself."""
+
+    def forked(self) -> None:
+        """There is nothing here but objects; the broker hears of it by itself."""
+
+    def for_threads(self) -> EmbeddedConnector:
+        return self
 
 
 class EmbeddedLink:

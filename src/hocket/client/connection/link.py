@@ -65,3 +65,9 @@ class Connector(Protocol):
 
     def close(self) -> None:
         """Open no more links, and give up the one that is being opened."""
+
+    def for_threads(self) -> Connector:
+        """The same for an engine with threads: what to go on with when a loop is no more."""
+
+    def forked(self) -> None:
+        """See `forking`: close this process's copies of descriptors, and say nothing on them."""

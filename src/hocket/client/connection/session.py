@@ -6,6 +6,8 @@ Rule 2: an answer belongs to a request of this link; whatever an old link still 
 Rule 3: a request is sent again on the next link only if it is `repeatable`: if doing it twice does
 no harm. If the link breaks before any other request is answered, nobody knows whether it was
 carried out, and its answer is ReplyLost.
+Rule 4: a session belongs to the cluster that it met first. If a link leads to another one, the
+session is at its end, and nothing but Hello was sent there.
 
 Producers and subscriptions (owners) outlive links. Each opens itself anew when a link is up, behind
 the requests that were waiting, so that a repeated seek comes before the subscription it is for.
@@ -26,6 +28,7 @@ from hocket.client.connection.report import Report
 from hocket.client.connection.timers import Timers
 from hocket.client.connection.wakeups import WakeUps
 from hocket.errors import (
+    AnotherCluster,
     Closed,
     HocketError,
     NoConnection,
@@ -33,6 +36,7 @@ from hocket.errors import (
     ProtocolError,
     ReplyLost,
     TooManyAttempts,
+    WrongProcess,
     WrongVersion,
     from_code,
 )
@@ -49,6 +53,12 @@ STABLE_US = SECOND_US  # after a link that lasted so long, the next one is opene
 
 Answer = Callable[[Frame | HocketError], None]
 State = Literal["down", "opening", "greeting", "ready", "closed"]
+
+# Whoever asked one of these and got no answer knows that it has changed nothing.
+_READ_ONLY = (
+    frames.Ping, frames.ListTopics, frames.DescribeTopic, frames.FindOffsets, frames.ListIndexes,
+    frames.DescribeAccess, frames.ExplainAccess,
+)  # fmt: skip
 
 _OF_HANDLES = frozenset(
     {
@@ -75,8 +85,14 @@ class Owner(Protocol):
     def deliver(self) -> bool:
         """Send off what gathers; True once nothing that was taken over is on its way any more."""
 
+    def remains(self) -> str:
+        """What of all that was taken over is not known to have arrived, in words; "": nothing."""
+
     def end(self, error: HocketError) -> None:
         """The session is over, for this reason."""
+
+    def forked(self, error: WrongProcess) -> None:
+        """See `forking`: refuse whatever is asked from now on, with this error."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +102,7 @@ class Request:
     answer: Answer
     repeatable: bool
     left: bool = False  # it was sent on the current link
+    exposed: bool = False  # it was sent on some link, so that a broker may have carried it out
 
 
 class Session:
@@ -111,6 +128,7 @@ class Session:
         self.target = target
         self.limits = Limits()
         self.features: tuple[str, ...] = ()  # of the broker, as it said last
+        self.cluster = ""  # the id of the broker's cluster: once known it never changes
         self.state: State = "down"
         self.link: Link | None = None
         self.failure: HocketError | None = None  # why the session is closed
@@ -125,6 +143,8 @@ class Session:
         self._numbers = count(1)
         self._pending: dict[int, Request] = {}
         self._owners: dict[Owner, None] = {}
+        # Owners that have lost something which nobody was told of yet; some of them have ended.
+        self.losses: dict[Owner, str] = {}
         self._backoff = Backoff(random)
         self._opens = 0  # links opened, or tried to open
         self._was_ready = False
@@ -206,10 +226,30 @@ class Session:
         self._owners.clear()
         pending, self._pending = self._pending, {}
         for request in pending.values():
-            request.answer(again(error))
+            answer = again(error)
+            answer.may_have_happened |= request.exposed and not isinstance(
+                request.frame, _READ_ONLY
+            )
+            request.answer(answer)
         if link is not None:
             link.close()
         self.changed.wake_all()
+
+    def forked(self, error: WrongProcess) -> None:
+        """See `forking`: this is a copy, and the conversation is the parent's."""
+        self.failure = error
+        self.state, self.link, self._timer = "closed", None, None
+        owners, self._owners = list(self._owners), {}
+        self.handles, self._pending, self.losses = {}, {}, {}
+        for owner in owners:
+            owner.forked(error)
+
+    def move(self, open_link: Callable[[int], None], error: HocketError) -> None:
+        """Go on by links that are opened like this; the present one is given up for this reason."""
+        self._open_link = open_link
+        if self.state != "closed":
+            self._let_go(error)
+            self.start()
 
     def _let_go(self, error: HocketError) -> None:
         """The link is gone. Owners hear of that before their requests fail."""
@@ -248,6 +288,10 @@ class Session:
             raise ProtocolError(f"{_name(frame)} came instead of Welcome")
         if frame.version != frames.PROTOCOL_VERSION:
             raise ProtocolError(f"the broker chose version {frame.version}, which was not offered")
+        if self.cluster and frame.cluster and frame.cluster != self.cluster:
+            self.close(self._another_cluster(frame))
+            return
+        self.cluster = self.cluster or frame.cluster
         self._stop_timer()
         self.state = "ready"
         self.limits = frame.limits
@@ -281,6 +325,14 @@ class Session:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _another_cluster(self, frame: frames.Welcome) -> AnotherCluster:
+        return AnotherCluster(
+            f"{self.target} led to cluster {frame.cluster} (node {frame.node}), and this client "
+            f"belongs to cluster {self.cluster}: either the URL names brokers that do not belong "
+            "together, or a broker's data directory was replaced. Nothing was sent there. If that "
+            "broker is the right one, open a new client"
+        )
 
     def _cannot_connect(self, error: HocketError) -> HocketError:
         text = f"no broker can be reached at {self.target}: {error}."
@@ -326,7 +378,7 @@ class Session:
             self.cancel(request)
             request.answer(error)
         else:
-            request.left = True
+            request.left = request.exposed = True
 
     def _answered(self, frame: Frame) -> None:
         request = self._pending.pop(frame.request, None)
@@ -343,11 +395,11 @@ class Session:
         if self.state == "ready":
             owner.link_up()
 
+    def owners(self) -> list[Owner]:
+        return list(self._owners)
+
     def deliver(self) -> bool:
-        """Have all owners send off what gathers; True once everything is acknowledged, or the link
-        is gone: there is nobody to deliver it to."""
-        if self.link is None:
-            return True
+        """Have all owners send off what gathers; True once everything is acknowledged."""
         delivered = [owner.deliver() for owner in list(self._owners)]  # each is to be asked
         return all(delivered)
 

@@ -55,7 +55,15 @@ class TcpConnector:
         self._links = [each for each in self._links if each.is_alive()] + [link]
         if self._closed:
             link.close()
-        link.start()
+        try:
+            link.start()
+        except RuntimeError as error:
+            if threading.main_thread().is_alive():
+                owner.lost(None, NoConnection(f"{address}: {error}"))
+            else:
+                # Since Python 3.12 no thread can be started while the process ends. We are on the
+                # client's own thread, which has nothing else to do by then: see `leaving`.
+                link.run()
 
     def close(self) -> None:
         """Returns when the links' threads have ended (but for one that calls this itself)."""
@@ -64,6 +72,14 @@ class TcpConnector:
             link.close()
         for link in self._links:
             link.join()
+
+    def for_threads(self) -> TcpConnector:
+        return self
+
+    def forked(self) -> None:
+        self._closed = True
+        for link in self._links:
+            link.forked()
 
 
 class TcpLink:
@@ -92,7 +108,7 @@ class TcpLink:
         self._error: HocketError | None = None
         self._heard = 0
         self._thread = threading.Thread(
-            target=self._run, name=f"hocket link to {address}", daemon=True
+            target=self.run, name=f"hocket link to {address}", daemon=True
         )
 
     def start(self) -> None:
@@ -104,6 +120,14 @@ class TcpLink:
     def join(self) -> None:
         if self._thread is not threading.current_thread() and self._thread.ident is not None:
             self._thread.join()
+
+    def forked(self) -> None:
+        """See `Connector.forked`. Nothing is shut down: the connection is the parent's."""
+        self._closing = True
+        self._unsent.clear()
+        for sock in (self._socket, self._wake_reader, self._wake_writer):
+            if sock is not None:
+                sock.close()
 
     # --- for any thread --------------------------------------------------------------------------
 
@@ -174,7 +198,7 @@ class TcpLink:
 
     # --- the link's own thread -------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def run(self) -> None:
         opened = False
         try:
             self._socket = self._connected()

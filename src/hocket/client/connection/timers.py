@@ -21,6 +21,10 @@ class Timers:
         self._wake = wake
         self._heap: TimerHeap[int] = TimerHeap()
 
+    def wake_by(self, wake: Callable[[], None]) -> None:
+        """Another engine drives these from now on."""
+        self._wake = wake
+
     def after(self, delay_us: int, action: Callable[[], None]) -> Timer:
         timer = Timer(action)
         due_us = self.clock.ticks_us() + delay_us

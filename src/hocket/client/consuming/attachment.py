@@ -16,7 +16,7 @@ from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Answer, Session, again, closed
 from hocket.client.connection.wakeups import WakeUps
-from hocket.errors import HocketError, ProtocolError, ReplyLost, UnknownTopic
+from hocket.errors import HocketError, ProtocolError, ReplyLost, UnknownTopic, WrongProcess
 from hocket.frames import Frame
 from hocket.model import PREFETCH_DEFAULT, Failover, Mode, Start
 from hocket.timers import Timer
@@ -203,8 +203,19 @@ class Attachment(ABC):
         else:
             self._refused(error)
 
-    def deliver(self) -> bool:
-        return True  # a subscription sends nothing that somebody has handed over
+    @abstractmethod
+    def deliver(self) -> bool: ...
+
+    @abstractmethod
+    def remains(self) -> str: ...
+
+    @abstractmethod
+    def forked(self, error: WrongProcess) -> None: ...
+
+    def _unsent(self, count: int) -> str:
+        what = f"{count} acknowledgement{'s' if count > 1 else ''}"
+        of = f"topic {self.topic!r}, index {self.options.index!r}"
+        return f"{what} of {of} (the messages come again)" if count else ""
 
     def end(self, error: HocketError) -> None:
         if self._is_in_use:

@@ -30,6 +30,7 @@ from hocket.errors import (
     ProtocolError,
     ReplyLost,
     WrongKind,
+    WrongProcess,
     from_code,
     unreadable,
 )
@@ -131,6 +132,8 @@ class SubscriptionCore(Attachment):
 
     def _let_go(self) -> None:
         super()._let_go()
+        for progress in self._all_progress():
+            progress.awake = False  # from now on `arouse` is asked about each ack, and raises
         if self._seek is not None:
             seek, self._seek = self._seek, None
             seek.answer(self.failure or closed("the subscription"))
@@ -312,9 +315,14 @@ class SubscriptionCore(Attachment):
         self._send_acks()
 
     def arouse(self, progress: Progress) -> None:
-        """Messages were acked, and nobody is going to send that: see to it."""
-        progress.awake = True
-        self.tidy_soon()
+        """Messages were acked, and nobody is going to send that: see to it.
+
+        Raises what has ended the subscription: then nobody ever will.
+        """
+        self._check_in_use()
+        if self.inbound.by_partition.get(progress.partition) is progress:  # else it was replaced
+            progress.awake = True
+            self.tidy_soon()
 
     def _send_acks(self) -> None:
         moves = []
@@ -345,6 +353,25 @@ class SubscriptionCore(Attachment):
             for progress, offset in moves:
                 progress.committed = max(progress.committed, offset)
         self.commits.wake_all()
+
+    def deliver(self) -> bool:
+        """Acks that were refused for good are not waited for: that was reported."""
+        self._send_acks()
+        return self._commit_error is not None or not self._uncommitted()
+
+    def _uncommitted(self) -> int:
+        return sum(max(0, each.acked - each.committed) for each in self._all_progress())
+
+    def remains(self) -> str:
+        for progress in self._all_progress():
+            progress.gather_acks()
+        return self._unsent(self._uncommitted())
+
+    def forked(self, error: WrongProcess) -> None:
+        self.failure, self.commits_only, self._handle = error, False, None
+        self.inbound.ready = iter(())
+        for progress in self._all_progress():
+            progress.awake = False
 
     def check_has_index(self) -> None:
         if not self.options.index:

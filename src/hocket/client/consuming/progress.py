@@ -1,7 +1,8 @@
 """How far a subscription has come in one partition.
 
 A `Progress` is good until the subscription goes on elsewhere in that partition (a seek); then
-another one replaces it, and acks of messages from before are void.
+another one replaces it, and acks of messages from before are void. Once the subscription has ended
+nothing is awake any more, so that whoever acks is told: `arouse` raises.
 
 Any thread acks, without a lock: the list of acks is never replaced, whoever acks appends FIRST and
 looks at `awake` AFTERWARDS, and whoever gathers the acks clears `awake` FIRST and looks at the list
@@ -65,9 +66,12 @@ class Progress:
             del self._acks[:count]
 
     def void(self) -> None:
-        """Another one replaces it: acks of its messages come to nothing."""
+        """Another one replaces it: acks of its messages come to nothing.
+
+        It stays not awake, so that each of them asks whether the subscription is still open.
+        """
         self.note = _ignore
-        self.awake = True
+        self.awake = False
 
     def skip_to(self, offset: int) -> None:
         """Retention has removed what lies before `offset`, but for what the queue holds."""

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
+from hocket import forking
 from hocket.adapters.clock import SystemClock
 from hocket.client.calls.call import Call, PagedCall, outcomes
 from hocket.client.connection.link import Connector, Link
@@ -23,10 +26,12 @@ from hocket.client.connection.session import Request, Session, closed
 from hocket.client.connection.timeout import check_timeout
 from hocket.client.connection.timers import Timers
 from hocket.client.connection.wakeups import Reply, WakeUps
-from hocket.client.engines import timeouts
+from hocket.client.engines import leaving, timeouts
+from hocket.client.engines.departure import Departure
 from hocket.client.engines.reports import log_report
+from hocket.client.engines.threads import Engine
 from hocket.deadline import Deadline
-from hocket.errors import HocketError
+from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame
 
 log = logging.getLogger("hocket")
@@ -34,7 +39,17 @@ T = TypeVar("T")
 
 
 class AioEngine:
-    def __init__(self, connector: Connector, *, name: str, token: str) -> None:
+    is_inherited = False  # this process is a child, and the client its parent's: see `forked`
+
+    def __init__(
+        self,
+        connector: Connector,
+        *,
+        name: str,
+        token: str,
+        exit_seconds: float | None = leaving.EXIT_SECONDS,
+    ) -> None:
+        self.exit_seconds = exit_seconds
         self._loop = asyncio.get_running_loop()
         self._connector = connector
         self._alarm: asyncio.TimerHandle | None = None
@@ -52,6 +67,11 @@ class AioEngine:
             name=name,
             token=token,
         )
+        self._departure = Departure(self.session)
+        self._successor: Engine | None = None  # drives the session when the loop is no more
+        self._is_over = False  # the loop does nothing for this any more
+        self._has_left = False
+        forking.tell(self)
 
     def do(self, act: Callable[[], T]) -> T:
         """What `act` returns, which may touch the cores. (With threads it needs the lock.)"""
@@ -71,9 +91,11 @@ class AioEngine:
         await self.wait_for(
             is_ready, session.changed, timeout, lambda: timeouts.not_connected(session)
         )
+        leaving.opened(self)
 
     def stop(self, error: HocketError) -> None:
         """Close the session and its link."""
+        leaving.ended(self)
         self.session.close(error)
         if self._alarm is not None:
             self._alarm.cancel()
@@ -85,18 +107,85 @@ class AioEngine:
 
         For any thread. What was sent is delivered, if that takes no more than ABANDONED_SECONDS.
         """
-        self._call_from_outside(
-            partial(self._end, last, self._loop.time() + timeouts.ABANDONED_SECONDS)
-        )
+        if sys.is_finalizing():  # no thread and no loop runs any more
+            return
+        leaving.dropped(self)  # until it has ended: if the loop is closed before, `rescue` goes on
+        if self._loop.is_closed():
+            self._abandon_without_loop()
+        else:
+            latest = self._loop.time() + timeouts.ABANDONED_SECONDS
+            self._call_from_outside(partial(self._end, last, latest))
+
+    def _abandon_without_loop(self) -> None:
+        with suppress(RuntimeError):  # no thread can be started; then `leave` says what is lost
+            self._go_over()
+            leaving.ended(self)
+            if self._successor is not None:
+                self._successor.abandon(lambda: None)
 
     def _end(self, last: Callable[[], Awaitable[None]], latest: float) -> None:
-        if not self.session.deliver() and self._loop.time() < latest:
+        if not self._departure.step() and self._loop.time() < latest:
             self._loop.call_later(timeouts.ABANDONED_LOOK_SECONDS, self._end, last, latest)
             return
+        for line in self._departure.lines():
+            log.warning("a client was dropped without being closed: %s", line)
         self.stop(closed("the client"))
         self._ending = asyncio.ensure_future(last(), loop=self._loop)  # kept: the loop would not
 
+    # --- the end of the process (see `leaving`), and a fork of it (see `forking`) ----------------
+
+    def rescue(self) -> None:
+        if self._loop.is_closed():
+            self._go_over()
+
+    def _go_over(self) -> None:
+        """The loop is no more: if there is work left, an engine with a thread goes on with it.
+
+        The old link stays as it is, since only the loop could close it. To the broker this is a
+        client that has lost its link and comes again.
+        """
+        self._is_over = True
+        if self._successor is None and self._departure.has_work():
+            successor = Engine(
+                self._connector.for_threads(),
+                exit_seconds=self.exit_seconds,
+                session=self.session,
+            )
+            successor.go_on(NoConnection("its event loop is closed"))
+            self._successor = successor
+
+    def leave(self) -> bool:
+        if not self._is_over and self._loop.is_running():  # on a thread that is a daemon
+            self._call_from_outside(self._leave)
+            return self._has_left
+        with suppress(RuntimeError):  # no thread can be started, so nothing can be done
+            self._go_over()
+        return self._successor is None or self._successor.leave()
+
+    def _leave(self) -> None:
+        self._has_left = self._departure.step()
+
+    def remains(self) -> list[str]:
+        if self._successor is not None:
+            return self._successor.remains()
+        return self._departure.lines()
+
+    def forked(self) -> None:
+        """Whatever waits or touches a core is refused from now on."""
+        self.is_inherited = True
+        leaving.ended(self)
+        self.session.forked(forking.wrong_process())
+        self._connector.forked()
+        self.do = self.wait_for = self.check_process = forking.refuse  # type: ignore[method-assign]
+
+    def check_process(self) -> None:
+        """Raise WrongProcess in a forked child."""
+
+    # --- what is due -----------------------------------------------------------------------------
+
     def _set_alarm(self) -> None:
+        if self._is_over:
+            return
         delay = self.session.timers.delay_us()
         if self._alarm is not None:
             self._alarm.cancel()
@@ -115,10 +204,13 @@ class AioEngine:
 
     def tell_futures(self, job: Callable[[], None]) -> None:
         """Call `job`, which sets futures of a user: at once, since the loop tells who waits."""
-        job()
+        if not self._is_over:
+            job()
 
     def defer(self, job: Callable[[], None]) -> None:
         """Have the loop call `job` soon, when the cores are done."""
+        if self._is_over:
+            return
         self._loop.call_soon(self._run_job, job)
 
     def _run_job(self, job: Callable[[], None]) -> None:
@@ -239,5 +331,5 @@ class AioEngine:
 
 
 def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
+    if not future.done() and not future.get_loop().is_closed():
         future.set_result(None)

@@ -27,6 +27,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
+from hocket import forking
 from hocket.adapters.clock import SystemClock
 from hocket.client.calls.call import Call, PagedCall, outcomes
 from hocket.client.connection.link import Connector, Link
@@ -34,7 +35,8 @@ from hocket.client.connection.session import Request, Session, closed
 from hocket.client.connection.timeout import check_timeout
 from hocket.client.connection.timers import Timers
 from hocket.client.connection.wakeups import Reply, WakeUps
-from hocket.client.engines import timeouts
+from hocket.client.engines import leaving, timeouts
+from hocket.client.engines.departure import Departure
 from hocket.client.engines.reports import log_report
 from hocket.deadline import Deadline
 from hocket.errors import HocketError
@@ -45,7 +47,19 @@ T = TypeVar("T")
 
 
 class Engine:
-    def __init__(self, connector: Connector, *, name: str, token: str) -> None:
+    is_inherited = False  # this process is a child, and the client its parent's: see `forked`
+
+    def __init__(
+        self,
+        connector: Connector,
+        *,
+        name: str = "",
+        token: str = "",
+        exit_seconds: float | None = leaving.EXIT_SECONDS,
+        session: Session | None = None,
+    ) -> None:
+        """`session` is for one that another engine has driven before; see `go_on`."""
+        self.exit_seconds = exit_seconds
         self._lock = threading.Lock()
         self._connector = connector
         self._alarm = threading.Event()
@@ -54,10 +68,10 @@ class Engine:
         self._stopped = False
         self._abandoned_until: float | None = None  # set when nobody holds the client any more
         self._last: Callable[[], None] | None = None
-        self.session = Session(
+        self.session = session or Session(
             timers=Timers(SystemClock(), self._alarm.set),
             random=Random(),
-            open_link=lambda number: self.defer(lambda: connector.open(number, self)),
+            open_link=self._open_link,
             report=log_report,
             target=connector.target,
             address_count=connector.address_count,
@@ -65,7 +79,12 @@ class Engine:
             name=name,
             token=token,
         )
+        self._departure = Departure(self.session)
         self._thread = threading.Thread(target=self._run, name="hocket client", daemon=True)
+        forking.tell(self)
+
+    def _open_link(self, number: int) -> None:
+        self.defer(lambda: self._connector.open(number, self))
 
     # --- the lock --------------------------------------------------------------------------------
 
@@ -111,9 +130,20 @@ class Engine:
             return session.state == "ready" or None
 
         self.wait_for(is_ready, session.changed, timeout, lambda: timeouts.not_connected(session))
+        leaving.opened(self)
+
+    def go_on(self, why: HocketError) -> None:
+        """Drive a session that another engine has driven so far, and cannot any more.
+
+        Raises RuntimeError if no thread can be started; then nothing has happened.
+        """
+        self._thread.start()
+        self.session.timers.wake_by(self._alarm.set)
+        self.do(partial(self.session.move, self._open_link, why))
 
     def stop(self, error: HocketError) -> None:
         """Close the session and its link, and end the threads."""
+        leaving.ended(self)
         self.do(partial(self.session.close, error))
         self._stopped = True
         self._alarm.set()
@@ -125,6 +155,7 @@ class Engine:
 
         Does not wait. What was sent is delivered, if that takes no more than ABANDONED_SECONDS.
         """
+        leaving.dropped(self)
         self._last = last
         self._abandoned_until = time.monotonic() + timeouts.ABANDONED_SECONDS
         self._alarm.set()
@@ -145,6 +176,7 @@ class Engine:
             self._alarm.wait(seconds)
         self.do(partial(self.session.close, closed("the client")))
         self._connector.close()
+        leaving.ended(self)
         while self._jobs:
             self._run_job(self._jobs.popleft())
         if self._last is not None:
@@ -153,7 +185,37 @@ class Engine:
     def _is_abandoned_and_done(self) -> bool:
         if self._abandoned_until is None:
             return False
-        return self.do(self.session.deliver) or time.monotonic() >= self._abandoned_until
+        if not self.do(self._departure.step) and time.monotonic() < self._abandoned_until:
+            return False
+        for line in self.do(self._departure.lines):
+            log.warning("a client was dropped without being closed: %s", line)
+        return True
+
+    # --- the end of the process (see `leaving`), and a fork of it (see `forking`) ----------------
+
+    def rescue(self) -> None:
+        """Nothing to do: the client's thread works for as long as the process does."""
+
+    def leave(self) -> bool:
+        return self.do(self._leave)
+
+    def _leave(self) -> bool:
+        self.session.timers.run_due()  # the client's thread may be busy with a link by then
+        return self._departure.step()
+
+    def remains(self) -> list[str]:
+        return self.do(self._departure.lines)
+
+    def forked(self) -> None:
+        """Whatever needs the lock, and so everything that waits, is refused from now on."""
+        self.is_inherited = True
+        leaving.ended(self)
+        self.session.forked(forking.wrong_process())
+        self._connector.forked()
+        self.do = self.wait_for = self.check_process = forking.refuse  # type: ignore[method-assign]
+
+    def check_process(self) -> None:
+        """Raise WrongProcess in a forked child."""
 
     def _run_due(self) -> int | None:
         """Microseconds until there is something to do again; None: there is nothing."""

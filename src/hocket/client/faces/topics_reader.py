@@ -22,7 +22,15 @@ from hocket.client.connection.wakeups import WakeUps
 from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.faces.reader import TopicReader
-from hocket.errors import HocketError, NotAllowed, OutOfRange, UnknownTopic, WrongKind, WrongType
+from hocket.errors import (
+    HocketError,
+    NotAllowed,
+    OutOfRange,
+    UnknownTopic,
+    WrongKind,
+    WrongProcess,
+    WrongType,
+)
 from hocket.frames import Frame
 from hocket.model import Start, check_name, check_pattern, matches
 from hocket.timers import Timer
@@ -205,7 +213,14 @@ class TopicsReader(Generic[M, B]):
         raise AssertionError("every handle belongs to a reader")
 
     def deliver(self) -> bool:
-        return True  # a subscription sends nothing that somebody has handed over
+        return True  # the readers answer for themselves
+
+    def remains(self) -> str:
+        return ""  # the readers answer for themselves
+
+    def forked(self, error: WrongProcess) -> None:
+        self.failure, self.commits_only = error, False
+        self.inbound.ready = iter(())
 
     # --- which topics ----------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from hocket.client.producing.core import ProducerCore
@@ -25,7 +26,7 @@ ROW_BYTES = 26
 class ArrowPortion:
     """Rows for one partition, to be encoded when it is their turn.
 
-    Without a gathering they are for the sticky partition.
+    Without a gathering they are for the partition whose turn it is then.
     """
 
     __slots__ = ("_gathering", "_hashes", "_rows", "count")
@@ -51,6 +52,14 @@ class ArrowPortion:
             )
 
         return self.count if core.offer_entry(self._gathering, encoded, self.count) else None
+
+    def spread(self, core: ProducerCore) -> list[ArrowPortion]:
+        """The same rows in as many portions as there are turns for them, if they are anybody's."""
+        if self._gathering is not None:
+            return [self]
+        pieces = min(self.count, core.pieces(self._rows.nbytes))
+        ends = [self.count * number // pieces for number in range(pieces + 1)]
+        return [self.part(start, end) for start, end in pairwise(ends)]
 
     def small_enough(self, entry_bytes_max: int) -> list[ArrowPortion]:
         """The same rows in portions that each fit into an entry: halved until they do."""
@@ -85,13 +94,17 @@ def arrow_portions(
         raise WrongType(f"send_arrow takes a pyarrow.RecordBatch, not {type(rows).__name__}")
     if not rows.num_rows:
         return []
-    spread = gathering is None and len(core.gatherings) > 1 and "key" in rows.schema.names
-    if not spread and _fits(rows, core.entry_bytes_max):
+    spread = gathering is None and len(core.gatherings) > 1
+    keyed = spread and "key" in rows.schema.names
+    pieces = core.pieces(rows.nbytes) if spread else 1
+    if not keyed and pieces == 1 and _fits(rows, core.entry_bytes_max):
         return [ArrowPortion(gathering, rows)]  # encoding it checks it
     checked, hashes = checked_rows(rows)
     portions = [ArrowPortion(gathering, checked, hashes)]
-    if spread and hashes is not None:
+    if keyed and hashes is not None:
         portions = _by_partition(core.gatherings, checked, hashes)
+    if spread:
+        portions = [piece for each in portions for piece in each.spread(core)]
     return [small for each in portions for small in each.small_enough(core.entry_bytes_max)]
 
 

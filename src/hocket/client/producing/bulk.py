@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ListPortion:
-    """Records for one partition; without a gathering, for the partition that is sticky then."""
+    """Records for one partition; without a gathering, for those whose turn it is then."""
 
     __slots__ = ("_ends", "_gathering", "_records", "count")
 

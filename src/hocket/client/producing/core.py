@@ -1,10 +1,15 @@
 """The near half of a producer: records gather, one gathering a partition, and are cut into batches.
 
-A record with a key goes to the partition of the key's hash. A record without a key goes to the
-sticky partition; the next partition becomes sticky whenever a batch is cut there. A batch is cut
-when it is full, or when its first record has waited for `linger`. Without linger it is cut as soon
-as nothing of its partition is in flight: then the time that an acknowledgement takes decides how
-many records gather, and a lone record waits for nothing.
+A record with a key goes to the partition of the key's hash. Records without a key are spread:
+partitions take turns, and the one whose turn it is is the sticky one. A turn ends when its bytes
+are used up, or when a batch is cut there. Turns are short at first, so that a burst is spread, and
+grow to a whole batch, so that a long stream has as few batches as if it had one partition. After a
+rest, and after a flush, they are short again. While turns are short, the batches of all partitions
+gather at the same time.
+
+A batch is cut when it is full, or when its first record has waited for `linger`. Without linger it
+is cut as soon as nothing of its partition is in flight: then the time that an acknowledgement takes
+decides how many records gather, and a lone record waits for nothing.
 
 Cutting never waits. A new batch is not begun while `window_bytes` or more are unacknowledged; so a
 producer holds at most its window and one batch for each partition.
@@ -26,6 +31,10 @@ from hocket.model import partition_of
 from hocket.timers import Timer
 from hocket.wire.batch import NO_PRODUCER, encode
 
+TURN_BYTES_MIN = 4096
+ROUNDS = 2  # of each length of turns, before it doubles: so nobody gets twice as much as others
+REST_US = 100_000  # without a batch being cut, after which turns are short again
+PIECE_BYTES_MIN = 8192  # of Arrow rows, which are cut into batches at once: see `pieces`
 VALUE_ALONE = (None, None, None, None)  # no key, no headers, no timestamp, nothing that waits
 
 
@@ -41,6 +50,9 @@ class ProducerCore(Pusher):
     ) -> None:
         super().__init__(session, topic, options, settle)
         self.sticky = Gathering(0, room=-1)  # takes nothing while no partition is known
+        self._turn_bytes = TURN_BYTES_MIN  # the length of the next turn
+        self._turns_left = 0  # of this length
+        self._cut_us = 0  # when a batch was last cut
         self._lingering: dict[Gathering, None] = {}  # what the linger timer will look at
         self._linger_timer: Timer | None = None
 
@@ -63,10 +75,16 @@ class ProducerCore(Pusher):
         """Take the record, unless the window is full."""
         self.check_usable()
         self.check_size(size)
-        chosen = self._with_room(gathering, size)
-        if chosen is None:
-            return False
-        chosen.room -= size
+        if gathering is None:
+            chosen = self._with_turn(size)
+            if chosen is None:
+                return False
+            chosen.turn -= size
+        else:
+            chosen = self._with_room(gathering, size)
+            if chosen is None:
+                return False
+            chosen.room -= size
         # A value alone goes as one, or it alone would make its whole batch a mixed one.
         chosen.items.append(record[0] if record[1:] == VALUE_ALONE else record)
         if not chosen.awake:
@@ -87,11 +105,18 @@ class ProducerCore(Pusher):
         while start < len(records):
             self.check_usable()
             before = ends[start - 1] if start else 0
-            chosen = self._with_room(gathering, ends[start] - before)
+            size = ends[start] - before
+            chosen = (
+                self._with_turn(size) if gathering is None else self._with_room(gathering, size)
+            )
             if chosen is None:
                 break
-            end = max(bisect_right(ends, before + chosen.room, start), start + 1)
-            chosen.room -= ends[end - 1] - before
+            room = chosen.turn if gathering is None else chosen.room
+            end = max(bisect_right(ends, before + room, start), start + 1)
+            if gathering is None:
+                chosen.turn -= ends[end - 1] - before
+            else:
+                chosen.room -= ends[end - 1] - before
             chosen.items.extend(records[start:end])
             start = end
             if not chosen.awake:
@@ -112,7 +137,7 @@ class ProducerCore(Pusher):
         self.check_usable()
         if self.is_full:
             return False
-        chosen = self.sticky if gathering is None else gathering
+        chosen = self._following() if gathering is None else gathering
         if chosen.items:
             self.cut(chosen)
         stamp = self._stamp(chosen)
@@ -124,9 +149,13 @@ class ProducerCore(Pusher):
             )
         waiters = [] if waiter is None else [(0, waiter)]
         self.enqueue(chosen, self._outgoing(entry, count, stamp, waiters))
-        if chosen is self.sticky:
-            self._move_on()
+        if gathering is None:
+            self._begin_turn(chosen)
         return True
+
+    def pieces(self, size: int) -> int:
+        """Into how many batches to cut rows of so many bytes, so that they are spread."""
+        return max(1, min(len(self.gatherings), size // max(PIECE_BYTES_MIN, self._turn_bytes)))
 
     def check_size(self, size: int) -> None:
         if size > self.message_bytes_max:
@@ -139,19 +168,61 @@ class ProducerCore(Pusher):
     def is_full(self) -> bool:
         return self.unacked_bytes >= self.options.window_bytes
 
-    def _with_room(self, gathering: Gathering | None, size: int) -> Gathering | None:
-        """The gathering for a record of this size, cut if it was full; None: no room yet."""
-        chosen = self.sticky if gathering is None else gathering
-        if size <= chosen.room:
-            return chosen
-        if chosen.items:
-            self.cut(chosen)
-            chosen = self.sticky if gathering is None else gathering
-        if not chosen.items:
+    def _with_room(self, gathering: Gathering, size: int) -> Gathering | None:
+        """The gathering, with room for a record of this size if it was full; None: not yet."""
+        if size > gathering.room:
+            gathering.room, gathering.turn = gathering.room + max(0, gathering.turn), 0
+        if size > gathering.room:
+            if gathering.items:
+                self.cut(gathering)
             if self.is_full:
                 return None
-            chosen.room = self.batch_bytes
-        return chosen
+            gathering.room = self.batch_bytes
+        return gathering
+
+    def _with_turn(self, size: int) -> Gathering | None:
+        """The sticky gathering, with as much left of its turn; None: no room yet."""
+        if self.session.clock.ticks_us() - self._cut_us >= REST_US:
+            self._shorten_turns()
+        if size <= self.sticky.turn or self.next_turn(size):
+            return self.sticky
+        following = self._with_room(self._following(), size)
+        if following is not None:
+            granted = min(max(size, self._turn_bytes), following.room)
+            following.room -= granted
+            following.turn += granted
+            self._begin_turn(following)
+        return following
+
+    def next_turn(self, size: int) -> bool:
+        """It is the next partition's turn, if that has room for a record of this size.
+
+        Any thread may call this: see rule 3 of `gathering`.
+        """
+        if not self.gatherings:
+            return False
+        following = self._following()
+        # Half of the room, so that something is left for records with keys.
+        granted = min(self._turn_bytes, max(TURN_BYTES_MIN, following.room // 2))
+        if not size <= granted <= following.room:
+            return False
+        following.room -= granted
+        following.turn += granted
+        self._begin_turn(following)
+        return True
+
+    def _following(self) -> Gathering:
+        return self.gatherings[(self.sticky.partition + 1) % len(self.gatherings)]
+
+    def _begin_turn(self, gathering: Gathering) -> None:
+        self.sticky = gathering
+        self._turns_left -= 1
+        if self._turns_left <= 0:
+            self._set_turns(min(2 * self._turn_bytes, self.batch_bytes))
+
+    def _set_turns(self, size: int) -> None:
+        self._turn_bytes = size
+        self._turns_left = ROUNDS * len(self.gatherings)
 
     def withdraw(self, record: Record) -> bool:
         """Take back a record that is not part of a batch yet; False: it is, or was never taken."""
@@ -172,13 +243,24 @@ class ProducerCore(Pusher):
     def wake(self, gathering: Gathering) -> None:
         """Records have gathered and nobody is going to cut them: see to it."""
         gathering.awake = True
+        now = self.session.clock.ticks_us()
+        if now - self._cut_us >= REST_US:
+            self._shorten_turns()
         if self.options.linger_us:
-            gathering.begun_us = self.session.clock.ticks_us()
+            gathering.begun_us = now
             self._lingering[gathering] = None
             if self._linger_timer is None:
                 self._set_linger_timer(self.options.linger_us)
         elif not gathering.queue:  # else the next acknowledgement looks
             self.cut(gathering)
+
+    def _shorten_turns(self) -> None:
+        """What begins now may be a burst: spread it."""
+        if len(self.gatherings) > 1:
+            self._set_turns(TURN_BYTES_MIN)
+            excess = max(0, self.sticky.turn - TURN_BYTES_MIN)
+            self.sticky.turn -= excess
+            self.sticky.room += excess
 
     def _set_linger_timer(self, delay_us: int) -> None:
         self._linger_timer = self.session.timers.after(delay_us, self._look_at_gathered)
@@ -207,7 +289,7 @@ class ProducerCore(Pusher):
         """The producer is about to be closed; what it has taken is still delivered."""
         self._closing = True
         for gathering in self.gatherings:
-            gathering.room, gathering.awake = -1, False
+            gathering.close()
         self.cut_all()
 
     def deliver(self) -> bool:
@@ -219,17 +301,18 @@ class ProducerCore(Pusher):
         for gathering in self.gatherings:
             if gathering.items:
                 self.cut(gathering)
+        if not self._closing and self.failure is None:
+            self._shorten_turns()
         return self.new_serial()
 
     def cut(self, gathering: Gathering) -> None:
         items = gathering.take()
         self._cut_items(gathering, items)
         gathering.drop(len(items))
-        gathering.begun_us = self.session.clock.ticks_us()
+        self._cut_us = gathering.begun_us = self.session.clock.ticks_us()
         if not self._closing:
             gathering.room = 0 if self.is_full else self.batch_bytes
-        if gathering is self.sticky:
-            self._move_on()
+            gathering.turn = 0  # so the next partition is next
 
     def _cut_items(self, gathering: Gathering, items: list[bytes | Record]) -> None:
         try:
@@ -292,18 +375,16 @@ class ProducerCore(Pusher):
         super()._grow(partitions)
         if not known:  # a random one, so that many small producers do not all begin at the first
             self.sticky = self.gatherings[self.session.random.randrange(partitions)]
-
-    def _move_on(self) -> None:
-        self.sticky = self.gatherings[(self.sticky.partition + 1) % len(self.gatherings)]
+        self._set_turns(self.batch_bytes if partitions == 1 else TURN_BYTES_MIN)
 
     def _fail_gathered(self, gathering: Gathering, error: HocketError) -> None:
         items = gathering.take()
         gathering.drop(len(items))
-        if items and self.first_error is None:
-            self.first_error = again(error)
-        for item in items:
-            if type(item) is tuple and item[4] is not None:
-                self.refuse(item[4], again(error))
+        if items:
+            waiters = [item[4] for item in items if type(item) is tuple and item[4] is not None]
+            self._lose(len(items) - len(waiters), again(error))
+            for waiter in waiters:
+                self.refuse(waiter, again(error))
 
     def refuse(self, waiter: Any, error: HocketError) -> None:
         """Tell the `waiter` of a record that the record will not be sent."""

@@ -38,6 +38,7 @@ from hocket.errors import (
     SequenceGap,
     Timeout,
     UnknownProducer,
+    WrongProcess,
     from_code,
 )
 from hocket.frames import Frame, unpacked
@@ -88,6 +89,8 @@ class Pusher:
         self._closing = False
         self._serials = count()
         self._unsettled: dict[int, Outgoing] = {}  # by serial, oldest first
+        self.tells_all = False  # somebody is told of every batch: see `untold`
+        self._untold = 0  # records that were given up, and that nobody was told of
         self._expiry_timer: Timer | None = None
         self._backoff = Backoff(session.random)
 
@@ -129,13 +132,47 @@ class Pusher:
     def deliver(self) -> bool:
         return not self.unacked_bytes
 
+    def count(self) -> int:
+        """How many records were taken and are not acknowledged."""
+        return sum(
+            len(gathering.items) + sum(batch.count for batch in gathering.queue)
+            for gathering in self.gatherings
+        )
+
+    def remains(self) -> str:
+        count = self.count()
+        return (
+            f"{count} message{'s' if count > 1 else ''} for topic {self.topic!r}" if count else ""
+        )
+
+    def forked(self, error: WrongProcess) -> None:
+        self.failure = error
+        for gathering in self.gatherings:
+            gathering.close()
+
+    def told(self) -> None:
+        """Somebody has heard of what was given up so far."""
+        self.first_error, self._untold = None, 0
+        self.session.losses.pop(self, None)
+
+    def _lose(self, count: int, error: HocketError) -> None:
+        """So many records were given up, and nobody waits for one of them."""
+        if self.first_error is None:
+            self.first_error = error
+        if count and not self.tells_all:
+            self._untold += count
+            self.session.losses[self] = (
+                f"{self._untold} message{'s' if self._untold > 1 else ''} for topic "
+                f"{self.topic!r} had been given up unseen: {self.first_error}"
+            )
+
     def end(self, error: HocketError) -> None:
         """Take no more records; report what is not acknowledged as failed."""
         if self.failure is not None:
             return
         self.failure = error
         for gathering in self.gatherings:
-            gathering.room, gathering.awake = -1, False
+            gathering.close()
             while gathering.queue:
                 self._fail(gathering.queue.popleft(), error)
             self._fail_gathered(gathering, error)
@@ -418,8 +455,7 @@ class Pusher:
     def _fail(self, batch: Outgoing, error: HocketError) -> None:
         error = again(error)
         error.may_have_happened = batch.may_be_stored
-        if self.first_error is None:
-            self.first_error = error
+        self._lose(batch.count - len(batch.waiters), error)
         self._report(batch, error)
 
     def _report(self, batch: Outgoing, outcome: Outcome) -> None:

@@ -8,8 +8,8 @@ n records and then deletes the first n. So a record that comes in between stays 
 Rule 2: a sender appends FIRST and looks at `awake` AFTERWARDS; if it is false, the sender has
 somebody look at the gathering. Whoever stops looking clears `awake` FIRST and looks at the records
 AFTERWARDS. One of the two therefore sees the other, and no record is left lying.
-Rule 3: `room` is a hint. Two senders at once may both subtract from the same number, and a batch
-becomes a little larger; everything exact is decided when the batch is cut.
+Rule 3: `room` and `turn` are hints. Two senders at once may both subtract from the same number, and
+a batch becomes a little larger; everything exact is decided when the batch is cut.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ class Gathering:
 
     __slots__ = (
         "awake", "begun_us", "items", "mixed", "partition", "paused", "queue", "room",
-        "sent", "start",
+        "sent", "start", "turn",
     )  # fmt: skip
 
     def __init__(self, partition: int, room: int, start: int = 0) -> None:
         self.partition = partition
         self.items: list[bytes | Record] = []
-        self.room = room
+        self.room = room  # bytes that still fit into the batch, beside those of `turn`
+        self.turn = min(0, room)  # bytes of records without a key that may follow in this turn
         self.awake = False
         self.mixed = False  # the last batch had more than values; the next one probably has too
         self.begun_us = 0
@@ -40,6 +41,11 @@ class Gathering:
         self.sent = 0  # how many batches at the head of `queue` were pushed on the current handle
         self.start = start  # every batch with a smaller sequence is acknowledged, or in `queue`
         self.paused = False  # the broker has refused a batch for the moment
+
+    def close(self) -> None:
+        """Take nothing more: whoever adds a record from now on has to ask, and is told."""
+        self.room = self.turn = -1
+        self.awake = False
 
     @property
     def next_sequence(self) -> int:

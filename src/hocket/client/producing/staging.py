@@ -67,6 +67,30 @@ class StagingCore(ProducerCore):
         """Nothing is waited for: what is staged and not committed is dropped with the session."""
         return True
 
+    @property
+    def name(self) -> tuple[str, int]:
+        return self._transaction, self._number
+
+    @property
+    def is_taking(self) -> bool:
+        """Nobody has begun to decide the transaction."""
+        return self.failure is None and not self._closing
+
+    def count(self) -> int:
+        """How many records were taken, staged ones among them."""
+        return super().count() + sum(total.records for total in self._totals.values())
+
+    def remains(self) -> str:
+        """Only of one that is being decided, since nobody will hear how: see `Departure`."""
+        if self._closing and self.failure is None:
+            return f"the decision of transaction {self._transaction!r} number {self._number}"
+        return ""
+
+    def _lose(self, _count: int, error: HocketError) -> None:
+        """Nothing is lost unseen: whoever decides the transaction hears of it."""
+        if self.first_error is None:
+            self.first_error = error
+
     def participants(self) -> list[Participant]:
         """What is staged, as far as the broker has acknowledged it."""
         return [

@@ -40,6 +40,7 @@ from hocket.errors import (
     HocketError,
     ProtocolError,
     WrongKind,
+    WrongProcess,
     from_code,
 )
 from hocket.frames import Frame, packed, unpacked
@@ -193,6 +194,12 @@ class SharedCore(Attachment):
 
     def _clear(self) -> None:
         self.inbound.clear()
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        for progress in self._all_progress():
+            progress.awake = False  # from now on `arouse` is asked about each call, and raises
+            progress.notes.clear()
 
     def _progress_in(self, partition: int) -> SharedProgress:
         """What is known of the partition; one that the topic has gained begins here."""
@@ -417,7 +424,13 @@ class SharedCore(Attachment):
     # --- verdicts --------------------------------------------------------------------------------
 
     def arouse(self, progress: SharedProgress) -> None:
-        """Something was said, and nobody is going to tell it, or not soon enough."""
+        """Something was said, and nobody is going to tell it, or not soon enough.
+
+        Raises what has ended the subscription: then nobody ever will.
+        """
+        self.check_usable()
+        if self.inbound.by_partition.get(progress.partition) is not progress:
+            return  # it was replaced
         progress.awake = True
         if progress.hurries:
             self._flush()
@@ -452,6 +465,20 @@ class SharedCore(Attachment):
     @property
     def refused(self) -> int:
         return self._settlements.refused
+
+    def deliver(self) -> bool:
+        return self._settlements.is_answered(self.acked_so_far().told)
+
+    def remains(self) -> str:
+        self._gather()
+        self._teller.put_together()
+        return self._unsent(sum(1 for _ in self._settlements.held()))
+
+    def forked(self, error: WrongProcess) -> None:
+        self.failure, self._handle = error, None
+        self.inbound.ready = iter(())
+        for progress in self._all_progress():
+            progress.awake = False
 
     def check_has_index(self) -> None:
         """A shared subscription always has an index."""

@@ -5,7 +5,8 @@ ended from the same message delivered again: what is said about the former must 
 latter. (A broker that was killed may have forgotten the last counts. What it delivers under a count
 that the application has in its hands already is not handed out twice: see `handed_out`.) A
 `SharedProgress` is good until the index is put elsewhere; then another one replaces it, and what is
-said about its messages comes to nothing.
+said about its messages comes to nothing. Once the subscription has ended nothing is awake any more,
+so that whoever says something is told: `arouse` raises.
 
 Any thread adds notes, without a lock: the list of notes is never replaced, whoever says something
 appends FIRST and looks at `awake` AFTERWARDS, and whoever gathers clears `awake` FIRST and looks at
@@ -293,10 +294,12 @@ class SharedProgress:
         self.last = None
 
     def void(self) -> None:
-        """Another one replaces it: what is said about its messages comes to nothing."""
+        """Another one replaces it: what is said about its messages comes to nothing.
+
+        It stays not awake, so that each of these calls asks whether the subscription is still open.
+        """
         self._note = _ignore
-        self.awake = True
-        self.urgent = False
+        self.awake = self.urgent = False
         self.notes.clear()
         self.held.clear()
 

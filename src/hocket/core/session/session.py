@@ -156,6 +156,7 @@ class Session:
         node: str,
         software: str,
         limits: Limits,
+        cluster: str = "",
         caller: Caller = TRUSTED,
         access: Access | None = None,
     ) -> None:
@@ -169,6 +170,7 @@ class Session:
         self._catalogue = catalogue
         self._node = node
         self._software = software
+        self._cluster = cluster
         self._limits = limits
         self._last_handle = 0
         self._is_shown_a_token = False  # Hello has shown a token, which is being checked
@@ -199,8 +201,9 @@ class Session:
         self.rights.user = user
         version = frames.PROTOCOL_VERSION
         features = (frames.COMMIT_IN_PARTS,)
+        node, software = self._node, self._software
         return Reply(
-            frames.Welcome(request, version, self._node, self._software, features, self._limits)
+            frames.Welcome(request, version, node, software, features, self._limits, self._cluster)
         )
 
     def open(self, opened: Opened) -> int:

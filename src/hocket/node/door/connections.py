@@ -123,6 +123,12 @@ class Connections:
             if isinstance(peer, TcpPeer):
                 peer.abort()
 
+    def forked(self) -> None:
+        """See `forking`: close this process's copies of the sockets."""
+        for peer in [*self._peers.values(), *self._expected]:
+            if isinstance(peer, TcpPeer):
+                peer.forked()
+
     def flush_later(self, peer: TcpPeer) -> None:
         self._unflushed.append(peer)
 

@@ -131,6 +131,10 @@ class TcpPeer:
         self._reading = reading
         self._watch()
 
+    def forked(self) -> None:
+        self._closed = self._closing = True
+        self._transport.forked()
+
     # --- time ------------------------------------------------------------------------------------
 
     @property

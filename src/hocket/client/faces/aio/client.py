@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 from hocket import frames
-from hocket.client.calls import access as access_calls
 from hocket.client.calls import topics as topic_calls
 from hocket.client.calls.dead_letters import DeadLetter
 from hocket.client.calls.options import (
@@ -21,7 +20,9 @@ from hocket.client.connection.link import Connector
 from hocket.client.connection.session import closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines.aio import AioEngine
+from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.faces.aio import dead_letters
+from hocket.client.faces.aio.access import AsyncAccessCalls
 from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.faces.aio.transaction import AsyncTransaction, decide, drop
@@ -33,14 +34,11 @@ from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.model import (
     PREFETCH_DEFAULT,
-    Decision,
     IndexDescription,
     Participant,
     Position,
-    RoleDescription,
     TopicConfig,
     TopicDescription,
-    UserDescription,
     check_name,
 )
 
@@ -56,7 +54,7 @@ async def nothing_else() -> None:
     """Nothing else ends with a client."""
 
 
-class AsyncClient:
+class AsyncClient(AsyncAccessCalls):
     """A connection to a broker, for any number of tasks of the loop that it was opened on.
 
     It comes back by itself when it is lost: what was being produced is sent again and stored once,
@@ -72,8 +70,9 @@ class AsyncClient:
         name: str = "",
         # blocking: timeout: float | None = 10,
         closing: Callable[[], Awaitable[None]] = nothing_else,
+        exit_timeout: float | None = EXIT_SECONDS,
     ) -> None:
-        self._engine = AioEngine(connector, name=name, token=token or "")
+        self._engine = AioEngine(connector, name=name, token=token or "", exit_seconds=exit_timeout)
         self._closing = closing  # called when all the rest has ended
         self._closed = True  # until it is open
         self._producers: dict[AsyncProducer, None] = {}
@@ -93,7 +92,7 @@ class AsyncClient:
                 raise
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+        if not getattr(self, "_closed", True) and not self._engine.is_inherited:
             self._engine.abandon(self._closing)
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
 
@@ -101,12 +100,22 @@ class AsyncClient:
         state = "closed" if self._closed else self._engine.session.state
         return f"<AsyncClient of {self._engine.session.target}, {state}>"
 
+    @property
+    def cluster(self) -> str:
+        """The id of the cluster that this client belongs to, for ever the same.
+
+        Empty if the broker is older than that. A client that meets another cluster, where its
+        broker was or at another address of its URL, is at its end: AnotherCluster.
+        """
+        return self._engine.session.cluster
+
     async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Deliver what was sent, commit what was acknowledged, and let go.
 
-        Raises the first thing that went wrong, after everything is closed.
+        Raises the first thing that went wrong, after everything is closed. In a forked child it
+        does nothing: the connection, and what was sent, are the parent's.
         """
-        if self._closed:
+        if self._closed or self._engine.is_inherited:
             return
         deadline = Deadline(check_timeout(timeout))
         self._closed = True
@@ -311,86 +320,6 @@ class AsyncClient:
         They are new messages, for every index of the topic, with the header `hocket-replayed`.
         """
         return await dead_letters.replay(self, topic, index, limit, check_timeout(timeout))
-
-    # --- access ----------------------------------------------------------------------------------
-
-    async def create_user(
-        self, name: str, roles: Iterable[str] = (), *, timeout: float | None = DEFAULT_TIMEOUT
-    ) -> str:
-        """Make a user; returns its token, which cannot be shown again.
-
-        The first user turns access control on, at once and for good, and must have the role
-        "admin". Raises NameInUse, UnknownRole.
-        """
-        return await self._engine.call(access_calls.create_user(name, roles), timeout)
-
-    async def renew_token(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> str:
-        """Give a user a new token. The old one is void, and its connections are closed."""
-        return await self._engine.call(access_calls.renew_token(name), timeout)
-
-    async def delete_user(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Remove a user; its connections are closed at once. The last admin cannot be deleted."""
-        await self._engine.call(access_calls.delete_user(name), timeout)
-
-    async def set_roles(
-        self, name: str, roles: Iterable[str], *, timeout: float | None = DEFAULT_TIMEOUT
-    ) -> None:
-        """Give a user these roles in place of those it has. It is effective at once."""
-        await self._engine.call(access_calls.set_roles(name, roles), timeout)
-
-    async def create_role(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Make a role, which permits nothing yet. Raises NameInUse."""
-        await self._engine.call(access_calls.create_role(name), timeout)
-
-    async def delete_role(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Remove a role. Users who have it lose it."""
-        await self._engine.call(access_calls.delete_role(name), timeout)
-
-    async def grant(
-        self,
-        role: str,
-        action: str,
-        topic: str = "*",
-        index: str = "*",
-        *,
-        timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> None:
-        """Permit an action on the topics, and their indexes, whose names match.
-
-        Actions are publish, subscribe, create, alter, delete and admin, which implies the others.
-        In a pattern `*` is any run of characters.
-        """
-        await self._engine.call(access_calls.grant(role, action, topic, index), timeout)
-
-    async def revoke(
-        self,
-        role: str,
-        action: str,
-        topic: str = "*",
-        index: str = "*",
-        *,
-        timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> None:
-        """Take a grant back, given as it was granted. What it kept open ends at once."""
-        await self._engine.call(access_calls.revoke(role, action, topic, index), timeout)
-
-    async def access(
-        self, *, timeout: float | None = DEFAULT_TIMEOUT
-    ) -> tuple[list[UserDescription], list[RoleDescription]]:
-        """All users and all roles. Without users access control is off."""
-        return await self._engine.call_paged(access_calls.access(), timeout)
-
-    async def can(
-        self,
-        user: str,
-        action: str,
-        topic: str,
-        index: str | None = None,
-        *,
-        timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> Decision:
-        """Whether a user may do this, and why. A user may ask about itself."""
-        return await self._engine.call(access_calls.can(user, action, topic, index), timeout)
 
     # --- messages --------------------------------------------------------------------------------
 

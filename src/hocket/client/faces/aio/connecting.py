@@ -12,6 +12,7 @@ from hocket.client.connection.aio_tcp import AioConnector
 from hocket.client.connection.embedded import EmbeddedConnector, start_broker
 from hocket.client.connection.timeout import check_timeout
 from hocket.client.connection.tls import Path, context_for
+from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.opening import Opening
 
@@ -25,34 +26,49 @@ def connect(
     tls_key: Path | None = None,
     timeout: float | None = 10,
     name: str = "",
+    exit_timeout: float | None = EXIT_SECONDS,
 ) -> Opening[AsyncClient]:
     """A client of the broker at `hocket://host:port`; `hockets://` for TLS.
 
     `async with` it, or `await` it for a client that you close yourself. Several hosts may be given,
     separated by commas: they are tried in turn, now and whenever the connection is lost. Raises
     NoConnection when none of them answers.
+
+    If the process ends and the client is not closed, what was sent is delivered and what was
+    acknowledged is committed all the same, if that takes no more than `exit_timeout` seconds; what
+    is lost then is said on stderr.
     """
     timeout = check_timeout(timeout)
+    exit_seconds = check_timeout(exit_timeout, "exit_timeout")
     target = parse_url(url)
     context = context_for(target, tls_ca, tls_cert, tls_key)
     seconds = 10.0 if timeout is None else max(timeout, 0.1)
 
     async def open_client() -> AsyncClient:
         connector = AioConnector(target, context, seconds)
-        client = AsyncClient(connector, token=token, name=name, closing=connector.wait_closed)
+        client = AsyncClient(
+            connector,
+            token=token,
+            name=name,
+            closing=connector.wait_closed,
+            exit_timeout=exit_seconds,
+        )
         await client._open(timeout)
         return client
 
     return Opening(open_client)
 
 
-def embedded(path: str | PathLike[str] | None = None) -> Opening[AsyncClient]:
+def embedded(
+    path: str | PathLike[str] | None = None, *, exit_timeout: float | None = EXIT_SECONDS
+) -> Opening[AsyncClient]:
     """A client of a broker of its own in this process, which ends with the client.
 
     `async with` it, or `await` it for a client that you close yourself. `path` is the data
     directory; None for a temporary one, which is removed at the end. The broker has threads of its
     own, so that it does not keep the loop waiting.
     """
+    exit_seconds = check_timeout(exit_timeout, "exit_timeout")
 
     async def open_client() -> AsyncClient:
         loop = asyncio.get_running_loop()
@@ -68,7 +84,12 @@ def embedded(path: str | PathLike[str] | None = None) -> Opening[AsyncClient]:
             return loop.run_in_executor(None, end)
 
         try:
-            client = AsyncClient(EmbeddedConnector(broker), name="embedded", closing=close)
+            client = AsyncClient(
+                EmbeddedConnector(broker),
+                name="embedded",
+                closing=close,
+                exit_timeout=exit_seconds,
+            )
         except BaseException:
             await close()
             raise

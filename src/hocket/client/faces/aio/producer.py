@@ -58,6 +58,7 @@ class AsyncProducer:
         # The core does not know this object, so that a client that is dropped can be collected.
         settle = Reports(engine, on_delivery).settle
         self._core = ProducerCore(engine.session, topic, options, settle)
+        self._core.tells_all = on_delivery is not None
 
     @property
     def topic(self) -> str:
@@ -96,12 +97,15 @@ class AsyncProducer:
         if headers is None and timestamp is None and partition is None and type(value) is bytes:
             if key is None:
                 gathering = self._core.sticky
-                room = gathering.room - len(value) - RECORD_BYTES
-                if room >= 0:
-                    gathering.room = room
+                turn = gathering.turn - len(value) - RECORD_BYTES
+                if turn >= 0:
+                    gathering.turn = turn
                     gathering.items.append(value)
                     if not gathering.awake:
                         self._wake(gathering, value)
+                    return
+                if self._core.next_turn(len(value) + RECORD_BYTES):
+                    await self.send(value)
                     return
             elif type(key) is bytes:
                 gatherings = self._core.gatherings
@@ -150,9 +154,9 @@ class AsyncProducer:
     ) -> None:
         """Take the rows of an Arrow batch: its `value`, and `key`, `timestamp`, `headers` if given.
 
-        Keys spread the rows over the partitions, and rows without a key stay together; `partition`
-        puts all rows there. They are checked first: if one is wrong, it is named and none is taken.
-        A Timeout says in `written` how many were taken.
+        Keys spread the rows over the partitions, and rows without a key are spread in a few pieces;
+        `partition` puts all rows there. They are checked first: if one is wrong, it is named and
+        none is taken. A Timeout says in `written` how many were taken.
         """
         await self._send_portions(arrow_portions(self._core, record_batch, partition))
 
@@ -222,12 +226,13 @@ class AsyncProducer:
             raise again(error)
 
     def _take_first_error(self) -> HocketError | None:
-        error, self._core.first_error = self._core.first_error, None
+        error = self._core.first_error
+        self._core.told()
         return error
 
     async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Deliver what was sent, and let go; raises an error that nobody was told of yet."""
-        if not self._engine.do(self._stop_taking):
+        if self._engine.is_inherited or not self._engine.do(self._stop_taking):
             return
         try:
             await self._deliver(timeout)
@@ -244,6 +249,7 @@ class AsyncProducer:
 
     def _end(self) -> None:
         self._core.end(closed("the producer"))
+        self._core.told()  # by whatever `close` raises
 
     async def _open(self, timeout: float | None) -> None:
         try:

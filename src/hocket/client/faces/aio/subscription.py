@@ -214,6 +214,7 @@ class AsyncSubscription:
         """
         deadline = Deadline(check_timeout(timeout))
         core = self._core
+        # A forked child has nothing to close: it is the parent's.
         if core.failure is not None and not core.commits_only:
             self._forget(self)
             return

@@ -146,6 +146,7 @@ class AsyncTransaction:
         producer = self._producers.get(topic)
         if producer is None:
             check_name(topic)
+            self._engine.check_process()  # first: who has the lock may have stayed in the parent
             async with self._opening:
                 producer = self._producers.get(topic)
                 if producer is None:
@@ -240,6 +241,8 @@ class AsyncTransaction:
 
     async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Let go: abort it if anything was sent and it is neither committed nor prepared."""
+        if self._engine.is_inherited:
+            return
         try:
             if self._producers and not self._is_over:
                 await self.abort(timeout)
@@ -249,6 +252,7 @@ class AsyncTransaction:
             self._end([])
 
     async def _stop_taking(self) -> list[StagingCore]:
+        self._engine.check_process()
         async with self._opening:  # nobody opens another producer from now on
             self._ending = True
             cores = [producer.staging for producer in self._producers.values()]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 from hocket import frames
-from hocket.client.calls import access as access_calls
 from hocket.client.calls import topics as topic_calls
 from hocket.client.calls.dead_letters import DeadLetter
 from hocket.client.calls.options import (
@@ -22,8 +21,10 @@ from hocket.client.calls.topics import Duration, Size, StartLike
 from hocket.client.connection.link import Connector
 from hocket.client.connection.session import closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
+from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking import dead_letters
+from hocket.client.faces.blocking.access import AccessCalls
 from hocket.client.faces.blocking.producer import Producer, Publisher
 from hocket.client.faces.blocking.subscription import Subscription
 from hocket.client.faces.blocking.transaction import Transaction, decide, drop
@@ -34,14 +35,11 @@ from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.model import (
     PREFETCH_DEFAULT,
-    Decision,
     IndexDescription,
     Participant,
     Position,
-    RoleDescription,
     TopicConfig,
     TopicDescription,
-    UserDescription,
     check_name,
 )
 
@@ -57,7 +55,7 @@ def nothing_else() -> None:
     """Nothing else ends with a client."""
 
 
-class Client:
+class Client(AccessCalls):
     """A connection to a broker, for any number of threads.
 
     It comes back by itself when it is lost: what was being produced is sent again and stored once,
@@ -73,8 +71,9 @@ class Client:
         name: str = "",
         timeout: float | None = 10,
         closing: Callable[[], None] = nothing_else,
+        exit_timeout: float | None = EXIT_SECONDS,
     ) -> None:
-        self._engine = Engine(connector, name=name, token=token or "")
+        self._engine = Engine(connector, name=name, token=token or "", exit_seconds=exit_timeout)
         self._closing = closing  # called when all the rest has ended
         self._closed = True  # until it is open
         self._producers: dict[Producer, None] = {}
@@ -94,7 +93,7 @@ class Client:
                 raise
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+        if not getattr(self, "_closed", True) and not self._engine.is_inherited:
             self._engine.abandon(self._closing)
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
 
@@ -102,12 +101,22 @@ class Client:
         state = "closed" if self._closed else self._engine.session.state
         return f"<Client of {self._engine.session.target}, {state}>"
 
+    @property
+    def cluster(self) -> str:
+        """The id of the cluster that this client belongs to, for ever the same.
+
+        Empty if the broker is older than that. A client that meets another cluster, where its
+        broker was or at another address of its URL, is at its end: AnotherCluster.
+        """
+        return self._engine.session.cluster
+
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Deliver what was sent, commit what was acknowledged, and let go.
 
-        Raises the first thing that went wrong, after everything is closed.
+        Raises the first thing that went wrong, after everything is closed. In a forked child it
+        does nothing: the connection, and what was sent, are the parent's.
         """
-        if self._closed:
+        if self._closed or self._engine.is_inherited:
             return
         deadline = Deadline(check_timeout(timeout))
         self._closed = True
@@ -310,86 +319,6 @@ class Client:
         They are new messages, for every index of the topic, with the header `hocket-replayed`.
         """
         return dead_letters.replay(self, topic, index, limit, check_timeout(timeout))
-
-    # --- access ----------------------------------------------------------------------------------
-
-    def create_user(
-        self, name: str, roles: Iterable[str] = (), *, timeout: float | None = DEFAULT_TIMEOUT
-    ) -> str:
-        """Make a user; returns its token, which cannot be shown again.
-
-        The first user turns access control on, at once and for good, and must have the role
-        "admin". Raises NameInUse, UnknownRole.
-        """
-        return self._engine.call(access_calls.create_user(name, roles), timeout)
-
-    def renew_token(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> str:
-        """Give a user a new token. The old one is void, and its connections are closed."""
-        return self._engine.call(access_calls.renew_token(name), timeout)
-
-    def delete_user(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Remove a user; its connections are closed at once. The last admin cannot be deleted."""
-        self._engine.call(access_calls.delete_user(name), timeout)
-
-    def set_roles(
-        self, name: str, roles: Iterable[str], *, timeout: float | None = DEFAULT_TIMEOUT
-    ) -> None:
-        """Give a user these roles in place of those it has. It is effective at once."""
-        self._engine.call(access_calls.set_roles(name, roles), timeout)
-
-    def create_role(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Make a role, which permits nothing yet. Raises NameInUse."""
-        self._engine.call(access_calls.create_role(name), timeout)
-
-    def delete_role(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Remove a role. Users who have it lose it."""
-        self._engine.call(access_calls.delete_role(name), timeout)
-
-    def grant(
-        self,
-        role: str,
-        action: str,
-        topic: str = "*",
-        index: str = "*",
-        *,
-        timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> None:
-        """Permit an action on the topics, and their indexes, whose names match.
-
-        Actions are publish, subscribe, create, alter, delete and admin, which implies the others.
-        In a pattern `*` is any run of characters.
-        """
-        self._engine.call(access_calls.grant(role, action, topic, index), timeout)
-
-    def revoke(
-        self,
-        role: str,
-        action: str,
-        topic: str = "*",
-        index: str = "*",
-        *,
-        timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> None:
-        """Take a grant back, given as it was granted. What it kept open ends at once."""
-        self._engine.call(access_calls.revoke(role, action, topic, index), timeout)
-
-    def access(
-        self, *, timeout: float | None = DEFAULT_TIMEOUT
-    ) -> tuple[list[UserDescription], list[RoleDescription]]:
-        """All users and all roles. Without users access control is off."""
-        return self._engine.call_paged(access_calls.access(), timeout)
-
-    def can(
-        self,
-        user: str,
-        action: str,
-        topic: str,
-        index: str | None = None,
-        *,
-        timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> Decision:
-        """Whether a user may do this, and why. A user may ask about itself."""
-        return self._engine.call(access_calls.can(user, action, topic, index), timeout)
 
     # --- messages --------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from hocket.client.connection.embedded import EmbeddedConnector, start_broker
 from hocket.client.connection.tcp import TcpConnector
 from hocket.client.connection.timeout import check_timeout
 from hocket.client.connection.tls import Path, context_for
+from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.faces.blocking.client import Client
 
 
@@ -21,27 +22,37 @@ def connect(
     tls_key: Path | None = None,
     timeout: float | None = 10,
     name: str = "",
+    exit_timeout: float | None = EXIT_SECONDS,
 ) -> Client:
     """A client of the broker at `hocket://host:port`; `hockets://` for TLS.
 
     Several hosts may be given, separated by commas: they are tried in turn, now and whenever the
     connection is lost. Raises NoConnection when none of them answers.
+
+    If the process ends and the client is not closed, what was sent is delivered and what was
+    acknowledged is committed all the same, if that takes no more than `exit_timeout` seconds; what
+    is lost then is said on stderr.
     """
     timeout = check_timeout(timeout)
     target = parse_url(url)
     context = context_for(target, tls_ca, tls_cert, tls_key)
     connector = TcpConnector(target, context, 10.0 if timeout is None else max(timeout, 0.1))
-    return Client(connector, token=token, name=name, timeout=timeout)
+    seconds = check_timeout(exit_timeout, "exit_timeout")
+    return Client(connector, token=token, name=name, timeout=timeout, exit_timeout=seconds)
 
 
-def embedded(path: str | PathLike[str] | None = None) -> Client:
+def embedded(
+    path: str | PathLike[str] | None = None, *, exit_timeout: float | None = EXIT_SECONDS
+) -> Client:
     """A client of a broker of its own in this process, which ends with the client.
 
     `path` is the data directory; None for a temporary one, which is removed at the end.
     """
+    seconds = check_timeout(exit_timeout, "exit_timeout")
     broker, end = start_broker(path)
+    connector = EmbeddedConnector(broker)
     try:
-        return Client(EmbeddedConnector(broker), name="embedded", closing=end)
+        return Client(connector, name="embedded", closing=end, exit_timeout=seconds)
     except BaseException:
         end()
         raise

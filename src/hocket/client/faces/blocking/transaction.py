@@ -148,6 +148,7 @@ class Transaction:
         producer = self._producers.get(topic)
         if producer is None:
             check_name(topic)
+            self._engine.check_process()  # first: who has the lock may have stayed in the parent
             with self._opening:
                 producer = self._producers.get(topic)
                 if producer is None:
@@ -242,6 +243,8 @@ class Transaction:
 
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Let go: abort it if anything was sent and it is neither committed nor prepared."""
+        if self._engine.is_inherited:
+            return
         try:
             if self._producers and not self._is_over:
                 self.abort(timeout)
@@ -251,6 +254,7 @@ class Transaction:
             self._end([])
 
     def _stop_taking(self) -> list[StagingCore]:
+        self._engine.check_process()
         with self._opening:  # nobody opens another producer from now on
             self._ending = True
             cores = [producer.staging for producer in self._producers.values()]

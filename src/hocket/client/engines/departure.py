@@ -1,0 +1,101 @@
+"""What is left to do for a session that nobody will close: its client was dropped, or the process
+ends.
+
+What was sent is delivered and what was acknowledged is committed, as closing would have done. A
+transaction that is still open is aborted: nobody said that it was complete. What could not be done
+is said in words, each with its count.
+
+`step` is called again and again, by whoever may touch the cores then, until it returns True or
+there is no time left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hocket.client.connection.session import Session, closed
+from hocket.client.producing.staging import Deciding, StagingCore, abort_of, producers_of
+from hocket.errors import HocketError
+
+
+@dataclass(slots=True)
+class Abort:
+    """An open transaction that is being dropped."""
+
+    transaction: str
+    number: int
+    count: int  # of messages
+    deciding: Deciding | None  # None: the broker has never heard of it
+
+    @property
+    def is_over(self) -> bool:
+        return self.deciding is None or self.deciding.reply.get() is not None
+
+    def __str__(self) -> str:
+        what = f"transaction {self.transaction!r} number {self.number} was not committed"
+        answer = self.deciding.reply.get() if self.deciding else None
+        if isinstance(answer, HocketError):
+            return f"{what} here, and could not be aborted: {answer}"
+        if not self.is_over:
+            return f"{what}; {_messages(self.count)} will be dropped by the broker, after a day"
+        return f"{what}, so it was aborted: {_messages(self.count)} dropped"
+
+
+class Departure:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._aborts: list[Abort] = []
+
+    def has_work(self) -> bool:
+        """Whether there is anything to deliver or to abort. Sends nothing."""
+        owners = self._session.owners()
+        return any(isinstance(each, StagingCore) or each.remains() for each in owners)
+
+    def step(self) -> bool:
+        """Send what there is to send; True once nothing is on its way any more."""
+        session = self._session
+        if session.failure is not None:
+            return True
+        self._abort_transactions()
+        delivered = session.deliver()
+        decided = all(abort.is_over for abort in self._aborts)
+        return delivered and decided and not any(map(_is_staging, session.owners()))
+
+    def _abort_transactions(self) -> None:
+        cores: dict[tuple[str, int], list[StagingCore]] = {}
+        for owner in self._session.owners():
+            # One that takes no more is being decided just now, by somebody who waits for that.
+            if isinstance(owner, StagingCore) and owner.is_taking:
+                cores.setdefault(owner.name, []).append(owner)
+        for name, of_one in cores.items():
+            count = sum(core.count() for core in of_one)
+            frame = abort_of(*name, producers_of(of_one))
+            for core in of_one:
+                core.end(closed("the transaction"))
+            deciding = None if frame is None else Deciding(self._session, frame)
+            self._aborts.append(Abort(*name, count, deciding))
+
+    def lines(self) -> list[str]:
+        """What was lost, or may be, and what was aborted."""
+        session = self._session
+        why = "the broker has not answered"
+        if session.link is None:
+            why = f"there is no connection ({session.last_error})"
+        remains = (owner.remains() for owner in session.owners())
+        return [
+            *(
+                f"{text} could not be delivered to {session.target}: {why}"
+                for text in remains
+                if text
+            ),
+            *(str(abort) for abort in self._aborts),
+            *session.losses.values(),
+        ]
+
+
+def _is_staging(owner: object) -> bool:
+    return isinstance(owner, StagingCore)
+
+
+def _messages(count: int) -> str:
+    return f"{count} message{'s' if count != 1 else ''}"
