@@ -221,7 +221,7 @@ class SimulatedLife:
         return self.node.registering.members()[1]
 
     def rest(self) -> None:
-        self.tick(11)
+        self.tick(3)  # retention at once, then the mark
         self.checkpoint()
 
     def close(self) -> None:
