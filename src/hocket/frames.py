@@ -350,12 +350,16 @@ class Settle:
     ranges: bytes  # packed triples (partition, start, end)
     duration_us: int = 0  # nack: the delay; extend: the new lease, 0 for one of the usual length
     reason: str = ""  # of a reject
+    again: bool = False  # it was said before, on a connection that broke before the answer
 
 
 @dataclass(slots=True)
 class Settled:
     request: int
-    refused: bytes  # packed triples (partition, start, end) that this consumer does not hold
+    # Packed triples (partition, start, end) that this consumer does not hold. What was said `again`
+    # is not refused where it holds already: an acked message that is settled, a rejected one that
+    # is settled or on its way to the dead letters.
+    refused: bytes
 
 
 @dataclass(slots=True)

@@ -585,6 +585,9 @@ struct Settle {
 
   reason @4 :Text;
   # reject: why the messages are rejected, in words.
+
+  again @5 :Bool;
+  # True: the client has said this before, on a connection that broke before it was answered.
 }
 
 struct Settled {
@@ -592,7 +595,8 @@ struct Settled {
 
   refused @0 :Data;
   # Packed triples (partition, start, end) of messages that this consumer does not hold. Nothing was
-  # changed for these messages.
+  # changed for these messages. If the Settle was sent `again`, messages for which it holds already
+  # are not refused: those that are settled, and for a reject those on their way to the dead letters.
 }
 
 # --- transactions --------------------------------------------------------------------------------

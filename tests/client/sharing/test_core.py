@@ -815,26 +815,93 @@ def test_what_waited_is_dropped():
     assert one.offsets() == [1, 2, 3, 4, 5, 6]
 
 
-def test_refused_when_told_again_is_no_news(caplog):
+def test_what_is_told_again_says_so_and_its_refusal_is_raised():
     one = Sharing()
-    one.lease((0, 2, 1))
-    first, second = one.read()
+    one.lease((0, 3, 1))
+    first, second, third = one.read()
     first.ack()
+    second.reject("no")
     mark = one.core.acked_so_far()
-    one.settles()
+    assert [settle.again for settle in one.settles()] == [False, False]
     one.stage.lose()
-    second.ack()  # this one is told for the first time on the next link
+    third.ack()  # this one is told for the first time on the next link
     one.stage.come_back()
     one.opened(2)
-    again, news = one.settles()
-    assert (triples(again.ranges), triples(news.ranges)) == ([(0, 0, 1)], [(0, 1, 2)])
-    with caplog.at_level(logging.WARNING):
-        one.answer(again, (0, 0, 1))
-    assert one.core.are_committed(mark)
-    assert one.core.refused == 0
-    assert "lease had ended" not in caplog.text
-    one.answer(news, (0, 1, 2))
+    ack, reject, news = one.settles()
+    assert [(each.action, each.again) for each in (ack, reject, news)] == [
+        ("ack", True), ("reject", True), ("ack", False),
+    ]  # fmt: skip
+    one.answer(ack, (0, 0, 1))  # somebody else has it: the first telling was never heard
+    assert not one.core.are_committed(mark)
+    one.answer(reject)  # it holds: the first telling was heard, and its answer lost
+    with pytest.raises(LeaseLost, match="offset 0"):
+        one.core.are_committed(mark)
     assert one.core.refused == 1
+    one.answer(news)
+    assert one.core.are_committed(one.core.acked_so_far())
+
+
+def test_a_nack_told_again_may_be_refused_and_an_extension_may_not():
+    one = Sharing()
+    one.lease((0, 2, 1))
+    nacked, extended = one.read()
+    nacked.nack(5)
+    extended.extend()
+    mark = one.core.acked_so_far()
+    one.come_back()
+    extension, nack = one.settles()
+    assert (extension.action, nack.action) == ("extend", "nack")
+    one.answer(nack, (0, 0, 1))  # if it was heard the first time, somebody else has it now
+    one.answer(extension, (0, 1, 2))
+    with pytest.raises(LeaseLost, match=r"1 message .* offset 1"):
+        one.core.are_committed(mark)
+
+
+def test_every_commit_under_way_raises_what_was_refused():
+    one = Sharing()
+    one.lease((0, 2, 1))
+    for message in one.read():
+        message.ack()
+    marks = [one.core.acked_so_far() for _ in range(2)]  # of two threads
+    one.answer(*one.settles(), (0, 0, 1))
+    for mark in marks:
+        with pytest.raises(LeaseLost):
+            one.core.are_committed(mark)
+    assert one.core.are_committed(one.core.acked_so_far())
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("lapsed", [False, True])
+def test_a_message_that_comes_under_a_count_that_we_have_is_not_handed_out_twice(count, lapsed):
+    """A broker that was killed may have forgotten that it had delivered the message."""
+    one = Sharing(prefetch=4)
+    one.lease((0, 2, count))
+    message, other = one.read()
+    if lapsed:
+        one.stage.advance(2 * LEASE_US)
+    other.ack()
+    one.come_back()
+    size = one.lease((0, 1, count), (2, 3, 1), base=0, count=3, handle=2)
+    assert one.offsets() == [2]
+    assert one.credits()[0] == size
+    one.settles()
+    message.ack()
+    assert ("ack", [(0, 0, 1)]) in one.told()
+    assert 0 not in one.held
+
+
+def test_a_message_under_the_same_count_that_is_being_acked_is_not_handed_out():
+    one = Sharing()
+    one.lease((0, 1, 1))
+    one.read()[0].ack()
+    mark = one.core.acked_so_far()
+    one.come_back()
+    (ack,) = one.settles()
+    one.lease((0, 1, 1), handle=2)  # before the broker has read the ack, which it then accepts
+    one.answer(ack)
+    assert one.core.are_committed(mark)
+    assert one.read() == []
+    assert one.told() == [("release", [(0, 0, 1)])]
 
 
 def test_what_came_again_after_its_nack_is_not_nacked_twice():

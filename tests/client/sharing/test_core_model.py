@@ -8,6 +8,7 @@ out in order.
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import pytest
@@ -59,7 +60,7 @@ class Broker:
         self.bytes = self.messages = 0
         self.consumer = b""
         self.answering = 0.9
-        self.seen = {"continued": 0, "debts": 0, "refused": 0, "expired": 0}
+        self.seen = Counter(dict.fromkeys(["continued", "debts", "refused", "expired"], 0))
 
     def _log(self) -> list[tuple[int, list[bytes], bytes]]:
         found, offset = [], 0
@@ -118,7 +119,9 @@ class Broker:
         for partition, start, end in triples(frame.ranges):
             for offset in range(start, end):
                 record = self.records[partition, offset]
-                if record.state != LEASED:
+                if frame.again and frame.action in ("ack", "reject") and record.state == SETTLED:
+                    self.seen["held already"] += 1
+                elif record.state != LEASED:
                     refused.append((partition, offset, offset + 1))
                 elif frame.action == "extend":
                     record.until_us = self.stage.clock.ticks + self.lease_us
@@ -328,5 +331,5 @@ def test_leases_that_end_cost_nothing_but_a_report(seed):
 def test_the_runs_have_losses_debts_and_refusals():
     runs = [run(seed, keyed=False, expiring=True) for seed in SEEDS[:20]]
     assert sum(each.losses for each in runs) > 50
-    for what in ("continued", "debts", "refused", "expired"):
+    for what in ("continued", "debts", "refused", "expired", "held already"):
         assert sum(each.broker.seen[what] for each in runs) > 10, what

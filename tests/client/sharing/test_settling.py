@@ -153,7 +153,7 @@ def test_what_many_threads_say_is_all_heard():
     assert progress.refused == []
 
 
-def test_what_has_ended_is_remembered_for_so_many_and_no_more():
+def test_what_has_ended_is_refused_also_where_it_is_not_remembered():
     progress = SharedProgress(0, keyed=False, arouse=lambda progress: None)
     for round_ in range(2):
         progress.hand_out(range(LAPSED_MAX - 1), repeat(round_ + 1), 0)
@@ -162,4 +162,8 @@ def test_what_has_ended_is_remembered_for_so_many_and_no_more():
         old = tuple.__new__(SharedMessage, (b"", None, {}, "t", 0, 5, 0, round_ + 1, progress))
         old.ack()
     progress.gather(0)
-    assert progress.refused == [5]  # the older of the two was forgotten
+    assert progress.refused == [5, 5]  # the older of the two was forgotten
+    new = tuple.__new__(SharedMessage, (b"", None, {}, "t", 0, LAPSED_MAX, 0, 1, progress))
+    new.ack()  # it was never here, and lies behind all that was forgotten
+    progress.gather(0)
+    assert progress.refused == [5, 5]

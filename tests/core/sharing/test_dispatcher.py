@@ -6,6 +6,7 @@ from collections import Counter, deque
 
 import pytest
 
+from hocket.core.sharing import dispatcher
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.events import (
     Advanced,
@@ -311,3 +312,66 @@ def test_an_index_is_idle_when_nobody_consumes_it_or_may_come_back():
     assert index.sharing.is_idle
     index.leases.reserve(2, 1)
     assert not index.sharing.is_idle, "a message is being read for somebody"
+
+
+# --- what is said again --------------------------------------------------------------------------
+
+
+def again(index: Index, consumer: int, *ranges: tuple[int, int, int]) -> Answer:
+    answers = index.do(Settle(consumer, 9, "ack", list(ranges), 0, "", index.now_us, again=True))
+    (answer,) = [effect for effect in answers if isinstance(effect, Answer)]
+    return answer
+
+
+def come_back(index: Index, number: int, former: int, *held: tuple[int, int, int]) -> None:
+    identity = bytes([former]) * 16
+    index.do(Joined(number, identity, (0,), 10**6, 1, list(held), index.now_us))
+
+
+def test_the_first_ack_was_heard_and_its_answer_lost():
+    index = Index(records=2)
+    index.join(1, messages=2)
+    index.do(Settle(1, 7, "ack", [(0, 0, 1)], 0, "", 0))
+    index.do(Left(1, False, index.now_us))
+    come_back(index, 2, 1, (0, 0, 2))
+    assert again(index, 2, (0, 0, 2)) == Answer(2, 9, [], 1), "one was settled, one is settled now"
+
+
+def test_the_first_ack_was_not_heard_and_another_consumer_has_settled_the_message():
+    index = Index(records=2)
+    index.join(1, messages=2)
+    index.do(Settle(1, 7, "ack", [(0, 0, 1)], 0, "", 0))
+    index.do(Left(1, False, index.now_us))
+    index.tick(GRACE_US)
+    index.join(3, messages=2)
+    assert index.work(3) == 1
+    come_back(index, 2, 1, (0, 0, 2))
+    assert again(index, 2, (0, 0, 2)) == Answer(2, 9, [(0, 1, 2)], 1)
+    index.do(Left(2, False, index.now_us))
+    come_back(index, 4, 1, (0, 0, 2))
+    assert again(index, 4, (0, 0, 2)) == Answer(4, 9, [(0, 1, 2)], 1), "asked a third time"
+
+
+def test_a_second_link_of_a_consumer_is_as_good_as_a_loss_of_the_first():
+    index = Index(records=2)
+    index.join(1, messages=2)
+    index.do(Settle(1, 7, "ack", [(0, 0, 1)], 0, "", 0))
+    come_back(index, 2, 1)  # it does not claim message 1, and is given it once more
+    assert index.received[2] == [(0, 1)]
+    index.do(Settle(2, 8, "ack", [(0, 1, 2)], 0, "", 0))
+    index.do(Left(2, False, index.now_us))
+    come_back(index, 3, 1)
+    assert again(index, 3, (0, 0, 2)) == Answer(3, 9, [], 1)
+
+
+def test_of_so_many_consumers_without_a_link_it_is_remembered_what_they_had(monkeypatch):
+    monkeypatch.setattr(dispatcher, "ABSENT_MAX", 2)
+    index = Index(records=3)
+    for consumer in (1, 2, 3):
+        index.join(consumer, messages=1)
+        index.do(Settle(consumer, 7, "ack", [(0, consumer - 1, consumer)], 0, "", 0))
+        index.do(Left(consumer, False, index.now_us))
+    for number, former in ((11, 1), (12, 2), (13, 3)):
+        come_back(index, number, former)
+    assert again(index, 11, (0, 0, 1)).refused == [(0, 0, 1)], "nobody knows: better once too often"
+    assert again(index, 12, (0, 1, 2)).refused == again(index, 13, (0, 2, 3)).refused == []

@@ -285,3 +285,69 @@ def test_without_consumers_nothing_is_scanned():
     assert leases.scan_wanted() is None
     leases.spread([ADA])
     assert leases.scan_wanted() == (0, 5)
+
+
+def test_a_message_that_is_claimed_after_its_key_was_read_takes_its_key_with_it():
+    leases = opened(4, ShareChange())  # after a crash: all of it is withheld
+    leases.order_keys()
+    leases.spread([ADA])
+    assert leases.scan(0, [7, 7, 8, 0])
+    leases.welcome(ADA, None, [(0, 1)], 0)
+    leases.pass_time(GRACE_US)
+    assert leases.reserve(ADA, 10) == [(1, 4)]
+    leases.spread([BOB])
+    leases.give_back([(1, 4)])
+    assert leases.reserve(BOB, 10) == [(2, 4)], "the other key, and what has none"
+
+
+# --- what is said again --------------------------------------------------------------------------
+
+
+def test_what_a_first_telling_has_settled_is_not_refused_when_it_is_said_again():
+    leases = opened(10)
+    leased(leases, 6)
+    leases.settle(ADA, "ack", [(0, 2), (3, 4)], now_us=0)
+    leases.settle(ADA, "reject", [(4, 5)], now_us=0, reason="bad")
+    changed(leases)
+    everything = [(0, 10)]
+    assert leases.settle(BOB, "ack", everything, now_us=0) == everything, "nothing is held"
+    assert changed(leases) == {}
+    again = {"now_us": 0, "again": True, "lost": []}  # it is Ada, under a new number
+    assert leases.settle(BOB, "ack", everything, **again) == [(2, 3), (4, 10)]
+    assert changed(leases) == {"settled": [0, 2, 1, 1]}, "so that the answer waits for the log"
+    assert leases.settle(BOB, "reject", everything, **again) == [(2, 3), (5, 10)]
+    assert changed(leases) == {"settled": [0, 2, 1, 1], "counts": [4, 1, 1]}
+    for action in ("nack", "extend", "release"):
+        assert leases.settle(BOB, action, everything, **again) == everything
+    assert changed(leases) == {}
+
+
+def test_what_another_consumer_has_settled_is_refused():
+    leases = opened(10)
+    leased(leases, 6)
+    leases.settle(ADA, "ack", [(0, 3)], now_us=0)
+    again = {"now_us": 0, "again": True}
+    assert leases.settle(BOB, "ack", [(0, 3)], lost=[(1, 2)], **again) == [(1, 2)]
+    assert leases.settle(BOB, "ack", [(0, 3)], lost=None, **again) == [(0, 3)]
+
+
+def test_after_a_restart_only_what_was_settled_before_it_can_hold():
+    before = ShareChange(settled=[(0, 2), (4, 6)])
+    leases = opened(10, before)
+    leases.welcome(ADA, None, [(2, 4)], 0)
+    leases.settle(ADA, "ack", [(2, 3)], now_us=0)
+    again = {"now_us": 0, "again": True, "lost": None}
+    assert leases.settle(BOB, "ack", [(0, 10)], **again) == [(2, 4), (6, 10)]
+    assert leases.settle(BOB, "ack", [(1, 2), (3, 5)], **again) == [(3, 4)]
+    leases.reset(8)  # what lies before it is behind this index, for everybody
+    assert leases.settle(BOB, "ack", [(0, 10)], **again) == [(8, 10)]
+
+
+def test_what_is_said_again_is_done_where_it_was_not_heard():
+    leases = opened(10)
+    leased(leases, 3)
+    leases.settle(ADA, "ack", [(0, 1)], now_us=0)
+    changed(leases)
+    assert leases.settle(ADA, "ack", [(0, 3)], now_us=0, again=True, lost=[]) == []
+    assert leases.start == 3
+    assert changed(leases) == {"settled": [0, 3]}

@@ -75,6 +75,7 @@ _ARGUMENTS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
         "spots": _spots(dice),
         "duration": dice.choice([0, 0, 20, 150]),
         "honest": dice.randint(0, 3),
+        "again": dice.random() < 0.2,
     },
     "fetched": lambda dice: {"which": dice.randint(0, 5), "lost": dice.choice([0] * 6 + [2])},
     "nothing_fetched": lambda dice: {

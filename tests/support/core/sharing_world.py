@@ -53,6 +53,8 @@ from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
 LEASE_US, GRACE_US = 100, 30
 IN_FLIGHT_MAX, SPAN_MAX, GAP_MAX, FETCH_MAX = 14, 40, 4, 6
 RECORD_BYTES, BATCH = 10, 3
+# What holds already when it is said again, by what has become of the message.
+HOLDING = {("ack", "settled"), ("reject", "settled"), ("reject", "dying")}
 KEYS = [0, 1, 2, 1 + (1 << 16), 1 << 15, 40_000 + (1 << 40), 65_535]  # two of them in one slot
 
 
@@ -78,6 +80,7 @@ class Message:
     holder: int = 0
     deadline: int = 0
     reason: str = ""  # of its death
+    before: bool = False  # it was settled before this life of the broker began
 
 
 @dataclass(slots=True)
@@ -87,6 +90,7 @@ class Log:
     messages: list[Message] = field(default_factory=list)  # by offset
     log_start: int = 0
     begin: int = 0  # the log start, or where the index was put
+    begin_before: int = 0  # where it was when this life of the broker began, or was put since
     state: ShareState = field(default_factory=lambda: ShareState(0))  # as logged
     taken: list[tuple[str, int, list[tuple[str, int, str]]]] = field(default_factory=list)
     durable: int = 0  # so many of `taken` have been promised to somebody
@@ -116,6 +120,8 @@ class Client:
     stalled: bool = False
     sated_until: int = 0
     served: int = 0
+    was_here: bool = False  # in this life of the broker
+    lost: set[tuple[int, int]] = field(default_factory=set)  # with a link, and not got back
 
 
 class World:
@@ -203,6 +209,8 @@ class World:
         self, client: Client, partitions: tuple[int, ...], credit: int, held: list[Any]
     ) -> None:
         self.pass_time(self.logs)
+        if client.number:
+            self.break_link(client)
         former = client.number or self.vanished.pop(client.identity, 0)
         for number, fetch in list(self.fetches.items()):
             if fetch[0].consumer == former:
@@ -229,6 +237,12 @@ class World:
                     message.deadline = self.now_us + self.settings.lease_us
                     message.count = max(1, message.count)
                     self.seen["claimed"] += 1
+        client.lost -= {
+            (p, offset)
+            for p, log in self.logs.items()
+            for offset, message in log.open()
+            if message.state == "leased" and message.holder == self.last_number
+        }
         replaced = client.number
         client.number, client.partitions = self.last_number, partitions
         client.credit_bytes, client.credit_messages = credit * RECORD_BYTES, credit
@@ -262,6 +276,9 @@ class World:
                 message.deadline = min(message.deadline, self.now_us + GRACE_US)
         if not graceful:
             self.vanished[client.identity] = client.number
+            self.break_link(client)
+        else:
+            client.was_here, client.lost = False, set()
         number, client.number = client.number, 0
         self.step(Left(number, graceful, self.now_us))
 
@@ -283,35 +300,73 @@ class World:
         client.life_us, client.stalled = self.now_us, False
 
     def settle(
-        self, client: Client, action: str, ranges: list[Any], duration: int = 0, reason: str = ""
+        self,
+        client: Client,
+        action: str,
+        ranges: list[Any],
+        duration: int = 0,
+        reason: str = "",
+        again: bool = False,
     ) -> None:
         self.shows_life(client)
         if action == "release" and ranges:
             client.sated_until = self.now_us + self.settings.lease_us
         self.pass_time({p for p, _, _ in ranges})
         refused = []
+        held = set()  # partitions in which something holds already
         for p, start, end in ranges:
             log = self.logs[p]
             for offset in range(start, end):
                 message = log.messages[offset] if log.begin <= offset < log.end else None
-                if message is None or (message.state, message.holder) != ("leased", client.number):
+                state = "settled" if offset < log.begin else message and message.state
+                if (
+                    again
+                    and (action, state) in HOLDING
+                    and (state == "dying" or self.has_settled(client, p, offset))
+                ):
+                    held.add(p)
+                    self.seen[f"{action} holds, {state}"] += 1
+                elif message is None or (message.state, message.holder) != (
+                    "leased",
+                    client.number,
+                ):
                     refused.append((p, offset))
                 else:
                     self.settle_one(message, action, duration, reason)
         self.last_token += 1
         effects = self.sharing.step(
-            Settle(client.number, self.last_token, action, ranges, duration, reason, self.now_us)
+            Settle(
+                client.number, self.last_token, action, ranges, duration, reason, self.now_us, again
+            )
         )
         (answer,) = [effect for effect in effects if isinstance(effect, Answer)]
-        tokens = [effect.token for effect in effects if isinstance(effect, Record)]
-        assert tokens == [self.last_token] * answer.waits_for
+        records = [effect for effect in effects if isinstance(effect, Record)]
+        assert [effect.token for effect in records] == [self.last_token] * answer.waits_for
+        logged = {effect.partition for effect in records}
+        assert held <= logged, "the answer says what holds before the log may have it"
         assert (answer.consumer, answer.token) == (client.number, self.last_token)
         answered = [(p, offset) for p, low, high in answer.refused for offset in range(low, high)]
+        if again:  # what is named twice is named once in the answer
+            answered, refused = list(set(answered)), list(set(refused))
         assert sorted(answered) == sorted(refused), "refused exactly what it does not hold"
         self.seen["refused"] += len(refused)
         self.hear([effect for effect in effects if effect is not answer])
         for p in {p for p, _, _ in ranges}:
             self.logs[p].durable = len(self.logs[p].taken)
+
+    def has_settled(self, client: Client, p: int, offset: int) -> bool:
+        """Whether it may be the first telling of this client by which the message is settled."""
+        log = self.logs[p]
+        if client.was_here:
+            return (p, offset) not in client.lost
+        return offset < log.begin_before or log.messages[offset].before
+
+    def break_link(self, client: Client) -> None:
+        client.was_here = True
+        for p, log in self.logs.items():
+            for offset, message in log.open():
+                if message.state == "leased" and message.holder == client.number:
+                    client.lost.add((p, offset))
 
     def settle_one(self, message: Message, action: str, duration: int, reason: str) -> None:
         self.seen[action] += 1
@@ -346,7 +401,7 @@ class World:
 
     def reset(self, p: int, offset: int) -> None:
         log = self.logs[p]
-        log.begin = offset
+        log.begin = log.begin_before = offset
         for o in range(offset, log.end):
             log.messages[o] = Message(log.messages[o].key)
         for fetch, (effect, _) in list(self.fetches.items()):
@@ -410,6 +465,7 @@ class World:
             message = self.logs[fetch.partition].messages[offset]
             assert message.state == "available", f"{offset} is {message.state}, and was leased"
             message.state, message.holder = "leased", send.consumer
+            self.client(send.consumer).lost.discard((fetch.partition, offset))
             message.deadline = self.now_us + self.settings.lease_us
             message.count += 1
             assert count == message.count, "the count that is sent"
@@ -449,6 +505,7 @@ class World:
             log.durable = min(log.durable, keep)
             log.state = ShareState.restore(json.loads(snapshot))
             log.state.log_start_moved(log.begin)
+            log.begin_before = log.begin
             lent = [o for low, high in log.state.lent for o in range(low, high)]
             for offset in range(log.begin, log.end):
                 message = log.messages[offset]
@@ -457,6 +514,7 @@ class World:
                     told[offset] if offset < len(told) else ("available", 0, "")
                 )
                 message.holder, message.deadline = 0, self.now_us + GRACE_US
+                message.before = then == "settled"
                 if then in ("settled", "dying"):
                     message.state = then
                     continue
@@ -468,7 +526,7 @@ class World:
                 if clean and was in ("leased", "withheld"):
                     assert message.state == "withheld"
         for client in self.clients:
-            client.number = 0
+            client.number, client.was_here, client.lost = 0, False, set()
         self.vanished.clear()
         self.seen["restarted cleanly" if clean else "crashed"] += 1
         self.open()

@@ -153,6 +153,8 @@ class Admin(Client):
 class Producer(Client):
     """Pushes numbered batches into every partition, and again what was not acknowledged."""
 
+    PACE_US = 40_000  # a batch is made after as long, at most
+
     def __init__(self, world: World, name: str, *, batches_max: int) -> None:
         self.name = name
         self.random = world.scheduler.random(f"producer {name}")
@@ -191,7 +193,7 @@ class Producer(Client):
                 self._push(partition, sequence)
 
     def _produce(self) -> None:
-        self.world.scheduler.after(1 + self.random.randrange(40_000), self._produce)
+        self.world.scheduler.after(1 + self.random.randrange(self.PACE_US), self._produce)
         partition = self.random.randrange(PARTITIONS)
         made = self.sent[partition]
         in_flight = len(made) - self.unacked[partition]

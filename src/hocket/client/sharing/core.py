@@ -11,16 +11,19 @@ Rule 3: what is said about messages is sent together, TIDY_US after the first; e
 a full window waits for, are sent at once. It is told until it is answered (see `settlements`).
 Rule 4: what waits here when a link breaks is dropped, since the broker releases it when this
 consumer opens anew. What was handed out stays this consumer's: OpenSubscription names it in `held`.
-Rule 5: where keys keep their order, nothing of a key is handed out behind a nacked or released
+Rule 5: a commit returns when all that was said before it is durable; otherwise it raises. What was
+refused is raised by every commit that is under way when it is found out, or by the next one.
+Rule 6: where keys keep their order, nothing of a key is handed out behind a nacked or released
 message of that key until the broker has answered: what waits, or still comes, is released.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from typing import NamedTuple
 
 from hocket import frames
-from hocket.client.connection.session import Answer, Session
+from hocket.client.connection.session import Answer, Session, again
 from hocket.client.consuming.attachment import Attachment, SubscriptionOptions
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.sharing.leases import ALL, CHUNK, Leases
@@ -41,6 +44,13 @@ from hocket.errors import (
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Start
 from hocket.timers import Timer
+
+
+class Mark(NamedTuple):
+    """Where a commit began."""
+
+    told: int  # the last telling that it waits for
+    raised: int  # how many errors commits had raised before
 
 
 class SharedCore(Attachment):
@@ -73,6 +83,8 @@ class SharedCore(Attachment):
         self._idle = False  # the application took nothing for a lease, so what waited was released
         self._watch_timer: Timer | None = None
         self._looked_us = 0  # when `_watch` last looked for leases that must have ended
+        self._raised = 0  # how many errors commits have raised
+        self._raised_last: HocketError | None = None
 
     # --- opening and ending ----------------------------------------------------------------------
 
@@ -81,6 +93,7 @@ class SharedCore(Attachment):
         self._owed_bytes = 0  # nothing waits here: all of the credit is new
         self._idle = False
         held = self._held()
+        self._reopen()
         frame = frames.OpenSubscription(
             0,
             self.topic,
@@ -115,6 +128,13 @@ class SharedCore(Attachment):
         for progress, offset in self._settlements.held():
             held[progress].add(offset)
         return held
+
+    def _reopen(self) -> None:
+        settled: dict[SharedProgress, list[int]] = {}
+        for progress, offset in self._settlements.held():
+            settled.setdefault(progress, []).append(offset)
+        for progress in self._all_progress():
+            progress.reopened(settled.get(progress, ()))
 
     def link_down(self) -> None:
         self._handle = None
@@ -219,18 +239,22 @@ class SharedCore(Attachment):
         progress = self._progress_in(frame.partition)
         runs = triples(frame.ranges)
         self._window.received(sum(end - start for start, end, _ in runs))
-        again = {n for start, end, count in runs if count > 1 for n in range(start, end)}
+        now_us = self._now_us()
+        repeated = progress.repeated(runs)
         contested: set[int] = set()
-        if again:  # it may be here already, by a lease that has ended, or be settled any moment
-            contested = again & self._settlements.contested(progress)
-            self.inbound.withdraw(progress, again)
-            progress.delivered_again(sorted(again - contested))
+        kept: dict[int, int] = {}
+        if repeated:  # it may be here already, by a lease that has ended, or be settled any moment
+            contested = repeated & self._settlements.contested(progress)
+            self.inbound.withdraw(progress, repeated)
+            kept = progress.handed_out(runs, repeated - contested)
+            progress.delivered_again(sorted(repeated - contested - kept.keys()))
         try:
-            self.inbound.keep(
-                progress, runs, payload, continued=frame.continued, now_us=self._now_us()
-            )
+            self.inbound.keep(progress, runs, payload, continued=frame.continued, now_us=now_us)
         except CorruptData as error:
             raise ProtocolError(f"a delivery cannot be read: {error}") from error
+        if kept:
+            self.inbound.withdraw(progress, kept)
+            progress.hold_on(kept, now_us)
         if contested or self._winding_up:
             self._release(progress, ALL if self._winding_up else contested)
         if progress.returned:
@@ -402,22 +426,29 @@ class SharedCore(Attachment):
     def check_has_index(self) -> None:
         """A shared subscription always has an index."""
 
-    def acked_so_far(self) -> int:
+    def acked_so_far(self) -> Mark:
         """Tell what was said; what a commit then has to wait for."""
         self.check_usable()
         self._flush()
         self._teller.put_together()  # also if there is no link
-        return self._settlements.mark()
+        return Mark(self._settlements.mark(), self._raised)
 
-    def are_committed(self, mark: int) -> bool:
-        """Whether all of it was answered. Raises, once, what went wrong since the last commit."""
+    def are_committed(self, mark: Mark) -> bool:
+        """Whether all of it was answered. Raises what went wrong since the last commit.
+
+        What another commit has raised since this one began is raised here too: what was refused may
+        have been said by either.
+        """
         error = self._teller.take_error()
+        if error is None:
+            if self._stopping or not self._settlements.is_answered(mark.told):
+                self.check_usable()
+                return False
+            error = self._settlements.take_lost()
         if error is not None:
+            self._raised += 1
+            self._raised_last = error
             raise error
-        if self._stopping or not self._settlements.is_answered(mark):
-            self.check_usable()
-            return False
-        lost = self._settlements.take_lost()
-        if lost is not None:
-            raise lost
+        if self._raised_last is not None and self._raised != mark.raised:
+            raise again(self._raised_last)
         return True

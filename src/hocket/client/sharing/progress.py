@@ -2,8 +2,10 @@
 
 A message is known by its offset and its delivery count. The count tells a message whose lease has
 ended from the same message delivered again: what is said about the former must not settle the
-latter. A `SharedProgress` is good until the index is put elsewhere; then another one replaces it,
-and what is said about its messages comes to nothing.
+latter. (A broker that was killed may have forgotten the last counts. What it delivers under a count
+that the application has in its hands already is not handed out twice: see `handed_out`.) A
+`SharedProgress` is good until the index is put elsewhere; then another one replaces it, and what is
+said about its messages comes to nothing.
 
 Any thread adds notes, without a lock: the list of notes is never replaced, whoever says something
 appends FIRST and looks at `awake` AFTERWARDS, and whoever gathers clears `awake` FIRST and looks at
@@ -13,7 +15,7 @@ the list AFTERWARDS (`consuming.progress` and `producing.gathering` work alike).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import groupby, islice, repeat
 from typing import Any
 
@@ -78,7 +80,8 @@ class Portion:
 
 class SharedProgress:
     __slots__ = (
-        "_arouse", "_extended", "_lapsed", "_note", "_until", "awake", "held", "keyed",
+        "_arouse", "_extended", "_forgotten_end", "_lapsed", "_note", "_until", "awake", "before",
+        "held", "keyed",
         "last", "lease_us", "notes", "notes_max", "partition", "queue", "refused", "returned",
         "urgent",
     )  # fmt: skip
@@ -95,6 +98,7 @@ class SharedProgress:
         self.refused: list[int] = []  # settled after they had lapsed, and not reported yet
         # offset -> key hash: nacked or released, and not answered; until then its key waits
         self.returned: dict[int, int] = {}
+        self.before: set[int] = set()  # what was handed out over earlier links: see `reopened`
         self.notes: list[Message | Note] = []
         self.notes_max = NOTES_MAX
         self.awake = False
@@ -102,6 +106,7 @@ class SharedProgress:
         self._note: Callable[[Message | Note], None] = self.notes.append
         self._arouse = arouse
         self._lapsed: dict[tuple[int, int], None] = {}  # handed out, and the lease has ended
+        self._forgotten_end = 0  # behind the last message that `_lapsed` had no room for any more
         self._extended: dict[int, int] = {}  # offset -> when its lease ends, if it was extended
         self._until: dict[int, int] = {}  # offset -> when its lease ends; some are held no more
 
@@ -182,6 +187,10 @@ class SharedProgress:
         if (offset, count) in self._lapsed:
             del self._lapsed[offset, count]
             self.refused.append(offset)
+        elif offset < self._forgotten_end:
+            # Its lease has ended, or it was settled before: nobody knows any more. An ack that is
+            # reported although it held costs a second look, one that is not reported a message.
+            self.refused.append(offset)
         return False
 
     # --- leases ----------------------------------------------------------------------------------
@@ -212,6 +221,42 @@ class SharedProgress:
         """These messages came again, so our earlier leases of them have ended."""
         self._lapse([each for each in offsets if each in self.held])
 
+    def reopened(self, settled: Iterable[int]) -> None:
+        """A link comes up. `settled` was settled here, and the broker has not answered for it.
+
+        A broker that was killed may not know how often it has delivered these messages, and deliver
+        them again under the same count. On one link a count only grows.
+        """
+        self.before = {*self.held, *(offset for offset, _ in self._lapsed), *settled}
+
+    def repeated(self, runs: Sequence[Run]) -> set[int]:
+        """Of messages that have just come, those that came here before."""
+        found = {n for start, end, count in runs if count > 1 for n in range(start, end)}
+        if self.before:
+            for start, end, _ in runs:
+                found |= self.before.intersection(range(start, end))
+        return found
+
+    def handed_out(self, runs: Sequence[Run], offsets: Container[int]) -> dict[int, int]:
+        """Of these messages, those that the application has under the very same count.
+
+        They are leased to this consumer once more, and the application can settle what it has. To
+        hand them out again would be to deliver what may be acked, and committed, before it is read.
+        """
+        return {
+            each: count
+            for start, end, count in runs
+            for each in range(start, end)
+            if each in offsets and (self.held.get(each) == count or (each, count) in self._lapsed)
+        }
+
+    def hold_on(self, offsets: dict[int, int], now_us: int) -> None:
+        """These are ours again, for a whole lease."""
+        for offset, count in offsets.items():
+            self.held[offset] = count
+            self._lapsed.pop((offset, count), None)
+        self.renewed(offsets, now_us)
+
     def give_back(self, offset: int, hash_: int) -> None:
         """It was nacked or released: where order matters, nothing of its key may overtake it."""
         if self.keyed and hash_:
@@ -232,7 +277,8 @@ class SharedProgress:
             self._lapsed[offset, self.held.pop(offset)] = None
         excess = len(self._lapsed) - LAPSED_MAX
         for lapsed in list(islice(self._lapsed, max(0, excess))):
-            del self._lapsed[lapsed]  # a verdict that comes later still is passed over in silence
+            del self._lapsed[lapsed]
+            self._forgotten_end = max(self._forgotten_end, lapsed[0] + 1)
 
     def first_returned(self) -> dict[int, int]:
         """By key hash, the first offset that was given back: nothing behind it is handed out."""

@@ -5,8 +5,9 @@ first and releases last, so that what is nacked comes again before what was rele
 Rule 2: what the application said is told until it is answered. If a link breaks before the answer,
 nobody knows whether the broker has heard it, so it is told again on the next link; only a nack
 without delay is not, since it comes true by itself. Until it is answered, its messages count as
-held, which keeps their leases. The refusal of something told twice is not reported, since the first
-telling may have settled the message.
+held, which keeps their leases. Told `again`, an ack or a reject that holds by now is not refused;
+so what the broker does refuse was never settled, and is reported. The refusal of a nack that was
+told twice is not: if the first telling was heard, its message is with somebody else, or was.
 Rule 3: what the client said of its own accord (*quiet*: about messages that it had not handed out)
 is told once, and the application does not hear of a refusal.
 """
@@ -50,6 +51,11 @@ class Telling:
         claiming it. Told again, the nack might end the lease of the next delivery.
         """
         return self.doubtful and self.verdict == NACK
+
+    @property
+    def is_refused_in_vain(self) -> bool:
+        """A refusal of it says nothing about what the application has asked for."""
+        return self.quiet or (self.doubtful and self.verdict.action == "nack")
 
     def let_keys_go_on(self) -> None:
         """The broker has heard this, or never will: what comes from now on comes in order."""
@@ -152,7 +158,7 @@ class Settlements:
     ) -> None:
         """`awaited`: somebody waits in a commit, which raises refusals, so they are not logged."""
         del self._open[telling.number]
-        if telling.quiet or telling.doubtful:
+        if telling.is_refused_in_vain:
             return
         by_partition = telling.by_partition()  # without those that were replaced
         self.add_refused(

@@ -42,7 +42,9 @@ class Teller:
         for telling in self._settlements.to_send():
             telling.waits = False
             action, duration_us, reason = telling.verdict
-            frame = frames.Settle(0, handle, action, telling.triples(), duration_us, reason)
+            frame = frames.Settle(
+                0, handle, action, telling.triples(), duration_us, reason, telling.doubtful
+            )
             self._core.session.request(frame, partial(self._answered, telling))
 
     def tell_renewals(self) -> None:

@@ -34,6 +34,9 @@ class Consumer:
     bytes_under_way: int = 0  # that reads under way may return: part of the credit is theirs
     messages_under_way: int = 0
     fetching: dict[int, int] = field(default_factory=dict)  # partition -> fetch
+    # By partition: what it had when a link of it broke, and had lost when it came back. None: it
+    # was not here before.
+    lost: dict[int, list[Range]] | None = None
 
     @property
     def bytes_left(self) -> int:

@@ -52,11 +52,12 @@ from hocket.core.sharing.events import (
     Widened,
 )
 from hocket.core.sharing.leases import Leases
-from hocket.core.sharing.ranges import Range, clipped, length
+from hocket.core.sharing.ranges import Range, clipped, length, without
 from hocket.core.sharing.state import ShareChange
 
 FETCH_BYTES_MAX = 1 << 20  # that one read may return, unless a single batch is larger
 FETCH_MESSAGES_MAX = 2_000  # that one read may lease
+ABSENT_MAX = 1_000  # consumers without a link of which is remembered what they had
 _FAR = 1 << 64  # behind every offset
 
 
@@ -68,6 +69,8 @@ class Dispatcher:
         self._leases: dict[int, Leases] = {}
         self._consumers: dict[int, Consumer] = {}
         self._vanished: dict[bytes, int] = {}  # consumers that may come back: identity -> number
+        # What consumers had when their links broke: identity -> partition -> messages.
+        self._absent: dict[bytes, dict[int, list[Range]]] = {}
         self._ready: list[tuple[bool, int, int]] = []  # ranks of consumers with credit, sorted
         self._fetches: dict[int, Fetching] = {}
         self._last_fetch = 0
@@ -103,7 +106,9 @@ class Dispatcher:
                     EndConsumer(former, "its consumer has opened the index again elsewhere")
                 )
         if former is not None and former in self._consumers:
+            self._note_absence(self._consumers[former])
             self._remove(self._consumers[former])
+        had = self._absent.pop(event.identity, None)
         for number, leases in self._leases.items():
             held = [(start, end) for partition, start, end in event.held if partition == number]
             leases.welcome(event.consumer, former, held, event.now_us)
@@ -116,6 +121,11 @@ class Dispatcher:
             event.credit_messages,
             event.now_us,
         )
+        if had is not None:
+            consumer.lost = {
+                number: without(had.get(number, ()), leases.leased_by(consumer.number))
+                for number, leases in self._leases.items()
+            }
         self._rank(consumer)
         self._spread()
         return [*effects, *self._records(self._leases), *self._dispatch()]
@@ -133,6 +143,8 @@ class Dispatcher:
         if consumer is None:
             return []
         self._remove(consumer)
+        if not event.graceful:
+            self._note_absence(consumer)
         for leases in self._leases.values():
             if event.graceful:
                 leases.leave(consumer.number)
@@ -142,6 +154,17 @@ class Dispatcher:
             self._vanished[consumer.identity] = consumer.number
         self._spread()
         return [*self._records(self._leases), *self._dispatch()]
+
+    def _note_absence(self, consumer: Consumer) -> None:
+        """Its link broke. What is settled of these messages from now on, another one settles."""
+        lost = consumer.lost or {}
+        self._absent.pop(consumer.identity, None)
+        self._absent[consumer.identity] = {
+            number: [*lost.get(number, ()), *leases.leased_by(consumer.number)]
+            for number, leases in self._leases.items()
+        }
+        if len(self._absent) > ABSENT_MAX:
+            del self._absent[next(iter(self._absent))]
 
     def _remove(self, consumer: Consumer) -> None:
         for fetch in list(consumer.fetching.values()):
@@ -231,6 +254,9 @@ class Dispatcher:
         leases.lose(clipped(runs, 0, event.start))
         sends: list[Effect] = []
         if ranges:
+            if consumer.lost:
+                again = [(first, last) for first, last, _ in ranges]
+                consumer.lost[number] = without(consumer.lost.get(number, ()), again)
             consumer.credit_bytes -= event.bytes
             consumer.credit_messages -= sum(last - first for first, last, _ in ranges)
             sends.append(Send(event.fetch, consumer.number, number, ranges))
@@ -292,6 +318,8 @@ class Dispatcher:
                 now_us=event.now_us,
                 duration_us=event.duration_us,
                 reason=event.reason,
+                again=event.again,
+                lost=None if consumer.lost is None else consumer.lost.get(number, []),
             )
             refused += [(number, start, end) for start, end in others]
         records = self._records(asked, event.token)

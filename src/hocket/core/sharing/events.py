@@ -122,6 +122,7 @@ class Settle:
     duration_us: int
     reason: str
     now_us: int
+    again: bool = False  # it was said before, and nobody knows whether that was heard
 
 
 @dataclass(slots=True)

@@ -5,6 +5,8 @@ Rule 2: a settled message is never leased again. Lower offsets are leased first,
         that come back go before new ones.
 Rule 3: a request changes only messages that its consumer has. Ranges of others (somebody else has
         them, or nobody, or they are no longer there) are returned as refused.
+Rule 4: what is said `again`, since the answer to the first time was lost, is not refused where it
+        holds already. It is answered when the log has it, however long ago the first time was.
 
 Leases are made from the durable state as it was BEFORE the log says that consumers are attached
 again: that entry ends the state's being `clean`, and with it the knowledge of what was lent.
@@ -30,7 +32,15 @@ from hocket.core.sharing.maps import (
     WITHHELD,
     Maps,
 )
-from hocket.core.sharing.ranges import Range, clipped, equal_runs, gaps, joined, merged
+from hocket.core.sharing.ranges import (
+    Range,
+    clipped,
+    equal_runs,
+    gaps,
+    joined,
+    merged,
+    without,
+)
 from hocket.core.sharing.state import SPAN_MAX, Count, ShareChange, ShareState
 
 GRACE_US = 2_000_000  # how long a consumer whose link broke may take to come back
@@ -39,6 +49,8 @@ IN_FLIGHT_MAX = 20_000  # messages that are leased, or are being read to be leas
 _ONE_MORE = bytes((*range(1, 256), 255))  # a count is a byte, and stays at its highest value
 _ONE_LESS = bytes((0, *range(255)))
 _AT_LEAST_ONE = bytes((1, *range(1, 256)))
+_AS_IT_IS = bytes(range(256))
+_DONE = re.compile(b"\1+")  # runs of settled messages in a map of a ShareState
 
 
 class Leases(Ledger):
@@ -55,7 +67,9 @@ class Leases(Ledger):
         in_flight_max: int = IN_FLIGHT_MAX,
         span_max: int = SPAN_MAX,
     ) -> None:
-        maps = Maps(state.start, *state.maps())
+        done, counts = state.maps()
+        maps = Maps(state.start, done, counts)
+        self._before = state.start, done  # what was settled already; see `_settled_before`
         super().__init__(maps, state.settings, end=end, immortal=immortal)
         self._grace_us = grace_us
         self._in_flight_max = in_flight_max
@@ -199,8 +213,15 @@ class Leases(Ledger):
         now_us: int,
         duration_us: int = 0,
         reason: str = "",
+        again: bool = False,
+        lost: list[Range] | None = None,
     ) -> list[Range]:
-        """Do this with the messages of these ranges that the consumer holds; returns the others."""
+        """Do this with the messages of these ranges that the consumer holds; returns the others.
+
+        What was said before (`again`) and holds by that is not among the others. `lost` is what the
+        consumer had when a link of it broke, and had lost when it came back; None: it was not here
+        before.
+        """
         if action == "ack":
             refused = self._ack(consumer, ranges)
         else:
@@ -210,8 +231,52 @@ class Leases(Ledger):
                 mine = self._split(consumer, start, end, refused)
                 for run in reversed(mine):  # the newest first: rule 3 of core.sharing.ledger
                     act(self, *run, now_us, duration_us, reason)
+        if again:
+            refused = self._not_yet(action, refused, lost)
         self._advance()
         return refused
+
+    def _not_yet(self, action: str, refused: list[Range], lost: list[Range] | None) -> list[Range]:
+        """Of these messages, those that the first telling of an ack, or a reject, has not settled.
+
+        The first telling came before the consumer's link broke, or never. So what is `lost` was not
+        settled by it, though another consumer may have settled it since. Likewise for a consumer
+        that was not here before: its first telling came before the broker's process, or never, so
+        only what was settled at the start can be settled by it. (That another consumer had settled
+        it, before a restart, cannot be told apart; the message is done then.)
+
+        What holds is logged once more. That changes nothing, and the answer waits for it: the entry
+        of the first telling may not be durable yet. A reject holds for what is dying, too. A nack
+        has nothing to hold on to, since its message goes on to others.
+        """
+        if action not in ("ack", "reject"):
+            return refused
+        settled: list[Range] = []
+        dying: list[Range] = []
+        for start, end in refused:
+            if lost is None:
+                settled += self._settled_before(start, end)
+            else:
+                settled += clipped([(start, end)], 0, self.start)
+                settled += self._maps.runs(RUNS_OF[SETTLED], start, end)
+            if action == "reject":
+                dying += self._maps.runs(RUNS_OF[DYING], start, end)
+        if lost:
+            settled = without(settled, lost)
+        self._change.settled += settled
+        for run in dying:
+            self._recount(*run, _AS_IT_IS)
+        return without(refused, settled + dying)
+
+    def _settled_before(self, start: int, end: int) -> list[Range]:
+        """What was settled when these leases were made, or the index put elsewhere."""
+        base, done = self._before
+        settled = clipped([(start, end)], 0, base)
+        low, high = max(start, base) - base, max(0, end - base)
+        settled += [
+            (base + run.start(), base + run.end()) for run in _DONE.finditer(done, low, high)
+        ]
+        return settled
 
     def _ack(self, consumer: int, ranges: Iterable[Range]) -> list[Range]:
         """Acks are the most frequent requests, often of single messages in no order."""
@@ -297,7 +362,7 @@ class Leases(Ledger):
         """
         held = merged(held)
         if former is not None:
-            for start, end in reversed(self._leased_by(former)):
+            for start, end in reversed(self.leased_by(former)):
                 self._hand_over(start, end, former, consumer, held, now_us)
         for start, end in held:
             self._claim(consumer, start, end, now_us)
@@ -334,17 +399,18 @@ class Leases(Ledger):
     def vanish(self, consumer: int, now_us: int) -> None:
         """The consumer's link broke; it may come back."""
         until = now_us + self._grace_us
-        for start, end in self._leased_by(consumer):
+        for start, end in self.leased_by(consumer):
             for low, high, deadline in self._maps.by_deadline(start, end):
                 if deadline > until:
                     self._set_deadline(low, high, until)
 
     def leave(self, consumer: int) -> None:
         """The consumer closed in good order: what it has not released was handed out."""
-        for start, end in reversed(self._leased_by(consumer)):
+        for start, end in reversed(self.leased_by(consumer)):
             self._end(start, end, LEASED, CLOSED)
 
-    def _leased_by(self, consumer: int) -> list[Range]:
+    def leased_by(self, consumer: int) -> list[Range]:
+        """The messages that the consumer has."""
         if consumer not in self._held:
             return []
         return [
@@ -384,6 +450,7 @@ class Leases(Ledger):
     def reset(self, offset: int) -> None:
         """The index was put to this offset: everything else is forgotten."""
         self._begin(Maps(offset))
+        self._before = offset, b""
         self._change = ShareChange(reset=offset)
         if self.keys is not None:
             self.order_keys()

@@ -63,6 +63,16 @@ def gaps(ranges: Iterable[Range], low: int, high: int) -> list[Range]:
     return left
 
 
+def without(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
+    """The parts of these ranges that the others do not cover; both in any order."""
+    others = merged(others)
+    return [
+        part
+        for start, end in merged(ranges)
+        for part in gaps(clipped(others, start, end), start, end)
+    ]
+
+
 def length(ranges: Iterable[Range]) -> int:
     return sum(end - start for start, end in ranges)
 

@@ -197,6 +197,7 @@ class Shares:
                 frame.duration_us,
                 frame.reason,
                 self._clock.now_us(),
+                frame.again,
             ),
         )
 
