@@ -32,6 +32,8 @@ from hocket.model import (
 
 PROTOCOL_VERSION = 1
 
+COMMIT_IN_PARTS = "commitInParts"  # a feature of a broker: it knows NameParticipants
+
 
 def packed(numbers: Iterable[int]) -> bytes:
     return array("Q", numbers).tobytes()
@@ -123,15 +125,24 @@ class DeleteTopic:
     topic: str
 
 
+# A question whose answer may be more than a frame takes (ListTopics, DescribeTopic, ListIndexes,
+# DescribeAccess) can be asked in parts, `paged`. Then each answer has as much as fits. Its `next`
+# is the `after` of the question for the next part; if it is empty, this was the last.
+
+
 @dataclass(slots=True)
 class ListTopics:
     request: int
+    paged: bool = False
+    after: str = ""
 
 
 @dataclass(slots=True)
 class DescribeTopic:
     request: int
     topic: str
+    paged: bool = False
+    after: str = ""
 
 
 @dataclass(slots=True)
@@ -140,6 +151,7 @@ class Topics:
 
     request: int
     topics: tuple[TopicDescription, ...]
+    next: str = ""
 
 
 @dataclass(slots=True)
@@ -388,12 +400,16 @@ class PartitionsChanged:
 class ListIndexes:
     request: int
     topic: str
+    paged: bool = False
+    after: str = ""
+    index: str = ""  # list this index only
 
 
 @dataclass(slots=True)
 class Indexes:
     request: int
     indexes: tuple[IndexDescription, ...]
+    next: str = ""
 
 
 @dataclass(slots=True)
@@ -427,6 +443,22 @@ class CommitTransaction:
     request: int
     transaction: str
     number: int
+    participants: tuple[Participant, ...]
+    named: int = 0  # how many more were named before, by NameParticipants on this connection
+
+
+@dataclass(slots=True)
+class NameParticipants:
+    """Name some participants of a commit that is to come on this connection. Answered by Done.
+
+    For more than one frame takes. The broker keeps them, in memory, until the commit comes or the
+    connection ends.
+    """
+
+    request: int
+    transaction: str
+    number: int
+    start: int  # how many were named before; 0 begins anew
     participants: tuple[Participant, ...]
 
 
@@ -510,6 +542,8 @@ class RemoveGrant:
 @dataclass(slots=True)
 class DescribeAccess:
     request: int
+    paged: bool = False
+    after: str = ""
 
 
 @dataclass(slots=True)
@@ -519,6 +553,7 @@ class Access:
     request: int
     users: tuple[UserDescription, ...]
     roles: tuple[RoleDescription, ...]
+    next: str = ""
 
 
 @dataclass(slots=True)
@@ -552,4 +587,5 @@ Frame = (
     | CommitTransaction | AbortTransaction
     | CreateUser | RenewToken | TokenIssued | DeleteUser | SetRoles | CreateRole | DeleteRole
     | AddGrant | RemoveGrant | DescribeAccess | Access | ExplainAccess | Explained
+    | NameParticipants
 )  # fmt: skip

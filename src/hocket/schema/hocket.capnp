@@ -86,6 +86,9 @@ struct Frame {
     access @50 :Access;
     explainAccess @51 :ExplainAccess;
     explained @52 :Explained;
+
+    # What was added since, in the order in which it came.
+    nameParticipants @53 :NameParticipants;
   }
 }
 
@@ -201,6 +204,13 @@ struct DeleteTopic {
 
 struct ListTopics {
   # List the topics that the user may see. The answer is Topics, without the partitions.
+
+  paged @0 :Bool;
+  # True: answer with as much as fits one frame, and say in `next` where the rest begins. False:
+  # answer with all of it, or with a failure if it does not fit.
+
+  after @1 :Text;
+  # The `next` of the answer before. Empty: from the beginning.
 }
 
 struct DescribeTopic {
@@ -208,6 +218,13 @@ struct DescribeTopic {
 
   topic @0 :Text;
   # The topic's name.
+
+  paged @1 :Bool;
+  # True: answer with as much as fits one frame, and say in `next` where the rest begins. False:
+  # answer with all of it, or with a failure if it does not fit.
+
+  after @2 :Text;
+  # The `next` of the answer before. Empty: from the beginning.
 }
 
 struct Topics {
@@ -215,6 +232,9 @@ struct Topics {
 
   topics @0 :List(TopicDescription);
   # The topics, in the order of their names.
+
+  next @1 :Text;
+  # There is more: ask again, with this as `after`. Empty: this is the end of it.
 }
 
 struct FindOffsets {
@@ -509,6 +529,16 @@ struct ListIndexes {
 
   topic @0 :Text;
   # The topic's name.
+
+  paged @1 :Bool;
+  # True: answer with as much as fits one frame, and say in `next` where the rest begins. False:
+  # answer with all of it, or with a failure if it does not fit.
+
+  after @2 :Text;
+  # The `next` of the answer before. Empty: from the beginning.
+
+  index @3 :Text;
+  # If it is not empty, list the index of this name only.
 }
 
 struct Indexes {
@@ -516,6 +546,9 @@ struct Indexes {
 
   indexes @0 :List(IndexDescription);
   # The indexes, in the order of their names.
+
+  next @1 :Text;
+  # There is more: ask again, with this as `after`. Empty: this is the end of it.
 }
 
 struct SeekIndex {
@@ -612,8 +645,30 @@ struct CommitTransaction {
   # The number of the transaction among those of its id. The numbers of an id only grow.
 
   participants @2 :List(Participant);
-  # All participants of the transaction. What other producers have staged for the transaction is
-  # dropped.
+  # All participants of the transaction, but for those that were named before. What other producers
+  # have staged for the transaction is dropped.
+
+  named @3 :UInt32;
+  # How many participants were named before, by NameParticipants on this connection.
+}
+
+struct NameParticipants {
+  # Name some participants of a commit that is to come on this connection, if one frame cannot name
+  # all of them. The answer is Done. The broker keeps the names until the commit comes or the
+  # connection ends.
+
+  transaction @0 :Text;
+  # The id of the transaction.
+
+  number @1 :UInt64;
+  # The number of the transaction among those of its id.
+
+  start @2 :UInt32;
+  # How many participants of this transaction were named before, on this connection. 0: name them
+  # anew.
+
+  participants @3 :List(Participant);
+  # The next participants.
 }
 
 struct AbortTransaction {
@@ -714,6 +769,13 @@ struct RemoveGrant {
 
 struct DescribeAccess {
   # List users, roles and grants. The answer is Access.
+
+  paged @0 :Bool;
+  # True: answer with as much as fits one frame, and say in `next` where the rest begins. False:
+  # answer with all of it, or with a failure if it does not fit.
+
+  after @1 :Text;
+  # The `next` of the answer before. Empty: from the beginning.
 }
 
 struct Access {
@@ -724,6 +786,9 @@ struct Access {
 
   roles @1 :List(RoleDescription);
   # The roles, in the order of their names.
+
+  next @2 :Text;
+  # There is more: ask again, with this as `after`. Empty: this is the end of it.
 }
 
 struct ExplainAccess {

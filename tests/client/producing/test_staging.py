@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 from crc32c import crc32c
 
 from hocket import frames
 from hocket.client.producing.delivery import ProducerOptions
 from hocket.client.producing.staging import (
+    FRAME_BYTES_MAX,
     Deciding,
     StagingCore,
     abort_of,
     check_participants,
+    in_parts,
     participants_of,
     producers_of,
 )
@@ -19,6 +23,7 @@ from hocket.errors import (
     Closed,
     Fenced,
     HocketError,
+    MessageTooLarge,
     Timeout,
     TransactionAborted,
     TransactionConflict,
@@ -27,7 +32,9 @@ from hocket.errors import (
 )
 from hocket.frames import packed
 from hocket.model import Participant
+from hocket.wire.connection import HEADER_BYTES_MAX
 from hocket.wire.entry import unpack_header
+from hocket.wire.frame_codec import encode
 from tests.support.client.scripted import Stage
 
 ID = b"i" * 16
@@ -252,6 +259,71 @@ def test_after_a_lost_link_it_is_asked_again():
     asked = stage.take(frames.CommitTransaction)
     stage.reply(frames.Failure(asked.request, "fenced", "for good"))
     assert isinstance(deciding.reply.get(), Fenced)
+
+
+MANY = tuple(Participant("t" * 250, n, ID, 1, 1, 5) for n in range(10_000))
+
+
+def test_many_participants_are_named_in_parts_that_fit_their_frames():
+    commit = frames.CommitTransaction(0, "job" * 80, 7, MANY)
+    *parts, last = in_parts(commit)
+    assert len(parts) > 3
+    for part in (*parts, last):
+        assert len(encode(part)) < HEADER_BYTES_MAX
+    starts = [part.start for part in parts]
+    assert starts == [0, *accumulate(len(part.participants) for part in parts)][:-1]
+    named = tuple(each for part in parts for each in part.participants)
+    assert (last.named, named + last.participants) == (len(named), MANY)
+
+
+def test_what_fits_into_one_frame_goes_in_one():
+    most = FRAME_BYTES_MAX // (64 + 250)
+    assert in_parts(commit_of(most)) == [commit_of(most)]
+    assert len(in_parts(commit_of(most + 1))) > 1
+    assert 0.9 * HEADER_BYTES_MAX < len(encode(commit_of(most))) <= HEADER_BYTES_MAX
+
+
+def commit_of(count: int) -> frames.CommitTransaction:
+    return frames.CommitTransaction(0, "job" * 80, 7, MANY[:count])
+
+
+def test_after_a_lost_link_all_parts_are_sent_again():
+    stage = Stage(features=(frames.COMMIT_IN_PARTS,)).started()
+    deciding = Deciding(stage.session, frames.CommitTransaction(0, "job", 7, MANY))
+    *parts, _ = stage.take_all()
+    for part in parts:
+        stage.reply(frames.Done(part.request))
+    stage.lose()
+    stage.come_back()
+    *again, commit = stage.take_all()
+    assert [part.start for part in again] == [part.start for part in parts]
+    for part in again:
+        stage.reply(frames.Done(part.request))
+    assert deciding.reply.get() is None
+    stage.reply(frames.Done(commit.request))
+    assert deciding.reply.get() == frames.Done(commit.request)
+
+
+def test_a_part_that_is_refused_says_why():
+    stage = Stage(features=(frames.COMMIT_IN_PARTS,)).started()
+    deciding = Deciding(stage.session, frames.CommitTransaction(0, "job", 7, MANY))
+    for code in ("busy", "notAllowed"):
+        first, *others, commit = stage.take_all()
+        stage.reply(frames.Failure(first.request, code, "the first one"))
+        for part in others:
+            stage.reply(frames.Failure(part.request, "outOfRange", "a part is missing"))
+        stage.reply(frames.Failure(commit.request, "outOfRange", "name them again"))
+        if code == "busy":
+            assert deciding.reply.get() is None
+            stage.advance(1_000_000)
+    assert str(deciding.reply.get()) == "the first one"
+
+
+def test_a_broker_that_knows_of_no_parts_is_not_sent_any():
+    stage = Stage().started()
+    deciding = Deciding(stage.session, frames.CommitTransaction(0, "job", 7, MANY))
+    assert stage.take_all() == []
+    assert isinstance(deciding.reply.get(), MessageTooLarge)
 
 
 def test_whoever_gives_up_is_not_answered():

@@ -6,6 +6,7 @@ new kind of frame belongs into it, and fails the test until it is there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -70,6 +71,7 @@ MATRIX: dict[type, str] = {
     frames.Settle: EVERYBODY,
     frames.CloseHandle: EVERYBODY,
     frames.CommitTransaction: "off publisher admin trusted",
+    frames.NameParticipants: "off publisher admin trusted",
     frames.AbortTransaction: "off publisher admin trusted",
     frames.CreateUser: ADMINS,
     frames.RenewToken: ADMINS,
@@ -92,6 +94,7 @@ OF_TOPICS = [  # what is about a topic, and tells nothing about it to those who 
     frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.DescribeTopic,
     frames.FindOffsets, frames.ListIndexes, frames.OpenProducer, frames.Publish,
     frames.OpenSubscription, frames.SeekIndex, frames.DeleteIndex, frames.CommitTransaction,
+    frames.NameParticipants,
 ]  # fmt: skip
 
 
@@ -121,6 +124,7 @@ def sent(kind: type, topic: str = "orders") -> Frame:
         frames.Settle: (SHARED, "ack", packed([0, 0, 1])),
         frames.CloseHandle: (PRODUCER,),
         frames.CommitTransaction: ("t", 1, (participant,)),
+        frames.NameParticipants: ("t", 1, 0, (participant,)),
         frames.AbortTransaction: ("t", 1, (b"p" * 16,)),
         frames.CreateUser: ("new", ()),
         frames.RenewToken: ("nobody",),
@@ -268,6 +272,18 @@ def test_a_transaction_needs_the_grant_on_every_topic_it_writes_to():
     assert "'secret'" in refusal(session_of("publisher"), frame)
     assert not refusal(session_of("admin"), frame)
     assert refusal(session_of(STRANGER), frames.CommitTransaction(7, "t", 1, ()))
+
+
+def test_participants_that_were_named_before_are_looked_at_again_when_the_commit_comes():
+    participants = tuple(Participant(topic, 0, ALICE, 1, 1, 0) for topic in ("orders", "secret"))
+    name = frames.NameParticipants(7, "t", 1, 0, participants)
+    assert "'secret'" in refusal(session_of("publisher"), name)
+    session = session_of("admin")
+    assert not refusal(session, name)
+    session.name(replace(name, transaction=f"{session.rights.user}/t"))
+    session.rights.user = "publisher"  # as if the right had been taken since
+    session.named.transaction = "publisher/t"
+    assert "'secret'" in refusal(session, frames.CommitTransaction(7, "t", 1, (), named=2))
 
 
 def test_handles_are_looked_at_when_they_are_made_and_when_rights_change():

@@ -14,6 +14,7 @@ from hocket import frames
 from hocket.core.metadata.catalogue import Catalogue
 from hocket.core.session.session import (
     DELAY_US_MAX,
+    FAILURE_TEXT_MAX,
     Demand,
     Effect,
     Hangup,
@@ -24,9 +25,10 @@ from hocket.core.session.session import (
     failure,
     offset_of,
 )
-from hocket.errors import BY_CODE, Fenced, OutOfRange, ReplyLost
+from hocket.core.transactions.participants import PARTICIPANTS_MAX
+from hocket.errors import BY_CODE, Fenced, HocketError, OutOfRange, ReplyLost
 from hocket.frames import Frame, packed
-from hocket.model import Grant, Limits, Start, TopicConfig
+from hocket.model import Grant, Limits, Participant, Start, TopicConfig
 from tests.support.core.logged import ALICE, origin
 
 LIMITS = Limits(handles_max=5, credit_bytes_max=1_000)
@@ -106,6 +108,7 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.DeleteIndex(7, "orders", "billing"),
         frames.Settle(7, SHARED, "ack", packed([0, 5, 6])),
         frames.CommitTransaction(7, "t", 1, ()),
+        frames.NameParticipants(7, "t", 1, 0, ()),
         frames.AbortTransaction(7, "t", 1, (b"p" * 16,)),
         frames.CreateUser(7, "ann", ("admin",)),
         frames.RenewToken(7, "ann"),
@@ -158,7 +161,8 @@ def test_every_kind_of_frame_is_tested_here():
 def test_hello_is_answered_by_who_we_are_and_what_we_allow():
     session = new_session()
     effect = answered(session, frames.Hello(3, client="me", features=("unheard-of",)))
-    assert effect == Reply(frames.Welcome(3, 1, "n1", "hocket 0", (), LIMITS))
+    features = (frames.COMMIT_IN_PARTS,)
+    assert effect == Reply(frames.Welcome(3, 1, "n1", "hocket 0", features, LIMITS))
     assert (session.greeted, session.client) == (True, "me")
 
 
@@ -451,6 +455,66 @@ def test_a_transaction_needs_a_proper_id():
     session = greeted()
     assert refused(session, frames.CommitTransaction(7, "", 1, ())).code == "badName"
     assert refused(session, frames.AbortTransaction(7, "a b", 1, ())).code == "badName"
+
+
+# --- participants in parts -----------------------------------------------------------------------
+
+
+def some(start: int, end: int) -> tuple[Participant, ...]:
+    return tuple(Participant("orders", n, ALICE, 1, 1, 0) for n in range(start, end))
+
+
+def naming(session: Session, start: int, end: int, number: int = 1) -> Demand:
+    demand = answered(session, frames.NameParticipants(7, "t", number, start, some(start, end)))
+    assert isinstance(demand, Demand)
+    session.name(demand.frame)
+    return demand
+
+
+def test_a_commit_has_what_was_named_before_and_what_it_names():
+    session = greeted()
+    naming(session, 0, 5)  # from an attempt that came to nothing
+    naming(session, 0, 2)
+    naming(session, 2, 4)
+    plain = answered(session, frames.CommitTransaction(7, "other", 1, some(9, 10)))
+    assert plain.frame.participants == some(9, 10), "another transaction has nothing to do with it"
+    demand = answered(session, frames.CommitTransaction(7, "t", 1, some(4, 5), named=4))
+    assert demand.frame == frames.CommitTransaction(7, "t", 1, some(0, 5))
+    assert session.named is None
+    answer = refused(session, frames.CommitTransaction(7, "t", 1, some(4, 5), named=4))
+    assert (answer.code, "0 were" in answer.message) == ("outOfRange", True)
+
+
+def test_a_commit_that_names_all_of_its_participants_needs_no_others():
+    session = greeted()
+    naming(session, 0, 5)
+    demand = answered(session, frames.CommitTransaction(7, "t", 1, some(0, 2)))
+    assert demand.frame.participants == some(0, 2)
+    assert session.named is None
+
+
+def test_participants_are_named_in_order():
+    session = greeted()
+    naming(session, 0, 2)
+    for frame in (
+        frames.NameParticipants(7, "t", 1, 3, some(3, 4)),
+        frames.NameParticipants(7, "t", 2, 2, some(2, 4)),
+        frames.CommitTransaction(7, "t", 1, (), named=3),
+    ):
+        assert refused(session, frame).code == "outOfRange"
+
+
+def test_no_more_participants_are_named_than_a_transaction_may_have():
+    session = greeted()
+    naming(session, 0, PARTICIPANTS_MAX)
+    more = frames.NameParticipants(7, "t", 1, PARTICIPANTS_MAX, some(0, 1))
+    assert refused(session, more).code == "limitExceeded"
+
+
+def test_the_text_of_an_error_fits_into_a_frame():
+    answer = failure(7, HocketError("a" * 2_000_000))
+    assert len(answer.message) == FAILURE_TEXT_MAX
+    assert answer.message.endswith("a...")
 
 
 @pytest.mark.parametrize("length", [1, 15, 17])

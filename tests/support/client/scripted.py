@@ -60,13 +60,19 @@ class Stage:
     """One session, and the broker's side of it in the hands of the test."""
 
     def __init__(
-        self, *, limits: Limits | None = None, address_count: int = 1, seed: int = 0
+        self,
+        *,
+        limits: Limits | None = None,
+        address_count: int = 1,
+        seed: int = 0,
+        features: tuple[str, ...] = (),
     ) -> None:
         self.clock = ManualClock()
         self.wakes = 0
         self.timers = Timers(self.clock, self._woken)
         self.opens: list[int] = []
         self.limits = limits or Limits()
+        self.features = features
         self.link: ScriptedLink | None = None
         self.session = Session(
             timers=self.timers,
@@ -93,7 +99,7 @@ class Stage:
     def welcome(self) -> ScriptedLink:
         link = self.open()
         hello = self.take(frames.Hello)
-        self.reply(frames.Welcome(hello.request, 1, "node", "software", (), self.limits))
+        self.reply(frames.Welcome(hello.request, 1, "node", "software", self.features, self.limits))
         return link
 
     def started(self) -> Stage:

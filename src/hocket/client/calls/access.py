@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import get_args
 
 from hocket import frames
-from hocket.client.calls.call import Call
+from hocket.client.calls.call import Call, PagedCall
 from hocket.errors import OutOfRange, WrongType
 from hocket.frames import Frame
 from hocket.model import (
@@ -54,11 +54,14 @@ def revoke(role: str, action: str, topic: str, index: str) -> Call[None]:
     return _change(frames.RemoveGrant(0, _role(role), _grant(action, topic, index)))
 
 
-def access() -> Call[tuple[list[UserDescription], list[RoleDescription]]]:
-    return Call(
-        frames.DescribeAccess(0),
-        lambda answer: (list(answer.users), list(answer.roles)),
+def access() -> PagedCall[tuple[list[UserDescription], list[RoleDescription]]]:
+    return PagedCall(
+        lambda after: frames.DescribeAccess(0, paged=True, after=after),
         frames.Access,
+        lambda answers: (
+            [user for answer in answers for user in answer.users],
+            [role for answer in answers for role in answer.roles],
+        ),
     )
 
 

@@ -1,4 +1,8 @@
-"""A call: one request, and how its answer is read. An engine makes it (`Engine.call`)."""
+"""A call: one request, and how its answer is read. An engine makes it (`Engine.call`).
+
+A question whose answer may be too long for one frame is a `PagedCall`: the engine asks for one part
+after the other (`Engine.call_paged`), and users notice nothing of that.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,22 @@ class Call(Generic[T]):
                 f"{type(answer).__name__} came in answer to {type(self.frame).__name__}"
             )
         return self.result(answer)
+
+
+@dataclass(slots=True)
+class PagedCall(Generic[T]):
+    """A question that is asked in parts. A broker that knows of no parts answers all at once."""
+
+    ask: Callable[[str], Frame]  # the request for what comes after this place; "": the first part
+    expects: type[Frame]
+    result: Callable[[list[Any]], T]  # makes the result of all answers
+
+    def part(self, after: str) -> Call[Any]:
+        return Call(self.ask(after), _as_it_is, self.expects)
+
+
+def _as_it_is(answer: Any) -> Any:
+    return answer
 
 
 def outcomes(calls: Sequence[Call[T]], answers: Sequence[Frame | HocketError]) -> list[T]:

@@ -6,13 +6,13 @@ The blocking and the asyncio client make the same calls; they differ in how they
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from hocket import frames
-from hocket.client.calls.call import Call
+from hocket.client.calls.call import Call, PagedCall
 from hocket.errors import (
     OutOfRange,
     TopicExists,
@@ -31,6 +31,8 @@ from hocket.model import (
     duration_us,
     size_bytes,
 )
+
+T = TypeVar("T")
 
 _NUMBER_MAX = 2**63 - 1
 Duration = str | int | float
@@ -69,17 +71,26 @@ def delete_topic(name: str, *, missing_ok: bool) -> Call[None]:
     )
 
 
-def topics() -> Call[list[str]]:
-    return Call(
-        frames.ListTopics(0),
-        lambda answer: sorted(topic.name for topic in answer.topics),
+def topics() -> PagedCall[list[str]]:
+    return PagedCall(
+        lambda after: frames.ListTopics(0, paged=True, after=after),
         frames.Topics,
+        lambda answers: sorted(topic.name for answer in answers for topic in answer.topics),
     )
 
 
-def describe(name: str) -> Call[TopicDescription]:
-    return Call(
-        frames.DescribeTopic(0, check_name(name)), lambda answer: answer.topics[0], frames.Topics
+def describe(name: str) -> PagedCall[TopicDescription]:
+    check_name(name)
+
+    def joined(answers: list[frames.Topics]) -> TopicDescription:
+        last = answers[-1].topics[0]
+        parts = (answer.topics[0].partitions for answer in answers)
+        return replace(last, partitions=tuple(each for part in parts for each in part))
+
+    return PagedCall(
+        lambda after: frames.DescribeTopic(0, name, paged=True, after=after),
+        frames.Topics,
+        joined,
     )
 
 
@@ -107,24 +118,29 @@ def ping() -> Call[None]:
 # --- indexes -------------------------------------------------------------------------------------
 
 
-def indexes(topic: str) -> Call[list[IndexDescription]]:
-    return Call(
-        frames.ListIndexes(0, check_name(topic)),
-        lambda answer: list(answer.indexes),
-        frames.Indexes,
-    )
+def indexes(topic: str) -> PagedCall[list[IndexDescription]]:
+    return _indexes(topic, "", lambda found: found)
 
 
-def lag(topic: str, index: str) -> Call[int]:
+def lag(topic: str, index: str) -> PagedCall[int]:
     check_name(index, "an index's name")
 
-    def lag_of(answer: frames.Indexes) -> int:
-        for each in answer.indexes:
+    def lag_of(found: list[IndexDescription]) -> int:
+        for each in found:  # a broker that is older lists all of them
             if each.name == index:
                 return each.lag
         raise UnknownIndex(f"topic {topic!r} has no index {index!r}")
 
-    return Call(frames.ListIndexes(0, check_name(topic)), lag_of, frames.Indexes)
+    return _indexes(topic, index, lag_of)
+
+
+def _indexes(topic: str, index: str, result: Callable[[list[IndexDescription]], T]) -> PagedCall[T]:
+    check_name(topic)
+    return PagedCall(
+        lambda after: frames.ListIndexes(0, topic, paged=True, after=after, index=index),
+        frames.Indexes,
+        lambda answers: result([each for answer in answers for each in answer.indexes]),
+    )
 
 
 def seek(topic: str, index: str, to: StartLike, partition: int | None) -> Call[list[int]]:

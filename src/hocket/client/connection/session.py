@@ -110,6 +110,7 @@ class Session:
         self.report = report
         self.target = target
         self.limits = Limits()
+        self.features: tuple[str, ...] = ()  # of the broker, as it said last
         self.state: State = "down"
         self.link: Link | None = None
         self.failure: HocketError | None = None  # why the session is closed
@@ -250,6 +251,7 @@ class Session:
         self._stop_timer()
         self.state = "ready"
         self.limits = frame.limits
+        self.features = frame.features
         self._was_ready = True
         self._ready_since_us = self.clock.ticks_us()
         if self._watched:

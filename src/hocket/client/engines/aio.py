@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from hocket.adapters.clock import SystemClock
-from hocket.client.calls.call import Call, outcomes
+from hocket.client.calls.call import Call, PagedCall, outcomes
 from hocket.client.connection.link import Connector, Link
 from hocket.client.connection.session import Request, Session, closed
 from hocket.client.connection.timeout import check_timeout
@@ -204,6 +204,14 @@ class AioEngine:
         """Send the request of this call, and wait for its answer."""
         (outcome,) = await self.call_all([call], timeout)
         return outcome
+
+    async def call_paged(self, call: PagedCall[T], timeout: float | None) -> T:
+        """Ask for one part after the other, and make one result of all of them."""
+        deadline = Deadline(check_timeout(timeout))
+        answers = [await self.call(call.part(""), timeout)]
+        while after := answers[-1].next:
+            answers.append(await self.call(call.part(after), deadline.remaining()))
+        return call.result(answers)
 
     async def call_all(self, calls: Sequence[Call[T]], timeout: float | None) -> list[T]:
         """Send all requests at once, and wait for every answer; then raise the first error."""

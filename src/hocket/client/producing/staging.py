@@ -20,7 +20,7 @@ from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import RETRYABLE, ProducerOptions
 from hocket.client.producing.gathering import Gathering
 from hocket.client.producing.outgoing import Outcome, Outgoing, Positions
-from hocket.errors import HocketError, TransactionAborted, WrongType
+from hocket.errors import HocketError, MessageTooLarge, ReplyLost, TransactionAborted, WrongType
 from hocket.frames import Frame
 from hocket.model import Participant
 from hocket.timers import Timer
@@ -154,20 +154,52 @@ def abort_of(
     return frames.AbortTransaction(0, transaction, number, named) if named else None
 
 
+FRAME_BYTES_MAX = (1 << 20) - 4096  # of participants in a commit: a header has at most 1 MiB
+PART_BYTES_MAX = 512 << 10  # of participants in one part, if they are too many for one frame
+
+Decision = frames.CommitTransaction | frames.AbortTransaction
+Part = frames.NameParticipants | Decision
+
+
+def _size(participant: Participant) -> int:
+    """How many bytes it takes in a frame, at most."""
+    return 64 + len(participant.topic.encode())
+
+
+def in_parts(frame: Decision) -> list[Part]:
+    """The frames by which a decision is asked for: one, unless it has very many participants."""
+    if isinstance(frame, frames.AbortTransaction):
+        return [frame]
+    sizes = [_size(each) for each in frame.participants]
+    if sum(sizes) <= FRAME_BYTES_MAX:
+        return [frame]
+    parts: list[Part] = []
+    start = size = 0
+    for end, each in enumerate(sizes):
+        if size + each > PART_BYTES_MAX:
+            some = frame.participants[start:end]
+            parts.append(frames.NameParticipants(0, frame.transaction, frame.number, start, some))
+            start, size = end, 0
+        size += each
+    rest = frame.participants[start:]
+    return [*parts, replace(frame, participants=rest, named=start)]
+
+
 class Deciding:
     """A request to commit or abort, sent again until the broker gives a final answer.
 
-    The broker decides a transaction once, so that the request may reach it twice.
+    The broker decides a transaction once, so that the request may reach it twice. A commit of many
+    participants is sent in parts. The broker forgets these with the link, so all of them are sent
+    again if the link breaks before the last one is answered.
     """
 
-    def __init__(
-        self, session: Session, frame: frames.CommitTransaction | frames.AbortTransaction
-    ) -> None:
+    def __init__(self, session: Session, frame: Decision) -> None:
         self.reply: Reply[Frame | HocketError] = Reply()
         self._session = session
-        self._frame = frame
+        self._parts = in_parts(frame)
+        self._part_error: HocketError | None = None  # why the broker would not take a part
         self._backoff = Backoff(session.random)
-        self._request: Request | None = None
+        self._requests: list[Request] = []
         self._timer: Timer | None = None
         self.refusal: HocketError | None = (
             None  # the last one, after which the request is sent again
@@ -176,15 +208,36 @@ class Deciding:
 
     def _ask(self) -> None:
         self._timer = None
+        self._part_error = None
+        session = self._session
+        if len(self._parts) > 1 and frames.COMMIT_IN_PARTS not in session.features:
+            self.reply.put(
+                MessageTooLarge(
+                    "the participants of this transaction do not fit into one frame, and the "
+                    "broker is too old to take them in parts; upgrade it, or use fewer partitions"
+                )
+            )
+            return
+        # Copies each time: the session numbers the frames, and the last may be on their way yet.
+        *parts, decision = (replace(part) for part in self._parts)
         try:
-            # A copy each time: the session numbers the frame, and the last may be on its way yet.
-            frame = replace(self._frame)
-            self._request = self._session.request(frame, self._answered, repeatable=True)
+            self._requests = [session.request(part, self._part_answered) for part in parts]
+            asked = session.request(decision, self._answered, repeatable=not parts)
+            self._requests.append(asked)
         except HocketError as error:  # the client was closed
             self.reply.put(error)
 
+    def _part_answered(self, answer: Frame | HocketError) -> None:
+        if isinstance(answer, HocketError) and self._part_error is None:
+            self._part_error = answer
+
     def _answered(self, answer: Frame | HocketError) -> None:
-        self._request = None
+        self._requests = []
+        if isinstance(answer, ReplyLost):
+            self._ask()  # as soon as there is a link
+            return
+        if isinstance(answer, HocketError) and self._part_error is not None:
+            answer = self._part_error
         if isinstance(answer, HocketError) and answer.code in RETRYABLE:
             self.refusal = answer
             self._timer = self._session.timers.after(self._backoff.next_us(), self._ask)
@@ -192,7 +245,7 @@ class Deciding:
             self.reply.put(answer)
 
     def cancel(self) -> None:
-        if self._request is not None:
-            self._session.cancel(self._request)
+        for request in self._requests:
+            self._session.cancel(request)
         if self._timer is not None:
             self._timer.cancel()

@@ -123,7 +123,9 @@ def _list_indexes(rights: Rights, frame: frames.ListIndexes) -> None:
     rights.need_any(OF_INDEXES, frame.topic)
 
 
-def _commit_transaction(rights: Rights, frame: frames.CommitTransaction) -> None:
+def permit_commit(
+    rights: Rights, frame: frames.CommitTransaction | frames.NameParticipants
+) -> None:
     rights.need_to_be_known()
     if not frame.participants:  # a commit of nothing uses up its id and number all the same
         rights.need_any(("publish",))
@@ -162,7 +164,8 @@ RULES: dict[type, Rule | None] = {
     frames.Commit: _by_handle,
     frames.Settle: _by_handle,
     frames.CloseHandle: _by_handle,
-    frames.CommitTransaction: _commit_transaction,
+    frames.CommitTransaction: permit_commit,
+    frames.NameParticipants: permit_commit,
     frames.AbortTransaction: _abort_transaction,
     frames.CreateUser: _admin,
     frames.RenewToken: _admin,

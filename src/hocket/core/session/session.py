@@ -22,7 +22,8 @@ from hocket import frames
 from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue, Topic
 from hocket.core.metadata.roster import EVERYTHING
-from hocket.core.session.permissions import NO_TOKEN, RULES, Rights
+from hocket.core.session.permissions import NO_TOKEN, RULES, Rights, permit_commit
+from hocket.core.transactions.participants import PARTICIPANTS_MAX
 from hocket.errors import (
     HocketError,
     LimitExceeded,
@@ -35,7 +36,7 @@ from hocket.errors import (
     WrongVersion,
 )
 from hocket.frames import Frame, unpacked
-from hocket.model import DAY_US, HOUR_US, Limits, Mode, Start, check_name
+from hocket.model import DAY_US, HOUR_US, Limits, Mode, Participant, Start, check_name
 
 LEASE_US_MIN, LEASE_US_MAX = 10_000, 12 * HOUR_US
 DELAY_US_MAX = 100 * 366 * DAY_US
@@ -43,11 +44,17 @@ DELIVERIES_MAX = 250  # of one message: they are counted in a byte
 CONSUMER_BYTES = 16
 PREFETCH_MAX = 20_000
 DEAD_LETTERS = ".dlq"  # behind the topic's name
+# Characters of an error's text that are sent: an error may name what it is about, and that may be
+# ten thousand topics, which would not fit into the frame.
+FAILURE_TEXT_MAX = 10_000
 
 
 FrameOfTransaction = TypeVar(
     "FrameOfTransaction",
-    bound=frames.OpenProducer | frames.CommitTransaction | frames.AbortTransaction,
+    bound=frames.OpenProducer
+    | frames.CommitTransaction
+    | frames.NameParticipants
+    | frames.AbortTransaction,
 )
 
 
@@ -86,6 +93,18 @@ class OpenedSubscription:
 
 
 Opened = OpenedProducer | OpenedSubscription
+
+
+@dataclass(slots=True)
+class Named:
+    """Participants that were named for a commit which is to come on this connection."""
+
+    transaction: str
+    number: int
+    participants: list[Participant]
+
+    def is_of(self, frame: frames.CommitTransaction | frames.NameParticipants) -> bool:
+        return (self.transaction, self.number) == (frame.transaction, frame.number)
 
 
 # --- what a session asks of its node --------------------------------------------------------------
@@ -135,6 +154,7 @@ class Session:
         self.client = ""
         self.greeted = False
         self.handles: dict[int, Opened] = {}
+        self.named: Named | None = None
         self._catalogue = catalogue
         self._node = node
         self._software = software
@@ -167,7 +187,10 @@ class Session:
         self.greeted = True
         self.rights.user = user
         version = frames.PROTOCOL_VERSION
-        return Reply(frames.Welcome(request, version, self._node, self._software, (), self._limits))
+        features = (frames.COMMIT_IN_PARTS,)
+        return Reply(
+            frames.Welcome(request, version, self._node, self._software, features, self._limits)
+        )
 
     def open(self, opened: Opened) -> int:
         """A new handle. Numbers are never reused within a connection.
@@ -315,7 +338,46 @@ class Session:
             ends[partition] = end
         return Demand(frame, None, opened)
 
-    def _of_transaction(self, frame: frames.CommitTransaction | frames.AbortTransaction) -> Effect:
+    def _commit_transaction(self, frame: frames.CommitTransaction) -> Effect:
+        frame = self._with_own_id(frame)
+        named: list[Participant] = []
+        if self.named is not None and self.named.is_of(frame):
+            named, self.named = self.named.participants, None
+        if frame.named:
+            if frame.named != len(named):
+                raise OutOfRange(
+                    f"{frame.named} participants were to be named on this connection before the "
+                    f"commit, and {len(named)} were; name all of them again"
+                )
+            frame = replace(frame, participants=(*named, *frame.participants), named=0)
+            permit_commit(
+                self.rights, frame
+            )  # again: rights may have changed since they were named
+        return Demand(frame)
+
+    def _name_participants(self, frame: frames.NameParticipants) -> Effect:
+        frame = self._with_own_id(frame)
+        is_next = self.named is not None and self.named.is_of(frame)
+        known = len(self.named.participants) if self.named is not None and is_next else 0
+        if frame.start not in (0, known):
+            raise OutOfRange(
+                f"participants are named in order: {known} are known, and these begin at "
+                f"{frame.start}"
+            )
+        if frame.start + len(frame.participants) > PARTICIPANTS_MAX:
+            raise LimitExceeded(
+                f"a transaction has at most {PARTICIPANTS_MAX} participants; use fewer partitions "
+                "or producers"
+            )
+        return Demand(frame)
+
+    def name(self, frame: frames.NameParticipants) -> None:
+        """Keep what a demand of this session names."""
+        if not frame.start or self.named is None:
+            self.named = Named(frame.transaction, frame.number, [])
+        self.named.participants += frame.participants
+
+    def _abort_transaction(self, frame: frames.AbortTransaction) -> Effect:
         return Demand(self._with_own_id(frame))
 
     def _with_own_id(self, frame: FrameOfTransaction) -> FrameOfTransaction:
@@ -412,8 +474,9 @@ class Session:
         frames.SeekIndex: _of_index,
         frames.DeleteIndex: _of_index,
         frames.Settle: _settle,
-        frames.CommitTransaction: _of_transaction,
-        frames.AbortTransaction: _of_transaction,
+        frames.CommitTransaction: _commit_transaction,
+        frames.NameParticipants: _name_participants,
+        frames.AbortTransaction: _abort_transaction,
         frames.CreateUser: _plain,
         frames.RenewToken: _plain,
         frames.DeleteUser: _plain,
@@ -460,7 +523,10 @@ def _check_lease(lease_us: int) -> None:
 
 
 def failure(request: int, error: HocketError) -> frames.Failure:
-    return frames.Failure(request, error.code, str(error), error.may_have_happened)
+    text = str(error)
+    if len(text) > FAILURE_TEXT_MAX:
+        text = text[: FAILURE_TEXT_MAX - 3] + "..."
+    return frames.Failure(request, error.code, text, error.may_have_happened)
 
 
 def offset_of(start: Start, *, log_start: int, end: int) -> int | None:

@@ -21,7 +21,7 @@ from hocket.adapters.tls import NotTls, TlsTransport, reason_of
 from hocket.adapters.transport import PlainTransport, Transport
 from hocket.core.session.session import Caller
 from hocket.errors import HocketError, ProtocolError
-from hocket.frames import Failure, Frame
+from hocket.frames import Access, Failure, Frame, Indexes, Topics
 from hocket.model import Limits
 from hocket.node.node import Node
 from hocket.wire.connection import Connection
@@ -93,7 +93,9 @@ class TcpPeer:
                             type(frame).__name__, error)  # fmt: skip
                 self.close()  # later, not now: the caller is in the middle of something
                 return
-            failure = Failure(frame.request, error.code, str(error), may_have_happened=True)
+            listing = isinstance(frame, Topics | Indexes | Access)
+            text = f"{error}; a newer client asks for it in parts" if listing else str(error)
+            failure = Failure(frame.request, error.code, text, may_have_happened=not listing)
             self._queue(self._wire.send(failure))
         if not self._to_flush:
             self._to_flush = True

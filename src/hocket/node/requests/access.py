@@ -9,6 +9,7 @@ Rule 2: a token is sent to the client that asked for it, and kept nowhere.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,11 +24,13 @@ from hocket.frames import Frame
 from hocket.model import EntryKind, RoleDescription, UserDescription, check_name
 from hocket.node.identity import audit, tokens
 from hocket.node.identity.authentication import WORKER, Authentication
+from hocket.node.requests.pages import Page, role_bytes, user_bytes
 from hocket.node.wiring import Servant, Wiring
 from hocket.ports import Executor
 
 log = logging.getLogger("hocket.node")
 
+USERS, ROLES = "1", "2"  # kinds in the place of a user or role in a listing, in this order
 ONLY_ADDS = ("createRole", "addGrant")  # changes that take no right from anybody
 
 
@@ -158,14 +161,37 @@ class Guarding:
     def _describe(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
     ) -> None:
+        frame = demand.frame
+        assert isinstance(frame, frames.DescribeAccess)
+        page: Page[UserDescription | RoleDescription] = Page(paged=frame.paged)
+        next_ = last = ""
+        for place, each, size in self._described(frame.after):
+            if not page.takes(each, size):
+                next_ = last
+                break
+            last = place
+        users = tuple(each for each in page.items if isinstance(each, UserDescription))
+        roles = tuple(each for each in page.items if isinstance(each, RoleDescription))
+        answer = frames.Access(frame.request, users, roles, next_)
+        self._wiring.network.send(connection, answer)
+
+    def _described(
+        self, after: str
+    ) -> Iterator[tuple[str, UserDescription | RoleDescription, int]]:
+        """Users and then roles behind a place, each with its own place and size.
+
+        A place is a kind and a name. So what is made or deleted between two parts of an answer
+        moves nothing else: each user and each role that stays is described once, as it is then.
+        """
         roster = self._access.committed
-        users = [UserDescription(user.name, user.roles) for user in roster.users.values()]
-        roles = [RoleDescription(name, grants) for name, grants in roster.roles.items()]
-        users.sort(key=lambda each: each.name)
-        roles.sort(key=lambda each: each.name)
-        self._wiring.network.send(
-            connection, frames.Access(demand.frame.request, tuple(users), tuple(roles))
-        )
+        for name in sorted(roster.users):
+            if (place := f"{USERS}/{name}") > after:
+                user = UserDescription(name, roster.users[name].roles)
+                yield place, user, user_bytes(user)
+        for name in sorted(roster.roles):
+            if (place := f"{ROLES}/{name}") > after:
+                role = RoleDescription(name, roster.roles[name])
+                yield place, role, role_bytes(role)
 
     def _explain(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview

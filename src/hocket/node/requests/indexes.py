@@ -16,6 +16,7 @@ from hocket.errors import Fenced, HocketError, UnknownIndex
 from hocket.frames import packed
 from hocket.model import IndexDescription, IndexPartition, Mode
 from hocket.node.requests.operations import Operation, Operations
+from hocket.node.requests.pages import Page, index_bytes
 from hocket.node.requests.start_offsets import StartOffsets
 from hocket.node.running.partitions import Hosted, Partitions
 from hocket.node.wiring import Servant, Wiring
@@ -44,16 +45,22 @@ class Indexes:
     def _list_indexes(
         self, connection: int, session: Session, demand: Demand, _payload: memoryview
     ) -> None:
-        topic = demand.topic
+        frame, topic = demand.frame, demand.topic
+        assert isinstance(frame, frames.ListIndexes)
         assert topic is not None
         hosted = [self._wiring.partitions[group] for group in topic.groups]
-        names = sorted({name for each in hosted for name in each.core.cursors.applied})
-        indexes = tuple(
-            self._described(name, hosted)
-            for name in names
-            if session.rights.may(OF_INDEXES, topic.name, name)
-        )
-        self._wiring.network.send(connection, frames.Indexes(demand.frame.request, indexes))
+        known = {name for each in hosted for name in each.core.cursors.applied}
+        wanted = known & {frame.index} if frame.index else known
+        page: Page[IndexDescription] = Page(paged=frame.paged)
+        next_ = ""
+        for name in sorted(name for name in wanted if name > frame.after):
+            if session.rights.may(OF_INDEXES, topic.name, name):
+                index = self._described(name, hosted)
+                if not page.takes(index, index_bytes(index)):
+                    next_ = page.items[-1].name
+                    break
+        answer = frames.Indexes(frame.request, tuple(page.items), next_)
+        self._wiring.network.send(connection, answer)
 
     def _described(self, name: str, hosted: list[Hosted]) -> IndexDescription:
         cursors = [each.core.cursors.applied.get(name) for each in hosted]

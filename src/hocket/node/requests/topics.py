@@ -8,11 +8,12 @@ from hocket.core.metadata.catalogue import Topic
 from hocket.core.metadata.metadata import GROUP
 from hocket.core.origin import Origin
 from hocket.core.session.session import Demand, OpenedProducer, OpenedSubscription, Session, failure
-from hocket.errors import UnknownTopic
+from hocket.errors import OutOfRange, UnknownTopic
 from hocket.frames import packed
 from hocket.model import EntryKind, PartitionDescription, TopicConfig, TopicDescription
 from hocket.node.requests.consuming import Consuming
 from hocket.node.requests.operations import Operations
+from hocket.node.requests.pages import Page, partition_bytes, topic_bytes
 from hocket.node.requests.start_offsets import StartOffsets
 from hocket.node.running.partitions import Hosted
 from hocket.node.wiring import Servant, Wiring
@@ -120,22 +121,36 @@ class Topics:
     def _list_topics(
         self, connection: int, session: Session, demand: Demand, _payload: memoryview
     ) -> None:
-        topics = tuple(
-            TopicDescription(topic.name, topic.config)
-            for name, topic in sorted(self._wiring.catalogue.topics.items())
-            if session.rights.sees(name)
-        )
-        self._wiring.network.send(connection, frames.Topics(demand.frame.request, topics))
+        frame = demand.frame
+        assert isinstance(frame, frames.ListTopics)
+        topics = self._wiring.catalogue.topics
+        page: Page[TopicDescription] = Page(paged=frame.paged)
+        next_ = ""
+        for name in sorted(name for name in topics if name > frame.after):
+            if session.rights.sees(name):
+                topic = TopicDescription(name, topics[name].config)
+                if not page.takes(topic, topic_bytes(topic)):
+                    next_ = page.items[-1].name
+                    break
+        answer = frames.Topics(frame.request, tuple(page.items), next_)
+        self._wiring.network.send(connection, answer)
 
     def _describe(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
     ) -> None:
-        topic = demand.topic
+        frame, topic = demand.frame, demand.topic
+        assert isinstance(frame, frames.DescribeTopic)
         assert topic is not None
-        described = TopicDescription(
-            topic.name, topic.config, tuple(map(self._described, topic.groups))
-        )
-        self._wiring.network.send(connection, frames.Topics(demand.frame.request, (described,)))
+        first = _number(frame.after)
+        page: Page[PartitionDescription] = Page(paged=frame.paged)
+        for group in topic.groups[first:]:
+            partition = self._described(group)
+            if not page.takes(partition, partition_bytes(partition)):
+                break
+        described = TopicDescription(topic.name, topic.config, tuple(page.items))
+        end = first + len(page.items)
+        next_ = str(end) if end < len(topic.groups) else ""
+        self._wiring.network.send(connection, frames.Topics(frame.request, (described,), next_))
 
     def _described(self, group: int) -> PartitionDescription:
         core = self._wiring.partitions[group].core
@@ -167,3 +182,12 @@ class Topics:
 
         hosted = self._wiring.partitions.of_numbers(topic.groups, range(len(topic.groups)))
         StartOffsets(self._wiring, connection, frame.request, hosted, found).resolve(frame.start)
+
+
+def _number(after: str) -> int:
+    """How many partitions were described in the parts before."""
+    if not after:
+        return 0
+    if not (after.isascii() and after.isdecimal() and len(after) < 10):
+        raise OutOfRange(f"`after` must be the `next` of an earlier answer, not {after[:80]!r}")
+    return int(after)

@@ -27,6 +27,7 @@ from hocket.core.transactions import events as decisions
 from hocket.core.transactions.decider import Decider
 from hocket.core.transactions.participants import LocatedParticipant
 from hocket.errors import (
+    Busy,
     HocketError,
     LimitExceeded,
     OutOfRange,
@@ -42,6 +43,7 @@ IDLE_CHECKED_EVERY_US = SECOND_US
 # A producer that was not connected for this long is asked about, though it is not idle yet: it may
 # be left over from a failed attempt at a transaction that was committed meanwhile.
 LEFT_OVER_US = MINUTE_US
+NAMED_MAX = 100_000  # participants kept in memory for commits that are to come, on all connections
 PRODUCER_BYTES = 40  # more than one producer takes in the entry that drops stages
 
 
@@ -56,6 +58,7 @@ class Transacting:
     def servants(self) -> dict[type, Servant]:
         return {
             frames.CommitTransaction: self._commit,
+            frames.NameParticipants: self._name,
             frames.AbortTransaction: self._abort,
         }
 
@@ -173,6 +176,18 @@ class Transacting:
         self._ask(
             decisions.CommitAsked(origin, frame.transaction, frame.number, participants, now_us)
         )
+
+    def _name(
+        self, connection: int, session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame = demand.frame
+        assert isinstance(frame, frames.NameParticipants)
+        others = (each.named for each in self._wiring.sessions.values() if each is not session)
+        kept = frame.start + sum(len(named.participants) for named in others if named is not None)
+        if kept + len(frame.participants) > NAMED_MAX:
+            raise Busy(f"{kept} participants are named for commits that are to come; try again")
+        session.name(frame)
+        self._wiring.network.send(connection, frames.Done(frame.request))
 
     def _group_of(self, participant: Participant) -> int | None:
         topic = self._wiring.catalogue.topics.get(participant.topic)

@@ -189,13 +189,13 @@ class AsyncClient:
 
     async def topics(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[str]:
         """The names of all topics, sorted."""
-        return await self._engine.call(topic_calls.topics(), timeout)
+        return await self._engine.call_paged(topic_calls.topics(), timeout)
 
     async def describe(
         self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> TopicDescription:
         """How a topic is configured, and what each of its partitions holds."""
-        return await self._engine.call(topic_calls.describe(name), timeout)
+        return await self._engine.call_paged(topic_calls.describe(name), timeout)
 
     async def find_offsets(
         self, topic: str, start: StartLike, *, timeout: float | None = DEFAULT_TIMEOUT
@@ -213,11 +213,11 @@ class AsyncClient:
         self, topic: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> list[IndexDescription]:
         """The indexes of a topic: how far each has come, and who is attached."""
-        return await self._engine.call(topic_calls.indexes(topic), timeout)
+        return await self._engine.call_paged(topic_calls.indexes(topic), timeout)
 
     async def lag(self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> int:
         """How many messages the index is behind, over all partitions."""
-        return await self._engine.call(topic_calls.lag(topic, index), timeout)
+        return await self._engine.call_paged(topic_calls.lag(topic, index), timeout)
 
     @overload
     async def seek(
@@ -360,7 +360,7 @@ class AsyncClient:
         self, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> tuple[list[UserDescription], list[RoleDescription]]:
         """All users and all roles. Without users access control is off."""
-        return await self._engine.call(access_calls.access(), timeout)
+        return await self._engine.call_paged(access_calls.access(), timeout)
 
     async def can(
         self,

@@ -190,11 +190,11 @@ class Client:
 
     def topics(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[str]:
         """The names of all topics, sorted."""
-        return self._engine.call(topic_calls.topics(), timeout)
+        return self._engine.call_paged(topic_calls.topics(), timeout)
 
     def describe(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> TopicDescription:
         """How a topic is configured, and what each of its partitions holds."""
-        return self._engine.call(topic_calls.describe(name), timeout)
+        return self._engine.call_paged(topic_calls.describe(name), timeout)
 
     def find_offsets(
         self, topic: str, start: StartLike, *, timeout: float | None = DEFAULT_TIMEOUT
@@ -212,11 +212,11 @@ class Client:
         self, topic: str, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> list[IndexDescription]:
         """The indexes of a topic: how far each has come, and who is attached."""
-        return self._engine.call(topic_calls.indexes(topic), timeout)
+        return self._engine.call_paged(topic_calls.indexes(topic), timeout)
 
     def lag(self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> int:
         """How many messages the index is behind, over all partitions."""
-        return self._engine.call(topic_calls.lag(topic, index), timeout)
+        return self._engine.call_paged(topic_calls.lag(topic, index), timeout)
 
     @overload
     def seek(
@@ -359,7 +359,7 @@ class Client:
         self, *, timeout: float | None = DEFAULT_TIMEOUT
     ) -> tuple[list[UserDescription], list[RoleDescription]]:
         """All users and all roles. Without users access control is off."""
-        return self._engine.call(access_calls.access(), timeout)
+        return self._engine.call_paged(access_calls.access(), timeout)
 
     def can(
         self,
