@@ -17,10 +17,10 @@ from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Request, Session, again
 from hocket.client.connection.wakeups import Reply
 from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.delivery import RETRYABLE, ProducerOptions
+from hocket.client.producing.delivery import FULL_US, RETRYABLE, ProducerOptions
 from hocket.client.producing.gathering import Gathering
 from hocket.client.producing.outgoing import Outcome, Outgoing, Positions
-from hocket.errors import HocketError, TransactionAborted, WrongType
+from hocket.errors import HocketError, StorageFull, TransactionAborted, WrongType
 from hocket.frames import Frame
 from hocket.model import Participant
 from hocket.timers import Timer
@@ -157,7 +157,8 @@ def abort_of(
 class Deciding:
     """A request to commit or abort, sent again until the broker gives a final answer.
 
-    The broker decides a transaction once, so that the request may reach it twice.
+    The broker decides a transaction once, so that the request may reach it twice. A broker whose
+    disk is full is asked for some seconds; then what it said is the answer.
     """
 
     def __init__(
@@ -172,6 +173,9 @@ class Deciding:
         self.refusal: HocketError | None = (
             None  # the last one, after which the request is sent again
         )
+        self._full_until_us: int | None = None  # for how long a full disk is tried
+        self._link: object = None  # on which the broker was asked last
+        self._doubtful = False  # it was asked on a link that broke, and may have decided
         self._ask()
 
     def _ask(self) -> None:
@@ -179,17 +183,28 @@ class Deciding:
         try:
             # A copy each time: the session numbers the frame, and the last may be on its way yet.
             frame = replace(self._frame)
+            self._link = self._session.link
             self._request = self._session.request(frame, self._answered, repeatable=True)
         except HocketError as error:  # the client was closed
             self.reply.put(error)
 
     def _answered(self, answer: Frame | HocketError) -> None:
         self._request = None
-        if isinstance(answer, HocketError) and answer.code in RETRYABLE:
+        self._doubtful |= self._link is not self._session.link
+        if isinstance(answer, HocketError) and self._may_be_asked_again(answer):
             self.refusal = answer
             self._timer = self._session.timers.after(self._backoff.next_us(), self._ask)
         else:
             self.reply.put(answer)
+
+    def _may_be_asked_again(self, error: HocketError) -> bool:
+        if not isinstance(error, StorageFull):
+            return error.code in RETRYABLE
+        error.may_have_happened = self._doubtful
+        now_us = self._session.clock.ticks_us()
+        if self._full_until_us is None:
+            self._full_until_us = now_us + FULL_US
+        return now_us < self._full_until_us
 
     def cancel(self) -> None:
         if self._request is not None:

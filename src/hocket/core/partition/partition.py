@@ -93,6 +93,7 @@ class Partition:
         self.number = number
         self.durability = durability
         self.start = 0  # the oldest offset that may be read
+        self._next_start = 0  # ... and will be, with everything appended
         self.high_watermark = 0  # the end of what is committed: what consumers may see
         self.end = 0  # the end of what is appended
         self.last_index = 0
@@ -305,9 +306,10 @@ class Partition:
     # --- the log -----------------------------------------------------------------------------
 
     def _move_log_start(self, event: MoveLogStart) -> list[Effect]:
-        if event.offset <= self.start:
+        if event.offset <= max(self.start, self._next_start):
             return []
         assert event.offset <= self.high_watermark
+        self._next_start = event.offset
         return self._control({"log_start": event.offset})
 
     def _expire_producers(self, event: ExpireProducers) -> list[Effect]:

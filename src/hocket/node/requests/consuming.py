@@ -88,7 +88,7 @@ class Consuming:
         """Log in every partition that the index has a (new) consumer."""
         frame, topic, hosted = opening.frame, opening.topic, opening.hosted
         for each in hosted.values():
-            self._wiring.partitions.admit(each.group)
+            self._wiring.partitions.admit_progress(each.group)
         self._wiring.shares.check_mode(topic.name, frame.index, frame.mode, hosted.values())
         if frame.mode != "own":
             self._wiring.shares.prepare(topic.name, frame, hosted, starts)
@@ -233,7 +233,7 @@ class Consuming:
                     f"index {opened.index!r} cannot be put at {position}: partition {number} "
                     f"ends at {hosted.core.high_watermark}"
                 )
-            self._wiring.partitions.admit(hosted.group)
+            self._wiring.partitions.admit_progress(hosted.group)
         finish = partial(self._operations.answer_done, frame.request)
         operation = self._operations.begin(connection, opened.topic, len(pairs), finish)
         for number, position in pairs:

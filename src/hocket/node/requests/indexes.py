@@ -83,7 +83,7 @@ class Indexes:
         self._check_index(topic, frame.index)
         hosted = self._wiring.partitions.of_numbers(topic.groups, demand.partitions)
         for each in hosted.values():
-            self._wiring.partitions.admit(each.group)
+            self._wiring.partitions.admit_progress(each.group)
         resolved = partial(self._seek, connection, frame, topic, hosted)
         question = StartOffsets(self._wiring, connection, frame.request, hosted, resolved)
         question.resolve(frame.start)
@@ -122,7 +122,7 @@ class Indexes:
         self._check_index(topic, frame.index)
         hosted = [self._wiring.partitions[group] for group in topic.groups]
         for each in hosted:
-            self._wiring.partitions.admit(each.group)
+            self._wiring.partitions.admit_tidying(each.group)  # it may have held retention back
         finish = partial(self._operations.answer_done, frame.request)
         operation = self._operations.begin(connection, topic.name, len(hosted), finish)
         for each in hosted:

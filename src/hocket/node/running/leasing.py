@@ -98,7 +98,8 @@ class Leasing:
         try:
             if isinstance(read, HocketError):
                 raise read
-            self._partitions.admit(shared.groups[fetch.partition])  # for the counts of deliveries
+            # for the counts of deliveries
+            self._partitions.admit_progress(shared.groups[fetch.partition])
         except HocketError as error:
             failed = shared.core.step(core.FetchFailed(fetch.fetch))
             if isinstance(error, CorruptData):
