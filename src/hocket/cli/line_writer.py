@@ -4,8 +4,9 @@ There is no buffer, on purpose: when the reader of a pipe leaves, nobody knows w
 and an index must not move past lines that were not written. For the same reason no signal
 interrupts a write: a pipe is given only what it takes without waiting, and a signal stops the wait.
 
-A pipe is a buffer too, which the system keeps. Where it matters (`until_taken`), a line counts only
-when the reader has taken it out of the pipe.
+A pipe is a buffer too, which the system keeps, and which goes with its reader. So lines that a
+reader left in the pipe when it went away do not count. Lines of an earlier `write` have counted by
+then; hence a writer that is `in_step` begins when the reader has taken all of those.
 """
 
 from __future__ import annotations
@@ -28,18 +29,16 @@ LOOK_SECONDS = 0.001  # how often a pipe is looked at, until its reader has take
 
 
 class LineWriter:
-    """`written` is how many whole lines the last `write` has written, also if it raised.
+    """`written` is how many whole lines the last `write` has written, also if it raised."""
 
-    With `until_taken` a line that goes into a pipe is written when the reader has taken it.
-    """
-
-    def __init__(self, stop: StopSignals, *, until_taken: bool = False) -> None:
+    def __init__(self, stop: StopSignals, *, in_step: bool = False) -> None:
         self.written = 0
         self._stop = stop
         stream: Any = sys.stdout.buffer
         self._raw = getattr(stream, "raw", stream)
         self._waits_on = _descriptor_that_may_block(self._raw)
-        self._pipe = self._waits_on if until_taken and _is_pipe(self._waits_on) else None
+        self._pipe = self._waits_on if _is_pipe(self._waits_on) else None
+        self._in_step = in_step
 
     def write(self, lines: list[bytes]) -> None:
         """Write all lines, which include their ends. Raises Interrupted and OSError."""
@@ -47,22 +46,24 @@ class LineWriter:
         view = memoryview(b"".join(lines))
         done = 0
         try:
+            if self._in_step:
+                self._wait_until_taken()
             while done < len(view):
                 done += self._write_some(view[done:])
-            self._wait_until_taken()
-        except BaseException:
-            taken = max(0, done - self._in_pipe())
-            self.written = bisect_right(list(accumulate(map(len, lines))), taken)
+        except BaseException as error:
+            if isinstance(error, BrokenPipeError):
+                done = max(0, done - self._in_pipe())
+            self.written = bisect_right(list(accumulate(map(len, lines))), done)
             raise
         self.written = len(lines)
 
     def _wait_until_taken(self) -> None:
-        """Return when the reader of the pipe has everything. Raises if it leaves before."""
+        """Return when the reader of the pipe has all that was written. Raises if it left before."""
         while self._pipe is not None and self._in_pipe():
-            if self._stop.requested:
-                raise Interrupted(self._stop.requested)
             if self._stop.wait_for_leaving(self._pipe, LOOK_SECONDS) and self._in_pipe():
                 raise BrokenPipeError("the reader of the pipe has left")
+            if self._stop.requested:
+                raise Interrupted(self._stop.requested)
 
     def _in_pipe(self) -> int:
         """How many bytes lie in the pipe, which the reader has not taken; 0 if there is none."""

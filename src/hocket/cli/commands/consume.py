@@ -2,8 +2,8 @@
 
 Whatever ends the command (the end of the topic, `--max`, Ctrl-C, a reader of the pipe that leaves,
 a full disk behind stdout), exactly those messages are acknowledged whose lines were written whole.
-If stdout is a pipe, a line is written when the reader has taken it, and a batch is begun when all
-of the last one was taken. So an index never gets further than a reader who leaves.
+What a reader left in the pipe when it went away was not written. With an own index a batch is begun
+when the reader has taken all of the last one, so that this holds but for the end of one batch.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def consume(
             )
         acking = index is not None and not no_ack
         with telling_lost(subscription), subscription, StopSignals() as stop:
-            writer = LineWriter(stop, until_taken=acking)
+            writer = LineWriter(stop, in_step=acking and mode == "own")
             if mode != "own":
                 sharing = SharedReading(
                     client, subscription, partitions=partitions, follow=follow, count_max=count_max
