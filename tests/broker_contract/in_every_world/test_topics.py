@@ -263,7 +263,7 @@ def test_many_partitions(world, client):
 
 
 def test_messages_are_not_kept_on_disk_for_a_shorter_time_than_in_memory(world, client):
-    name = new_name()
+    name = new_name("kept")
     with pytest.raises(errors.OutOfRange, match="on disk for 5s and in memory for 1m"):
         client.create_topic(name, disk_retention=5, memory_retention=60)
     client.create_topic(name, disk_retention=5)  # the default for memory gives way
