@@ -14,20 +14,31 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from hocket.access_frames import (
+    Access as Access,
+    AddGrant as AddGrant,
+    CreateRole as CreateRole,
+    CreateUser as CreateUser,
+    DeleteRole as DeleteRole,
+    DeleteUser as DeleteUser,
+    DescribeAccess as DescribeAccess,
+    ExplainAccess as ExplainAccess,
+    Explained as Explained,
+    RemoveGrant as RemoveGrant,
+    RenewToken as RenewToken,
+    SetRoles as SetRoles,
+    TokenIssued as TokenIssued,
+)
 from hocket.model import (
-    Action,
     Failover,
-    Grant,
     IndexDescription,
     Limits,
     Mode,
     Participant,
-    RoleDescription,
     Settlement,
     Start,
     TopicConfig,
     TopicDescription,
-    UserDescription,
 )
 
 PROTOCOL_VERSION = 1
@@ -282,6 +293,9 @@ class OpenSubscription:
     failover: Failover = "safe"
     # Packed triples (partition, start, end): messages that the client has and has not settled.
     held: bytes = b""
+    # These are for every kind of index again.
+    must_exist: bool = False  # do not make the index if it is not there
+    resumes: bool = False  # `positions` are where an earlier life of this subscription was
 
 
 @dataclass(slots=True)
@@ -290,6 +304,7 @@ class SubscriptionOpened:
     handle: int
     positions: bytes  # packed pairs (partition, next offset)
     lease_us: int = 0  # of a shared index
+    index_is_new: bool = False  # there was no such index, and it was made
 
 
 @dataclass(slots=True)
@@ -486,108 +501,6 @@ class AbortTransaction:
     transaction: str
     number: int
     producers: tuple[bytes, ...]
-
-
-# --- access --------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class CreateUser:
-    """Answered by TokenIssued. The first user turns access control on, and must be an admin."""
-
-    request: int
-    name: str
-    roles: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class RenewToken:
-    """The old token is void from now on. Answered by TokenIssued."""
-
-    request: int
-    name: str
-
-
-@dataclass(slots=True)
-class TokenIssued:
-    request: int
-    token: str = field(repr=False)
-
-
-@dataclass(slots=True)
-class DeleteUser:
-    request: int
-    name: str
-
-
-@dataclass(slots=True)
-class SetRoles:
-    """Give a user these roles, in place of those that it has."""
-
-    request: int
-    name: str
-    roles: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class CreateRole:
-    request: int
-    name: str
-
-
-@dataclass(slots=True)
-class DeleteRole:
-    request: int
-    name: str
-
-
-@dataclass(slots=True)
-class AddGrant:
-    request: int
-    role: str
-    grant: Grant
-
-
-@dataclass(slots=True)
-class RemoveGrant:
-    request: int
-    role: str
-    grant: Grant
-
-
-@dataclass(slots=True)
-class DescribeAccess:
-    request: int
-    paged: bool = False
-    after: str = ""
-
-
-@dataclass(slots=True)
-class Access:
-    """Answer to DescribeAccess. Without users access control is off."""
-
-    request: int
-    users: tuple[UserDescription, ...]
-    roles: tuple[RoleDescription, ...]
-    next: str = ""
-
-
-@dataclass(slots=True)
-class ExplainAccess:
-    """Ask whether a user may do something. Every user may ask about itself."""
-
-    request: int
-    user: str
-    action: Action
-    topic: str
-    index: str = ""
-
-
-@dataclass(slots=True)
-class Explained:
-    request: int
-    allowed: bool
-    reason: str
 
 
 Frame = (

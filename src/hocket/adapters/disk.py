@@ -157,8 +157,9 @@ class DirectoryDisk:
         except OSError:
             os.close(descriptor)
             raise
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        with suppress(OSError):  # on a full disk nobody is told whose lock it is
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         self._lock = descriptor
 
     def unlock(self) -> None:

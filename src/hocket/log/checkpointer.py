@@ -9,10 +9,13 @@
 4. Then the WAL files that the checkpoint does not need are free, and segments below a log's start
    are removed.
 
-A full disk ends a checkpoint without harm, and the checkpoint is tried again. If segments wait to
-be removed, a small checkpoint that only moves the starts of logs makes that possible, in space that
-is kept aside for it. Any other error stops the store: after a failed fsync nobody knows what the
-disk holds.
+What lies below the start of its log is not written any more: its segment is removed by the very
+checkpoint that would have written it.
+
+A full disk ends a checkpoint without harm, and the checkpoint is tried again. If segments or whole
+groups wait to be removed, a small checkpoint makes that possible, in space that is kept aside for
+it. The small checkpoint moves the starts of logs, and takes in what needs no segment written. Any
+other error stops the store: after a failed fsync nobody knows what the disk holds.
 """
 
 from __future__ import annotations
@@ -72,8 +75,9 @@ class Checkpointer:
         self._deleted: dict[int, int] = dict(last.deleted)
         self._waiting: list[Done] = []  # to be told of the checkpoint under way
         self._waiting_next: list[Done] = []  # to be told of one that begins from now on
-        self._reserve_is_gone = True  # the reserve is made after the first checkpoint
-        self._is_small = False  # the checkpoint being published only moves the starts of logs
+        self._reserve_is_gone = True
+        self._reserve_bytes = 0  # how large it was made last
+        self._is_small = False  # the checkpoint being published has no new segments
         self.changed = False  # a log's start or a deletion is not recorded yet
         self.full = False  # the last checkpoint met a full disk
         self.stopped = False
@@ -113,7 +117,11 @@ class Checkpointer:
         writes, end = log.slab_writes(min(index, log.durable.next_index - 1))
         work = GroupWork(log, index, state, end, writes)
         for write in writes:
-            add_write(work, write)
+            segment = write.slab.segment
+            if _is_needless(segment, log, recorded=end.next_index, applied=index):
+                segment.full, segment.points = True, None
+            else:
+                add_write(work, write)
         add_indexes(work)
         if work.files and not log.has_directory:
             work.names = self._names_of(log)
@@ -204,11 +212,10 @@ class Checkpointer:
     @staticmethod
     def _may_go(segment: Segment, log: GroupLog) -> bool:
         """Whether nobody may read the segment, and its effect on the group's state is recorded."""
-        is_below = segment.written == segment.size and segment.end_offset <= log.log_start
-        is_recorded = segment.end_index <= log.record.end.next_index
-        is_applied = segment.end_index - 1 <= log.record.snapshot_index
-        is_held = log.held_index is not None and segment.end_index > log.held_index
-        return is_below and is_recorded and is_applied and not is_held
+        recorded, applied = log.record.end.next_index, log.record.snapshot_index
+        return segment.written == segment.size and _is_needless(
+            segment, log, recorded=recorded, applied=applied
+        )
 
     def _publish(self, following: Checkpoint) -> None:
         self._work = None
@@ -216,7 +223,7 @@ class Checkpointer:
         job = partial(_publish, self._disk, following)
         self._executor.submit(WORKER, job, self._published)
 
-    def _published(self, result: BaseException | None) -> None:
+    def _published(self, result: int | BaseException) -> None:
         following = self._next
         assert following is not None
         if isinstance(result, BaseException):
@@ -224,6 +231,10 @@ class Checkpointer:
             return
         self._next = None
         self._last = following
+        # The next checkpoint may be somewhat larger than this one, and must fit into the reserve.
+        wanted = max(self._settings.reserve_bytes, 2 * result)
+        if wanted > self._reserve_bytes:
+            self._reserve_bytes, self._reserve_is_gone = wanted, True
         self.full = self._is_small  # after a small one, the whole one is still to be made
         self._is_small = False
         self._wal.checkpointed(following.lsn, following.generation)
@@ -238,7 +249,7 @@ class Checkpointer:
         groups = [group for group in self._doomed_groups if group not in self._last.groups]
         self._doomed.clear()
         self._doomed_groups = [group for group in self._doomed_groups if group in self._last.groups]
-        reserve = self._settings.reserve_bytes if self._reserve_is_gone else 0
+        reserve = self._reserve_bytes if self._reserve_is_gone else 0
         if paths or groups or reserve:
             self._reserve_is_gone = False
             job = partial(tidy, self._disk, paths, groups, reserve)
@@ -249,6 +260,14 @@ class Checkpointer:
             self._reserve_is_gone = True
         elif isinstance(result, BaseException):
             self._stop(result)
+
+    def make_reserve(self) -> None:
+        """Keep room aside from the beginning: the first checkpoint may meet a full disk already."""
+        size = self._settings.reserve_bytes
+        if self._disk.exists(RESERVE) or self._disk.free_bytes() <= 2 * size:
+            return  # after a checkpoint the reserve is looked at again
+        self._reserve_bytes, self._reserve_is_gone = size, False
+        self._executor.submit(WORKER, partial(tidy, self._disk, [], [], size), self._tidied)
 
     def remove_strangers(self) -> None:
         """Remove the directories of groups that neither checkpoint nor WAL knows: deleted ones."""
@@ -269,18 +288,31 @@ class Checkpointer:
         self._tell(StorageFull(f"no room for a checkpoint in {self._settings.where}: {error}"))
         if self._is_small:
             self._is_small = False
-        elif self._has_segments_to_remove():
-            self._publish_starts()
+        elif self._has_something_to_remove():
+            self._publish_small()
 
-    def _has_segments_to_remove(self) -> bool:
-        return bool(self._doomed) or any(
-            self._may_go(segment, log) for log in self._groups.values() for segment in log.segments
+    def _has_something_to_remove(self) -> bool:
+        return bool(self._doomed or self._doomed_groups) or any(
+            _is_needless(
+                segment, log, recorded=log.durable.next_index, applied=log.durable.next_index
+            )
+            for log in self._groups.values()
+            for segment in log.segments
         )
 
-    def _publish_starts(self) -> None:
-        """Publish a checkpoint that only moves the starts of logs, in the reserve if need be."""
+    def _publish_small(self) -> None:
+        """Publish a checkpoint for which no segment is written, in the reserve if need be."""
         self._is_small = self._reserve_is_gone = True
+        total = 0
+        for log in self._groups.values():
+            if not log.is_changed:
+                continue
+            work = self._work_of(log)
+            if not work.files and work.snapshot_index < log.durable.next_index:
+                total += log.were_written(work.writes, work.end)
+                log.record = self._record(work)
         self._next = self._checkpoint()
+        self._tell_written(total)
         job = partial(_publish_in_reserve, self._disk, self._next)
         self._executor.submit(WORKER, job, self._published)
 
@@ -297,16 +329,31 @@ class Checkpointer:
             done(error)
 
 
-def _publish(disk: Disk, following: Checkpoint) -> None:
-    checkpoint.publish(disk, checkpoint.encode(following))
+def _is_needless(segment: Segment, log: GroupLog, *, recorded: int, applied: int) -> bool:
+    """Whether nobody may read the segment, and its effect on the group's state is recorded.
+
+    That is so with all entries before the index `recorded` in segments, and the group's snapshot
+    taken after the entry `applied`.
+    """
+    is_below = segment.end_offset <= log.log_start
+    is_recorded = segment.end_index <= recorded and segment.end_index - 1 <= applied
+    is_held = log.held_index is not None and segment.end_index > log.held_index
+    return is_below and is_recorded and not is_held
 
 
-def _publish_in_reserve(disk: Disk, following: Checkpoint) -> None:
+def _publish(disk: Disk, following: Checkpoint) -> int:
+    """Returns the size of the checkpoint."""
+    image = checkpoint.encode(following)
+    checkpoint.publish(disk, image)
+    return len(image)
+
+
+def _publish_in_reserve(disk: Disk, following: Checkpoint) -> int:
     try:
-        _publish(disk, following)
+        return _publish(disk, following)
     except OSError as error:
         if error.errno not in NO_SPACE or not disk.exists(RESERVE):
             raise
         disk.remove(RESERVE)
         disk.sync_directory("")
-        _publish(disk, following)
+        return _publish(disk, following)

@@ -5,7 +5,8 @@
                          what another store has written
     lock                 held by the running broker
     checkpoint           see `checkpoint`
-    reserve              space kept aside for tidying up a full disk
+    reserve              space kept aside for tidying up a full disk: for the checkpoint ...
+    reserve.wal          ... and for the entries that say what goes; see `wal_files`
     wal/NUMBER.wal       see `wal`
     groups/ID/*.log      see `segment`
     damaged/             WAL files with damage in them, kept for people to look at
@@ -35,6 +36,7 @@ CRC = "crc32c"  # the field with the checksum of the other fields
 ACCEPTED = "accepted.json"
 DAMAGED = "damaged"
 RESERVE = "reserve"
+WAL_RESERVE = "reserve.wal"
 WAL = "wal"
 _UNFINISHED = frozenset(
     # what a creation that was cut short leaves, and what a fresh file system has in its root

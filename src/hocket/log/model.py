@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hocket.errors import CorruptData, HocketError, StoreStopped
@@ -18,7 +19,17 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 FIRST_INDEX = 1
-METADATA = 0  # the group that nothing is served without
+# The group that nothing is served without. Its entries go first, so that no other keeps a full disk
+# from being tidied.
+METADATA = 0
+
+
+class Purpose(IntEnum):
+    """What an entry is for, which decides how much of the room that is left it may take."""
+
+    RECORDS = 0  # takes no room that is kept aside
+    PROGRESS = 1  # how far consumers have come: takes half of it
+    TIDYING = 2  # makes room: takes all of it
 
 
 class LogEnd(NamedTuple):

@@ -64,7 +64,8 @@ class Scrub:
     def _next(self) -> None:
         while self._left:
             log, segment = self._left[-1]
-            if segment.written and not log.deleted and segment in log.segments:
+            is_readable = segment.end_offset > log.log_start  # else it is about to be removed
+            if segment.written and is_readable and not log.deleted and segment in log.segments:
                 break
             self._left.pop()
             self._location = None

@@ -12,6 +12,7 @@ class GroupSettings:
     memory_retention_us: int = 10 * MINUTE_US
     memory_bytes_max: int = 256 << 20  # wins over the time
     segment_bytes_max: int = 64 << 20
+    is_awaited: bool = True  # somebody waits until entries are durable: they are written at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +36,6 @@ class LogSettings:
     slab_bytes_min: int = 4 << 10
     index_interval_bytes: int = 64 << 10
     reserve_bytes: int = 1 << 20  # kept aside so that a full disk can still be tidied
+    wal_reserve_bytes: int = 256 << 10  # the same, for the entries that say what is to be removed
     scrub_interval_us: int = DAY_US  # between two passes of the scrub; 0: never by itself
     scrub_step_bytes: int = 1 << 20  # how much the scrub reads in one tick

@@ -29,6 +29,7 @@ from hocket.log.model import (
     LogObserver,
     NewEntry,
     OffsetDone,
+    Purpose,
     ReadDone,
     ReadResult,
     RecoveredGroup,
@@ -39,13 +40,13 @@ from hocket.log.reader import Reader
 from hocket.log.recovery import Recovery, recover
 from hocket.log.scrub import Scrub
 from hocket.log.settings import GroupSettings, LogSettings
-from hocket.log.wal import Wal
+from hocket.log.wal import Wal, storage_full
 from hocket.ports import Clock, Disk, Executor
 from hocket.wire.entry import HEADER_BYTES, padded
 
 __all__ = [
     "FIRST_INDEX", "Damage", "GroupSettings", "GroupStats", "LogObserver", "LogSettings",
-    "LogStore", "NewEntry", "ReadResult", "RecoveredGroup", "Report", "SegmentInfo",
+    "LogStore", "NewEntry", "Purpose", "ReadResult", "RecoveredGroup", "Report", "SegmentInfo",
 ]  # fmt: skip
 
 
@@ -80,6 +81,7 @@ class LogStore:
         self._wal = Wal(
             disk, executor, settings, salt_of(self.store_id), found.files,
             durable=self._durable, failed=self._failed, room=self._check_room,
+            unwritten=lambda: self._unwritten,
         )  # fmt: skip
         self._checkpointer = Checkpointer(
             disk, executor, settings, self._groups, self._wal, found.checkpoint,
@@ -89,6 +91,8 @@ class LogStore:
         self._scrub = Scrub(disk, executor, settings, self._groups)
         self._reader = Reader(disk, executor, settings)
         self._unwritten = sum(log.unwritten_bytes for log in self._groups.values())
+        self._free_bytes = 0  # of the disk, when it was looked at last
+        self._lacks_room = False  # the disk has no room for more segments
         self._memory_is_due = False  # entries have to leave memory, and are not written yet
         self._owes_room = False  # `log_room` is due: somebody was refused, or told to wait
         self._closed = False
@@ -101,6 +105,7 @@ class LogStore:
             raise self._stopped
         if not any(file.damaged for file in found.wal.used):  # else keep all that may be of use
             self._checkpointer.remove_strangers()
+        self._checkpointer.make_reserve()
 
     @classmethod
     def open(cls, disk: Disk, executor: Executor, clock: Clock, settings: LogSettings) -> LogStore:
@@ -219,11 +224,19 @@ class LogStore:
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def admit(self, group: int, size: int, *, reserved: bool = False) -> None:
+    def admit(
+        self,
+        group: int,
+        size: int,
+        *,
+        reserved: bool = False,
+        purpose: Purpose = Purpose.RECORDS,
+    ) -> None:
         """Raise if an entry of `size` bytes could not be made durable; this changes nothing.
 
-        With `reserved` the room that is kept aside (`hold`) may be used. Raises StoreStopped,
-        StorageFull, or CorruptData if the group's end is damaged.
+        With `reserved` the room that is kept aside (`hold`) may be used; what is for something else
+        than records may use more of what is left of a full disk. Raises StoreStopped, StorageFull,
+        or CorruptData if the group's end is damaged.
         """
         log = self._groups[group]
         if self._stopped is not None:
@@ -231,17 +244,39 @@ class LogStore:
         if log.damage and log.tail_damage is not None:
             raise CorruptData(f"nothing can be added to group {group}: {self.doubt(group)}")
         try:
-            if self._checkpointer.full and self._unwritten > self._settings.unwritten_bytes_max:
-                raise StorageFull(
-                    f"the disk of {self._settings.where} has no room for segments; make room "
-                    "there, and writing goes on by itself"
-                )
-            if self._reserved_bytes and not reserved:
-                self._admit_beside_reserved(size)
-            self._wal.admit(size)
+            if purpose is Purpose.RECORDS:  # what is not, is small, and may stay in the WAL
+                self._admit_to_segments(size, keeps_reserve=not reserved)
+                if self._reserved_bytes and not reserved:
+                    self._admit_beside_reserved(size)
+            self._wal.admit(size, purpose, goes_first=group == METADATA)
         except StorageFull:
             self._owes_room = True
             raise
+
+    def _admit_to_segments(self, size: int, *, keeps_reserve: bool) -> None:
+        """Raise StorageFull if the entry could not leave the WAL for a segment.
+
+        So the disk gets full while everything can still be moved into segments, and the WAL is
+        free for the entries that make room.
+        """
+        if self._checkpointer.full and self._unwritten > self._settings.unwritten_bytes_max:
+            raise storage_full(self._settings.where, "it has no room for segments")
+        # Beside the file that is the reserve, as much again is left for what is not records.
+        kept = self._settings.reserve_bytes if keeps_reserve else 0
+        needed = self._unwritten + size + kept + self._wal.bytes_in_making
+        if needed + self._wal.bytes_made <= self._free_bytes:
+            return
+        self._look_at_disk()
+        if needed > self._free_bytes:
+            self._lacks_room = True
+            raise storage_full(self._settings.where, f"{self._free_bytes} bytes are free")
+
+    def _look_at_disk(self) -> None:
+        self._free_bytes = self._disk.free_bytes()
+        self._wal.bytes_made = 0
+        if self._lacks_room:
+            kept = 2 * self._settings.reserve_bytes
+            self._lacks_room = self._free_bytes < self._unwritten + kept
 
     def _admit_beside_reserved(self, size: int) -> None:
         free = self._disk.free_bytes()
@@ -296,7 +331,7 @@ class LogStore:
         self._check_room()
 
     def _check_room(self) -> None:
-        if self._owes_room and not self._wal.full and not self.congested:
+        if self._owes_room and not (self._wal.full or self._lacks_room or self.congested):
             self._owes_room = False
             assert self._observer is not None, "nobody was told to wait before `report_to`"
             self._observer.log_room()
@@ -354,10 +389,12 @@ class LogStore:
         for log in self._groups.values():
             if log.memory.slabs:
                 self._evict(log, now_us)
+        self._look_at_disk()
         if self._stopped is None:
             if now_us - self._retried_us >= self._settings.retry_us:
                 self._retried_us = now_us
                 self._wal.retry()
+                self._check_room()
             if self._wal.needs_mark and now_us - self._appended_us >= self._settings.mark_after_us:
                 self._wal.mark()
             self._checkpoint_if_due(now_us)
@@ -424,7 +461,7 @@ class LogStore:
         if self._checkpointer.running or not (self._unwritten or self._checkpointer.changed):
             return
         since_us = now_us - self._checkpointed_us
-        if self._checkpointer.full or self._wal.full:
+        if self._checkpointer.full or self._wal.full or self._lacks_room:
             due = since_us >= self._settings.retry_us
         else:
             pressing = self._memory_is_due or self._unwritten > self._settings.unwritten_bytes_max

@@ -6,9 +6,10 @@ entries that have come meanwhile: none of them waits for company, and the busier
 larger its commits are.
 
 A file is made ready before it is needed (`wal_files`). When none can be made ready, because the
-disk is full, entries are refused before they are staged. A store that is opened goes on in a file
-that no earlier run has written to under that number: what a torn write left behind stays where it
-is, and is never read.
+disk is full, entries are refused before they are staged. Some room is kept from records, so that
+entries which make room on a full disk are not refused themselves: the end of what is ready, or a
+file that is kept aside. A store that is opened goes on in a file that no earlier run has written to
+under that number: what a torn write left behind stays where it is, and is never read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hocket.errors import StorageFull
 from hocket.log import envelope, wal_files
 from hocket.log.envelope import SECTION_BYTES, Draft, aligned, envelope_bytes
 from hocket.log.group import GroupLog
-from hocket.log.model import LogEnd
+from hocket.log.model import METADATA, LogEnd, Purpose
 from hocket.log.settings import LogSettings
 from hocket.log.wal_files import NO_SPACE, WalFile, WalStart
 from hocket.log.wal_list import WalList
@@ -62,7 +63,9 @@ class Wal:
         durable: Callable[[list[tuple[GroupLog, LogEnd]]], None],
         failed: Callable[[BaseException], None],
         room: Callable[[], None],
+        unwritten: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`unwritten()` tells how many bytes the segments will still take on the disk."""
         self._disk = disk
         self._executor = executor
         self._settings = settings
@@ -71,13 +74,17 @@ class Wal:
         self._tell_durable = durable
         self._tell_failed = failed
         self._tell_room = room
+        self._unwritten = unwritten
         self._used: list[WalFile] = []
         self._current: WalFile | None = None
         self._ready: deque[WalFile] = deque()
         self._first_number = 1  # of this run
         self._next_number = 1
         self._file_bytes = aligned(settings.wal_file_bytes_min)  # of the next new file
-        self._preparing = 0  # files being made or renamed
+        self._preparing = 0  # files being made or renamed ...
+        self._preparing_bytes = 0  # ... and how large they are together
+        self._reserve_bytes = 0  # the size of the file that is kept aside
+        self._makes_reserve = False
         self._wanted_bytes = 0  # an entry waits for a file of at least this size; 0: none waits
         self._staged: dict[GroupLog, None] = {}  # groups with entries that no commit has taken
         self._touched: list[GroupLog] = []  # groups in the last envelope
@@ -92,6 +99,8 @@ class Wal:
         self.durable_lsn = 0
         self.staged_bytes = 0  # not yet durable
         self.bytes_since_checkpoint = 0
+        self.bytes_made = 0  # of files made since whoever reads this has set it to 0 ...
+        self.bytes_in_making = 0  # ... and of those that are being made
 
     # --- opening and closing ---------------------------------------------------------------------
 
@@ -105,11 +114,13 @@ class Wal:
         self._marked = not start.used  # nothing says yet that the last envelope found is durable
         for stranger in start.foreign:
             self._background(partial(wal_files.keep_damaged, self._disk, self._files, stranger))
+        self._reserve_bytes = wal_files.reserve_bytes(self._disk)
         for spare in start.spare:
             self._reuse_or_remove(spare)
         if not self._preparing:
             self._prepare()
         self._executor.drain()
+        self._make_reserve()
 
     def is_not_needed(self) -> None:
         """All is in segments, and the store closes: no file is missed if it is gone later."""
@@ -126,30 +137,48 @@ class Wal:
 
     # --- staging and committing --------------------------------------------------------------
 
-    def admit(self, size: int) -> None:
-        """Raise StorageFull if an entry of this size could not be made durable."""
-        needed = self.staged_bytes + size + _ADMISSION_MARGIN
-        room = self._current.room if self._current else 0
-        if needed <= room or needed <= room + sum(file.size for file in self._ready):
+    def admit(
+        self, size: int, purpose: Purpose = Purpose.RECORDS, *, goes_first: bool = False
+    ) -> None:
+        """Raise StorageFull if an entry of this size could not be made durable.
+
+        An entry that `goes_first` needs no room beside what is staged already.
+        """
+        needed = size + _ADMISSION_MARGIN + (0 if goes_first else self.staged_bytes)
+        ready = self._current.room if self._current else 0
+        kept = self._kept_from(purpose)
+        # In two steps, since the first is all that it takes nearly always.
+        if needed + kept <= ready:
+            return
+        ready += sum(file.size for file in self._ready)
+        if needed + kept <= ready + self._reserve_bytes:
+            if needed > ready:
+                self._take_reserve()
             return
         if not self.full:
-            if self._preparing:
+            if self._preparing and needed <= ready + self._preparing_bytes:
                 return
-            if self._disk_has_room(size):
+            if self._disk_has_room(max(needed - ready, self._smallest_file())):
                 self._prepare()
                 return
             self.full = f"{self._disk.free_bytes()} bytes are free"
-        raise StorageFull(
-            f"the disk of {self._settings.where} is full ({self.full}); make room there, and "
-            "writing goes on by itself"
-        )
+        raise storage_full(self._settings.where, self.full)
+
+    def _kept_from(self, purpose: Purpose) -> int:
+        """How much room an entry of this purpose has to leave, the reserve included."""
+        if purpose is Purpose.TIDYING:
+            return 0
+        kept = self._settings.wal_reserve_bytes
+        return kept if purpose is Purpose.RECORDS else kept // 2
 
     def _disk_has_room(self, size: int) -> bool:
-        """Whether the disk has room for one more file, without using the reserve."""
-        needed = max(self._file_bytes, size) + self._settings.reserve_bytes
-        return self._disk.free_bytes() > needed
+        """Whether the disk has room for another file: beside segments and their reserve."""
+        kept = self._settings.reserve_bytes + self._unwritten()
+        return self._disk.free_bytes() > size + kept
 
     def stage(self, group: GroupLog, size: int) -> None:
+        if self._staged and group.id == METADATA:
+            self._staged = {group: None, **self._staged}  # entries that make room wait for none
         self._staged[group] = None
         self.staged_bytes += size
 
@@ -186,7 +215,7 @@ class Wal:
             self._submit(self._commit)
         if self.full and not self._preparing and not self.stopped:
             self._prepare()
-            if not self._preparing and not self._was_stalled and self._disk_has_room(0):
+            if not self._preparing and not self._was_stalled and self._can_make_file():
                 self.full = ""
                 self._tell_room()
 
@@ -264,9 +293,10 @@ class Wal:
 
     def _submit(self, commit: Commit) -> None:
         job = partial(_write, commit.file.file, commit.position, commit.draft, self._salt)
-        self._executor.submit(
-            "wal", job, self._committed, brief=commit.draft.size <= BRIEF_COMMIT_BYTES
-        )
+        # A brief job may keep this thread waiting; for entries that nobody waits for, it must not.
+        is_awaited = any(group.settings.is_awaited for group, _ in commit.ends)
+        brief = is_awaited and commit.draft.size <= BRIEF_COMMIT_BYTES
+        self._executor.submit("wal", job, self._committed, brief=brief)
 
     def _committed(self, result: BaseException | None) -> None:
         commit = self._commit
@@ -313,6 +343,7 @@ class Wal:
                 self._reuse_or_remove(file, needed=file.number >= generation)
         for group in [group for group in self._dirty if not group.commits]:
             del self._dirty[group]
+        self._make_reserve()
 
     def first_number_needed(self, lsn: int) -> int:
         """Files with lower numbers are not needed after `checkpointed(lsn)`."""
@@ -331,9 +362,8 @@ class Wal:
             self._background(job)
             return
         number = self._take_number()
-        self._preparing += 1
-        rename = partial(wal_files.reuse, self._disk, self._files, file, number, needed=needed)
-        self._executor.submit("files", rename, self._prepared)
+        reuse = partial(wal_files.reuse, self._disk, self._files, file, number, needed=needed)
+        self._submit_file(file.size, reuse)
 
     def _prepare(self) -> None:
         """Have a new file made, if none is on its way."""
@@ -341,18 +371,89 @@ class Wal:
             return
         if len(self._ready) >= self._settings.wal_files_ready and not self._wanted_bytes:
             return
-        size = max(self._file_bytes, self._wanted_bytes)
+        size = self._next_file_bytes()
+        if size:
+            self.bytes_in_making += size
+            number = self._take_number()
+            job = partial(wal_files.create, self._disk, self._files, number, size)
+            self._submit_file(size, job)
+        elif not self.full:
+            self.full = f"{self._disk.free_bytes()} bytes are free"
+
+    def _submit_file(self, size: int, job: Callable[[], WalFile]) -> None:
         self._preparing += 1
-        number = self._take_number()
-        job = partial(wal_files.create, self._disk, self._files, number, aligned(size))
-        self._executor.submit("files", job, self._prepared)
+        self._preparing_bytes += size
+        self._executor.submit("files", job, partial(self._prepared, size))
+
+    def _smallest_file(self) -> int:
+        return aligned(max(self._settings.wal_file_bytes_min, self._wanted_bytes))
+
+    def _can_make_file(self) -> bool:
+        return self._disk_has_room(self._smallest_file())
+
+    def _next_file_bytes(self) -> int:
+        """The size of the next new file: smaller where the disk has not much room; 0: too little.
+
+        What an entry waits for is tried in any case.
+        """
+        least = self._smallest_file()
+        size = max(self._file_bytes, least)
+        while size > least and not self._disk_has_room(size):
+            size = max(aligned(size // 2), least)
+        if not self._wanted_bytes and not self._disk_has_room(size):
+            return 0
+        self._file_bytes = min(self._file_bytes, size)
+        return size
 
     def _take_number(self) -> int:
         self._next_number += 1
         return self._next_number - 1
 
-    def _prepared(self, result: WalFile | BaseException) -> None:
+    def _make_reserve(self) -> None:
+        """Keep a file aside for the entries that make room, if there is none."""
+        size = aligned(self._settings.wal_reserve_bytes)
+        is_there = self._makes_reserve or self._reserve_bytes >= size
+        if is_there or self.stopped or not self._disk_has_room(size):
+            return
+        self._makes_reserve = True
+        job = partial(wal_files.create_reserve, self._disk, size)
+        self._executor.submit("files", job, partial(self._reserve_made, size))
+
+    def _reserve_made(self, size: int, result: BaseException | None) -> None:
+        self._makes_reserve = False
+        if result is None:
+            self._reserve_bytes = size
+        elif not isinstance(result, OSError) or result.errno not in NO_SPACE:
+            self._tidied(result)
+
+    def _take_reserve(self) -> None:
+        """Use the file that is kept aside as the next one."""
+        size, self._reserve_bytes = self._reserve_bytes, 0
+        self._preparing += 1
+        self._preparing_bytes += size
+        job = partial(wal_files.take_reserve, self._disk, self._files, self._take_number(), size)
+        self._executor.submit("files", job, partial(self._reserve_taken, size))
+
+    def _reserve_taken(self, size: int, result: WalFile | BaseException) -> None:
         self._preparing -= 1
+        self._preparing_bytes -= size
+        if isinstance(result, BaseException):
+            self._tidied(result)
+            return
+        self._add_file(result)
+        self.flush()  # the disk is as full as it was
+
+    def _add_file(self, file: WalFile) -> None:
+        self._ready.append(file)
+        if file.size >= self._wanted_bytes:
+            self._wanted_bytes = 0
+        if self._current is None:
+            self._current = self._ready.popleft()
+
+    def _prepared(self, size: int, result: WalFile | BaseException) -> None:
+        self._preparing -= 1
+        self._preparing_bytes -= size
+        self.bytes_in_making = 0
         if isinstance(result, BaseException):
             if not isinstance(result, OSError) or result.errno not in NO_SPACE:
                 self.stopped = True
@@ -360,17 +461,14 @@ class Wal:
             elif not self.full:
                 self.full = str(result)
             return
-        self._ready.append(result)
+        self.bytes_made += size
         self._file_bytes = min(self._file_bytes * 2, aligned(self._settings.wal_file_bytes))
-        if result.size >= self._wanted_bytes:
-            self._wanted_bytes = 0
         was_full, self.full = self.full, ""
-        if self._current is None:
-            self._current = self._ready.popleft()
-        self._prepare()
+        self._add_file(result)
         self.flush()
         if was_full:
             self._tell_room()
+        self._prepare()
 
     def _background(self, job: Callable[[], None]) -> None:
         self._executor.submit("files", job, self._tidied)
@@ -381,6 +479,13 @@ class Wal:
         if isinstance(result, BaseException):
             self.stopped = True
             self._tell_failed(result)
+
+
+def storage_full(where: str, why: str) -> StorageFull:
+    return StorageFull(
+        f"the disk of {where} is full ({why}); delete topics, shorten their retention or make room "
+        "there, and writing goes on by itself"
+    )
 
 
 def _write(file: File, position: int, draft: Draft, salt: int) -> None:

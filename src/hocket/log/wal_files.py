@@ -5,6 +5,9 @@ space. The numbers of files only grow. A file that is not needed any more is ren
 number and used again. Every envelope names the number of its file, so envelopes from an earlier use
 of the file are never taken for new.
 
+One file more is kept aside, as the reserve: when the disk is full, it takes the entries that make
+room. It is renamed to the next number then, so that it needs no space.
+
 Rule: a rename or a new name is synced, and listed (`wal_list`), before anything is committed under
 it.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass, field
 
-from hocket.log.directory import DAMAGED, WAL
+from hocket.log.directory import DAMAGED, WAL, WAL_RESERVE
 from hocket.log.envelope import ALIGNMENT
 from hocket.log.wal_list import WalList
 from hocket.ports import Disk, File
@@ -62,6 +65,27 @@ class WalStart:
 
 
 def create(disk: Disk, files: WalList, number: int, size: int) -> WalFile:
+    file = _create(disk, wal_path(number), size)
+    return _listed(files, WalFile(number, file, size))
+
+
+def _listed(files: WalList, file: WalFile) -> WalFile:
+    """List a file that has its number. It stays if that fails: it may be listed by then."""
+    try:
+        files.add(file.number, file.size)
+    except BaseException:
+        file.file.close()
+        raise
+    return file
+
+
+def create_reserve(disk: Disk, size: int) -> None:
+    _create(disk, WAL_RESERVE, size).close()
+    disk.sync_directory("")
+
+
+def _create(disk: Disk, path: str, size: int) -> File:
+    """A new file of `size` zeros, durably, under its name."""
     assert size % ALIGNMENT == 0
     disk.make_directory(WAL)
     file = disk.open(_NEW_PATH, create=True)
@@ -70,14 +94,32 @@ def create(disk: Disk, files: WalList, number: int, size: int) -> WalFile:
         for position in range(0, size, len(_ZEROS)):
             file.write([_ZEROS[: size - position]], position)
         file.sync()
-        disk.rename(_NEW_PATH, wal_path(number))
+        disk.rename(_NEW_PATH, path)
         disk.sync_directory(WAL)
-        files.add(number, size)
     except BaseException:
         file.close()
-        _remove_quietly(disk, _NEW_PATH)  # under its number it stays: it may be listed by now
+        _remove_quietly(disk, _NEW_PATH)
         raise
-    return WalFile(number, file, size)
+    return file
+
+
+def reserve_bytes(disk: Disk) -> int:
+    """The size of the reserve; 0 if there is none."""
+    if not disk.exists(WAL_RESERVE):
+        return 0
+    file = disk.open(WAL_RESERVE)
+    try:
+        return file.size() // ALIGNMENT * ALIGNMENT
+    finally:
+        file.close()
+
+
+def take_reserve(disk: Disk, files: WalList, number: int, size: int) -> WalFile:
+    file = disk.open(WAL_RESERVE)
+    disk.rename(WAL_RESERVE, wal_path(number))
+    disk.sync_directory(WAL)
+    disk.sync_directory("")
+    return _listed(files, WalFile(number, file, size))
 
 
 def reuse(disk: Disk, files: WalList, file: WalFile, number: int, *, needed: bool) -> WalFile:

@@ -153,7 +153,13 @@ def stage(
     """Stage all rows durably; if anything fails, what this task has staged is dropped."""
     client = client_of(options.connection, patience=PATIENCE_SECONDS)
     try:
-        with client.transaction(transaction, number=number, codec=options.codec) as staging:
+        with client.transaction(
+            transaction,
+            number=number,
+            codec=options.codec,
+            send_timeout=options.commit_timeout,
+            delivery_timeout=options.commit_timeout,
+        ) as staging:
             rows = send_rows(staging, layout, batches)
             participants = staging.prepare(timeout=options.commit_timeout)
     except TransactionConflict as error:
@@ -190,7 +196,10 @@ class Producers:
         producer = self._by_topic.get(topic)
         if producer is None:
             producer = self._by_topic[topic] = self._client.producer(
-                topic, codec=self._options.codec
+                topic,
+                codec=self._options.codec,
+                send_timeout=self._options.commit_timeout,
+                delivery_timeout=self._options.commit_timeout,
             )
             self._kept.callback(producer.close, self._options.commit_timeout)
         producer.send_arrow(record_batch, partition)

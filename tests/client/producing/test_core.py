@@ -15,6 +15,7 @@ from hocket.errors import (
     HocketError,
     MessageTooLarge,
     OutcomeUnknown,
+    StorageFull,
     Timeout,
     UnknownPartition,
     UnknownTopic,
@@ -421,6 +422,66 @@ def test_what_is_refused_for_the_moment_is_pushed_again_from_there_in_order(code
     one.ack(2, 1, 2)
     assert len(one.outcomes) == 3
     assert one.core.first_error is None
+
+
+def refused_for_want_of_room(one: Producing, sequence: int, us: int) -> None:
+    """The disk stays full: every push of this batch is refused, for so long."""
+    end = one.stage.clock.ticks + us
+    one.refuse(sequence, "storageFull")
+    while one.stage.clock.ticks < end:
+        one.stage.advance(10_000)
+        if one.pushed():
+            one.refuse(sequence, "storageFull")
+
+
+def test_a_disk_that_stays_full_is_said_after_some_seconds_and_of_all_that_waits():
+    one = three_pushed()
+    one.ack(0, 0)
+    refused_for_want_of_room(one, 1, 2_000_000)
+    assert len(one.outcomes) == 1  # it may have room again in a moment
+    refused_for_want_of_room(one, 1, 4_000_000)
+    assert one.stage.take(frames.CloseHandle).handle == 1
+    one.opened(handle=2, sequences=[1])  # what has it stored?
+    assert [type(each) for each in one.outcomes[1:]] == [StorageFull, StorageFull]
+    assert "it is storageFull" in str(one.outcomes[1])
+    assert not any(each.may_have_happened for each in one.outcomes[1:])
+
+
+def test_after_a_full_disk_the_next_record_is_refused_once_and_the_others_are_tried():
+    one = three_pushed()
+    refused_for_want_of_room(one, 0, 6_000_000)
+    one.stage.take(frames.CloseHandle)
+    one.opened(handle=2)
+    one.stage.take(frames.CloseHandle)
+    one.opened(handle=3, producer_id=OTHER_ID)
+    with pytest.raises(StorageFull, match="it is storageFull"):
+        one.send(b"not taken")
+    assert one.core.first_error is None
+    one.send(b"taken", waiter=3)
+    one.linger()
+    assert one.pushed() == [(0, [b"taken"], 0)]
+    one.refuse(0, "storageFull", handle=3)  # still full: said at once now
+    one.stage.take(frames.CloseHandle)
+    one.opened(handle=4, producer_id=OTHER_ID)
+    assert isinstance(one.outcomes[-1], StorageFull)
+
+
+def test_a_full_disk_is_named_when_the_time_to_deliver_runs_out_before():
+    one = three_pushed(delivery_us=1_000_000)
+    refused_for_want_of_room(one, 0, 1_100_000)
+    assert [type(each) for each in one.outcomes] == [StorageFull] * 3
+    assert not any(each.may_have_happened for each in one.outcomes)
+
+
+def test_room_in_time_is_as_if_nothing_had_been():
+    one = three_pushed()
+    refused_for_want_of_room(one, 0, 2_000_000)
+    one.stage.advance(4_000_000)
+    assert one.pushed()
+    one.ack(2, 0, 1, 2)
+    assert one.core.full_disk is None
+    assert one.core.first_error is None
+    one.send(b"3")
 
 
 def test_refusals_are_answered_with_growing_delays():

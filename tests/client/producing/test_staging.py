@@ -25,6 +25,7 @@ from hocket.errors import (
     HocketError,
     MessageTooLarge,
     OutOfRange,
+    StorageFull,
     Timeout,
     TransactionAborted,
     UnknownTopic,
@@ -258,6 +259,27 @@ def test_it_is_asked_again_while_the_broker_is_busy():
     stage.reply(frames.Done(asked.request))
     assert deciding.reply.get() == frames.Done(asked.request)
     deciding.cancel()
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_a_disk_that_stays_full_is_the_answer_after_some_seconds(loses):
+    stage = Stage().started()
+    deciding = Deciding(stage.session, frames.CommitTransaction(0, "job", 7, ()))
+    if loses:  # what was asked before that may be decided
+        stage.take(frames.CommitTransaction)
+        stage.lose()
+        stage.come_back()
+    asked_for_us = 0
+    while deciding.reply.get() is None:
+        for frame in stage.take_all():
+            stage.reply(frames.Failure(frame.request, "storageFull", "the disk of x is full"))
+        stage.advance(10_000)
+        asked_for_us += 10_000
+        assert asked_for_us < 10_000_000
+    answer = deciding.reply.get()
+    assert asked_for_us > 2_900_000
+    assert isinstance(answer, StorageFull)
+    assert answer.may_have_happened is loses
 
 
 def test_after_a_lost_link_it_is_asked_again():

@@ -205,10 +205,10 @@ def test_a_drop_that_meets_a_full_disk_is_made_up_for(world, client):
     client.staged("t", 10)
     admit = LogStore.admit
 
-    def refuse(self, group, size, *, reserved=False):
+    def refuse(self, group, size, *, reserved=False, **more):
         if group and reserved:
             raise StorageFull("no room")
-        admit(self, group, size, reserved=reserved)
+        admit(self, group, size, reserved=reserved, **more)
 
     LogStore.admit = refuse  # type: ignore[method-assign]
     try:
@@ -258,10 +258,10 @@ def test_a_roll_forward_waits_for_room_and_goes_on_by_itself(world, client):
     admit = LogStore.admit
     full = True
 
-    def refuse(self, group, size, *, reserved=False):
+    def refuse(self, group, size, *, reserved=False, **more):
         if full and group and reserved:
             raise StorageFull("no room")
-        admit(self, group, size, reserved=reserved)
+        admit(self, group, size, reserved=reserved, **more)
 
     LogStore.admit = refuse  # type: ignore[method-assign]
     try:

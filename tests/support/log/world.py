@@ -28,7 +28,8 @@ TINY = LogSettings(
     wal_file_bytes=4096, wal_file_bytes_min=2048, commit_bytes_max=3000, checkpoint_bytes=3000,
     checkpoint_interval_us=300_000, checkpoint_spacing_us=1000, undurable_bytes_max=4000,
     unwritten_bytes_max=10_000, mark_after_us=20_000, retry_us=50_000, slab_bytes=1024,
-    slab_bytes_min=128, index_interval_bytes=200, reserve_bytes=1024, scrub_interval_us=0,
+    slab_bytes_min=128, index_interval_bytes=200, reserve_bytes=1024, wal_reserve_bytes=6144,
+    scrub_interval_us=0,
     new_store_id="simulated",
 )  # fmt: skip
 TINY_GROUP = GroupSettings(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hocket.client.connection.session import Request, Session
 from hocket.client.producing.delivery import Pusher
-from hocket.errors import HocketError, NoConnection, OutcomeUnknown, Timeout
+from hocket.errors import HocketError, NoConnection, OutcomeUnknown, StorageFull, Timeout
 from hocket.frames import SeekIndex, SkipUnreadable
 
 # A client that was dropped without being closed has so long to deliver what was sent, and looks so
@@ -65,9 +65,10 @@ def _not_opened_without_link(session: Session, what: str, timeout: float | None)
 
 
 def window_full(producer: Pusher, timeout: float | None, taken: int) -> HocketError:
+    full = producer.full_disk
+    why = f"the broker refuses more: {full}" if full else "the broker does not keep up, or is away"
     error = Timeout(
-        f"the window of {producer.options.window_bytes} bytes was full for {timeout} s; the "
-        "broker does not keep up, or is away"
+        f"the window of {producer.options.window_bytes} bytes was full for {timeout} s; {why}"
     )
     error.written = taken
     return error
@@ -75,6 +76,13 @@ def window_full(producer: Pusher, timeout: float | None, taken: int) -> HocketEr
 
 def undelivered(producer: Pusher, timeout: float | None) -> HocketError:
     session = producer.session
+    if producer.full_disk is not None:
+        return _full(
+            f"{producer.unacked_bytes} bytes for topic {producer.topic!r} were not stored within "
+            f"{timeout} s",
+            producer.full_disk,
+            may_have_happened=True,
+        )
     state = "they are still being sent"
     if session.link is None:
         state = f"there is no connection ({session.last_error})"
@@ -84,7 +92,17 @@ def undelivered(producer: Pusher, timeout: float | None) -> HocketError:
     )
 
 
+def _full(what: str, full: StorageFull, *, may_have_happened: bool) -> StorageFull:
+    """It took too long, and the broker has said why."""
+    error = StorageFull(f"{what}: {full}")
+    error.may_have_happened = may_have_happened
+    return error
+
+
 def unpublished(producer: Pusher, withdrawn: bool, timeout: float | None) -> HocketError:
+    if producer.full_disk is not None:
+        what = f"the message was not stored within {timeout} s"
+        return _full(what, producer.full_disk, may_have_happened=not withdrawn)
     if not withdrawn:
         return OutcomeUnknown(
             f"the message was not acknowledged within {timeout} s; it may be stored"
@@ -97,6 +115,9 @@ def unpublished(producer: Pusher, withdrawn: bool, timeout: float | None) -> Hoc
 
 
 def undecided(what: str, refusal: HocketError | None, timeout: float | None) -> HocketError:
+    if isinstance(refusal, StorageFull):
+        slow = f"the {what} was not carried out within {timeout} s; it may yet happen"
+        return _full(slow, refusal, may_have_happened=True)
     last = f" (the broker's last word: {refusal})" if refusal else ""
     return OutcomeUnknown(
         f"the {what} was not answered within {timeout} s{last}; it may yet happen"

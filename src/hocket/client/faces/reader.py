@@ -55,6 +55,9 @@ class Reader(Protocol[M, B]):
 
     def open(self) -> None: ...
     def topics(self) -> list[str]: ...
+    def new_indexes(self) -> list[str]:
+        """The topics of which this subscription has made the index."""
+
     def of(self, topic: str | None) -> TopicReader[M, B]:
         """The reader of this topic; None: of the only one."""
 

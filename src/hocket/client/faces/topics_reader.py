@@ -3,7 +3,8 @@
 Rule 1: a topic that was named is wanted. If its reader ends, so does the subscription, with the
 same error.
 Rule 2: a topic that a pattern matches comes and goes. It is read from its first message on if it is
-made while the subscription runs, and left out when it is deleted, or may not be read.
+made while the subscription runs, and left out when it is deleted, may not be read, or has no index
+and none is to be made.
 Rule 3: only readers that have news are asked, so that a thousand quiet topics cost nothing.
 
 Like all cores of the client it does no I/O, waits for nothing and logs nothing.
@@ -26,6 +27,7 @@ from hocket.errors import (
     HocketError,
     NotAllowed,
     OutOfRange,
+    UnknownIndex,
     UnknownTopic,
     WrongKind,
     WrongProcess,
@@ -156,6 +158,9 @@ class TopicsReader(Generic[M, B]):
         """The names of the topics that are read now, sorted."""
         self._leave_ended()
         return sorted(self._readers)
+
+    def new_indexes(self) -> list[str]:
+        return [name for name in self.topics() if self._readers[name].new_indexes()]
 
     def check_usable(self) -> None:
         self._leave_ended()
@@ -304,7 +309,9 @@ class TopicsReader(Generic[M, B]):
         name = reader.topic
         if self.failure is not None or self._readers.get(name) is not reader:
             return
-        if name in self._selection.names or not isinstance(error, UnknownTopic | NotAllowed):
+        if name in self._selection.names or not isinstance(
+            error, UnknownTopic | NotAllowed | UnknownIndex
+        ):
             if reader.commits_only:  # so can the others, until all of it is closed
                 self._stop(error, commits_only=True)
             else:
@@ -313,7 +320,7 @@ class TopicsReader(Generic[M, B]):
         del self._readers[name]
         self._news.pop(reader, None)
         self._lost += reader.lost
-        if isinstance(error, NotAllowed):
+        if not isinstance(error, UnknownTopic):
             self._refused[name] = self._looks + REFUSED_LOOKS
         self._session.report("info", "topic %r is left out: %s", name, error)
 

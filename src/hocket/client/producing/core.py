@@ -26,7 +26,13 @@ from hocket.client.producing.delivery import ProducerOptions, Pusher
 from hocket.client.producing.gathering import Gathering
 from hocket.client.producing.outgoing import Outcome, Outgoing, Stamp
 from hocket.client.producing.records import Record
-from hocket.errors import HocketError, MessageTooLarge, UnknownPartition, WrongType
+from hocket.errors import (
+    HocketError,
+    MessageTooLarge,
+    StorageFull,
+    UnknownPartition,
+    WrongType,
+)
 from hocket.model import partition_of
 from hocket.timers import Timer
 from hocket.wire.batch import NO_PRODUCER, encode
@@ -71,9 +77,20 @@ class ProducerCore(Pusher):
             )
         return self.gatherings[partition]
 
+    def _check_disk(self) -> None:
+        """Raise, once, that the broker's disk was too full for earlier records.
+
+        So whoever only sends hears of it too, and does not go on sending for nothing.
+        """
+        error = self.first_error
+        if isinstance(error, StorageFull):
+            self.first_error = None
+            raise again(error)
+
     def offer(self, gathering: Gathering | None, record: Record, size: int) -> bool:
         """Take the record, unless the window is full."""
         self.check_usable()
+        self._check_disk()
         self.check_size(size)
         if gathering is None:
             chosen = self._with_turn(size)
@@ -102,6 +119,7 @@ class ProducerCore(Pusher):
 
         `ends` are their sizes, added up: ends[i] is the size of the records 0 to i.
         """
+        self._check_disk()
         while start < len(records):
             self.check_usable()
             before = ends[start - 1] if start else 0
@@ -135,6 +153,7 @@ class ProducerCore(Pusher):
         The `waiter` is told the position of its first record.
         """
         self.check_usable()
+        self._check_disk()
         if self.is_full:
             return False
         chosen = self._following() if gathering is None else gathering

@@ -14,6 +14,9 @@ it is stamped as a new producer's, so that neither the gap nor a late copy of it
 
 For rule 4 the producer drains: nothing new is pushed under the old id, and once the fate of every
 batch that the broker may hold is known, it asks for a new id and restamps the waiting batches.
+
+A full disk may have room again in a moment, so what it refuses is pushed again, for some seconds.
+Then all that waits is given up, with the broker's words: nobody should wait minutes to read them.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from hocket.errors import (
     ProtocolError,
     ReplyLost,
     SequenceGap,
+    StorageFull,
     Timeout,
     UnknownProducer,
     WrongProcess,
@@ -48,6 +52,7 @@ from hocket.timers import Timer
 RETRYABLE = frozenset({"busy", "storageFull", "shuttingDown", "sequenceGap"})
 FORGOTTEN_OFFSET = 2**64 - 1  # acknowledges a batch whose offset the broker no longer knows
 FRAMING_BYTES = 1024  # an entry adds less than this to its records
+FULL_US = 3 * SECOND_US  # for so long a broker whose disk is full is asked again
 
 
 @dataclass(slots=True)
@@ -75,6 +80,7 @@ class Pusher:
         self.gatherings: list[Gathering] = []
         self.failure: HocketError | None = None  # why the producer takes no more records
         self.first_error: HocketError | None = None  # the first that `flush` has not raised yet
+        self.full_disk: StorageFull | None = None  # the broker's last word, if it is that
         self.unacked_bytes = 0
         self.changed = WakeUps()  # called when the producer is opened or ended
         self.settled = WakeUps()  # called when a batch was reported, so that there is room again
@@ -86,6 +92,7 @@ class Pusher:
         self._producer_id = b""
         self._epoch = 0
         self._renewing = False  # the producer drains, to ask for a new id: see rule 4
+        self._full_since_us = 0  # since when `full_disk` is so
         self._closing = False
         self._serials = count()
         self._unsettled: dict[int, Outgoing] = {}  # by serial, oldest first
@@ -120,6 +127,7 @@ class Pusher:
 
     def link_down(self) -> None:
         self._close_up()
+        self.full_disk = None  # the next broker, or life of the broker, has its own word
         for gathering in self.gatherings:
             for batch in gathering.queue:
                 batch.doubtful = batch.exposed
@@ -343,6 +351,7 @@ class Pusher:
         """
         first = sequence - len(offsets) + 1
         self._backoff.reset()
+        self.full_disk = None
         for batch in gathering.take_acked(first, sequence):
             self._delivered(gathering, batch, offsets[batch.sequence - first])
         if not gathering.queue:
@@ -362,7 +371,7 @@ class Pusher:
         at = next(found, None)
         if at is None or at >= gathering.sent:
             return  # the refused push was already taken back
-        if error.code in RETRYABLE:
+        if self._may_be_pushed_again(error):
             # A gap means that what was pushed before did not arrive either.
             gathering.sent = 0 if isinstance(error, SequenceGap) else at
             gathering.paused = True
@@ -370,7 +379,9 @@ class Pusher:
         elif isinstance(error, ProducerConflict | Fenced):
             self._id_is_taken(gathering, at, error)
         else:
-            if not isinstance(error, UnknownProducer):
+            if isinstance(error, StorageFull):
+                self._refuse_all(error)
+            elif not isinstance(error, UnknownProducer):
                 gathering.queue[at].refusal = error
             self._ask()
 
@@ -394,6 +405,21 @@ class Pusher:
             if not gathering.queue:
                 self._gathering_is_idle(gathering)
         self._renew_if_drained()
+
+    def _may_be_pushed_again(self, error: HocketError) -> bool:
+        if not isinstance(error, StorageFull):
+            return error.code in RETRYABLE
+        now_us = self.session.clock.ticks_us()
+        if self.full_disk is None:
+            self._full_since_us = now_us
+        self.full_disk = error
+        return now_us - self._full_since_us < FULL_US
+
+    def _refuse_all(self, error: StorageFull) -> None:
+        """What waits is not tried one by one: it would only meet the same disk."""
+        for gathering in self.gatherings:
+            for batch in gathering.queue:
+                batch.refusal = error
 
     def _resume(self, gathering: Gathering) -> None:
         gathering.paused = False
@@ -432,8 +458,14 @@ class Pusher:
         expired = False
         now = self.session.clock.ticks_us()
         for gathering in self.gatherings:
+            waits = gathering.paused and not gathering.sent
             for batch in gathering.take_expired(now):
                 self._renewing = expired = True
+                if self.full_disk is not None:
+                    if waits:  # nothing of it is on its way, so that it was refused, or never left
+                        batch.refusal = self.full_disk
+                    self._fail(batch, self.full_disk)
+                    continue
                 reason = self.session.last_error if self._handle is None else None
                 kind = OutcomeUnknown if batch.may_be_stored else Timeout
                 self._fail(

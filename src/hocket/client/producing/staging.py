@@ -17,13 +17,14 @@ from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Request, Session, again
 from hocket.client.connection.wakeups import Reply
 from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.delivery import RETRYABLE, ProducerOptions
+from hocket.client.producing.delivery import FULL_US, RETRYABLE, ProducerOptions
 from hocket.client.producing.gathering import Gathering
 from hocket.client.producing.outgoing import Outcome, Outgoing, Positions
 from hocket.errors import (
     HocketError,
     MessageTooLarge,
     ReplyLost,
+    StorageFull,
     TransactionAborted,
     TransactionConflict,
     WrongType,
@@ -232,6 +233,7 @@ class Deciding:
     The broker decides a transaction once, so that the request may reach it twice. A commit of many
     participants is sent in parts. The broker forgets these with the link, so all of them are sent
     again if the link breaks before the last one is answered.
+    A broker whose disk is full is asked for some seconds; then what it said is the answer.
     """
 
     def __init__(self, session: Session, frame: Decision) -> None:
@@ -245,6 +247,9 @@ class Deciding:
         self.refusal: HocketError | None = (
             None  # the last one, after which the request is sent again
         )
+        self._full_until_us: int | None = None  # for how long a full disk is tried
+        self._link: object = None  # on which the broker was asked last
+        self._doubtful = False  # it was asked on a link that broke, and may have decided
         self._ask()
 
     def _ask(self) -> None:
@@ -262,6 +267,7 @@ class Deciding:
         # Copies each time: the session numbers the frames, and the last may be on their way yet.
         *parts, decision = (replace(part) for part in self._parts)
         try:
+            self._link = session.link
             self._requests = [session.request(part, self._part_answered) for part in parts]
             asked = session.request(decision, self._answered, repeatable=not parts)
             self._requests.append(asked)
@@ -274,16 +280,26 @@ class Deciding:
 
     def _answered(self, answer: Frame | HocketError) -> None:
         self._requests = []
+        self._doubtful |= self._link is not self._session.link
         if isinstance(answer, ReplyLost):
             self._ask()  # as soon as there is a link
             return
         if isinstance(answer, HocketError) and self._part_error is not None:
             answer = self._part_error
-        if isinstance(answer, HocketError) and answer.code in RETRYABLE:
+        if isinstance(answer, HocketError) and self._may_be_asked_again(answer):
             self.refusal = answer
             self._timer = self._session.timers.after(self._backoff.next_us(), self._ask)
         else:
             self.reply.put(answer)
+
+    def _may_be_asked_again(self, error: HocketError) -> bool:
+        if not isinstance(error, StorageFull):
+            return error.code in RETRYABLE
+        error.may_have_happened = self._doubtful
+        now_us = self._session.clock.ticks_us()
+        if self._full_until_us is None:
+            self._full_until_us = now_us + FULL_US
+        return now_us < self._full_until_us
 
     def cancel(self) -> None:
         for request in self._requests:

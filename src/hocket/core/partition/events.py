@@ -119,6 +119,16 @@ class SeekIndex:
 
 
 @dataclass(slots=True)
+class SkipIndex:
+    """The consumer of an own index goes on at `position`: `lost` records before that are gone."""
+
+    origin: Origin
+    name: str
+    position: int
+    lost: int
+
+
+@dataclass(slots=True)
 class DeleteIndex:
     origin: Origin
     name: str
@@ -206,8 +216,8 @@ class ForgetApplied:
 
 
 Event = (
-    Produce | LogDurable | AttachIndex | CommitIndex | SeekIndex | DeleteIndex | ChangeShare
-    | MoveLogStart | ExpireProducers | TurnEnded | Replayed | Lost
+    Produce | LogDurable | AttachIndex | CommitIndex | SeekIndex | SkipIndex | DeleteIndex
+    | ChangeShare | MoveLogStart | ExpireProducers | TurnEnded | Replayed | Lost
     | StageBatch | ApplyStaged | DropStages | ForgetApplied
 )  # fmt: skip
 
@@ -253,7 +263,7 @@ class IndexMoved:
     origin: Origin
     name: str
     cursor: Cursor | None
-    by: str  # "attach", "commit", "seek" or "delete"
+    by: str  # "attach", "commit", "seek", "skip" or "delete"
 
 
 @dataclass(slots=True)

@@ -59,6 +59,7 @@ from hocket.core.partition.events import (
     Replayed,
     SeekIndex,
     ShareChanged,
+    SkipIndex,
     StageAcked,
     StageBatch,
     Staged,
@@ -96,6 +97,7 @@ class Partition:
         self.number = number
         self.durability = durability
         self.start = 0  # the oldest offset that may be read
+        self._next_start = 0  # ... and will be, with everything appended
         self.high_watermark = 0  # the end of what is committed: what consumers may see
         self.end = 0  # the end of what is appended
         self.last_index = 0
@@ -291,6 +293,12 @@ class Partition:
             self._gather_share(None, event.name, ShareChange(reset=event.position))
         return self._gather(event.origin, event.name, cursor, "seek")
 
+    def _skip(self, event: SkipIndex) -> list[Effect]:
+        cursor = self.cursors.skip(event.name, event.position, event.lost)
+        if cursor is None:
+            return []
+        return self._gather(event.origin, event.name, cursor, "skip")
+
     def _delete_index(self, event: DeleteIndex) -> list[Effect]:
         # An index that is not there is deleted too: it may be gone by an entry not yet committed,
         # and the answer must not come before that is durable.
@@ -329,9 +337,10 @@ class Partition:
     # --- the log -----------------------------------------------------------------------------
 
     def _move_log_start(self, event: MoveLogStart) -> list[Effect]:
-        if event.offset <= self.start:
+        if event.offset <= max(self.start, self._next_start):
             return []
         assert event.offset <= self.high_watermark
+        self._next_start = event.offset
         return self._control({"log_start": event.offset})
 
     def _expire_producers(self, event: ExpireProducers) -> list[Effect]:
@@ -497,7 +506,7 @@ class Partition:
             "end": self.high_watermark,
             "producers": self.dedupe.snapshot(self.applied_index),
             "owners": self.dedupe.snapshot_owners(),
-            "cursors": {name: list(each) for name, each in self.cursors.applied.items()},
+            "cursors": {name: each.encode() for name, each in self.cursors.applied.items()},
             "retired_epoch": self.cursors.retired_epoch,
             "shares": {name: share.snapshot() for name, share in self.shares.items()},
             "transactions": self.stages.snapshot(),
@@ -531,6 +540,7 @@ class Partition:
         AttachIndex: _attach,
         CommitIndex: _commit,
         SeekIndex: _seek,
+        SkipIndex: _skip,
         DeleteIndex: _delete_index,
         ChangeShare: _change_share,
         MoveLogStart: _move_log_start,
@@ -550,7 +560,7 @@ _SHARES = "/shares"  # not the name of an index: those have no slash
 
 
 def _encoded(changes: Changes, shares: ShareChanges) -> bytes:
-    body: dict[str, Any] = dict(changes)
+    body: dict[str, Any] = {name: each and each.encode() for name, each in changes.items()}
     if shares:
         body[_SHARES] = {name: change.encode() for name, change in shares.items()}
     return json.dumps(body, separators=(",", ":")).encode()

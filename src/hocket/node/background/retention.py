@@ -1,7 +1,8 @@
 """Retention: from time to time, moves the starts of logs and lets go of idle producers.
 
-How far a start may move is planned by `core.partition.retention`. What a full disk keeps from being
-written down now is planned again the next time.
+How far a start may move is planned by `core.partition.retention`. To say so in the log needs room,
+which is kept for that; should a full disk refuse it all the same, it is planned again the next
+time.
 """
 
 from __future__ import annotations
@@ -34,17 +35,15 @@ class Retention:
             start = self._planned_log_start(hosted, now_us)
             try:
                 if start > hosted.core.start:
-                    self._append(hosted, events.MoveLogStart(start))
+                    self._wiring.partitions.admit_tidying(hosted.group)
+                    self._wiring.partitions.step(hosted, events.MoveLogStart(start))
                 if checks_producers and hosted.core.dedupe.has_idle(idle_since_us):
-                    self._append(hosted, events.ExpireProducers(idle_since_us))
+                    self._wiring.partitions.admit(hosted.group)
+                    self._wiring.partitions.step(hosted, events.ExpireProducers(idle_since_us))
             except CorruptData:
                 continue  # this log takes no entries until its damage is accepted; the others do
             except HocketError:  # there is no room to write it down: next time
                 return
-
-    def _append(self, hosted: Hosted, event: events.Event) -> None:
-        self._wiring.partitions.admit(hosted.group)
-        self._wiring.partitions.step(hosted, event)
 
     def _planned_log_start(self, hosted: Hosted, now_us: int) -> int:
         core, settings = hosted.core, hosted.settings

@@ -48,7 +48,7 @@ class Topics:
         if isinstance(frame, frames.CreateTopic):
             self.create(origin, frame.topic, frame.config)
             return
-        self._wiring.partitions.admit(GROUP)
+        self._wiring.partitions.admit_tidying(GROUP)
         if isinstance(frame, frames.AlterTopic):
             append = self._wiring.catalogue.alter(origin, frame.topic, frame.config)
         else:

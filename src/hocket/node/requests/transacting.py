@@ -206,8 +206,12 @@ class Transacting:
             decisions.AbortAsked(origin, frame.transaction, frame.number, frame.producers, now_us)
         )
 
-    def _ask(self, event: decisions.Event) -> None:
-        self._wiring.partitions.admit(GROUP, self._decider.room_for(event))
+    def _ask(self, event: decisions.CommitAsked | decisions.AbortAsked) -> None:
+        room = self._decider.room_for(event)
+        if isinstance(event, decisions.AbortAsked):
+            self._wiring.partitions.admit_tidying(GROUP, room)
+        else:
+            self._wiring.partitions.admit(GROUP, room)
         self.inbox.append(event)
         self.pump()
 
@@ -238,7 +242,10 @@ class Transacting:
             return event
         is_verified = isinstance(event, decisions.Verified)
         try:
-            self._wiring.partitions.admit(GROUP, room, reserved=not is_verified)
+            if isinstance(event, decisions.AbortAsked | decisions.StageFound):
+                self._wiring.partitions.admit_tidying(GROUP, room)
+            else:
+                self._wiring.partitions.admit(GROUP, room, reserved=not is_verified)
         except HocketError as error:
             if not isinstance(event, decisions.Verified):
                 return None
@@ -288,7 +295,7 @@ class Transacting:
         if isinstance(event, DropStages):
             size += PRODUCER_BYTES * len(event.producers)
         try:
-            self._wiring.partitions.admit(hosted.group, size, reserved=True)
+            self._wiring.partitions.admit_tidying(hosted.group, size)
         except HocketError:  # the decider asks again some time later
             return
         self._wiring.partitions.step(hosted, event)

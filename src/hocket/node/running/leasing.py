@@ -101,7 +101,8 @@ class Leasing:
         try:
             if isinstance(read, HocketError):
                 raise read
-            self._partitions.admit(shared.groups[fetch.partition])  # for the counts of deliveries
+            # for the counts of deliveries
+            self._partitions.admit_progress(shared.groups[fetch.partition])
         except HocketError as error:
             return self._not_fetched(shared, fetch, consumer.address, error)
         shared.reads[fetch.fetch] = read

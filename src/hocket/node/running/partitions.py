@@ -30,7 +30,7 @@ from hocket.core.partition.events import (
 )
 from hocket.core.partition.partition import Partition
 from hocket.errors import CorruptData
-from hocket.log.model import Loss, NewEntry, RecoveredGroup
+from hocket.log.model import Loss, NewEntry, Purpose, RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
 from hocket.model import EntryKind, TopicConfig
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from hocket.core.partition.subscription import Subscription
 
 LARGEST_CONTROL_BYTES = 1 << 20  # an entry that is not a batch is never larger
+# What is asked for on a nearly full disk. Most of these entries have some hundred bytes; one that
+# has more becomes durable too, since whatever was admitted waits for room.
+PROGRESS_BYTES = 16 << 10
+TIDYING_BYTES = 4 << 10
 
 
 @dataclass(slots=True, eq=False)
@@ -141,6 +145,7 @@ class Partitions:
                 memory_retention_us=config.memory_retention_us,
                 memory_bytes_max=config.memory_bytes_max,
                 segment_bytes_max=config.segment_bytes_max,
+                is_awaited=config.durability != "memory",
             ),
         )
 
@@ -157,19 +162,35 @@ class Partitions:
         return hosted
 
     def admit(
-        self, group: int, body_bytes: int = LARGEST_CONTROL_BYTES, *, reserved: bool = False
+        self,
+        group: int,
+        body_bytes: int = LARGEST_CONTROL_BYTES,
+        *,
+        reserved: bool = False,
+        purpose: Purpose = Purpose.RECORDS,
     ) -> None:
         """Raise what the log has against another entry of this size; this changes nothing.
 
         With `reserved` the entry may use the room that is kept for transactions.
         """
         try:
-            self._log.admit(group, entry_bytes(body_bytes), reserved=reserved)
+            self._log.admit(group, entry_bytes(body_bytes), reserved=reserved, purpose=purpose)
         except CorruptData as error:
             hosted = self._hosted.get(group)
             if hosted is None:  # the metadata
                 raise
             raise CorruptData(f"{hosted.where}: {error}") from error
+
+    def admit_progress(self, group: int) -> None:
+        """Raise what the log has against an entry that says how far consumers have come."""
+        self.admit(group, PROGRESS_BYTES, purpose=Purpose.PROGRESS)
+
+    def admit_tidying(self, group: int, body_bytes: int = TIDYING_BYTES) -> None:
+        """Raise what the log has against an entry by which something goes: a full disk is nothing.
+
+        Nothing, that is, until the room which is kept for such entries is used up.
+        """
+        self.admit(group, body_bytes, reserved=True, purpose=Purpose.TIDYING)
 
     def step(self, hosted: Hosted, event: Event) -> None:
         if not hosted.changed:

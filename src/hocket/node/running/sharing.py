@@ -184,7 +184,7 @@ class Shares:
         asked = list(triples(frame.ranges))
         ranges = [each for each in asked if each[0] not in opened.unaware]
         for partition in dict.fromkeys(partition for partition, _, _ in ranges):
-            self._partitions.admit(shared.groups[partition])
+            self._partitions.admit_progress(shared.groups[partition])
         void = [each for each in asked if each[0] in opened.unaware]  # from before a seek
         token = self._settlements.begin(shared, address, frame.request, void)
         self._step(

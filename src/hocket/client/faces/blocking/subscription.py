@@ -73,6 +73,16 @@ class Subscription:
     def index(self) -> str | None:
         return self._core.options.index or None
 
+    @property
+    def index_is_new(self) -> bool:
+        """There was no index of this name: this subscription has made it."""
+        return bool(self.new_indexes)
+
+    @property
+    def new_indexes(self) -> list[str]:
+        """The topics of which this subscription has made the index."""
+        return self._engine.do(self._core.new_indexes)
+
     def __repr__(self) -> str:
         return f"<Subscription to {self.topic!r}, index {self.index!r}>"
 

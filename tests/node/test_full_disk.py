@@ -1,0 +1,182 @@
+"""A full disk is no trap: whatever makes room works on it, at once and after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hocket import frames
+from hocket.frames import packed
+from hocket.log.settings import LogSettings
+from hocket.model import Start, TopicConfig
+from hocket.wire import batch as batches
+from tests.node.test_hard_times import Asker
+from tests.support.node.simulated import SECOND, World
+
+
+def small() -> LogSettings:
+    return LogSettings(
+        wal_file_bytes=64 << 10,
+        wal_file_bytes_min=16 << 10,
+        checkpoint_bytes=32 << 10,
+        checkpoint_interval_us=SECOND,
+        reserve_bytes=16 << 10,
+        wal_reserve_bytes=64 << 10,
+    )
+
+
+BIG = TopicConfig(segment_bytes_max=32 << 10, memory_retention_us=0)
+
+
+class FullDisk:
+    """A node whose disk has not one byte left."""
+
+    def __init__(self, seed: object, *, big: TopicConfig = BIG, index: str = "") -> None:
+        self.world = World(f"full disk/{seed}", settings=small)
+        self.admin = Asker(self.world)
+        self.admin.answer(frames.CreateTopic, topic="big", config=big)
+        self.admin.answer(frames.CreateTopic, topic="other", config=TopicConfig())
+        self.consumer: frames.Frame | None = None
+        if index:
+            self.consumer = self.admin.answer(
+                frames.OpenSubscription, topic="big", index=index, hold_retention=True
+            )
+        used = sum(self.world.disk.files().values())
+        self.world.disk.capacity_bytes = used + (400 << 10)
+        self.stored = 0
+        while isinstance(self.published("big", 5000), frames.Published):
+            self.stored += 1
+        self.world.run(3 * SECOND)
+        self.world.disk.capacity_bytes = sum(self.world.disk.files().values())  # others were quick
+
+    def published(self, topic: str, size: int) -> frames.Frame:
+        batch = batches.encode([bytes(size)], timestamps=self.world.clock.now_us())
+        return self.admin.answer(frames.Publish, batch, topic=topic, partition=0)
+
+    def restart(self) -> None:
+        self.world.crash()
+        self.world.start_node()
+        self.admin = Asker(self.world)
+
+    def make_sure_it_is_full(self) -> None:
+        assert self.stored > 20
+        refused = self.published("other", 20_000)
+        assert isinstance(refused, frames.Failure)
+        assert refused.code == "storageFull"
+        assert "the disk of" in refused.message
+
+    def has_room(self) -> bool:
+        return isinstance(self.published("other", 20_000), frames.Published)
+
+    def wait_for_room(self) -> None:
+        self.world.until(self.has_room, 10, "there is room again")
+
+
+def delete(full: FullDisk) -> frames.Frame:
+    return full.admin.answer(frames.DeleteTopic, topic="big")
+
+
+def shorten(full: FullDisk) -> frames.Frame:
+    config = TopicConfig(
+        segment_bytes_max=BIG.segment_bytes_max, memory_retention_us=0, disk_retention_us=SECOND
+    )
+    return full.admin.answer(frames.AlterTopic, topic="big", config=config)
+
+
+def limit(full: FullDisk) -> frames.Frame:
+    config = TopicConfig(
+        segment_bytes_max=BIG.segment_bytes_max, memory_retention_us=0, disk_bytes_max=64 << 10
+    )
+    return full.admin.answer(frames.AlterTopic, topic="big", config=config)
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+@pytest.mark.parametrize("tidy", [delete, shorten, limit])
+def test_deleting_and_shortening_work_and_make_room(
+    tidy: Callable[[FullDisk], frames.Frame], restarts: int
+):
+    full = FullDisk(f"{tidy.__name__}/{restarts}")
+    for _ in range(restarts):
+        full.restart()
+    full.make_sure_it_is_full()
+    assert isinstance(tidy(full), frames.Done)
+    full.wait_for_room()
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_retention_goes_on(restarts: int):
+    kept = TopicConfig(
+        segment_bytes_max=BIG.segment_bytes_max, memory_retention_us=0,
+        disk_retention_us=60 * SECOND,
+    )  # fmt: skip
+    full = FullDisk(f"retention/{restarts}", big=kept)
+    for _ in range(restarts):
+        full.restart()
+    full.make_sure_it_is_full()
+    full.world.run(60 * SECOND)
+    full.wait_for_room()
+
+
+SHORT = TopicConfig(
+    segment_bytes_max=BIG.segment_bytes_max, memory_retention_us=0, disk_retention_us=SECOND
+)
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_an_index_that_held_everything_back_can_be_deleted(restarts: int):
+    full = FullDisk(f"deleted index/{restarts}", big=SHORT, index="slow")
+    for _ in range(restarts):
+        full.restart()
+    full.make_sure_it_is_full()
+    deleted = full.admin.answer(frames.DeleteIndex, topic="big", index="slow")
+    assert isinstance(deleted, frames.Done)
+    full.wait_for_room()
+
+
+def test_acks_of_an_index_that_holds_everything_back_make_room():
+    full = FullDisk("acks", big=SHORT, index="slow")
+    full.make_sure_it_is_full()
+    assert isinstance(full.consumer, frames.SubscriptionOpened)
+    commit = packed([0, full.stored])
+    acked = full.admin.answer(frames.Commit, handle=full.consumer.handle, positions=commit)
+    assert isinstance(acked, frames.Done)
+    full.wait_for_room()
+
+
+def test_an_index_can_be_opened_and_moved_on_a_full_disk_after_a_restart():
+    full = FullDisk("attach", big=SHORT, index="slow")
+    full.restart()
+    full.make_sure_it_is_full()
+    opened = full.admin.answer(frames.OpenSubscription, topic="big", index="slow")
+    assert isinstance(opened, frames.SubscriptionOpened)
+    sought = full.admin.answer(frames.SeekIndex, topic="big", index="slow", start=Start("latest"))
+    assert isinstance(sought, frames.Offsets)
+    full.wait_for_room()
+
+
+def test_acks_without_end_leave_room_for_tidying():
+    full = FullDisk("many acks", big=SHORT, index="slow")
+    full.make_sure_it_is_full()
+    assert isinstance(full.consumer, frames.SubscriptionOpened)
+    refused = None
+    for _ in range(2000):
+        commit = packed([0, 1])
+        answer = full.admin.answer(frames.Commit, handle=full.consumer.handle, positions=commit)
+        if isinstance(answer, frames.Failure):
+            refused = answer.code
+            break
+    assert refused == "storageFull"
+    assert isinstance(delete(full), frames.Done)
+    full.wait_for_room()
+
+
+def test_a_node_starts_on_a_full_disk_and_serves_readers():
+    full = FullDisk("start")
+    full.restart()
+    full.make_sure_it_is_full()
+    full.admin.answer(frames.OpenSubscription, topic="big", credit_bytes=1 << 20)
+    full.world.run(SECOND)
+    delivered = [each for each in full.admin.heard if isinstance(each, frames.Deliver)]
+    assert delivered
+    assert delivered[-1].end == full.stored
