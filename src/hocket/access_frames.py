@@ -1,4 +1,4 @@
-"""The frames about users, roles and grants. Others take them from `hocket.frames`, like all frames."""
+"""The frames about users, roles and grants. Others find them in `hocket.frames`, with the rest."""
 
 from __future__ import annotations
 

@@ -16,17 +16,41 @@ from dataclasses import dataclass, field
 
 from hocket.access_frames import (
     Access as Access,
+)
+from hocket.access_frames import (
     AddGrant as AddGrant,
+)
+from hocket.access_frames import (
     CreateRole as CreateRole,
+)
+from hocket.access_frames import (
     CreateUser as CreateUser,
+)
+from hocket.access_frames import (
     DeleteRole as DeleteRole,
+)
+from hocket.access_frames import (
     DeleteUser as DeleteUser,
+)
+from hocket.access_frames import (
     DescribeAccess as DescribeAccess,
+)
+from hocket.access_frames import (
     ExplainAccess as ExplainAccess,
+)
+from hocket.access_frames import (
     Explained as Explained,
+)
+from hocket.access_frames import (
     RemoveGrant as RemoveGrant,
+)
+from hocket.access_frames import (
     RenewToken as RenewToken,
+)
+from hocket.access_frames import (
     SetRoles as SetRoles,
+)
+from hocket.access_frames import (
     TokenIssued as TokenIssued,
 )
 from hocket.model import (

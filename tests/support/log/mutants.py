@@ -113,6 +113,13 @@ def trust_a_checkpoint_whose_name_is_not_durable(patch: pytest.MonkeyPatch) -> N
             within.setattr(SimDisk, "sync_directory", lambda disk, path: None)
             return recover(disk, *args)
 
+    def make_reserve(disk: SimDisk, size: int) -> None:
+        with pytest.MonkeyPatch.context() as within:  # it would sync the checkpoint's name as well
+            within.setattr(SimDisk, "sync_directory", lambda disk, path: None)
+            create_reserve(disk, size)
+
+    create_reserve = wal_files.create_reserve
+    patch.setattr(wal_files, "create_reserve", make_reserve)
     patch.setattr(store, "recover", lazy)
 
 
