@@ -8,9 +8,12 @@ from dataclasses import replace
 import pytest
 
 from hocket import frames
+from hocket.core.partition.partition import Partition
 from hocket.log.directory import COPY, IDENTITY, read_file, write_checked
+from hocket.log.model import RecoveredGroup
 from hocket.log.verify import accept_loss, accept_losses, verify
 from hocket.model import EntryKind, Grant, Start, TopicConfig
+from hocket.node.running.partitions import replay
 from tests.support.node.damaged import KilledNode, Stored, ended, refusal, warnings
 from tests.support.node.guarded import Person, is_refused, one_batch, token_of
 
@@ -71,6 +74,7 @@ def test_the_last_record_lost_is_named_and_the_partition_goes_on(caplog):
     assert f"hocket log accept-loss 'the data directory' {group}" in said
     assert any("2 logs" in r.getMessage() for r in caplog.records if r.levelno == logging.INFO)
     assert "offsets 0 to 0" in problem(place)
+    assert "partition 0 of topic 'orders'" in ended(reader(place))
     assert "offsets 0 to 0" in ended(reader(place))
     assert publish(place.trusted()) == 1
     for _ in range(2):
@@ -122,6 +126,12 @@ def test_an_accepted_loss_accepts_no_other():
     assert [each.accepted for _, each in report.damage] == [True, False]
     place.start()
     assert "entries without records at offset 0" in problem(place)
+
+
+def test_a_snapshot_of_a_version_that_knew_of_no_losses_is_brought_to_the_end_of_its_log():
+    core = Partition(ORDERS, 0)
+    replay(core, RecoveredGroup(next_index=4, next_offset=7), 0)
+    assert (core.last_index, core.end, core.high_watermark) == (3, 7, 7)
 
 
 # --- what else is lost with an entry ------------------------------------------------------------

@@ -12,11 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 import hocket as package
+from hocket.adapters.disk import DirectoryDisk
 from hocket.addresses import Address
 from hocket.cli.commands.serve import default_data_directory
 from hocket.cli.listening import parse_address
 from hocket.cli.program import program
 from hocket.errors import OutOfRange
+from hocket.log.directory import COPY, IDENTITY, write_checked
 from tests.support.cli import HOCKET, Hocket, Outcome, environment, fails, serving
 from tests.support.threads import PATIENCE
 
@@ -143,10 +145,8 @@ def test_data_of_a_newer_format_is_refused(tmp_path: Path):
     data = tmp_path / "data"
     with serving(data) as broker:
         assert broker.stop() == 0
-    identity = data / "hocket.json"
-    newer = identity.read_text().replace('"format": 1', '"format": 999')
-    assert newer != identity.read_text()
-    identity.write_text(newer)
+    for name in (IDENTITY, COPY):
+        write_checked(DirectoryDisk(data), name, {"format": 999, "store": "x"})
     fails(serve("--listen", "127.0.0.1:0", "--data", str(data)), 1, "999")
 
 

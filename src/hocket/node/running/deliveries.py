@@ -178,7 +178,7 @@ class Deliveries:
                         wanted=partial(self._open.__contains__, opened.address),
                     )
                 except HocketError as error:
-                    self.end(opened.address, error.code, str(error))
+                    self._end_unreadable(opened, effect.partition, error)
                     return
                 if found is not None:
                     to_do.extend(self._read_done(opened, effect, found))
@@ -186,6 +186,10 @@ class Deliveries:
                 self._tell_moved(opened, effect)
         if self._partitions.doubts:
             self._end_in_doubt(opened)
+
+    def _end_unreadable(self, opened: Open, partition: int, error: HocketError) -> None:
+        where = f"partition {partition} of topic {opened.topic!r}"
+        self.end(opened.address, error.code, f"{where}: {error}")
 
     def _end_in_doubt(self, opened: Open) -> None:
         """Nothing will follow in a partition whose end is lost. Its consumer is told so, but has
@@ -208,7 +212,7 @@ class Deliveries:
             stale = ReadDone(read.partition, -1, 0, 0)
             self._carry_out(opened, opened.core.step(stale))
         elif isinstance(found, HocketError):
-            self.end(address, found.code, str(found))
+            self._end_unreadable(opened, read.partition, found)
         else:
             self._carry_out(opened, self._read_done(opened, read, found))
 
