@@ -269,6 +269,9 @@ class OpenSubscription:
     failover: Failover = "safe"
     # Packed triples (partition, start, end): messages that the client has and has not settled.
     held: bytes = b""
+    # These are for every kind of index again.
+    must_exist: bool = False  # do not make the index if it is not there
+    resumes: bool = False  # `positions` are where an earlier life of this subscription was
 
 
 @dataclass(slots=True)
@@ -277,6 +280,7 @@ class SubscriptionOpened:
     handle: int
     positions: bytes  # packed pairs (partition, next offset)
     lease_us: int = 0  # of a shared index
+    index_is_new: bool = False  # there was no such index, and it was made
 
 
 @dataclass(slots=True)

@@ -78,6 +78,23 @@ class TopicConfig:
     segment_bytes_max: int = 64 << 20
 
 
+def check_retention(config: TopicConfig, before: TopicConfig | None = None) -> None:
+    """Raise if messages would have to leave the disk, and so the topic, before they leave memory.
+
+    A topic that was made like that, by an earlier version, may stay so: `before` is what it had.
+    """
+    kept_us, memory_us = config.disk_retention_us, config.memory_retention_us
+    known = before and (before.disk_retention_us, before.memory_retention_us)
+    if known == (kept_us, memory_us):
+        return
+    if kept_us is not None and kept_us < memory_us:
+        raise OutOfRange(
+            f"messages cannot be kept on disk for {format_duration(kept_us)} and in memory for "
+            f"{format_duration(memory_us)}: what is removed from disk is gone; make the "
+            "memory retention as short, or the disk retention longer"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
     partition: int
@@ -110,6 +127,7 @@ class IndexPartition:
     attached: bool  # a consumer is connected
     ahead: int = 0  # of a shared index: how many messages behind `position` are done already
     leased: int = 0  # of a shared index: how many messages are with consumers now
+    lost: int = 0  # removed before the index had consumed them, since it was made or put elsewhere
 
     @property
     def lag(self) -> int:
@@ -126,6 +144,10 @@ class IndexDescription:
     @property
     def lag(self) -> int:
         return sum(each.lag for each in self.partitions)
+
+    @property
+    def lost(self) -> int:
+        return sum(each.lost for each in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+import hocket
 from hocket import Client, errors
+from hocket.adapters.disk import DirectoryDisk
 from hocket.model import Participant
+from hocket.node.broker import Broker
 from hocket.spark import sink, writing
 from hocket.spark.options import WriteOptions
 from hocket.spark.sink import PARTICIPANTS_MAX, BatchSink, Staged, StreamSink
@@ -262,3 +267,43 @@ def test_rows_are_taken_apart_without_changing_their_order():
         for topic, _, messages in writing.messages_of(batch, Layout(value=0, topic=1))
     }
     assert found == {"a": [b"1", b"4"], "b": [b"0", b"2"], "c": [b"3"]}
+
+
+# --- a full disk ---------------------------------------------------------------------------------
+
+
+@dataclass
+class BrokerHere:
+    address: str
+
+
+@pytest.fixture
+def broker_here(tmp_path) -> Iterator[BrokerHere]:
+    """A broker in this process, whose disk can be made to seem full."""
+    served = Broker(tmp_path / "data")
+    host, port = served.listen("127.0.0.1", 0)
+    served.start()
+    yield BrokerHere(f"{host}:{port}")
+    served.close()
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_full_disk_is_named_soon_and_within_the_timeout(broker_here, monkeypatch, delivery):
+    writer = batch_sink(broker_here, "t", delivery=delivery, commitTimeout="1s")
+    with hocket.connect(f"hocket://{broker_here.address}") as client:
+        client.create_topic("t")
+        staged = batch_sink(broker_here, "t").write(rows(b"staged"))
+        monkeypatch.setattr(DirectoryDisk, "free_bytes", lambda _disk: 0)
+        with suppress(errors.StorageFull):  # from the broker's next look at its disk on
+            for _ in range(100_000):
+                client.publish("t", b"x", timeout=1)
+        begun = monotonic()
+        with pytest.raises(errors.StorageFull, match="the disk of"):
+            writer.write(rows(b"refused"))
+        with pytest.raises(errors.StorageFull, match="the disk of"):
+            writer.commit([staged])
+        assert monotonic() - begun < 60  # and not the 120 s of a producer, or the 600 of a commit
+        monkeypatch.undo()
+        batch_sink(broker_here, "t").commit([staged])
+        assert b"staged" in values(client, "t")
+        assert b"refused" not in values(client, "t")

@@ -40,6 +40,11 @@ def messages(count: int) -> str:
     return f"{number(count)} message{'' if count == 1 else 's'}"
 
 
+def lost(count: int) -> str:
+    """What retention took from an index before the index had consumed it."""
+    return f"{messages(count)} {'was' if count == 1 else 'were'} removed before it consumed them"
+
+
 def rate(count: float) -> str:
     """A rate per second: '1.2 M', '87.5 k', '12'."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from hocket import model
-from hocket.errors import HocketError
+from hocket.errors import HocketError, OutOfRange
 
 FOREVER = "forever"
 UNLIMITED = "unlimited"
@@ -59,8 +59,20 @@ def _duration(value: str | int | float) -> str:
     return model.format_duration(_duration_us(value))
 
 
+def _kept_for(value: str | int | float) -> str:
+    """A duration with its unit: whoever writes 7 may mean days, and would lose them."""
+    try:
+        bare = float(value)
+    except ValueError:
+        return _duration(value)
+    raise OutOfRange(
+        f"how long messages are kept needs a unit, as in {bare:g}d for days, {bare:g}h, {bare:g}m "
+        f"or {bare:g}s; not {value!r}"
+    )
+
+
 def _retention(value: str | int | float) -> str:
-    return FOREVER if value == FOREVER else _duration(value)
+    return FOREVER if value == FOREVER else _kept_for(value)
 
 
 def _limit(value: str | int) -> str | int:
@@ -68,6 +80,7 @@ def _limit(value: str | int) -> str | int:
 
 
 DURATION = Checked("duration", _duration)
+KEPT_FOR = Checked("duration", _kept_for)
 DURATION_US = Checked("duration", _duration_us)
 SECONDS = Checked("duration", _seconds)
 RETENTION = Checked("duration", _retention, [FOREVER])

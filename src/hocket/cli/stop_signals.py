@@ -64,6 +64,13 @@ class StopSignals:
         select.select([self._woken], [descriptor], [])
         return not self.requested
 
+    def wait_for_leaving(self, pipe: int, seconds: float) -> bool:
+        """True when the reader of the pipe has left; False after `seconds`, or on a signal."""
+        waiting = select.poll()
+        waiting.register(self._woken, select.POLLIN)
+        waiting.register(pipe, 0)  # errors are told unasked
+        return any(descriptor == pipe for descriptor, _ in waiting.poll(seconds * 1000))
+
     def __exit__(self, *_: object) -> None:
         self._restore()
         os.close(self._woken)

@@ -12,6 +12,7 @@ class GroupSettings:
     memory_retention_us: int = 10 * MINUTE_US
     memory_bytes_max: int = 256 << 20  # wins over the time
     segment_bytes_max: int = 64 << 20
+    is_awaited: bool = True  # somebody waits until entries are durable: they are written at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,9 +283,10 @@ class Wal:
 
     def _submit(self, commit: Commit) -> None:
         job = partial(_write, commit.file.file, commit.position, commit.draft, self._salt)
-        self._executor.submit(
-            "wal", job, self._committed, brief=commit.draft.size <= BRIEF_COMMIT_BYTES
-        )
+        # A brief job may keep this thread waiting; for entries that nobody waits for, it must not.
+        is_awaited = any(group.settings.is_awaited for group, _ in commit.ends)
+        brief = is_awaited and commit.draft.size <= BRIEF_COMMIT_BYTES
+        self._executor.submit("wal", job, self._committed, brief=brief)
 
     def _committed(self, result: BaseException | None) -> None:
         commit = self._commit

@@ -170,7 +170,9 @@ class Broker:
     # --- running ---------------------------------------------------------------------------------
 
     def _end_turn(self) -> None:
-        self.node.end_turn()
+        self.node.conclude()
+        self._connections.flush()  # first: nothing of this waits for the disk, and a commit may
+        self.node.commit()
         self._connections.flush()
 
     def run(self) -> None:

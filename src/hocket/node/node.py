@@ -3,7 +3,9 @@
 Everything happens on one thread, in turns. The shell (`node.broker`, or a simulated machine) hands
 over what has come (`received`, `connected`, `disconnected`, `tick`). Then the shell calls
 `end_turn`, which starts the group commit of everything that the turn appended. What depends on a
-commit is sent when the log says that the commit is durable (`log_durable`).
+commit is sent when the log says that the commit is durable (`log_durable`). What does not is there
+to be sent already: the acknowledgements of topics kept in memory, say. So a shell that can wait for
+the disk within `commit` calls `conclude`, sends, and then calls `commit`.
 
 This file has no rule about topics, producers or indexes: it hands requests to their servants
 (`node.requests`), effects of partitions to the reactions for them, and what became durable to
@@ -182,9 +184,17 @@ class Node:
         self._wiring.disconnect(connection)
 
     def end_turn(self) -> None:
+        self.conclude()
+        self.commit()
+
+    def conclude(self) -> None:
+        """Append what the turn has gathered."""
         if self._dead_letters.waiting:
             self._dead_letters.work()
         self._wiring.partitions.end_turn()
+
+    def commit(self) -> None:
+        """Start the group commit of what the turn appended."""
         self._wiring.log.flush()
         if self._wiring.log.congested != self._paused:
             self._paused = not self._paused

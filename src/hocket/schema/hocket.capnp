@@ -405,6 +405,15 @@ struct OpenSubscription {
   held @13 :Data;
   # Shared indexes: packed triples (partition, start, end) of messages that this client has handed
   # out and not settled.
+
+  mustExist @14 :Bool;
+  # True: the index is not made if there is none of this name; the answer is then a Failure with the
+  # code unknownIndex.
+
+  resumes @15 :Bool;
+  # True: the client goes on with a subscription that it had, and `positions` are where it was. If
+  # the topic's durability is memory, the broker may have lost records in a crash, and takes
+  # positions beyond a partition's end back to that end.
 }
 
 struct SubscriptionOpened {
@@ -418,6 +427,9 @@ struct SubscriptionOpened {
 
   leaseUs @2 :UInt64;
   # Shared indexes: how long a lease lasts.
+
+  indexIsNew @3 :Bool;
+  # True: there was no index of this name, and it was made.
 }
 
 struct Deliver {
@@ -1004,6 +1016,10 @@ struct IndexPartition {
 
   leased @5 :UInt64;
   # Shared indexes: how many messages consumers hold now.
+
+  lost @6 :UInt64;
+  # How many messages were removed before the index had consumed them, since it was made or moved by
+  # SeekIndex.
 }
 
 struct Start {

@@ -141,3 +141,43 @@ def test_time_removes_what_is_old(world, client):
     fill(client, topic, 20)
     until(lambda: partition(client, topic).start > 0, timeout=20)
     assert client.publish(topic, b"next").offset == 20
+
+
+# --- what an index loses -------------------------------------------------------------------------
+
+
+def described(client, topic: str, index: str):
+    return next(each for each in client.indexes(topic) if each.name == index)
+
+
+@pytest.mark.parametrize("mode", ["own", "shared"])
+def test_what_an_index_has_lost_is_shown_before_and_after_its_consumer_goes_on(world, client, mode):
+    topic = world.topic(**SMALL)
+    client.publish(topic, bytes(500))
+    with client.subscribe(topic, index="slow", mode=mode) as messages:
+        messages.receive(20).ack()
+        messages.commit(20)
+    fill(client, topic)
+    wait_until_shortened(client, topic)
+    lost = partition(client, topic).start - 1
+    slow = described(client, topic, "slow")
+    assert slow.lost == lost
+    assert slow.lag == 61 - partition(client, topic).start
+    with client.subscribe(topic, index="slow", mode=mode) as messages:
+        for _ in range(slow.lag):
+            messages.receive(20).ack()
+        messages.commit(20)
+    after = described(client, topic, "slow")
+    assert (after.lag, after.lost) == (0, lost)
+    client.seek(topic, "slow", "earliest")
+    assert described(client, topic, "slow").lost == 0
+
+
+def test_an_index_that_kept_up_has_lost_nothing(world, client):
+    topic = world.topic(**SMALL)
+    with client.subscribe(topic, index="quick") as messages:
+        fill(client, topic)
+        for _ in range(60):
+            messages.receive(20)
+        wait_until_shortened(client, topic)
+        assert described(client, topic, "quick").lost == 0  # it was sent all of it

@@ -7,6 +7,7 @@ import pytest
 from hocket import errors
 from hocket.model import partition_of
 from tests.support.brokers.every_world import take, values
+from tests.support.brokers.worlds import new_name
 from tests.support.threads import Running, until
 
 
@@ -259,3 +260,16 @@ def test_many_partitions(world, client):
     with client.subscribe(name) as messages:
         assert messages.receive(20).partition == 255
     client.delete_topic(name)
+
+
+def test_messages_are_not_kept_on_disk_for_a_shorter_time_than_in_memory(world, client):
+    name = new_name("kept")
+    with pytest.raises(errors.OutOfRange, match="on disk for 5s and in memory for 1m"):
+        client.create_topic(name, disk_retention=5, memory_retention=60)
+    client.create_topic(name, disk_retention=5)  # the default for memory gives way
+    config = client.describe(name).config
+    assert config.memory_retention_us == config.disk_retention_us == 5_000_000
+    client.alter_topic(name, disk_retention=60)
+    client.alter_topic(name, memory_retention=60)
+    with pytest.raises(errors.OutOfRange, match="on disk for 10s and in memory for 1m"):
+        client.alter_topic(name, disk_retention=10)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import HOCKET, Hocket, environment, fails, json_lines
+from tests.support.cli import HOCKET, Hocket, but_for_new_indexes, environment, fails, json_lines
 from tests.support.threads import PATIENCE, until
 
 
@@ -113,11 +113,35 @@ def test_a_reader_that_leaves_ends_it_quietly_and_only_what_was_written_is_ackno
         assert process.stdout.readline() == b"%099d\n" % 0
         process.stdout.close()
         assert process.wait(PATIENCE) == 0
-        assert process.stderr.read() == b""
+        assert but_for_new_indexes(process.stderr.read().decode()) == ""
     reached = position(hocket, topic, "i")
     assert 1 <= reached <= 10_000
     rest = hocket("consume", topic, "--index", "i").stdout
     assert rest == data[reached * 100 :]
+
+
+def test_a_reader_that_leaves_moves_an_index_one_batch_at_most(hocket: Hocket, topic: str):
+    publish(hocket, topic, *map(str, range(20)))  # a batch each; a pipe would hold them all
+    with hocket.process("consume", topic, "--index", "i") as process:
+        assert process.stdout is not None
+        assert os.read(process.stdout.fileno(), 100) == b"0\n"
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 0
+    assert 1 <= position(hocket, topic, "i") <= 2
+
+
+def test_an_index_that_is_made_is_said(hocket: Hocket, topic: str):
+    publish(hocket, topic, "a")
+    for more in ((), ("--no-ack",), ("--mode", "shared")):
+        made = hocket("consume", topic, "--index", f"i{len(more)}", *more)
+        assert "hocket: made the index" in made.stderr
+        assert "hocket index delete" in made.stderr
+    again = hocket("consume", topic, "--index", "i0")
+    assert (again.code, again.stderr) == (0, "")
+    fails(hocket("consume", topic, "--index", "typo", "--no-create"), 3, "typo", "i0")
+    fails(hocket("consume", topic, "--index", "typo", "--no-create", "--mode", "shared"), 3, "typo")
+    assert "typo" not in hocket("index", "list", topic).text()
+    assert hocket("consume", topic, "--index", "i0", "--no-create").text() == ""
 
 
 def test_tables_for_a_reader_that_leaves_end_quietly_too(hocket: Hocket, topic: str):
@@ -148,7 +172,7 @@ def test_follow_waits_for_more_until_it_is_interrupted(
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stdout) == (code, b"")
-    assert stderr == b"hocket: interrupted\n"
+    assert but_for_new_indexes(stderr.decode()) == "hocket: interrupted\n"
     assert position(hocket, topic, "i") == 2
 
 

@@ -20,12 +20,12 @@ def test_list_shows_every_index_with_its_lag(hocket: Hocket, billing: str):
     hocket("consume", billing, "--index", "audit")
     rows = hocket("index", "list", billing, "--json").json()
     assert {row["index"]: row["lag"] for row in rows} == {"audit": 0, "billing": 3}
-    assert rows[0].keys() == {"index", "lag", "mode", "hold_retention", "partitions"}
+    assert rows[0].keys() == {"index", "lag", "lost", "mode", "hold_retention", "partitions"}
     lines = hocket("index", "list", billing).text().splitlines()
-    assert lines[0].split() == ["INDEX", "MODE", "PARTITIONS", "LAG", "CONSUMED", "NOW", "HOLDS", "RETENTION"]  # noqa: E501  # fmt: skip
+    assert lines[0].split() == ["INDEX", "MODE", "PARTITIONS", "LAG", "LOST", "CONSUMED", "NOW", "HOLDS", "RETENTION"]  # noqa: E501  # fmt: skip
     assert [line.split() for line in lines[1:]] == [
-        ["audit", "own", "1", "0", "no", "no"],
-        ["billing", "own", "1", "3", "no", "no"],
+        ["audit", "own", "1", "0", "0", "no", "no"],
+        ["billing", "own", "1", "3", "0", "no", "no"],
     ]
 
 
@@ -39,6 +39,7 @@ def test_lag_is_per_partition(hocket: Hocket, billing: str):
             "attached": False,
             "ahead": 0,
             "leased": 0,
+            "lost": 0,
             "lag": 3,
         }
     ]

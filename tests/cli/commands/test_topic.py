@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.cli import Hocket, fails
+from tests.support.threads import until
 
 
 def test_a_topic_from_its_birth_to_its_end(hocket: Hocket):
@@ -102,3 +103,67 @@ def test_what_the_broker_refuses(hocket: Hocket, topic_of_four: str):
     fails(hocket("topic", "alter", topic_of_four, "--partitions", "2"), 2, "4")
     described = hocket("topic", "describe", topic_of_four, "--json").json()
     assert len(described["partitions"]) == 4
+
+
+# --- what would be deleted -----------------------------------------------------------------------
+
+
+def test_shortening_what_is_kept_asks_and_says_how_much_would_go(hocket: Hocket, topic: str):
+    for _ in range(3):
+        hocket("publish", topic, "x").text()
+    shorter = ("topic", "alter", topic, "--memory-retention", "0s", "--disk-retention", "0s")
+    fails(hocket(*shorter), 2, "up to 3 messages of 3", "older than 0s", "--yes")
+    assert hocket("topic", "describe", topic, "--json").json()["config"]["disk_retention_us"]
+    assert hocket("topic", "alter", topic, "--disk-retention", "1d").text() == ""  # none is older
+    assert hocket(*shorter, "--yes").text() == ""
+    assert hocket("topic", "describe", topic, "--json").json()["config"]["disk_retention_us"] == 0
+
+
+def test_less_room_for_messages_asks_too(hocket: Hocket, topic: str):
+    hocket("publish", topic, "x" * 5000).text()
+    hocket("topic", "alter", topic, "--memory-retention", "0s").text()  # so that it is in a file
+
+    def is_on_disk() -> bool:
+        described = hocket("topic", "describe", topic, "--json").json()
+        return described["partitions"][0]["disk_bytes"] > 5000
+
+    until(is_on_disk)
+    fails(hocket("topic", "alter", topic, "--disk-bytes", "1000"), 2, "about", "KiB", "--yes")
+    assert hocket("topic", "alter", topic, "--disk-bytes", "1GB").text() == ""
+
+
+def test_what_contradicts_itself_is_refused(hocket: Hocket, topic: str):
+    contradiction = ("--memory-retention", "1h", "--disk-retention", "5m")
+    fails(hocket("topic", "create", "odd", *contradiction), 2, "on disk for 5m", "memory for 1h")
+    fails(hocket("topic", "alter", topic, *contradiction, "--yes"), 2, "memory for 1h")
+    assert hocket("topic", "create", "short", "--disk-retention", "5m").text() == ""
+    fails(hocket("topic", "alter", "short", "--memory-retention", "10m"), 2, "memory for 10m")
+
+
+def test_what_an_index_lost_is_shown(hocket: Hocket):
+    options = ("--memory-retention", "0s", "--disk-bytes", "3000", "--segment-bytes", "1KiB")
+    hocket("topic", "create", "rolling", *options).text()
+    hocket("publish", "rolling", "first").text()
+    hocket("consume", "rolling", "--index", "slow").text()
+    for _ in range(20):
+        hocket("publish", "rolling", "x" * 500).text()
+
+    def start() -> int:
+        partition = hocket("topic", "describe", "rolling", "--json").json()["partitions"][0]
+        return int(partition["start"]) if partition["disk_bytes"] <= 3000 else 0
+
+    until(lambda: start() > 5)
+    lost = start() - 1
+    described = hocket("topic", "describe", "rolling")
+    assert f"index slow: {lost} messages were removed before it consumed them" in described.text()
+    assert hocket("topic", "describe", "rolling", "--json").json()["lost"] == {"slow": lost}
+    for command in (("index", "list", "rolling"), ("index", "lag", "rolling", "slow")):
+        shown = hocket(*command)
+        assert f"hocket: index 'slow': {lost} messages were removed" in shown.stderr
+        assert "LOST" in shown.stdout.decode()
+        (row,) = hocket(*command, "--json").json()
+        assert (row["lost"], row["partitions"][0]["lost"]) == (lost, lost)
+    consumed = hocket("consume", "rolling", "--index", "slow")
+    assert f"hocket: {lost} messages were removed, by retention say" in consumed.stderr
+    (row,) = hocket("index", "list", "rolling", "--json").json()
+    assert (row["lag"], row["lost"]) == (0, lost)

@@ -347,3 +347,28 @@ TestCatalogueAgainstDictionary = CatalogueAgainstDictionary.TestCase
 TestCatalogueAgainstDictionary.settings = settings(
     max_examples=1_000 if LONG else 80, stateful_step_count=30, report_multiple_bugs=False
 )
+
+
+# --- contradictions ------------------------------------------------------------------------------
+
+SHORT = TopicConfig(disk_retention_us=5_000_000, memory_retention_us=60_000_000)
+
+
+def test_messages_are_not_kept_on_disk_for_a_shorter_time_than_in_memory():
+    with pytest.raises(OutOfRange, match=r"on disk for 5s and in memory for 1m.*longer"):
+        Catalogue().create(origin(1), "orders", SHORT)
+    catalogue = with_topic(config=TopicConfig())
+    with pytest.raises(OutOfRange, match="5s"):
+        catalogue.alter(origin(2), "orders", SHORT)
+    catalogue.alter(origin(2), "orders", replace(SHORT, memory_retention_us=5_000_000))
+
+
+def test_a_topic_that_an_earlier_version_made_so_is_read_and_its_other_settings_change():
+    catalogue = Catalogue()
+    stored = replace(SHORT, replication=1)
+    catalogue.replayed(1, Change("create", "orders", stored, (1,)).encode())
+    assert catalogue.topic("orders").config == stored
+    catalogue.durable(catalogue.alter(origin(2), "orders", replace(stored, partitions=2)).index)
+    assert catalogue.topic("orders").config.partitions == 2
+    with pytest.raises(OutOfRange, match="1s"):
+        catalogue.alter(origin(3), "orders", replace(stored, disk_retention_us=1_000_000))

@@ -129,3 +129,30 @@ def test_retention_is_held_by_the_slowest_of_those_that_ask_for_it():
         }
     )
     assert cursors.held_from() == 4
+
+
+# --- losses --------------------------------------------------------------------------------------
+
+
+def test_what_a_consumer_misses_is_counted_once_and_moves_the_index():
+    cursors = attached(start=5)
+    skipped = cursors.skip("billing", 20, 12)  # three were sent before they went
+    assert skipped is not None
+    assert (skipped.position, skipped.lost) == (20, 12)
+    assert cursors.skip("billing", 20, 12) is None
+    again = cursors.skip("billing", 22, 15)  # a later consumer knew less than the index
+    assert again is not None
+    assert (again.position, again.lost) == (22, 14)
+    assert cursors.skip("other", 20, 12) is None
+
+
+def test_a_loss_stays_with_the_index_until_it_is_put_elsewhere():
+    cursors = attached()
+    cursors.skip("billing", 9, 9)
+    assert cursors.attach("billing", 0, hold_retention=True).lost == 9
+    moved = cursors.commit("billing", cursors.leading["billing"].epoch, 11)
+    assert moved is not None
+    assert moved.lost == 9
+    assert Cursor(*moved.encode()) == moved
+    assert cursors.seek("billing", 10).lost == 0
+    assert len(cursors.leading["billing"].encode()) == 4  # as earlier versions wrote it

@@ -28,6 +28,7 @@ from hocket.core.partition.events import (
     Refused,
     Replayed,
     SeekIndex,
+    SkipIndex,
     TurnEnded,
 )
 from hocket.core.partition.partition import Partition
@@ -471,3 +472,33 @@ def test_a_partition_is_settled_when_nothing_waits_for_its_log():
     assert (partition.is_settled, partition.waiting()) == (True, [])
     partition.step(AttachIndex(origin(1), "billing", 0, False))
     assert not partition.is_settled, "the change is not even appended"
+
+
+# --- losses --------------------------------------------------------------------------------------
+
+
+def test_what_an_index_has_lost_survives_a_crash_and_a_snapshot():
+    logged = pushed(3)
+    logged.durable()
+    logged.step(AttachIndex(PUSH, "billing", 0, False))
+    logged.settle()
+    assert logged.step(SkipIndex(PUSH, "billing", 2, 2)) == []
+    (moved,) = logged.settle()
+    assert isinstance(moved, IndexMoved)
+    assert moved.by == "skip"
+    for snapshot in (None, logged.snapshot()):
+        logged.crash(len(logged.log), snapshot)
+        cursor = logged.partition.cursors.applied["billing"]
+        assert (cursor.position, cursor.lost) == (2, 2)
+    assert logged.step(SkipIndex(PUSH, "billing", 2, 2)) == []
+    assert logged.settle() == []
+
+
+def test_a_log_start_that_is_on_its_way_is_not_asked_for_again():
+    logged = pushed(3)
+    logged.durable()
+    logged.step(MoveLogStart(2))
+    appended = len(logged.log)
+    assert logged.step(MoveLogStart(2)) == []
+    assert len(logged.log) == appended
+    assert LogStartMoved(2) in logged.durable()

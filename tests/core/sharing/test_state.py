@@ -212,3 +212,17 @@ def test_a_snapshot_of_a_million_messages_in_no_order_stays_small():
     text = json.dumps(state.snapshot())
     assert len(text) < 100_000
     assert ShareState.restore(json.loads(text)).ahead() == len(every_third)
+
+
+def test_messages_that_go_before_they_are_settled_are_lost():
+    state = ShareState(0)
+    state.apply(ShareChange(settled=[(1, 3), (5, 8)]))
+    state.log_start_moved(6)  # of 0 to 5, three were settled
+    assert state.lost == 3
+    state.log_start_moved(4)
+    assert state.lost == 3
+    assert ShareState.restore(state.snapshot()).lost == 3
+    state.log_start_moved(100)
+    assert state.lost == 3 + 92
+    state.apply(ShareChange(reset=50))
+    assert (state.lost, ShareState.restore(state.snapshot()).lost) == (0, 0)

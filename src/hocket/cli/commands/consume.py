@@ -2,20 +2,24 @@
 
 Whatever ends the command (the end of the topic, `--max`, Ctrl-C, a reader of the pipe that leaves,
 a full disk behind stdout), exactly those messages are acknowledged whose lines were written whole.
+What a reader left in the pipe when it went away was not written. With an own index a batch is begun
+when the reader has taken all of the last one, so that this holds but for the end of one batch.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from hocket.cli.command import Command
+from hocket.cli.exits import say
 from hocket.cli.line_writer import LineWriter
 from hocket.cli.names import INDEX, TOPIC
-from hocket.cli.output import message_json
+from hocket.cli.output import message_json, messages
 from hocket.cli.parameters import SECONDS, START
 from hocket.cli.server_options import Server, pass_server, server_options
 from hocket.cli.shared_reading import SharedPrinting, SharedReading
@@ -76,6 +80,7 @@ $ hocket consume orders --start 2026-03-01T08:00 --json | jq .key
 @click.option("--follow", "-f", is_flag=True, help="At the end, wait for more.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line.")
 @click.option("--no-ack", is_flag=True, help="Leave an own index where it is.")
+@click.option("--no-create", is_flag=True, help="Fail if there is no such index; do not make it.")
 @server_options
 @pass_server
 def consume(
@@ -93,6 +98,7 @@ def consume(
     follow: bool,
     as_json: bool,
     no_ack: bool,
+    no_create: bool,
 ) -> None:
     """Print the messages of TOPIC, a value per line.
 
@@ -103,8 +109,10 @@ def consume(
     acknowledged when it is printed. Without --follow the command ends when only messages are left
     that other consumers hold.
     """
-    if index is None and (no_ack or mode != "own"):
-        raise click.UsageError("--no-ack and shared modes are about an index: add --index NAME.")
+    if index is None and (no_ack or no_create or mode != "own"):
+        raise click.UsageError(
+            "--no-ack, --no-create and shared modes are about an index: add --index NAME."
+        )
     if mode == "own" and not (lease is max_deliveries is prefetch is None):
         raise click.UsageError(
             "--lease, --max-deliveries and --prefetch are for shared indexes: add --mode shared."
@@ -125,10 +133,17 @@ def consume(
             lease=lease,
             max_deliveries=max_deliveries,
             prefetch=prefetch or PREFETCH_DEFAULT,
+            create=not no_create,
             timeout=server.timeout,
         )
-        with subscription, StopSignals() as stop:
-            writer = LineWriter(stop)
+        if subscription.index_is_new:
+            say(
+                f"made the index '{index}' of '{topic}', which stays until it is deleted with: "
+                f"hocket index delete {topic} {index} (--no-create makes none)"
+            )
+        acking = index is not None and not no_ack
+        with telling_lost(subscription), subscription, StopSignals() as stop:
+            writer = LineWriter(stop, in_step=acking and mode == "own")
             if mode != "own":
                 sharing = SharedReading(
                     client, subscription, partitions=partitions, follow=follow, count_max=count_max
@@ -141,8 +156,20 @@ def consume(
                 count_max=count_max,
                 timeout=server.timeout,
             )
-            printing = Printing(writer, acking=index is not None and not no_ack, as_json=as_json)
+            printing = Printing(writer, acking=acking, as_json=as_json)
             _pass_on(reading.next, lambda portion: printing.print(*portion), stop)
+
+
+@contextmanager
+def telling_lost(subscription: Subscription) -> Iterator[None]:
+    """Say at the end how many messages were not there any more."""
+    try:
+        yield
+    finally:
+        count = subscription.lost
+        if count:
+            was = "was" if count == 1 else "were"
+            say(f"{messages(count)} {was} removed, by retention say, before they could be read")
 
 
 def _pass_on(read: Callable[[], T | None], write: Callable[[T], None], stop: StopSignals) -> None:

@@ -10,6 +10,7 @@ import click
 from hocket.cli import output
 from hocket.cli.command import Command, Group
 from hocket.cli.confirming import confirm, yes_option
+from hocket.cli.exits import say
 from hocket.cli.names import INDEX, TOPIC
 from hocket.cli.parameters import START
 from hocket.cli.server_options import Server, pass_server, server_options
@@ -44,7 +45,10 @@ $ hocket index list orders --json
 @server_options
 @pass_server
 def list_indexes(server: Server, /, topic: str, as_json: bool) -> None:
-    """List the indexes of TOPIC, and how many messages each has yet to consume."""
+    """List the indexes of TOPIC, and how many messages each has yet to consume.
+
+    LOST are those that were removed, by retention say, before the index had consumed them.
+    """
     with server.connect() as client:
         found = client.indexes(topic, timeout=server.timeout)
     if as_json:
@@ -52,14 +56,15 @@ def list_indexes(server: Server, /, topic: str, as_json: bool) -> None:
         return
     click.echo(
         output.table(
-            ["INDEX", "MODE", "PARTITIONS>", "LAG>", "CONSUMED NOW", "HOLDS RETENTION"],
+            ["INDEX", "MODE", "PARTITIONS>", "LAG>", "LOST>", "CONSUMED NOW", "HOLDS RETENTION"],
             [
-                (each.name, each.mode, len(each.partitions), each.lag,
+                (each.name, each.mode, len(each.partitions), each.lag, each.lost,
                  _yes(any(one.attached for one in each.partitions)), _yes(each.hold_retention))
                 for each in found
             ],
         )
     )  # fmt: skip
+    _say_lost(found)
 
 
 @index.command(
@@ -77,7 +82,10 @@ $ hocket index lag orders billing --json
 @server_options
 @pass_server
 def lag(server: Server, /, topic: str, index: str | None, as_json: bool) -> None:
-    """Show per partition how far INDEX, or every index of TOPIC, is behind the end."""
+    """Show per partition how far INDEX, or every index of TOPIC, is behind the end.
+
+    LOST are messages that were removed, by retention say, before the index had consumed them.
+    """
     with server.connect() as client:
         found = client.indexes(topic, timeout=server.timeout)
     if index is not None:
@@ -87,14 +95,16 @@ def lag(server: Server, /, topic: str, index: str | None, as_json: bool) -> None
         return
     click.echo(
         output.table(
-            ["INDEX", "PARTITION>", "POSITION>", "END>", "LAG>", "CONSUMED NOW"],
+            ["INDEX", "PARTITION>", "POSITION>", "END>", "LAG>", "LOST>", "CONSUMED NOW"],
             [
-                (each.name, one.partition, one.position, one.end, one.lag, _yes(one.attached))
+                (each.name, one.partition, one.position, one.end, one.lag, one.lost,
+                 _yes(one.attached))
                 for each in found
                 for one in each.partitions
             ],
         )
-    )
+    )  # fmt: skip
+    _say_lost(found)
 
 
 @index.command(
@@ -144,6 +154,12 @@ def delete(server: Server, /, topic: str, index: str, yes: bool) -> None:
         client.delete_index(topic, index, timeout=server.timeout)
 
 
+def _say_lost(indexes: list[IndexDescription]) -> None:
+    for each in indexes:
+        if each.lost:
+            say(f"index '{each.name}': {output.lost(each.lost)}")
+
+
 def _named(indexes: list[IndexDescription], name: str, topic: str) -> IndexDescription:
     for each in indexes:
         if each.name == name:
@@ -156,7 +172,8 @@ def _fields(description: IndexDescription) -> dict[str, Any]:
     fields = asdict(description)
     for one, partition in zip(fields["partitions"], description.partitions, strict=True):
         one["lag"] = partition.lag
-    return {"index": fields.pop("name"), "lag": description.lag, **fields}
+    totals = {"lag": description.lag, "lost": description.lost}
+    return {"index": fields.pop("name"), **totals, **fields}
 
 
 def _yes(fact: bool) -> str:

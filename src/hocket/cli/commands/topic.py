@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,12 +13,14 @@ from hocket.cli import output
 from hocket.cli.command import Command, Group
 from hocket.cli.confirming import confirm, yes_option
 from hocket.cli.names import TOPIC
-from hocket.cli.parameters import DURATION, LIMIT, RETENTION, SIZE
+from hocket.cli.parameters import KEPT_FOR, LIMIT, RETENTION, SIZE
 from hocket.cli.server_options import Server, pass_server, server_options
+from hocket.client.calls.topics import configured
 from hocket.errors import UnknownTopic
-from hocket.model import PARTITIONS_MAX, format_duration
+from hocket.model import PARTITIONS_MAX, check_retention, format_duration
 
 if TYPE_CHECKING:
+    from hocket.client.faces.blocking.client import Client
     from hocket.model import TopicConfig, TopicDescription
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,8 +41,8 @@ def config_options(command: F) -> F:
             help="On how many nodes each partition is kept. [default: the broker's]",
         ),
         click.option(
-            "--memory-retention", type=DURATION,
-            help="How long to serve messages from memory. [default: 10m]",
+            "--memory-retention", type=KEPT_FOR,
+            help="How long to serve messages from memory, with its unit. [default: 10m]",
         ),
         click.option(
             "--memory-bytes", type=SIZE,
@@ -47,7 +50,8 @@ def config_options(command: F) -> F:
         ),
         click.option(
             "--disk-retention", type=RETENTION,
-            help="How long to keep messages on disk, or 'forever'. [default: 7d]",
+            help="How long to keep messages on disk, with its unit (7d, 12h), or 'forever'; not "
+            "shorter than in memory. [default: 7d]",
         ),
         click.option(
             "--disk-bytes", type=LIMIT,
@@ -176,9 +180,11 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
     """
     with server.connect() as client:
         description = client.describe(topic, timeout=server.timeout)
+        indexes = client.indexes(topic, timeout=server.timeout)
+    lost = {each.name: each.lost for each in indexes if each.lost}
     if as_json:
         fields = asdict(description)
-        output.print_json({"topic": fields.pop("name"), **fields})
+        output.print_json({"topic": fields.pop("name"), **fields, "lost": lost})
         return
     click.echo(_config_text(description.name, description.config))
     click.echo()
@@ -186,6 +192,8 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
     for each in description.partitions:
         if each.problem:
             click.echo(f"\npartition {each.partition}: {each.problem}")
+    for name, count in lost.items():
+        click.echo(f"\nindex {name}: {output.lost(count)}")
 
 
 def _config_text(name: str, config: TopicConfig) -> str:
@@ -229,22 +237,64 @@ def _short(node: str) -> str:
     examples="""
 $ hocket topic alter orders --partitions 8          # more, never fewer
 $ hocket topic alter orders --disk-retention 30d --disk-bytes unlimited
+$ hocket topic alter orders --disk-retention 12h --yes   # older messages are deleted
 """,
 )
 @click.argument("topic", metavar="NAME", type=TOPIC)
 @config_options
+@yes_option
 @server_options
 @pass_server
-def alter(server: Server, /, topic: str, **config: Any) -> None:
+def alter(server: Server, /, topic: str, yes: bool, **config: Any) -> None:
     """Change what is set for the topic NAME; what is not given stays as it is.
 
-    After adding partitions, the messages of a key may go to another partition than before.
+    After adding partitions, the messages of a key may go to another partition than before. If
+    messages would be deleted, because they are kept on disk for a shorter time or in less space,
+    the command asks first.
     """
     changes = _given(config)
     if not changes:
         raise click.UsageError("Nothing to change: give at least one option.")
     with server.connect() as client:
+        if not yes:
+            loss = _loss(client, topic, changes, server.timeout)
+            if loss:
+                confirm(yes, "Go on?", loss)
         client.alter_topic(topic, timeout=server.timeout, **changes)
+
+
+def _loss(client: Client, topic: str, changes: dict[str, Any], timeout: float) -> str:
+    """What the topic would lose by these changes, as a sentence; empty if it loses nothing."""
+    before = client.describe(topic, timeout=timeout)
+    after = configured(before.config, **changes)
+    check_retention(after, before.config)
+    lost = []
+    if _is_less(after.disk_retention_us, before.config.disk_retention_us):
+        assert after.disk_retention_us is not None
+        since = datetime.now(UTC) - timedelta(microseconds=after.disk_retention_us)
+        kept_from = client.find_offsets(topic, since, timeout=timeout)
+        older = sum(
+            max(0, offset - each.start)
+            for each, offset in zip(before.partitions, kept_from, strict=False)
+        )
+        if older:
+            held = format_duration(after.disk_retention_us)
+            total = sum(each.end - each.start for each in before.partitions)
+            lost.append(
+                f"up to {output.messages(older)} of {output.number(total)} that are older than "
+                f"{held}"
+            )
+    if _is_less(after.disk_bytes_max, before.config.disk_bytes_max):
+        assert after.disk_bytes_max is not None
+        excess = sum(max(0, each.disk_bytes - after.disk_bytes_max) for each in before.partitions)
+        if excess:
+            lost.append(f"the oldest messages, about {output.size(excess)}")
+    return f"This deletes {' and '.join(lost)} from '{topic}'." if lost else ""
+
+
+def _is_less(limit: int | None, former: int | None) -> bool:
+    """Whether this limit, where None is none, takes more than the former."""
+    return limit is not None and (former is None or limit < former)
 
 
 @topic.command("delete", cls=Command, examples="\n$ hocket topic delete orders --yes\n")

@@ -59,6 +59,7 @@ def subscription_options(
     max_deliveries: int | None,
     prefetch: int,
     failover: str,
+    create: bool = True,
 ) -> SubscriptionOptions:
     if index is not None:
         check_name(index, "an index's name")
@@ -74,6 +75,8 @@ def subscription_options(
         raise OutOfRange("lease and max_deliveries are for shared indexes: add mode='shared'")
     if hold_retention and index is None:
         raise BadName("only an index holds retention back: give it a name with index=")
+    if not create and index is None:
+        raise BadName("create=False is about an index: give its name with index=")
     credit = size_bytes(credit_bytes, "credit_bytes")
     if credit < 1:
         raise OutOfRange(f"credit_bytes must be 1 or more, not {credit}")
@@ -99,6 +102,7 @@ def subscription_options(
         if max_deliveries is None
         else check_int(max_deliveries, "max_deliveries", 1, DELIVERIES_MAX),
         failover=_failover(failover),
+        create=bool(create),
     )
 
 

@@ -28,6 +28,7 @@ from hocket.model import (
     TopicConfig,
     TopicDescription,
     check_name,
+    check_retention,
     duration_us,
     size_bytes,
 )
@@ -46,6 +47,7 @@ def _nothing(_answer: object) -> None:
 
 
 def create_topic(name: str, config: TopicConfig, *, exist_ok: bool) -> Call[None]:
+    check_retention(config)
     return Call(
         frames.CreateTopic(0, check_name(name), config),
         _nothing,
@@ -55,7 +57,8 @@ def create_topic(name: str, config: TopicConfig, *, exist_ok: bool) -> Call[None
     )
 
 
-def alter_topic(name: str, config: TopicConfig) -> Call[None]:
+def alter_topic(name: str, config: TopicConfig, before: TopicConfig) -> Call[None]:
+    check_retention(config, before)
     return Call(frames.AlterTopic(0, check_name(name), config), _nothing, frames.Done, changes=True)
 
 
@@ -162,6 +165,19 @@ def delete_index(topic: str, index: str) -> Call[None]:
 
 
 # --- what is set per topic -----------------------------------------------------------------------
+
+
+def new_config(*, memory_retention: Duration | None = None, **settings: Any) -> TopicConfig:
+    """What a new topic is told to have; None stands for the default.
+
+    The default for memory is not longer than what was told for the disk.
+    """
+    config = configured(TopicConfig(), memory_retention=memory_retention, **settings)
+    kept_us = config.disk_retention_us
+    if memory_retention is None and kept_us is not None:
+        shorter_us = min(config.memory_retention_us, kept_us)
+        return replace(config, memory_retention_us=shorter_us)
+    return config
 
 
 def configured(

@@ -38,6 +38,7 @@ class SubscriptionOptions:
     lease_us: int = 0  # 0: as the index has it
     max_deliveries: int = 0  # 0: as the index has it
     failover: Failover = "safe"
+    create: bool = True  # of any index: make it if it is not there
 
 
 class Attachment(ABC):
@@ -49,6 +50,7 @@ class Attachment(ABC):
         self.options = options
         self.failure: HocketError | None = None
         self.lost = 0  # records that retention removed before they were read
+        self.index_is_new = False  # this subscription has made its index
         self.changed = WakeUps()  # called when the subscription is opened or ended
         self.deliveries = WakeUps()  # called when a message can be handed out, or never will be
         self.commits = WakeUps()  # called when acks became durable, or were refused
@@ -130,6 +132,7 @@ class Attachment(ABC):
         self._handle = frame.handle
         self.session.handles[frame.handle] = self
         self._backoff.reset()
+        self.index_is_new |= frame.index_is_new
         self._was_open = True
         self._take_up(frame)
         self.changed.wake_all()

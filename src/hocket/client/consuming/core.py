@@ -93,6 +93,8 @@ class SubscriptionCore(Attachment):
             packed(options.partitions),
             options.hold_retention,
             max(0, credit),
+            must_exist=not options.create,
+            resumes=self._was_open,
         )
         self._owed_bytes = min(0, credit)  # a batch may be larger than all of the credit
         self._ask(frame)
@@ -136,6 +138,15 @@ class SubscriptionCore(Attachment):
             progress = self.inbound.by_partition.get(partition)
             if progress is None:
                 self.inbound.add_partition(partition, offset, offset)
+            elif offset < progress.expected:
+                # The topic is kept in memory, and its broker has lost what was behind this in a
+                # crash. Other records will get these offsets, so what is left of the lost ones is
+                # not handed out any more.
+                self.session.report(
+                    "warning", "topic %r, partition %d: a crash has lost what was read from offset "
+                    "%d on", self.topic, partition, offset,
+                )  # fmt: skip
+                self.inbound.replace(progress, offset)
             elif offset != progress.expected:
                 raise ProtocolError(
                     f"partition {partition} was opened at {offset}, not {progress.expected}"

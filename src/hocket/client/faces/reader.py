@@ -36,6 +36,7 @@ class Reader(Protocol[M, B]):
     options: SubscriptionOptions
     failure: HocketError | None
     lost: int
+    index_is_new: bool
     changed: WakeUps
     deliveries: WakeUps
     commits: WakeUps

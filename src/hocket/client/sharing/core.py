@@ -101,6 +101,8 @@ class SharedCore(Attachment):
                 for start, end in ranges_of(offsets)
                 for number in (progress.partition, start, end)
             ),
+            must_exist=not options.create,
+            resumes=self._was_open,
         )
         self._ask(frame)
 

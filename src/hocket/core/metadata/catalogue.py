@@ -25,7 +25,7 @@ from hocket.errors import (
     TopicExists,
     UnknownTopic,
 )
-from hocket.model import PARTITIONS_MAX, TopicConfig, check_name
+from hocket.model import PARTITIONS_MAX, TopicConfig, check_name, check_retention
 
 TOPICS_MAX = 100_000
 SEGMENT_BYTES_LEAST = 1024
@@ -102,7 +102,7 @@ class Catalogue:
 
     def alter(self, origin: Origin, name: str, config: TopicConfig) -> AppendChange:
         topic = self._free_topic(name)
-        config = self._checked(config)
+        config = self._checked(config, topic.config)
         more = config.partitions - topic.config.partitions
         if more < 0:
             raise OutOfRange(
@@ -150,7 +150,7 @@ class Catalogue:
             raise TopicExists(f"topic {name!r} is being changed by somebody else; try again")
         return topic
 
-    def _checked(self, config: TopicConfig) -> TopicConfig:
+    def _checked(self, config: TopicConfig, before: TopicConfig | None = None) -> TopicConfig:
         if not 1 <= config.partitions <= PARTITIONS_MAX:
             raise OutOfRange(
                 f"a topic has 1 to {PARTITIONS_MAX} partitions, not {config.partitions}"
@@ -170,6 +170,7 @@ class Catalogue:
             value = getattr(config, name)
             if value is not None and value < 0:
                 raise OutOfRange(f"{name} must be 0 or more, not {value}")
+        check_retention(config, before)
         replication = 1 if config.replication is None else config.replication
         if replication < 1:
             raise OutOfRange(f"replication must be 1 or more, not {replication}")

@@ -11,7 +11,7 @@ is a whole new value, so only the newest one of each index counts: a turn's chan
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Cursor(NamedTuple):
@@ -19,6 +19,11 @@ class Cursor(NamedTuple):
     epoch: int
     hold_retention: bool
     mode: str = "own"
+    lost: int = 0  # records that were gone before its consumer had them, since the last seek
+
+    def encode(self) -> list[Any]:
+        """As JSON knows it, without a loss where there is none: most have none."""
+        return list(self if self.lost else self[:-1])
 
 
 Changes = dict[str, Cursor | None]  # None: the index is deleted
@@ -39,7 +44,9 @@ class Cursors:
         known = self.leading.get(name)
         if known is None:
             return self._lead(name, Cursor(start, self.retired_epoch + 1, hold_retention))
-        return self._lead(name, Cursor(known.position, known.epoch + 1, hold_retention, known.mode))
+        return self._lead(
+            name, known._replace(epoch=known.epoch + 1, hold_retention=hold_retention)
+        )
 
     def share(self, name: str, start: int, *, hold_retention: bool, mode: str) -> Cursor:
         """Attach to a shared index: consumers come and go without fencing one another."""
@@ -62,7 +69,20 @@ class Cursors:
 
     def seek(self, name: str, position: int) -> Cursor:
         known = self.leading.get(name, Cursor(0, self.retired_epoch, False))
-        return self._lead(name, known._replace(position=position, epoch=known.epoch + 1))
+        epoch = known.epoch + 1
+        return self._lead(name, known._replace(position=position, epoch=epoch, lost=0))
+
+    def skip(self, name: str, position: int, lost: int) -> Cursor | None:
+        """Its consumer goes on at `position`, and misses `lost` records by that.
+
+        Returns None if that is known already, or if there is no such index any more.
+        """
+        known = self.leading.get(name)
+        if known is None or known.position >= position:
+            return None
+        # A former consumer may have missed some of them, which are counted then.
+        more = min(lost, position - known.position)
+        return self._lead(name, known._replace(position=position, lost=known.lost + more))
 
     def delete(self, name: str) -> bool:
         known = self.leading.pop(name, None)

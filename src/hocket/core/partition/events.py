@@ -113,6 +113,16 @@ class SeekIndex:
 
 
 @dataclass(slots=True)
+class SkipIndex:
+    """The consumer of an own index goes on at `position`: `lost` records before that are gone."""
+
+    origin: Origin
+    name: str
+    position: int
+    lost: int
+
+
+@dataclass(slots=True)
 class DeleteIndex:
     origin: Origin
     name: str
@@ -187,8 +197,8 @@ class ForgetApplied:
 
 
 Event = (
-    Produce | LogDurable | AttachIndex | CommitIndex | SeekIndex | DeleteIndex | ChangeShare
-    | MoveLogStart | ExpireProducers | TurnEnded | Replayed
+    Produce | LogDurable | AttachIndex | CommitIndex | SeekIndex | SkipIndex | DeleteIndex
+    | ChangeShare | MoveLogStart | ExpireProducers | TurnEnded | Replayed
     | StageBatch | ApplyStaged | DropStages | ForgetApplied
 )  # fmt: skip
 
@@ -234,7 +244,7 @@ class IndexMoved:
     origin: Origin
     name: str
     cursor: Cursor | None
-    by: str  # "attach", "commit", "seek" or "delete"
+    by: str  # "attach", "commit", "seek", "skip" or "delete"
 
 
 @dataclass(slots=True)

@@ -56,6 +56,7 @@ from hocket.core.partition.events import (
     Replayed,
     SeekIndex,
     ShareChanged,
+    SkipIndex,
     StageAcked,
     StageBatch,
     Staged,
@@ -268,6 +269,12 @@ class Partition:
             self._gather_share(None, event.name, ShareChange(reset=event.position))
         return self._gather(event.origin, event.name, cursor, "seek")
 
+    def _skip(self, event: SkipIndex) -> list[Effect]:
+        cursor = self.cursors.skip(event.name, event.position, event.lost)
+        if cursor is None:
+            return []
+        return self._gather(event.origin, event.name, cursor, "skip")
+
     def _delete_index(self, event: DeleteIndex) -> list[Effect]:
         # An index that is not there is deleted too: it may be gone by an entry not yet committed,
         # and the answer must not come before that is durable.
@@ -427,7 +434,7 @@ class Partition:
             "start": self.start,
             "end": self.high_watermark,
             "producers": self.dedupe.snapshot(self.applied_index),
-            "cursors": {name: list(each) for name, each in self.cursors.applied.items()},
+            "cursors": {name: each.encode() for name, each in self.cursors.applied.items()},
             "retired_epoch": self.cursors.retired_epoch,
             "shares": {name: share.snapshot() for name, share in self.shares.items()},
             "transactions": self.stages.snapshot(),
@@ -456,6 +463,7 @@ class Partition:
         AttachIndex: _attach,
         CommitIndex: _commit,
         SeekIndex: _seek,
+        SkipIndex: _skip,
         DeleteIndex: _delete_index,
         ChangeShare: _change_share,
         MoveLogStart: _move_log_start,
@@ -474,7 +482,7 @@ _SHARES = "/shares"  # not the name of an index: those have no slash
 
 
 def _encoded(changes: Changes, shares: ShareChanges) -> bytes:
-    body: dict[str, Any] = dict(changes)
+    body: dict[str, Any] = {name: each and each.encode() for name, each in changes.items()}
     if shares:
         body[_SHARES] = {name: change.encode() for name, change in shares.items()}
     return json.dumps(body, separators=(",", ":")).encode()

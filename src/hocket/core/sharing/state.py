@@ -102,12 +102,13 @@ class ShareChange:
 class ShareState:
     """Every message below `start` is settled, and `start` itself is not. A new state is clean."""
 
-    __slots__ = ("_counts", "_done", "clean", "dying", "lent", "settings", "start")
+    __slots__ = ("_counts", "_done", "clean", "dying", "lent", "lost", "settings", "start")
 
     def __init__(self, start: int, settings: ShareSettings = ShareSettings()) -> None:  # noqa: B008
         self.start = start
         self.settings = settings
         self.clean = True
+        self.lost = 0  # messages that were gone before they were settled, since the last reset
         self.lent: list[Range] = []
         self.dying: list[Unit] = []  # in order, without overlaps
         self._done = bytearray()  # one byte for each message from `start` on: 1 if it is settled
@@ -115,7 +116,7 @@ class ShareState:
 
     def apply(self, change: ShareChange) -> None:
         if change.reset is not None:
-            self.start = change.reset
+            self.start, self.lost = change.reset, 0
             self._done, self._counts, self.dying = bytearray(), bytearray(), []
         self.settings = change.settings or self.settings
         self.clean, self.lent = change.clean, list(change.lent)
@@ -139,6 +140,7 @@ class ShareState:
         """Messages below this offset are gone, and so settled."""
         gone = offset - self.start
         if gone > 0:
+            self.lost += gone - self._done.count(1, 0, gone)
             self._leave(self.start, offset)
             del self._done[:gone]
             del self._counts[:gone]
@@ -147,6 +149,8 @@ class ShareState:
 
     def snapshot(self) -> dict[str, Any]:
         taken: dict[str, Any] = {"start": self.start, "settings": list(self.settings)}
+        if self.lost:
+            taken["lost"] = self.lost
         if self._done:
             taken |= {"done": packed_map(self._done), "counts": packed_map(self._counts)}
         as_change = ShareChange(dying=list(self.dying), clean=self.clean, lent=self.lent)
@@ -155,6 +159,7 @@ class ShareState:
     @staticmethod
     def restore(taken: dict[str, Any]) -> ShareState:
         state = ShareState(taken["start"], ShareSettings(*taken["settings"]))
+        state.lost = taken.get("lost", 0)
         if "done" in taken:
             state._done = unpacked_map(taken["done"])
             state._counts = unpacked_map(taken["counts"])

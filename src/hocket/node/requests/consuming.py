@@ -14,7 +14,7 @@ from hocket.core.session.session import Demand, OpenedSubscription, Session, fai
 from hocket.errors import Busy, NotAllowed, OutOfRange
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Start
-from hocket.node.requests.indexes import is_index
+from hocket.node.requests.indexes import is_index, no_index
 from hocket.node.requests.operations import Operation, Operations
 from hocket.node.requests.start_offsets import StartOffsets
 from hocket.node.running.partitions import Hosted
@@ -31,6 +31,7 @@ class Opening:
     topic: Topic
     hosted: dict[int, Hosted]  # the partitions that it reads
     positions: dict[int, int]  # partition -> where to begin, as the consumer says
+    index_is_new: bool
 
 
 class Consuming:
@@ -57,9 +58,12 @@ class Consuming:
         assert topic is not None
         hosted = self._wiring.partitions.of_numbers(topic.groups, demand.partitions)
         positions = dict(_pairs(frame.positions))
+        may_have_lost = frame.resumes and topic.config.durability == "memory"
         for number, offset in positions.items():
             end = hosted[number].core.high_watermark if number in hosted else 0
-            if offset > end:
+            if offset > end and may_have_lost:
+                positions[number] = end
+            elif offset > end:
                 raise OutOfRange(f"offset {offset} lies beyond partition {number}'s end at {end}")
         self._wiring.shares.check_mode(topic.name, frame.index, frame.mode, hosted.values())
         unknown = {
@@ -68,10 +72,13 @@ class Consuming:
             if frame.index not in each.core.cursors.leading and number not in positions
         }
         start = frame.start
-        if frame.index and is_index(self._wiring.partitions, topic, frame.index):
+        is_new = bool(frame.index) and not is_index(self._wiring.partitions, topic, frame.index)
+        if is_new and frame.must_exist:
+            raise no_index(self._wiring.partitions, topic, frame.index, session)
+        if frame.index and not is_new:
             # `start` is for a new index. Where this one has not been yet, all is still before it.
             start = Start()
-        opening = Opening(connection, session, frame, topic, hosted, positions)
+        opening = Opening(connection, session, frame, topic, hosted, positions, is_new)
         resolved = partial(self._resolved, opening)
         StartOffsets(self._wiring, connection, frame.request, unknown, resolved).resolve(start)
 
@@ -143,7 +150,9 @@ class Consuming:
             return
         address = connection, handle
         pairs = packed(n for number in hosted for n in (number, positions[number]))
-        answer = frames.SubscriptionOpened(frame.request, handle, pairs)
+        answer = frames.SubscriptionOpened(
+            frame.request, handle, pairs, index_is_new=opening.index_is_new
+        )
         if frame.mode == "own":
             self._wiring.deliveries.open(
                 address, topic.name, frame.index, hosted, positions, frame.credit_bytes

@@ -25,6 +25,15 @@ def is_index(partitions: Partitions, topic: Topic, index: str) -> bool:
     return any(index in partitions[group].core.cursors.leading for group in topic.groups)
 
 
+def no_index(partitions: Partitions, topic: Topic, index: str, session: Session) -> UnknownIndex:
+    """The error for a name that no index has; it tells the names that this user may know."""
+    names = {name for group in topic.groups for name in partitions[group].core.cursors.applied}
+    seen = sorted(name for name in names if session.rights.may(OF_INDEXES, topic.name, name))
+    return UnknownIndex(
+        f"topic {topic.name!r} has no index {index!r}; there are: {', '.join(seen) or 'none'}"
+    )
+
+
 class Indexes:
     def __init__(self, wiring: Wiring, operations: Operations) -> None:
         self._wiring = wiring
@@ -67,12 +76,25 @@ class Indexes:
                 or self._wiring.shares.is_attached(each, name),
                 each.core.shares[name].ahead() if name in each.core.shares else 0,
                 self._wiring.shares.leased(each, name),
+                self._lost(name, each, cursor),
             )
             for each, cursor in zip(hosted, cursors, strict=True)
         )
         held = any(cursor.hold_retention for cursor in cursors if cursor)
         mode = next((cursor.mode for cursor in cursors if cursor), "own")
         return IndexDescription(name, cast(Mode, mode), held, partitions)
+
+    def _lost(self, name: str, hosted: Hosted, cursor: Cursor | None) -> int:
+        """How many messages were removed before the index had consumed them."""
+        share = hosted.core.shares.get(name)
+        if share is not None:
+            return share.lost
+        if cursor is None:
+            return 0  # it has not been there yet, and goes on where the log starts then
+        # What its next consumer will miss is not in the log yet; what a consumer has been sent, and
+        # has not acknowledged, is not missed.
+        reached = max(cursor.position, self._wiring.deliveries.next_of(hosted, name))
+        return cursor.lost + max(0, hosted.core.start - reached)
 
     def _seek_index(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from hocket.core.origin import Origin
+from hocket.core.partition.events import SkipIndex
 from hocket.core.partition.subscription import (
     Advanced,
     CreditGiven,
@@ -141,6 +143,13 @@ class Deliveries:
     def is_attached(self, hosted: Hosted, index: str) -> bool:
         return (hosted.group, index) in self._owners
 
+    def next_of(self, hosted: Hosted, index: str) -> int:
+        """The next offset that the consumer of the index is sent; 0 if it has none."""
+        address = self._owners.get((hosted.group, index))
+        if address is None:
+            return 0
+        return self._open[address].core.partitions[hosted.core.number].next
+
     def owner(self, hosted: Hosted, index: str) -> Address | None:
         return self._owners.get((hosted.group, index))
 
@@ -189,6 +198,18 @@ class Deliveries:
         connection, handle = opened.address
         moved = Moved(0, handle, effect.partition, effect.offset, effect.lost)
         self._network.send(connection, moved)
+        if effect.lost and opened.index:
+            self._log_loss(opened, effect)
+
+    def _log_loss(self, opened: Open, effect: TellMoved) -> None:
+        """The index remembers what was lost: its position alone would not tell any more."""
+        hosted = self._partitions[opened.groups[effect.partition]]
+        try:
+            self._partitions.admit_progress(hosted.group)
+        except HocketError:  # the disk is full; the consumer was told
+            return
+        skip = SkipIndex(Origin(*opened.address, 0), opened.index, effect.offset, effect.lost)
+        self._partitions.step(hosted, skip)
 
     def _read_later(self, address: Address, read: Read, found: ReadResult | HocketError) -> None:
         opened = self._open.get(address)

@@ -133,6 +133,7 @@ class Partitions:
                 memory_retention_us=config.memory_retention_us,
                 memory_bytes_max=config.memory_bytes_max,
                 segment_bytes_max=config.segment_bytes_max,
+                is_awaited=config.durability != "memory",
             ),
         )
 

@@ -37,7 +37,6 @@ from hocket.model import (
     Participant,
     Position,
     RoleDescription,
-    TopicConfig,
     TopicDescription,
     UserDescription,
     check_name,
@@ -160,8 +159,7 @@ class AsyncClient:
         Durations are "10m", "7d" or seconds, sizes "64MiB" or bytes; None stands for the default.
         `disk_retention="forever"` keeps everything.
         """
-        config = topic_calls.configured(
-            TopicConfig(),
+        config = topic_calls.new_config(
             partitions=partitions,
             replication=replication,
             memory_retention=memory_retention,
@@ -179,7 +177,7 @@ class AsyncClient:
         """Change what `create_topic` set; what is not given stays. Partitions may only grow."""
         before = await self.describe(name, timeout=timeout)
         config = topic_calls.configured(before.config, **changes)
-        await self._engine.call(topic_calls.alter_topic(name, config), timeout)
+        await self._engine.call(topic_calls.alter_topic(name, config, before.config), timeout)
 
     async def delete_topic(
         self, name: str, *, missing_ok: bool = False, timeout: float | None = DEFAULT_TIMEOUT
@@ -528,11 +526,13 @@ class AsyncClient:
         max_deliveries: int | None = None,
         prefetch: int = PREFETCH_DEFAULT,
         failover: str = "safe",
+        create: bool = True,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Opening[AsyncSubscription]:
         """Read a topic from where `index` is, which the broker remembers.
 
-        `start` counts only where the index is new. Without an index the subscription begins at
+        `start` counts only where the index is new; with `create=False` an index that is not there
+        is an UnknownIndex. Without an index the subscription begins at
         `start`, or at `positions` (partition -> offset), and you remember how far it has come. The
         broker sends at most `credit_bytes` ahead of what was handed out.
 
@@ -556,6 +556,7 @@ class AsyncClient:
             max_deliveries=max_deliveries,
             prefetch=prefetch,
             failover=failover,
+            create=create,
         )
         opening_timeout = check_timeout(timeout)
         check_name(topic)

@@ -55,6 +55,11 @@ class AsyncSubscription:
     def index(self) -> str | None:
         return self._core.options.index or None
 
+    @property
+    def index_is_new(self) -> bool:
+        """There was no index of this name: this subscription has made it."""
+        return self._core.index_is_new
+
     def __repr__(self) -> str:
         return f"<AsyncSubscription to {self.topic!r}, index {self.index!r}>"
 

@@ -38,7 +38,6 @@ from hocket.model import (
     Participant,
     Position,
     RoleDescription,
-    TopicConfig,
     TopicDescription,
     UserDescription,
     check_name,
@@ -161,8 +160,7 @@ class Client:
         Durations are "10m", "7d" or seconds, sizes "64MiB" or bytes; None stands for the default.
         `disk_retention="forever"` keeps everything.
         """
-        config = topic_calls.configured(
-            TopicConfig(),
+        config = topic_calls.new_config(
             partitions=partitions,
             replication=replication,
             memory_retention=memory_retention,
@@ -180,7 +178,7 @@ class Client:
         """Change what `create_topic` set; what is not given stays. Partitions may only grow."""
         before = self.describe(name, timeout=timeout)
         config = topic_calls.configured(before.config, **changes)
-        self._engine.call(topic_calls.alter_topic(name, config), timeout)
+        self._engine.call(topic_calls.alter_topic(name, config, before.config), timeout)
 
     def delete_topic(
         self, name: str, *, missing_ok: bool = False, timeout: float | None = DEFAULT_TIMEOUT
@@ -525,11 +523,13 @@ class Client:
         max_deliveries: int | None = None,
         prefetch: int = PREFETCH_DEFAULT,
         failover: str = "safe",
+        create: bool = True,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Subscription:
         """Read a topic from where `index` is, which the broker remembers.
 
-        `start` counts only where the index is new. Without an index the subscription begins at
+        `start` counts only where the index is new; with `create=False` an index that is not there
+        is an UnknownIndex. Without an index the subscription begins at
         `start`, or at `positions` (partition -> offset), and you remember how far it has come. The
         broker sends at most `credit_bytes` ahead of what was handed out.
 
@@ -553,6 +553,7 @@ class Client:
             max_deliveries=max_deliveries,
             prefetch=prefetch,
             failover=failover,
+            create=create,
         )
         opening_timeout = check_timeout(timeout)
         check_name(topic)

@@ -57,6 +57,11 @@ class Subscription:
     def index(self) -> str | None:
         return self._core.options.index or None
 
+    @property
+    def index_is_new(self) -> bool:
+        """There was no index of this name: this subscription has made it."""
+        return self._core.index_is_new
+
     def __repr__(self) -> str:
         return f"<Subscription to {self.topic!r}, index {self.index!r}>"
 
