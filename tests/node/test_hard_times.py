@@ -11,7 +11,7 @@ import pytest
 import hocket
 from hocket import errors, frames
 from hocket.client.faces.blocking.subscription import Subscription
-from hocket.frames import packed
+from hocket.frames import packed, unpacked
 from hocket.model import Start, TopicConfig
 from hocket.wire import batch as batches
 from tests.node.test_simulated import tiny
@@ -186,3 +186,19 @@ def commit_each(messages: Subscription, reading: threading.Event) -> None:
             messages.receive(timeout=5).ack()
             reading.set()
             messages.commit(timeout=5)
+
+
+def test_only_a_subscription_that_resumes_in_a_topic_kept_in_memory_may_be_beyond_the_end(world):
+    asker = Asker(world)
+    asker.answer(frames.CreateTopic, topic="m", config=TopicConfig(durability="memory"))
+    asker.answer(frames.CreateTopic, topic="q", config=TopicConfig())
+    for topic in "mq":
+        asker.answer(frames.Publish, batch(world, b"x"), topic=topic, partition=0)
+    beyond = {"positions": packed([0, 9]), "credit_bytes": 100}
+    for topic, resumes in (("m", False), ("q", True), ("q", False)):
+        refused = asker.answer(frames.OpenSubscription, topic=topic, resumes=resumes, **beyond)
+        assert isinstance(refused, frames.Failure)
+        assert refused.code == "outOfRange"
+    opened = asker.answer(frames.OpenSubscription, topic="m", resumes=True, **beyond)
+    assert isinstance(opened, frames.SubscriptionOpened)
+    assert unpacked(opened.positions) == [0, 1]

@@ -18,7 +18,7 @@ from hocket.errors import (
     UnknownTopic,
     WrongKind,
 )
-from hocket.frames import packed
+from hocket.frames import packed, unpacked
 from hocket.model import Start
 from tests.support.client.scripted import Answers, Stage, pairs, placed, stored
 from tests.support.wire.batches import with_fallen_offset, with_false_raw_length, with_foreign_name
@@ -766,3 +766,40 @@ def test_a_partition_that_was_added_may_be_moved_before_anything_came_from_it():
     link = one.stage.link
     one.stage.reply(frames.Moved(0, 1, 9, 5, 0))
     assert not link.closed
+
+
+# --- a broker that lost what it kept in memory ---------------------------------------------------
+
+
+def test_after_a_crash_that_lost_records_it_goes_on_where_the_broker_now_ends():
+    one = Reading()
+    one.deliver([b"0", b"1", b"2", b"3"])
+    first = one.read(2)
+    one.stage.lose()
+    one.stage.come_back()
+    asked = one.opened([(0, 1)], handle=2)  # 1, 2 and 3 are lost
+    assert asked.resumes
+    assert unpacked(asked.positions) == [0, 4]
+    assert one.core.position(0) == 1
+    one.deliver([b"other"], offset=1, handle=2)
+    assert one.values() == [b"other"]  # 2 and 3 are not handed out: these are other records now
+    first[1].ack()  # of a record that is lost: it comes to nothing
+    assert not [frame for frame in one.tidy() if isinstance(frame, frames.Commit)]
+
+
+def test_it_says_whether_the_index_may_be_made_and_hears_that_it_was():
+    one = Reading(create=False)
+    assert (one.asked.must_exist, one.asked.resumes) == (True, False)
+    assert not one.core.index_is_new
+    other = Reading.__new__(Reading)
+    other.stage = Stage().started()
+    other.core = SubscriptionCore(
+        other.stage.session, "t", SubscriptionOptions(index="new"),
+        message=Message, batch=MessageBatch, arouse=other._arouse,
+    )  # fmt: skip
+    other.core.open()
+    asked = other.stage.take(frames.OpenSubscription)
+    assert not asked.must_exist
+    answer = frames.SubscriptionOpened(asked.request, 1, packed([0, 0]), index_is_new=True)
+    other.stage.reply(answer)
+    assert other.core.index_is_new
