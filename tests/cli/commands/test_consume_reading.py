@@ -10,6 +10,7 @@ import pytest
 
 from hocket.cli.commands.consume import Printing, Reading
 from hocket.errors import CorruptData, Timeout
+from hocket.model import PartitionId
 
 
 @dataclass
@@ -19,6 +20,7 @@ class Batch:
     count: int
     acked: list[int] = field(default_factory=list)
     damaged: bool = False
+    topic: str = "t"
 
     def values(self) -> list[bytes]:
         if self.damaged:
@@ -57,7 +59,8 @@ class Subscription:
         self._positions: dict[int, int] = {}
         self.timeouts: list[float | None] = []
 
-    def position(self, partition: int) -> int:
+    def position(self, partition: int, topic: str) -> int:
+        assert topic == "t"
         return self._positions.get(partition, 0)
 
     def receive_batch(self, timeout: float | None) -> Batch:
@@ -78,7 +81,7 @@ def read(
     """(partition, offset, how many are wanted) of each batch."""
     reading = Reading(
         subscription,  # type: ignore[arg-type]
-        ends=ends,
+        ends=None if ends is None else {PartitionId("t", each): ends[each] for each in ends},
         count_max=count_max,
         timeout=7,
     )

@@ -790,7 +790,7 @@ def test_after_a_crash_that_lost_records_it_goes_on_where_the_broker_now_ends():
 def test_it_says_whether_the_index_may_be_made_and_hears_that_it_was():
     one = Reading(create=False)
     assert (one.asked.must_exist, one.asked.resumes) == (True, False)
-    assert not one.core.index_is_new
+    assert one.core.new_indexes() == []
     other = Reading.__new__(Reading)
     other.stage = Stage().started()
     other.core = SubscriptionCore(
@@ -802,4 +802,4 @@ def test_it_says_whether_the_index_may_be_made_and_hears_that_it_was():
     assert not asked.must_exist
     answer = frames.SubscriptionOpened(asked.request, 1, packed([0, 0]), index_is_new=True)
     other.stage.reply(answer)
-    assert other.core.index_is_new
+    assert other.core.new_indexes() == ["t"]
