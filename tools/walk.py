@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -54,6 +55,7 @@ def record(directory: str) -> Recorder:
                 producer.flush()
                 next(messages).ack()
                 sub.commit()
+                wait_until_settled(Path(directory))
                 recorder.is_on = True
                 producer.send(b"the one that is followed")
                 producer.flush()
@@ -64,6 +66,14 @@ def record(directory: str) -> Recorder:
         threading.setprofile(None)
         broker.close()
     return recorder
+
+
+def wait_until_settled(directory: Path) -> None:
+    """A new broker sets room aside in the background; those writes are not the message's."""
+    for name in ("reserve", "reserve.wal"):
+        path = directory / name
+        while not path.exists() or not path.stat().st_size:
+            time.sleep(0.01)
 
 
 def main() -> None:
