@@ -28,7 +28,7 @@ PUSHED = (BROKER, "node/requests/producing.py", "Producing._push")
 class Recorder:
     """Every function of the package that is called while `is_on`, with its thread, once each.
 
-    What the broker does before it reads the message (it ends the turn before, or ticks) is left out.
+    What the broker does before it reads the message (a tick, the end of a turn) is left out.
     """
 
     def __init__(self) -> None:
