@@ -29,8 +29,8 @@ NOBODY = "nobody"  # a role that there is not, so that no frame makes an admin
 LITTER = ["litter-1", "litter-2"]
 # What these do to a topic is allowed to everybody while access control is off.
 DESTRUCTIVE = (
-    frames.DeleteTopic, frames.AlterTopic, frames.SeekIndex, frames.DeleteIndex,
-    frames.CreateTopic, frames.OpenSubscription,
+    frames.DeleteTopic, frames.AlterTopic, frames.SeekIndex, frames.SkipUnreadable,
+    frames.DeleteIndex, frames.CreateTopic, frames.OpenSubscription,
 )  # fmt: skip
 
 NUMBERS = [
@@ -66,8 +66,10 @@ SAMPLES: list[Frame] = [
     frames.Commit(1, 2, packed([0, 0])),
     frames.Settle(1, 3, "ack", packed([0, 0, 1])),
     frames.SeekIndex(1, OPEN, "eve-own", Start("earliest")),
+    frames.SkipUnreadable(1, OPEN, "eve-own", 0, 0),
     frames.DeleteIndex(1, OPEN, "eve-other"),
     frames.CommitTransaction(1, "job", 3, (Participant(OPEN, 0, b"p" * 16, 1, 1, 1),)),
+    frames.NameParticipants(1, "job", 3, 0, (Participant(OPEN, 0, b"p" * 16, 1, 1, 1),)),
     frames.AbortTransaction(1, "job", 3, (b"p" * 16,)),
     frames.CreateUser(1, "mallory", (NOBODY,)),
     frames.RenewToken(1, "mallory"),

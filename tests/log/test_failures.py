@@ -29,7 +29,7 @@ def full_world(seed: int = 1) -> World:
     world.add_group()
     world.append(1, size=200)
     world.settle()
-    world.disk.capacity_bytes = 40_000
+    world.disk.capacity_bytes = 50_000
     return world
 
 

@@ -74,7 +74,7 @@ def test_the_last_record_lost_is_named_and_the_partition_goes_on(caplog):
     assert f"hocket log accept-loss 'the data directory' {group}" in said
     assert any("2 logs" in r.getMessage() for r in caplog.records if r.levelno == logging.INFO)
     assert "offsets 0 to 0" in problem(place)
-    assert "partition 0 of topic 'orders'" in ended(reader(place))
+    assert "topic 'orders', partition 0" in ended(reader(place))
     assert "offsets 0 to 0" in ended(reader(place))
     assert publish(place.trusted()) == 1
     for _ in range(2):

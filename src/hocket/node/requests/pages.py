@@ -59,7 +59,7 @@ def partition_bytes(partition: PartitionDescription) -> int:
 
 
 def index_bytes(index: IndexDescription) -> int:
-    return 24 + _text(index.name) + _LIST + 40 * len(index.partitions)
+    return 24 + _text(index.name) + _LIST + 48 * len(index.partitions)
 
 
 def user_bytes(user: UserDescription) -> int:
