@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from hocket.errors import Aborted, BusyResource, Closed, Timeout, UnknownBroker
+from hocket.errors import Aborted, BusyResource, Closed, PortNotBound, Timeout, UnknownBroker
 from hocket.local import mixed_queue_broker
 from tests.support.queues.listeners import Accepts, Connects, History
 from tests.support.queues.worlds import PORT, numbered, wait_until_all_sleep
@@ -178,6 +178,24 @@ def test_a_port_for_which_there_is_no_thread_is_not_bound(mixed, monkeypatch):
             server.bind(PORT, Accepts())
     assert server.unbind(PORT) is False
     assert server.bind(PORT, Accepts()) is True
+
+
+def test_a_port_that_is_unbound_when_both_threads_have_met_refuses(mixed, monkeypatch):
+    client, server = mixed.brokers()
+    server.bind(PORT, Accepts())
+    admit = mixed_queue_broker.MixedQueueBroker._admit
+
+    def unbind_first(broker, channel):
+        assert broker.unbind(PORT)
+        admit(broker, channel)
+
+    monkeypatch.setattr(mixed_queue_broker.MixedQueueBroker, "_admit", unbind_first)
+    connects = Connects()
+    client.connect("server", PORT, connects)
+    until(lambda: connects.answers)
+    assert [type(reason) for reason in connects.reasons] == [PortNotBound]
+    assert not client.queues
+    assert not server.queues
 
 
 def _no_thread(_thread):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.core.sharing.keys import Key
+from hocket.core.sharing.keys import Key, KeyOrder
+from hocket.core.sharing.maps import Maps
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans())))
@@ -26,3 +27,10 @@ def test_a_key_hands_its_messages_out_from_the_oldest_to_the_newest(steps):
         assert key.head == offset
         key.remove(offset)
     assert not key
+
+
+def test_what_is_settled_when_it_is_scanned_waits_for_nobody():
+    order = KeyOrder(Maps(0, b"\1\0\1\0", bytes(4)))
+    order.spread([1])
+    assert order.scan(0, [7, 7, 8, 9])
+    assert order.take(1, 4) == [(1, 2), (3, 4)]
