@@ -12,6 +12,7 @@ from hocket.log.settings import LogSettings
 from hocket.model import Start, TopicConfig
 from hocket.wire import batch as batches
 from tests.node.test_hard_times import Asker
+from tests.support.node.damaged import stored
 from tests.support.node.simulated import SECOND, World
 
 
@@ -180,3 +181,32 @@ def test_a_node_starts_on_a_full_disk_and_serves_readers():
     delivered = [each for each in full.admin.heard if isinstance(each, frames.Deliver)]
     assert delivered
     assert delivered[-1].end == full.stored
+
+
+def test_a_node_starts_on_a_full_disk_and_tells_of_damage_in_the_log():
+    full = FullDisk("damage")
+    world = full.world
+    world.disk.capacity_bytes = None  # for one record in the log, behind the last checkpoint
+    assert isinstance(full.published("other", 100), frames.Published)
+    world.run(SECOND // 2)  # a mark says that the record is durable
+    (record,) = (each for each in stored(world.disk) if each.header.length in range(100, 300))
+    world.crash()
+    world.disk.flip(record.path, record.body_position + record.header.length // 2)
+    world.disk.capacity_bytes = sum(world.disk.files().values())
+    for _ in range(3):  # the room for saying it is needed once
+        world.start_node()
+        full.admin = Asker(world)
+        described = full.admin.answer(frames.DescribeTopic, topic="other")
+        assert isinstance(described, frames.Topics)
+        assert "offsets 0 to 0" in described.topics[0].partitions[0].problem
+        world.crash()
+    world.start_node()
+    full.admin = Asker(world)
+    full.make_sure_it_is_full()
+    assert isinstance(delete(full), frames.Done)
+    full.wait_for_room()
+    full.restart()
+    described = full.admin.answer(frames.DescribeTopic, topic="other")
+    assert isinstance(described, frames.Topics)
+    assert "offsets 0 to 0" in described.topics[0].partitions[0].problem
+    assert full.has_room()

@@ -132,6 +132,13 @@ class LogStore:
         self.checkpoint_now(outcome.append)
         self._executor.drain()
         error = outcome[0] if outcome else self._stopped
+        if isinstance(error, StorageFull) and not self._checkpointer.knows_damage:
+            error = StorageFull(
+                f"{error}; it has to say what is damaged: make room there, and start the broker "
+                "again"
+            )
+        elif isinstance(error, StorageFull):
+            error = None  # the room that is kept aside was enough for that
         if error is not None:
             self.close()
             raise error
