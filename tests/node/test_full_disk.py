@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from hocket import frames
-from hocket.frames import packed
+from hocket.frames import packed, unpacked
 from hocket.log.settings import LogSettings
-from hocket.model import Start, TopicConfig
+from hocket.model import Grant, Start, TopicConfig
 from hocket.wire import batch as batches
 from tests.node.test_hard_times import Asker
+from tests.support.brokers.forging import unopenable
 from tests.support.node.damaged import stored
 from tests.support.node.simulated import SECOND, World
 
@@ -33,7 +34,15 @@ BIG = TopicConfig(segment_bytes_max=32 << 10, memory_retention_us=0)
 class FullDisk:
     """A node whose disk has not one byte left."""
 
-    def __init__(self, seed: object, *, big: TopicConfig = BIG, index: str = "") -> None:
+    def __init__(
+        self,
+        seed: object,
+        *,
+        big: TopicConfig = BIG,
+        index: str = "",
+        role: str = "",
+        first: bytes = b"",
+    ) -> None:
         self.world = World(f"full disk/{seed}", settings=small)
         self.admin = Asker(self.world)
         self.admin.answer(frames.CreateTopic, topic="big", config=big)
@@ -43,6 +52,12 @@ class FullDisk:
             self.consumer = self.admin.answer(
                 frames.OpenSubscription, topic="big", index=index, hold_retention=True
             )
+        if role:
+            self.admin.answer(frames.CreateRole, name=role)
+            self.admin.answer(frames.AddGrant, role=role, grant=Grant("subscribe", "big"))
+        if first:
+            answer = self.admin.answer(frames.Publish, first, topic="big", partition=0)
+            assert isinstance(answer, frames.Published), answer
         used = sum(self.world.disk.files().values())
         self.world.disk.capacity_bytes = used + (400 << 10)
         self.stored = 0
@@ -210,3 +225,28 @@ def test_a_node_starts_on_a_full_disk_and_tells_of_damage_in_the_log():
     assert isinstance(described, frames.Topics)
     assert "offsets 0 to 0" in described.topics[0].partitions[0].problem
     assert full.has_room()
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_rights_are_taken_away_on_a_full_disk(restarts: int):
+    full = FullDisk(f"rights/{restarts}", role="readers")
+    for _ in range(restarts):
+        full.restart()
+    full.make_sure_it_is_full()
+    grant = Grant("subscribe", "big")
+    taken = full.admin.answer(frames.RemoveGrant, role="readers", grant=grant)
+    assert isinstance(taken, frames.Done)
+    assert isinstance(full.admin.answer(frames.DeleteRole, name="readers"), frames.Done)
+    refused = full.admin.answer(frames.CreateRole, name="others")
+    assert isinstance(refused, frames.Failure)
+    assert refused.code == "storageFull"
+
+
+def test_an_index_passes_what_cannot_be_read_on_a_full_disk():
+    full = FullDisk("skip", big=SHORT, index="slow", first=unopenable())
+    full.make_sure_it_is_full()
+    skipped = full.admin.answer(
+        frames.SkipUnreadable, topic="big", index="slow", partition=0, offset=0
+    )
+    assert isinstance(skipped, frames.Offsets)
+    assert unpacked(skipped.offsets) == [2]

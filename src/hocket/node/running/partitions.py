@@ -182,7 +182,10 @@ class Partitions:
             raise CorruptData(f"{hosted.where}: {error}") from error
 
     def admit_progress(self, group: int) -> None:
-        """Raise what the log has against an entry that says how far consumers have come."""
+        """Raise what the log has against an entry that says how far consumers have come.
+
+        Entries that take rights away count as such: a full disk must not keep them in force.
+        """
         self.admit(group, PROGRESS_BYTES, purpose=Purpose.PROGRESS)
 
     def admit_tidying(self, group: int, body_bytes: int = TIDYING_BYTES) -> None:
