@@ -15,8 +15,8 @@ checkpoint that would have written it.
 A full disk ends a checkpoint without harm, and the checkpoint is tried again. If segments or whole
 groups wait to be removed, or damage is to be recorded, a small checkpoint makes that possible, in
 space that is kept aside for it. The small checkpoint moves the starts of logs, and takes in what
-needs no segment written: of damaged groups their damage and their snapshot. Any other error stops
-the store: after a failed fsync nobody knows what the disk holds.
+needs no segment written: of other groups their damage alone. Any other error stops the store: after
+a failed fsync nobody knows what the disk holds.
 """
 
 from __future__ import annotations
@@ -318,17 +318,11 @@ class Checkpointer:
             if not log.is_changed:
                 continue
             work = self._work_of(log)
-            if work.snapshot_index >= log.durable.next_index:
-                continue
-            if not work.files:
+            if not work.files and work.snapshot_index < log.durable.next_index:
                 total += log.were_written(work.writes, work.end)
                 log.record = self._record(work)
             elif log.lasting_damage != log.record.damage:
-                # The snapshot goes with the damage that it knows of. The entries stay in the WAL.
-                log.record = replace(
-                    log.record, snapshot_index=work.snapshot_index, snapshot=work.snapshot,
-                    damage=log.lasting_damage,
-                )  # fmt: skip
+                log.record = replace(log.record, damage=log.lasting_damage)
         self._next = self._checkpoint()
         self._tell_written(total)
         job = partial(_publish_in_reserve, self._disk, self._next)

@@ -126,6 +126,8 @@ class Partitions:
         if recovered is not None:
             term = recovered.term + 1  # the only voter leads again, in a term of its own
             replay(core, recovered, now_us)
+            if core.last_index >= recovered.next_index:
+                self._log.go_on_at(group, core.last_index + 1, core.end)
         hosted = self._hosted[group] = Hosted(group, core, term, config)
         self.configure(hosted, config)
         doubt = self._log.doubt(group)
@@ -337,6 +339,8 @@ def replay(core: Partition, recovered: RecoveredGroup, now_us: int) -> None:
     if at.next_index > at.first_index:
         # A version that did not tell cores of losses has left a snapshot that knows nothing of one.
         _lose(core, at, recovered)
+    elif at.next_index < at.first_index:  # the log has lost entries that the snapshot knows
+        core.step(Lost(core.last_index + 1, core.end, recovered.log_start))
     core.stages.recovered(now_us)
 
 
