@@ -9,6 +9,7 @@ import pytest
 from hocket import frames
 from hocket.frames import packed, unpacked
 from hocket.log.settings import LogSettings
+from hocket.log.verify import accept_loss
 from hocket.model import Grant, Start, TopicConfig
 from hocket.wire import batch as batches
 from tests.node.test_hard_times import Asker
@@ -225,6 +226,24 @@ def test_a_node_starts_on_a_full_disk_and_tells_of_damage_in_the_log():
     assert isinstance(described, frames.Topics)
     assert "offsets 0 to 0" in described.topics[0].partitions[0].problem
     assert full.has_room()
+
+
+def test_a_loss_is_accepted_on_a_full_disk():
+    full = FullDisk("accepting")
+    world = full.world
+    world.disk.capacity_bytes = None
+    assert isinstance(full.published("other", 100), frames.Published)
+    world.run(SECOND // 2)
+    (record,) = (each for each in stored(world.disk) if each.header.length in range(100, 300))
+    world.crash()
+    world.disk.flip(record.path, record.body_position + record.header.length // 2)
+    world.disk.capacity_bytes = sum(world.disk.files().values())
+    assert accept_loss(world.disk, record.group)
+    world.start_node()
+    full.admin = Asker(world)
+    described = full.admin.answer(frames.DescribeTopic, topic="other")
+    assert isinstance(described, frames.Topics)
+    assert described.topics[0].partitions[0].problem == ""
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
