@@ -269,3 +269,19 @@ def test_an_index_passes_what_cannot_be_read_on_a_full_disk():
     )
     assert isinstance(skipped, frames.Offsets)
     assert unpacked(skipped.offsets) == [2]
+
+
+def test_the_reserve_is_used_without_a_list_of_files():
+    """As in a directory of an earlier version, which has no list."""
+    full = FullDisk("no list")
+    full.world.crash()
+    full.world.disk.remove("wal.files")
+    full.world.disk.sync_directory("")
+    full.world.disk.capacity_bytes = sum(full.world.disk.files().values())
+    full.world.start_node()
+    full.admin = Asker(full.world)
+    full.make_sure_it_is_full()
+    assert isinstance(delete(full), frames.Done)
+    full.wait_for_room()
+    full.restart()
+    assert full.has_room()
