@@ -7,11 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from hocket import frames
-from hocket.frames import packed
+from hocket.frames import packed, unpacked
 from hocket.log.settings import LogSettings
-from hocket.model import Start, TopicConfig
+from hocket.log.verify import accept_loss
+from hocket.model import Grant, Start, TopicConfig
 from hocket.wire import batch as batches
 from tests.node.test_hard_times import Asker
+from tests.support.brokers.forging import unopenable
+from tests.support.node.damaged import stored
 from tests.support.node.simulated import SECOND, World
 
 
@@ -32,7 +35,15 @@ BIG = TopicConfig(segment_bytes_max=32 << 10, memory_retention_us=0)
 class FullDisk:
     """A node whose disk has not one byte left."""
 
-    def __init__(self, seed: object, *, big: TopicConfig = BIG, index: str = "") -> None:
+    def __init__(
+        self,
+        seed: object,
+        *,
+        big: TopicConfig = BIG,
+        index: str = "",
+        role: str = "",
+        first: bytes = b"",
+    ) -> None:
         self.world = World(f"full disk/{seed}", settings=small)
         self.admin = Asker(self.world)
         self.admin.answer(frames.CreateTopic, topic="big", config=big)
@@ -42,6 +53,12 @@ class FullDisk:
             self.consumer = self.admin.answer(
                 frames.OpenSubscription, topic="big", index=index, hold_retention=True
             )
+        if role:
+            self.admin.answer(frames.CreateRole, name=role)
+            self.admin.answer(frames.AddGrant, role=role, grant=Grant("subscribe", "big"))
+        if first:
+            answer = self.admin.answer(frames.Publish, first, topic="big", partition=0)
+            assert isinstance(answer, frames.Published), answer
         used = sum(self.world.disk.files().values())
         self.world.disk.capacity_bytes = used + (400 << 10)
         self.stored = 0
@@ -180,3 +197,91 @@ def test_a_node_starts_on_a_full_disk_and_serves_readers():
     delivered = [each for each in full.admin.heard if isinstance(each, frames.Deliver)]
     assert delivered
     assert delivered[-1].end == full.stored
+
+
+def test_a_node_starts_on_a_full_disk_and_tells_of_damage_in_the_log():
+    full = FullDisk("damage")
+    world = full.world
+    world.disk.capacity_bytes = None  # for one record in the log, behind the last checkpoint
+    assert isinstance(full.published("other", 100), frames.Published)
+    world.run(SECOND // 2)  # a mark says that the record is durable
+    (record,) = (each for each in stored(world.disk) if each.header.length in range(100, 300))
+    world.crash()
+    world.disk.flip(record.path, record.body_position + record.header.length // 2)
+    world.disk.capacity_bytes = sum(world.disk.files().values())
+    for _ in range(3):  # the room for saying it is needed once
+        world.start_node()
+        full.admin = Asker(world)
+        described = full.admin.answer(frames.DescribeTopic, topic="other")
+        assert isinstance(described, frames.Topics)
+        assert "offsets 0 to 0" in described.topics[0].partitions[0].problem
+        world.crash()
+    world.start_node()
+    full.admin = Asker(world)
+    full.make_sure_it_is_full()
+    assert isinstance(delete(full), frames.Done)
+    full.wait_for_room()
+    full.restart()
+    described = full.admin.answer(frames.DescribeTopic, topic="other")
+    assert isinstance(described, frames.Topics)
+    assert "offsets 0 to 0" in described.topics[0].partitions[0].problem
+    assert full.has_room()
+
+
+def test_a_loss_is_accepted_on_a_full_disk():
+    full = FullDisk("accepting")
+    world = full.world
+    world.disk.capacity_bytes = None
+    assert isinstance(full.published("other", 100), frames.Published)
+    world.run(SECOND // 2)
+    (record,) = (each for each in stored(world.disk) if each.header.length in range(100, 300))
+    world.crash()
+    world.disk.flip(record.path, record.body_position + record.header.length // 2)
+    world.disk.capacity_bytes = sum(world.disk.files().values())
+    assert accept_loss(world.disk, record.group)
+    world.start_node()
+    full.admin = Asker(world)
+    described = full.admin.answer(frames.DescribeTopic, topic="other")
+    assert isinstance(described, frames.Topics)
+    assert described.topics[0].partitions[0].problem == ""
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_rights_are_taken_away_on_a_full_disk(restarts: int):
+    full = FullDisk(f"rights/{restarts}", role="readers")
+    for _ in range(restarts):
+        full.restart()
+    full.make_sure_it_is_full()
+    grant = Grant("subscribe", "big")
+    taken = full.admin.answer(frames.RemoveGrant, role="readers", grant=grant)
+    assert isinstance(taken, frames.Done)
+    assert isinstance(full.admin.answer(frames.DeleteRole, name="readers"), frames.Done)
+    refused = full.admin.answer(frames.CreateRole, name="others")
+    assert isinstance(refused, frames.Failure)
+    assert refused.code == "storageFull"
+
+
+def test_an_index_passes_what_cannot_be_read_on_a_full_disk():
+    full = FullDisk("skip", big=SHORT, index="slow", first=unopenable())
+    full.make_sure_it_is_full()
+    skipped = full.admin.answer(
+        frames.SkipUnreadable, topic="big", index="slow", partition=0, offset=0
+    )
+    assert isinstance(skipped, frames.Offsets)
+    assert unpacked(skipped.offsets) == [2]
+
+
+def test_the_reserve_is_used_without_a_list_of_files():
+    """As in a directory of an earlier version, which has no list."""
+    full = FullDisk("no list")
+    full.world.crash()
+    full.world.disk.remove("wal.files")
+    full.world.disk.sync_directory("")
+    full.world.disk.capacity_bytes = sum(full.world.disk.files().values())
+    full.world.start_node()
+    full.admin = Asker(full.world)
+    full.make_sure_it_is_full()
+    assert isinstance(delete(full), frames.Done)
+    full.wait_for_room()
+    full.restart()
+    assert full.has_room()

@@ -13,9 +13,10 @@ What lies below the start of its log is not written any more: its segment is rem
 checkpoint that would have written it.
 
 A full disk ends a checkpoint without harm, and the checkpoint is tried again. If segments or whole
-groups wait to be removed, a small checkpoint makes that possible, in space that is kept aside for
-it. The small checkpoint moves the starts of logs, and takes in what needs no segment written. Any
-other error stops the store: after a failed fsync nobody knows what the disk holds.
+groups wait to be removed, or damage is to be recorded, a small checkpoint makes that possible, in
+space that is kept aside for it. The small checkpoint moves the starts of logs, and takes in what
+needs no segment written: of other groups their damage alone. Any other error stops the store: after
+a failed fsync nobody knows what the disk holds.
 """
 
 from __future__ import annotations
@@ -90,6 +91,15 @@ class Checkpointer:
     def wanted(self) -> bool:
         """`when_done` was called since the last checkpoint began."""
         return bool(self._waiting_next)
+
+    @property
+    def knows_damage(self) -> bool:
+        """Whether the last checkpoint that was published has all damage there is."""
+        known = self._last.groups
+        return all(
+            log.lasting_damage == (known[log.id].damage if log.id in known else ())
+            for log in self._groups.values()
+        )
 
     def when_done(self, done: Done) -> None:
         """Call `done` after a whole checkpoint that begins from now on."""
@@ -288,7 +298,7 @@ class Checkpointer:
         self._tell(StorageFull(f"no room for a checkpoint in {self._settings.where}: {error}"))
         if self._is_small:
             self._is_small = False
-        elif self._has_something_to_remove():
+        elif self._has_something_to_remove() or not self.knows_damage:
             self._publish_small()
 
     def _has_something_to_remove(self) -> bool:
@@ -311,6 +321,8 @@ class Checkpointer:
             if not work.files and work.snapshot_index < log.durable.next_index:
                 total += log.were_written(work.writes, work.end)
                 log.record = self._record(work)
+            elif log.lasting_damage != log.record.damage:
+                log.record = replace(log.record, damage=log.lasting_damage)
         self._next = self._checkpoint()
         self._tell_written(total)
         job = partial(_publish_in_reserve, self._disk, self._next)

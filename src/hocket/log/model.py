@@ -28,7 +28,7 @@ class Purpose(IntEnum):
     """What an entry is for, which decides how much of the room that is left it may take."""
 
     RECORDS = 0  # takes no room that is kept aside
-    PROGRESS = 1  # how far consumers have come: takes half of it
+    PROGRESS = 1  # how far consumers have come, and rights taken away: takes half of it
     TIDYING = 2  # makes room: takes all of it
 
 

@@ -124,6 +124,22 @@ class Replay:
             recovered.next_index, recovered.next_offset = log.end.next_index, log.end.next_offset
             recovered.last_crc, recovered.term = log.end.last_crc, log.end.term
             recovered.damage = tuple(log.damage)
+            self._recall(log, recovered)
+
+    @staticmethod
+    def _recall(log: GroupLog, recovered: RecoveredGroup) -> None:
+        """Tell again of losses that the checkpoint knows and its snapshot does not.
+
+        A checkpoint on a full disk has the damage alone. What is lost between entries shows again,
+        when the WAL is read; an end that was not known does not, once entries have followed it.
+        """
+        known = set(recovered.losses)
+        for damage in log.record.damage:
+            at = damage.first_index
+            loss = Loss(at, at, damage.start)
+            if at == damage.end_index and at > log.record.snapshot_index and loss not in known:
+                recovered.losses.append(loss)
+        recovered.losses.sort(key=lambda each: each.next_index)
 
     # --- damage ------------------------------------------------------------------------------
 

@@ -132,6 +132,13 @@ class LogStore:
         self.checkpoint_now(outcome.append)
         self._executor.drain()
         error = outcome[0] if outcome else self._stopped
+        if isinstance(error, StorageFull) and not self._checkpointer.knows_damage:
+            error = StorageFull(
+                f"{error}; it has to say what is damaged: make room there, and start the broker "
+                "again"
+            )
+        elif isinstance(error, StorageFull):
+            error = None  # the room that is kept aside was enough for that
         if error is not None:
             self.close()
             raise error
@@ -155,6 +162,22 @@ class LogStore:
                 if group == METADATA:
                     _refuse_damaged_metadata(log, self._settings.where)
         log.settings = settings
+
+    def go_on_at(self, group: int, next_index: int, next_offset: int) -> None:
+        """The group's snapshot knows entries up to here, and the log has lost the last of them.
+
+        So it may be where entries are applied before they are durable: a checkpoint waits until the
+        WAL has those that its snapshot knows, and not until segments have them. They are damage,
+        and accepted if the operator has accepted the unknown end that they were in.
+        """
+        log = self._groups[group]
+        at = log.end
+        damage = Damage(
+            at.next_offset, next_offset, "lost to damage in the write-ahead log",
+            accepted=log.tail_damage is None, first_index=at.next_index, end_index=next_index,
+        )  # fmt: skip
+        log.skip_to(LogEnd(next_index, next_offset, 0, at.term), damage)
+        log.durable = log.end
 
     def delete_group(self, group: int) -> None:
         log = self._groups.pop(group)

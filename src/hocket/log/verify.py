@@ -7,14 +7,16 @@ next start on, readers skip the loss, and a group whose end was unknown takes en
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from hocket.log.directory import ACCEPTED, Directory, lock_existing, write_checked
+from hocket.log.directory import ACCEPTED, RESERVE, Directory, lock_existing, write_checked
 from hocket.log.model import METADATA, Damage, Report
 from hocket.log.recovery import Recovery, read_accepted, recover
 from hocket.log.replay import EVERY_OTHER
 from hocket.log.segment import SegmentRecord
 from hocket.log.segment_reader import SegmentView, walk_segment
 from hocket.log.settings import LogSettings
+from hocket.log.wal_files import NO_SPACE
 from hocket.ports import Disk
 
 
@@ -85,10 +87,22 @@ def accept_losses(
             for damage in losses
         ]  # fmt: skip
         if news:
-            write_checked(disk, ACCEPTED, {"accepted": rows})
+            _write_accepted(disk, {"accepted": rows})
     finally:
         disk.unlock()
     return news
+
+
+def _write_accepted(disk: Disk, content: dict[str, Any]) -> None:
+    """In the room that is kept for a checkpoint, if the disk is full."""
+    try:
+        write_checked(disk, ACCEPTED, content)
+    except OSError as error:
+        if error.errno not in NO_SPACE or not disk.exists(RESERVE):
+            raise
+        disk.remove(RESERVE)
+        disk.sync_directory("")
+        write_checked(disk, ACCEPTED, content)
 
 
 def _verify_group(disk: Disk, found: Recovery, group: int, report: Report) -> None:

@@ -16,6 +16,8 @@ list of a running store.
 
 from __future__ import annotations
 
+import errno
+
 from crc32c import crc32c
 
 from hocket.ports import Disk
@@ -79,13 +81,13 @@ class WalList:
 
     def add(self, number: int, size: int) -> None:
         self.files[number] = size
-        self._write()
+        self._write_if_room()
 
     def use(self, number: int) -> None:
         """The first envelope in this file is durable."""
         if number in self.files:
             self.used.add(number)
-            self._write()
+            self._write_if_room()
 
     def drop(self, number: int) -> None:
         if number in self.files:
@@ -102,6 +104,17 @@ class WalList:
         """Take a file off with the next change: recovery does not look for it any more."""
         self.files.pop(number, None)
         self.used.discard(number)
+
+    def _write_if_room(self) -> None:
+        """Where the list has no room of its own yet, a full disk must not keep a file from use.
+
+        A file that is not listed would not be missed; that is all.
+        """
+        try:
+            self._write()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
 
     def _write(self) -> None:
         self._version += 1

@@ -17,6 +17,7 @@ class Segment:
     end_offset: int
     bytes: int
     max_timestamp: int
+    base_offset: int = 0
 
 
 THREE = [Segment(10, 100, 1_000), Segment(20, 100, 2_000), Segment(30, 100, 3_000)]
@@ -78,6 +79,11 @@ def test_the_log_start_never_goes_back():
     assert planned(log_start=15, retention_us=8_999) == 15
     assert planned(log_start=15) == 15
     assert planned(log_start=15, retention_us=7_999) == 20
+
+
+def test_a_segment_without_records_moves_nothing():
+    assert planned([Segment(5, 100, 0, 5)], retention_us=1) == 0
+    assert planned([Segment(5, 100, 0, 5), Segment(9, 100, 1_000, 5)], retention_us=1) == 9
 
 
 maybe = st.none() | st.integers(0, 2_000)

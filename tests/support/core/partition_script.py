@@ -25,6 +25,7 @@ class Segment:
     end_offset: int
     bytes: int
     max_timestamp: int
+    base_offset: int = 0
 
 
 class Stage:

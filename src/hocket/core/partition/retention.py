@@ -2,7 +2,8 @@
 
 Whole segments go, the oldest first: each whose youngest record is too old, and, however young, as
 many as it takes to be within the limit of bytes. A segment that an index holds back stays in any
-case, and so does everything behind it.
+case, and so does everything behind it. A segment without records has no age, and moves nothing:
+what lies before it may be a loss that nobody has been told of yet.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Protocol
 
 
 class Segment(Protocol):
+    @property
+    def base_offset(self) -> int: ...
     @property
     def end_offset(self) -> int: ...
     @property
@@ -37,6 +40,7 @@ def plan_log_start(
         held = held_from is not None and segment.end_offset > held_from
         if held or not (expired or too_much):
             break
-        log_start = max(log_start, segment.end_offset)
+        if segment.end_offset > segment.base_offset:
+            log_start = max(log_start, segment.end_offset)
         excess -= segment.bytes
     return log_start

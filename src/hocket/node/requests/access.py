@@ -85,7 +85,11 @@ class Guarding:
     def _append(
         self, connection: int, session: Session, request: int, change: Change, token: str = ""
     ) -> None:
-        self._wiring.partitions.admit(GROUP)
+        # Who takes a right away must not be kept from it by a full disk.
+        if change.kind in ("createUser", *ONLY_ADDS):
+            self._wiring.partitions.admit(GROUP)
+        else:
+            self._wiring.partitions.admit_progress(GROUP)
         append = self._access.change(Origin(connection, 0, request), change)
         self._asked[append.index] = Asked(audit.who(session), token)
         self._wiring.append_metadata(EntryKind.ACCESS, append.index, append.body)

@@ -117,7 +117,7 @@ class Skip:
         cursor = self._hosted.core.cursors.leading.get(index)
         if cursor is None:
             raise UnknownIndex(f"index {index!r} was never in this partition, or was deleted")
-        self._wiring.partitions.admit(self._hosted.group)
+        self._wiring.partitions.admit_progress(self._hosted.group)
         done = partial(self._done, position)
         operation = self._operations.begin(self._connection, self._frame.topic, 1, done)
         origin = Origin(self._connection, 0, operation)

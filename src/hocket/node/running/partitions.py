@@ -126,6 +126,8 @@ class Partitions:
         if recovered is not None:
             term = recovered.term + 1  # the only voter leads again, in a term of its own
             replay(core, recovered, now_us)
+            if core.last_index >= recovered.next_index:
+                self._log.go_on_at(group, core.last_index + 1, core.end)
         hosted = self._hosted[group] = Hosted(group, core, term, config)
         self.configure(hosted, config)
         doubt = self._log.doubt(group)
@@ -182,7 +184,10 @@ class Partitions:
             raise CorruptData(f"{hosted.where}: {error}") from error
 
     def admit_progress(self, group: int) -> None:
-        """Raise what the log has against an entry that says how far consumers have come."""
+        """Raise what the log has against an entry that says how far consumers have come.
+
+        Entries that take rights away count as such: a full disk must not keep them in force.
+        """
         self.admit(group, PROGRESS_BYTES, purpose=Purpose.PROGRESS)
 
     def admit_tidying(self, group: int, body_bytes: int = TIDYING_BYTES) -> None:
@@ -334,6 +339,8 @@ def replay(core: Partition, recovered: RecoveredGroup, now_us: int) -> None:
     if at.next_index > at.first_index:
         # A version that did not tell cores of losses has left a snapshot that knows nothing of one.
         _lose(core, at, recovered)
+    elif at.next_index < at.first_index:  # the log has lost entries that the snapshot knows
+        core.step(Lost(core.last_index + 1, core.end, recovered.log_start))
     core.stages.recovered(now_us)
 
 
