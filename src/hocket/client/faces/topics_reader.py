@@ -310,9 +310,18 @@ class TopicsReader(Generic[M, B]):
                 self._ended(reader, reader.failure)
 
     def _ended(self, reader: TopicReader[M, B], error: HocketError) -> None:
-        """A topic of a pattern is left out; a topic that was named ends the subscription."""
+        """A topic of a pattern is left out; a topic that was named ends the subscription.
+
+        After damage every topic that ends is left out: acks of the others can still be committed.
+        """
         name = reader.topic
-        if self.failure is not None or self._readers.get(name) is not reader:
+        if self._readers.get(name) is not reader:
+            return
+        if self.commits_only:
+            if not reader.commits_only:
+                self._leave_out(reader, error)
+            return
+        if self.failure is not None:
             return
         if name in self._selection.names or not isinstance(
             error, UnknownTopic | NotAllowed | UnknownIndex
@@ -322,6 +331,10 @@ class TopicsReader(Generic[M, B]):
             else:
                 self.end(error)
             return
+        self._leave_out(reader, error)
+
+    def _leave_out(self, reader: TopicReader[M, B], error: HocketError) -> None:
+        name = reader.topic
         del self._readers[name]
         self._news.pop(reader, None)
         self._lost += reader.lost
@@ -387,6 +400,7 @@ class TopicsReader(Generic[M, B]):
             )
 
     def acked_so_far(self) -> dict[str, tuple[TopicReader[M, B], Any]]:
+        self._leave_ended()
         if not self.commits_only:
             self.check_usable()
         return {name: (reader, reader.acked_so_far()) for name, reader in self._readers.items()}
