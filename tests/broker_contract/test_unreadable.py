@@ -202,6 +202,32 @@ def test_an_own_index_is_moved_past_it_by_name_and_keeps_its_acks(client, poison
     assert client.skip(poisoned, "billing", partition=0, offset=3) == 7
 
 
+@pytest.mark.parametrize("by", ["name", "pattern"])
+def test_acks_of_several_topics_are_kept_though_one_of_them_is_deleted_too(client, poisoned, by):
+    deleted, healthy = f"{poisoned}.deleted", f"{poisoned}.healthy"
+    for name in (deleted, healthy):
+        client.create_topic(name)
+        client.publish(name, b"good")
+    wanted = [deleted, healthy, poisoned] if by == "name" else [f"{poisoned}*"]
+    subscription = client.subscribe(wanted, index="billing")
+    messages, damage = [], None
+    while damage is None:
+        try:
+            messages.append(subscription.receive(timeout=20))
+        except CorruptData as error:
+            damage = error
+    client.delete_topic(deleted)
+    until(lambda: deleted not in subscription.topics)
+    for message in messages:
+        if message.topic != deleted:
+            message.ack()
+    subscription.close()
+    assert len(messages) == 5
+    assert client.lag(healthy, "billing") == 0
+    assert damage.topic == poisoned
+    assert client.skip(poisoned, "billing", partition=0, offset=damage.start) == 5
+
+
 def test_what_can_be_read_is_never_skipped(client, poisoned):
     with client.subscribe(poisoned, index="billing") as subscription:
         subscription.receive(timeout=20).ack()

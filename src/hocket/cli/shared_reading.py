@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hocket.cli.line_writer import LineWriter
 from hocket.cli.output import message_json
-from hocket.errors import Timeout, WouldBlock
+from hocket.errors import Timeout, UnknownTopic, WouldBlock
 
 if TYPE_CHECKING:
     from hocket.client.consuming.message import Message
@@ -92,4 +93,5 @@ class SharedPrinting:
             self._writer.write(lines)
         finally:
             for message in messages[: self._writer.written]:
-                message.ack()
+                with suppress(UnknownTopic):  # it was deleted; the subscription tells if it is over
+                    message.ack()

@@ -179,6 +179,7 @@ def test_what_is_wrong_is_refused(world, client):
         (7, errors.WrongType),
         (b"abc", errors.WrongType),
         ([topic, None], errors.WrongType),
+        ([topic, [topic]], errors.WrongType),
     ):
         with pytest.raises(error):
             client.subscribe(wrong)

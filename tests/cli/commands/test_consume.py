@@ -255,3 +255,32 @@ def test_several_topics_and_patterns(hocket: Hocket, topic: str):
     assert {each["topic"] for each in found} <= set(names)
     fails(hocket("consume", *names, "--partition", "0"), 2, "--partition is about one topic")
     fails(hocket("consume", names[0], f"{topic}.none"), 3, f"{topic}.none")
+
+
+@pytest.mark.parametrize("mode", [(), ("--index", "i"), ("--index", "i", "--mode", "shared")])
+def test_a_topic_of_a_pattern_that_is_deleted_meanwhile_is_left_out(
+    hocket: Hocket, topic: str, mode: tuple[str, ...]
+):
+    names = [f"{topic}.{part}" for part in "ab"]
+    for name in names:
+        hocket("topic", "create", name).text()
+        data = b"".join(b"%s %060d\n" % (name.encode(), count) for count in range(10_000))
+        hocket.run("produce", name, stdin=data)
+    with hocket.process("consume", f"{topic}.*", *mode) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        kept, deleted = sorted(names, key=lambda name: name.encode() not in first)
+        hocket("topic", "delete", deleted, "--yes").text()
+        lines = [first, *process.stdout]
+        assert process.wait(PATIENCE) == 0
+    found = [line for line in lines if line.startswith(kept.encode())]
+    assert len(found) == 10_000
+
+
+def test_a_pattern_that_nothing_matches_is_said(hocket: Hocket, topic: str):
+    none = hocket("consume", f"{topic}.none.*", "--index", "i")
+    assert (none.code, none.stdout) == (0, b"")
+    assert f"there is no topic yet that matches '{topic}.none.*'" in none.stderr
+    typo = ("consume", f"{topic}*", "--index", "typo", "--no-create")
+    fails(hocket(*typo), 3, f"no topic that matches '{topic}*' has an index 'typo'")
+    fails(hocket(*typo, "--mode", "shared"), 3, "has an index 'typo'")

@@ -148,6 +148,44 @@ def test_what_was_sent_in_asyncio_is_stored(url, client, topic):
     }  # fmt: skip
 
 
+def test_what_is_due_when_a_loop_is_closed_waits_for_the_next_link(url, client, topic):
+    """The thread that goes on is made to be quick: it runs before its maker does anything else."""
+    said = left(
+        """
+        import asyncio, sys, threading, time, hocket.aio
+        from hocket.client.connection.timers import Timers
+        url, topic = sys.argv[1:]
+
+        async def send():
+            client = await hocket.aio.connect(url)
+            producer = await client.producer(topic)
+            for _ in range(5000):
+                await producer.send(b"x")
+            return client
+
+        def start(thread):
+            start_as_always(thread)
+            has_run.wait(0.3)
+
+        def run_due(timers):
+            try:
+                run_due_as_always(timers)
+            finally:
+                has_run.set()
+
+        has_run = threading.Event()
+        client = asyncio.run(send())
+        while client._engine.session.timers.delay_us():  # until what gathers is due to leave
+            time.sleep(0.001)
+        start_as_always, threading.Thread.start = threading.Thread.start, start
+        run_due_as_always, Timers.run_due = Timers.run_due, run_due
+        """,
+        url,
+        topic,
+    )
+    assert (said, stored(client, topic)) == ([], {"x": 5000})
+
+
 @pytest.mark.parametrize("mode", ["own", "shared"])
 @pytest.mark.parametrize("style", ["sync", "aio"])
 def test_what_was_acknowledged_is_done(url, client, topic, mode, style):

@@ -9,6 +9,7 @@ import pytest
 
 import hocket
 import hocket.aio
+from hocket.client.consuming import attachment
 from hocket.client.faces import topics_reader
 from hocket.core.session.throttle import FREE
 from hocket.errors import (
@@ -109,6 +110,37 @@ def test_a_pattern_reads_what_the_user_may_read_and_goes_on_without_what_is_revo
             assert messages.receive(5).topic == "orders.closed"
         with pytest.raises(NotAllowed, match="secrets"):
             bob.subscribe(["orders.open", "secrets"])
+
+
+@pytest.mark.parametrize("mode", ["own", "shared"])
+def test_a_commit_tells_of_acks_that_a_revoke_undid_in_one_topic_of_a_pattern(
+    url: str, admin, monkeypatch, mode
+):
+    monkeypatch.setattr(attachment, "TIDY_US", 60_000_000)  # acks leave when a commit asks for it
+    token = admin.create_user("bob", ["worker"])
+    topics = ["lines.a", "lines.b", "lines.c"]
+    for topic in topics:
+        admin.create_topic(topic)
+        admin.publish(topic, topic.encode())
+        admin.grant("worker", "subscribe", topic)
+    with (
+        hocket.connect(url, token=token) as bob,
+        bob.subscribe("lines.*", index="billing", mode=mode) as messages,
+    ):
+        received = {message.topic: message for message in (messages.receive(5) for _ in topics)}
+        received["lines.a"].ack()
+        messages.commit()
+        admin.revoke("worker", "subscribe", "lines.a")  # nothing is lost by that
+        until(lambda: messages.topics == ["lines.b", "lines.c"])
+        messages.commit()
+        received["lines.b"].ack()
+        received["lines.c"].ack()
+        admin.revoke("worker", "subscribe", "lines.b")
+        until(lambda: messages.topics == ["lines.c"])
+        with pytest.raises(NotAllowed, match=r"lines\.b"):
+            messages.commit()
+        messages.commit()
+        assert [admin.lag(topic, "billing") for topic in topics] == [0, 1, 0]
 
 
 def test_a_revoke_fails_the_next_push(url: str, admin):

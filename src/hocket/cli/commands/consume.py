@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -24,7 +24,7 @@ from hocket.cli.parameters import SECONDS, START
 from hocket.cli.server_options import Server, pass_server, server_options
 from hocket.cli.shared_reading import SharedPrinting, SharedReading
 from hocket.cli.stop_signals import StopSignals
-from hocket.errors import Timeout
+from hocket.errors import Timeout, UnknownIndex, UnknownTopic
 from hocket.model import PREFETCH_DEFAULT, Mode, PartitionId, Start
 
 if TYPE_CHECKING:
@@ -142,6 +142,8 @@ def consume(
             create=not no_create,
             timeout=server.timeout,
         )
+        if not subscription.topics:
+            _nothing_matches(topics, index if no_create else None)
         for topic in subscription.new_indexes:
             say(
                 f"made the index '{index}' of '{topic}', which stays until it is deleted with: "
@@ -164,6 +166,17 @@ def consume(
             )
             printing = Printing(writer, acking=acking, as_json=as_json)
             _pass_on(reading.next, lambda portion: printing.print(*portion), stop)
+
+
+def _nothing_matches(patterns: Sequence[str], index: str | None) -> None:
+    """Say that there is nothing to read; `index` is one that had to be there."""
+    matching = f"that matches {' or '.join(map(repr, patterns))}"
+    if index is not None:
+        raise UnknownIndex(
+            f"no topic {matching} has an index {index!r}; leave out --no-create to make it, or see "
+            "what there is with: hocket topic list, hocket index list TOPIC"
+        )
+    say(f"there is no topic yet {matching}, or none that you may read")
 
 
 @contextmanager
@@ -239,9 +252,16 @@ class Reading:
 
     def _reached(self) -> bool:
         return self._ends is not None and all(
-            self._subscription.position(number, topic) >= end
-            for (topic, number), end in self._ends.items()
+            self._is_behind(place, end) for place, end in self._ends.items()
         )
+
+    def _is_behind(self, place: PartitionId, end: int) -> bool:
+        try:
+            return self._subscription.position(place.partition, place.topic) >= end
+        except UnknownTopic:  # a topic of a pattern, which was deleted: there is no more of it
+            if place.topic in self._subscription.topics:
+                raise
+            return True
 
 
 class Printing:
@@ -259,7 +279,8 @@ class Printing:
             self._writer.write(lines)
         finally:
             if self._acking:
-                self._ack(batch, self._writer.written)
+                with suppress(UnknownTopic):  # it was deleted; `Reading` knows whether that matters
+                    self._ack(batch, self._writer.written)
 
     def _lines(self, batch: MessageBatch, count: int) -> list[bytes]:
         if self._as_json:

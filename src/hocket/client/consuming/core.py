@@ -373,6 +373,11 @@ class SubscriptionCore(Attachment):
     def _uncommitted(self) -> int:
         return sum(max(0, each.acked - each.committed) for each in self._all_progress())
 
+    def leaves_acks(self) -> bool:
+        for progress in self._all_progress():
+            progress.gather_acks()
+        return self._uncommitted() > 0
+
     def remains(self) -> str:
         for progress in self._all_progress():
             progress.gather_acks()

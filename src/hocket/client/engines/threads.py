@@ -137,9 +137,11 @@ class Engine:
 
         Raises RuntimeError if no thread can be started; then nothing has happened.
         """
-        self._thread.start()
-        self.session.timers.wake_by(self._alarm.set)
-        self.do(partial(self.session.move, self._open_link, why))
+        with self._lock:  # the thread waits for it: what is due must not meet the old link
+            self._thread.start()
+            self.session.timers.wake_by(self._alarm.set)
+            self.session.move(self._open_link, why)
+        self._flush()
 
     def stop(self, error: HocketError) -> None:
         """Close the session and its link, and end the threads."""

@@ -74,7 +74,7 @@ def selected_topics(topic: object, options: SubscriptionOptions) -> str | Select
     if isinstance(topic, str):
         wanted = [topic]
     elif isinstance(topic, Iterable) and not isinstance(topic, bytes | bytearray | memoryview):
-        wanted = list(dict.fromkeys(topic))
+        wanted = list(topic)
     else:
         raise WrongType(f"topic must be a name or a list of names, not {topic!r:.80}")
     if not wanted:
@@ -85,9 +85,13 @@ def selected_topics(topic: object, options: SubscriptionOptions) -> str | Select
             "by itself"
         )
     return Selection(
-        names=tuple(check_name(each) for each in wanted if "*" not in str(each)),
-        patterns=tuple(check_pattern(each) for each in wanted if "*" in str(each)),
+        names=_each_once(check_name(each) for each in wanted if "*" not in str(each)),
+        patterns=_each_once(check_pattern(each) for each in wanted if "*" in str(each)),
     )
+
+
+def _each_once(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
 
 
 class _News(WakeUps):
@@ -137,6 +141,7 @@ class TopicsReader(Generic[M, B]):
         self._looks = 0  # how often the topics were listed
         self._timer: Timer | None = None
         self._lost = 0  # by readers that are no more
+        self._acks_lost: HocketError | None = None  # why acks of such a reader came to nothing
         self._winding_up = False
 
     # --- opening and ending ----------------------------------------------------------------------
@@ -305,9 +310,18 @@ class TopicsReader(Generic[M, B]):
                 self._ended(reader, reader.failure)
 
     def _ended(self, reader: TopicReader[M, B], error: HocketError) -> None:
-        """A topic of a pattern is left out; a topic that was named ends the subscription."""
+        """A topic of a pattern is left out; a topic that was named ends the subscription.
+
+        After damage every topic that ends is left out: acks of the others can still be committed.
+        """
         name = reader.topic
-        if self.failure is not None or self._readers.get(name) is not reader:
+        if self._readers.get(name) is not reader:
+            return
+        if self.commits_only:
+            if not reader.commits_only:
+                self._leave_out(reader, error)
+            return
+        if self.failure is not None:
             return
         if name in self._selection.names or not isinstance(
             error, UnknownTopic | NotAllowed | UnknownIndex
@@ -317,11 +331,17 @@ class TopicsReader(Generic[M, B]):
             else:
                 self.end(error)
             return
+        self._leave_out(reader, error)
+
+    def _leave_out(self, reader: TopicReader[M, B], error: HocketError) -> None:
+        name = reader.topic
         del self._readers[name]
         self._news.pop(reader, None)
         self._lost += reader.lost
         if not isinstance(error, UnknownTopic):
             self._refused[name] = self._looks + REFUSED_LOOKS
+            if reader.leaves_acks():
+                self._acks_lost = error
         self._session.report("info", "topic %r is left out: %s", name, error)
 
     # --- messages --------------------------------------------------------------------------------
@@ -380,13 +400,20 @@ class TopicsReader(Generic[M, B]):
             )
 
     def acked_so_far(self) -> dict[str, tuple[TopicReader[M, B], Any]]:
+        self._leave_ended()
         if not self.commits_only:
             self.check_usable()
         return {name: (reader, reader.acked_so_far()) for name, reader in self._readers.items()}
 
     def are_committed(self, acked: dict[str, tuple[TopicReader[M, B], Any]]) -> bool:
-        """Whether these acks are durable. Those of topics that are gone are not waited for."""
+        """Whether these acks are durable. Those of topics that are gone are not waited for.
+
+        Raises why a topic was left out, once, if it still exists and acks of it are lost by that.
+        """
         self._leave_ended()
+        error, self._acks_lost = self._acks_lost, None
+        if error is not None:
+            raise again(error)
         return all(
             reader.are_committed(each)
             for name, (reader, each) in acked.items()
@@ -395,11 +422,11 @@ class TopicsReader(Generic[M, B]):
 
     @property
     def lost(self) -> int:
-        return self._lost + sum(reader.lost for reader in self._readers.values())
+        return self._lost + sum(reader.lost for reader in list(self._readers.values()))
 
     @property
     def refused(self) -> int:
-        return sum(reader.refused for reader in self._readers.values())
+        return sum(reader.refused for reader in list(self._readers.values()))
 
     def lag(self) -> int:
         return sum(reader.lag() for reader in self._readers.values())

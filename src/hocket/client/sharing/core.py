@@ -91,6 +91,7 @@ class SharedCore(Attachment):
         self._looked_us = 0  # when `_watch` last looked for leases that must have ended
         self._raised = 0  # how many errors commits have raised
         self._raised_last: HocketError | None = None
+        self._untold = 0  # what was said, and not told when the subscription ended
 
     # --- opening and ending ----------------------------------------------------------------------
 
@@ -201,6 +202,7 @@ class SharedCore(Attachment):
         super()._let_go()
         for progress in self._all_progress():
             progress.awake = False  # from now on `arouse` is asked about each call, and raises
+            self._untold += len(progress.notes)
             progress.notes.clear()
 
     def _progress_in(self, partition: int) -> SharedProgress:
@@ -470,6 +472,10 @@ class SharedCore(Attachment):
 
     def deliver(self) -> bool:
         return self._settlements.is_answered(self.acked_so_far().told)
+
+    def leaves_acks(self) -> bool:
+        told = any(True for _ in self._settlements.held())
+        return told or self._untold > 0 or self._teller.take_error() is not None
 
     def remains(self) -> str:
         self._gather()
