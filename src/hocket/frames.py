@@ -35,6 +35,9 @@ PROTOCOL_VERSION = 1
 COMMIT_IN_PARTS = "commitInParts"  # a feature of a broker: it knows NameParticipants
 
 
+Packed = bytes  # for a class that has a field `bytes`
+
+
 def packed(numbers: Iterable[int]) -> bytes:
     return array("Q", numbers).tobytes()
 
@@ -281,6 +284,7 @@ class OpenSubscription:
     failover: Failover = "safe"
     # Packed triples (partition, start, end): messages that the client has and has not settled.
     held: bytes = b""
+    tells: bool = False  # it is going to say in Credit how far it has handed messages out
 
 
 @dataclass(slots=True)
@@ -310,6 +314,10 @@ class Credit:
     handle: int
     bytes: int
     messages: int = 0
+    # Of a shared index, packed triples (partition, number of a Lease, offset): the first message
+    # that waits in the client. Those before it were handed out, or dropped. The Leases are counted
+    # from 1 on this handle. The first triple names what is handed out next.
+    handed: Packed = b""
 
 
 @dataclass(slots=True)
@@ -350,6 +358,7 @@ class Lease:
     end: int  # the partition's end as the broker knows it now
     ranges: bytes  # packed triples (start, end, delivery count), in order
     continued: bool = False
+    alone: bool = False  # nothing more comes before this is settled
 
 
 @dataclass(slots=True)
