@@ -13,7 +13,7 @@ WEIGHTS = {
     "append": 30, "log_start": 10, "reset": 3, "join": 20, "leave": 10, "give_credit": 30,
     "widen": 5, "settle": 60, "fetched": 80, "nothing_fetched": 10, "dead_lettered": 20,
     "tick": 30, "crash": 4, "close": 2, "restart": 20, "scanned": 60, "scan_failed": 5,
-    "damaged": 6, "die": 6,
+    "damaged": 6, "die": 5,
 }  # fmt: skip
 
 
