@@ -1324,7 +1324,7 @@ def test_an_answer_that_comes_after_the_end_is_let_go():
 
 
 def test_it_is_told_with_the_credit_and_once():
-    one = Sharing(prefetch=16)
+    one = Sharing(prefetch=16, lease_us=100 * LEASE_US)
     assert one.asked.tells
     one.lease((0, 10, 1))
     assert one.tidy() == [], "nothing was handed out yet"
@@ -1353,7 +1353,7 @@ def test_what_is_taken_without_a_word_is_told_all_the_same():
 
 
 def test_the_first_one_told_is_of_the_partition_whose_turn_it_is():
-    one = Sharing(partitions=(0, 1), prefetch=8)
+    one = Sharing(partitions=(0, 1), prefetch=8, lease_us=100 * LEASE_US)
     one.lease((0, 4, 1))
     one.lease((0, 4, 1), partition=1)
     one.read(2)  # as many as are made at a time
