@@ -140,6 +140,22 @@ def test_a_stalled_one_alone_is_not_starved():
     assert index.received.pop(1) == [(0, 1)], "the first has been delivered five times"
 
 
+def test_a_stalled_one_gets_nothing_more_while_it_has_something():
+    index = Index(records=1)
+    index.join(1, messages=5)
+    index.tick(LEASE_US // 2)
+    index.do(Advanced(0, 0, 2))
+    index.join(2, messages=1)
+    index.tick(LEASE_US // 2)  # the first lease runs out
+    assert index.received.pop(1) == [(0, 0), (0, 1)]
+    assert index.received.pop(2) == [(0, 0)]
+    index.do(Settle(2, 7, "ack", [(0, 0, 1)], 0, "", index.now_us))
+    index.do(Advanced(0, 0, 3))
+    assert index.received == {}
+    index.do(CreditGiven(1, 0, 0, index.now_us))
+    assert index.received == {1: [(0, 2)]}, "it has shown that it lives"
+
+
 def test_slots_leave_a_stalled_consumer_and_return_with_its_life():
     index = Index("key_shared", records=8)
     index.keys = [1, 60_000] * 4
