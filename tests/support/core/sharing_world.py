@@ -353,9 +353,10 @@ class World:
                         self.seen["told"] += self.logs[p].messages[o].mark == "doubt"
                         self.logs[p].messages[o].mark = "held"
         if handed:
-            turn = handed[0][0]
-            client.turn = turn if any(p == turn for _, p, _ in client.sent) else -1
-            client.next = None
+            turn, _, offset = handed[0]
+            if client.next != (turn, offset):
+                client.turn = turn if any(p == turn for _, p, _ in client.sent) else -1
+                client.next = None
         self.point_out(client)
 
     def has(self, client: Client, p: int, offset: int) -> bool:

@@ -48,9 +48,10 @@ def told(
         leases[number].handed_out(consumer.number, consumer.passed(number, send, offset))
     if not known:
         return set()
-    turn = known[0][0]
-    consumer.turn = turn if consumer.waiting.get(turn) else -1
-    consumer.is_next = None
+    turn, _, offset = known[0]
+    if consumer.is_next != (turn, offset):
+        consumer.turn = turn if consumer.waiting.get(turn) else -1
+        consumer.is_next = None
     return {number for number, _, _ in known} | point_out(consumer, leases)
 
 
@@ -68,11 +69,14 @@ def point_out(consumer: Consumer, leases: Mapping[int, Leases]) -> set[int]:
         of_partition, waiting = leases[number], consumer.waiting[number]
         while waiting:
             send, runs = waiting[0]
-            firsts = (of_partition.first_of(consumer.number, *run) for run in runs)
-            first = next((at for at in firsts if at >= 0), -1)
+            first = of_partition.first_of(consumer.number, *runs[0])
+            if first < 0 and len(runs) > 1:
+                firsts = (of_partition.first_of(consumer.number, *run) for run in runs[1:])
+                first = next((at for at in firsts if at >= 0), -1)
             if first >= 0:
-                waiting[0] = send, clipped(runs, first, _FAR)
-                of_partition.handed_out(consumer.number, [(first, first + 1)])
+                if first > runs[0][0]:
+                    waiting[0] = send, clipped(runs, first, _FAR)
+                of_partition.is_next(first)
                 consumer.turn, consumer.is_next = number, (number, first)
                 return {number}
             waiting.popleft()  # all of it is settled

@@ -14,7 +14,6 @@ would mean for the message: whether its last delivery counts, and whether it is 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -95,7 +94,7 @@ class ShareChange:
             "settings": list(self.settings or ()),
             "clean": self.clean,
             "lent": deltas(self.lent),
-            "marks": _packed_marks(n // MARK for _, _, n in self.counts),
+            "marks": _packed_marks([n // MARK for _, _, n in self.counts]),
         }
         found: dict[str, Any] = {name: value for name, value in fields.items() if value}
         if self.reset is not None:
@@ -123,13 +122,14 @@ class ShareChange:
         )
 
 
-def _packed_marks(marks: Iterable[int]) -> list[int]:
+def _packed_marks(marks: list[int]) -> list[int]:
     """The marks of many rows in few numbers: a mark, how many rows have it, the next mark ...
 
     Nothing if no row has one. (A broker that knows no marks does not look at this field.)
     """
-    runs = [(mark, sum(1 for _ in run)) for mark, run in groupby(marks)]
-    return [n for run in runs for n in run] if any(mark for mark, _ in runs) else []
+    if not any(marks):
+        return []
+    return [n for mark, run in groupby(marks) for n in (mark, sum(1 for _ in run))]
 
 
 def _unpacked_marks(packed: list[int]) -> list[int]:
