@@ -353,9 +353,10 @@ class World:
                         self.seen["told"] += self.logs[p].messages[o].mark == "doubt"
                         self.logs[p].messages[o].mark = "held"
         if handed:
-            turn, _, offset = handed[0]
-            if client.next != (turn, offset):
-                client.turn = turn if any(p == turn for _, p, _ in client.sent) else -1
+            turn = handed[0][0]
+            left = [(p, o) for _, p, o in client.sent if p == turn]
+            if client.next not in left[:1]:
+                client.turn = turn if left else -1
                 client.next = None
         self.point_out(client)
 

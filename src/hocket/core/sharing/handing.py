@@ -48,9 +48,10 @@ def told(
         leases[number].handed_out(consumer.number, consumer.passed(number, send, offset))
     if not known:
         return set()
-    turn, _, offset = known[0]
-    if consumer.is_next != (turn, offset):
-        consumer.turn = turn if consumer.waiting.get(turn) else -1
+    turn = known[0][0]
+    waiting = consumer.waiting.get(turn)
+    if not waiting or consumer.is_next != (turn, waiting[0][1][0][0]):
+        consumer.turn = turn if waiting else -1
         consumer.is_next = None
     return {number for number, _, _ in known} | point_out(consumer, leases)
 

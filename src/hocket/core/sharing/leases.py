@@ -275,10 +275,8 @@ class Leases(Ledger):
         return counts
 
     def handed_out(self, consumer: int, ranges: Iterable[Range]) -> None:
-        """Of these messages, those that the consumer has were handed out there, or are next."""
+        """Of these messages, those that the consumer has were handed out there."""
         for start, end in ranges:
-            if end <= self.start:
-                continue  # as nearly always: it was settled before that was told
             for low, high in self._of(consumer, start, end):
                 for first, last, mark in self._maps.by_mark(low, high):
                     if mark & DOUBT:
