@@ -70,6 +70,9 @@ PROTOCOL_VERSION = 1
 COMMIT_IN_PARTS = "commitInParts"  # a feature of a broker: it knows NameParticipants
 
 
+Packed = bytes  # for a class that has a field `bytes`
+
+
 def packed(numbers: Iterable[int]) -> bytes:
     return array("Q", numbers).tobytes()
 
@@ -320,6 +323,8 @@ class OpenSubscription:
     # These are for every kind of index again.
     must_exist: bool = False  # do not make the index if it is not there
     resumes: bool = False  # `positions` are where an earlier life of this subscription was
+    # For shared indexes: the client is going to say in Credit how far it has handed messages out.
+    tells: bool = False
 
 
 @dataclass(slots=True)
@@ -350,6 +355,10 @@ class Credit:
     handle: int
     bytes: int
     messages: int = 0
+    # Of a shared index, packed triples (partition, number of a Lease, offset): the first message
+    # that waits in the client. Those before it were handed out, or dropped. The Leases are counted
+    # from 1 on this handle. The first triple names what is handed out next.
+    handed: Packed = b""
 
 
 @dataclass(slots=True)
@@ -390,6 +399,7 @@ class Lease:
     end: int  # the partition's end as the broker knows it now
     ranges: bytes  # packed triples (start, end, delivery count), in order
     continued: bool = False
+    alone: bool = False  # nothing more comes before this is settled
 
 
 @dataclass(slots=True)

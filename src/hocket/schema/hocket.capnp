@@ -440,6 +440,10 @@ struct OpenSubscription {
   # True: the client goes on with a subscription that it had, and `positions` are where it was. If
   # the topic's durability is memory, the broker may have lost records in a crash, and takes
   # positions beyond a partition's end back to that end.
+
+  tells @16 :Bool;
+  # Shared indexes: True: the client is going to say in Credit how far it has handed messages out.
+  # If it dies, only what it has handed out counts as delivered. False: all that it had counts.
 }
 
 struct SubscriptionOpened {
@@ -487,6 +491,13 @@ struct Credit {
 
   messages @2 :UInt64;
   # Shared indexes: how many more messages the broker may send.
+
+  handed @3 :Data;
+  # Shared indexes: packed triples (partition, number of a Lease, offset), for partitions where this
+  # has changed: the first message that waits in the client to be handed out. Those before it were
+  # handed out, or dropped. The Leases of this handle are counted from 1, over all partitions. If
+  # nothing waits: the number of the next Lease, and 0. The first triple names the partition of which
+  # the next message is handed out.
 }
 
 struct Commit {
@@ -646,6 +657,10 @@ struct Lease {
   continued @4 :Bool;
   # True: the first batch is the last batch of the previous Lease of this handle and partition. That
   # batch is not sent again.
+
+  alone @5 :Bool;
+  # True: the message was with a consumer that died. This consumer gets nothing more before it has
+  # settled the message, so it does not wait for others to tell of with it.
 }
 
 struct Settle {

@@ -36,7 +36,7 @@ _SPARE_WORDS = 4096  # an element of a list that has no data of its own still co
 
 _PACKED_BYTES = {
     "offsets": 8, "sequences": 8, "partitions": 8, "positions": 16,
-    "ranges": 24, "held": 24, "refused": 24,
+    "ranges": 24, "held": 24, "refused": 24, "handed": 24,
 }  # fmt: skip  # of one item
 _COUNT = struct.Struct("<I")
 

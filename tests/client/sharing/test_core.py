@@ -1316,3 +1316,72 @@ def test_an_answer_that_comes_after_the_end_is_let_go():
     one.core.end(Closed("enough"))
     one.stage.reply(frames.SubscriptionOpened(asked.request, 9, packed([0, 0]), LEASE_US))
     assert one.stage.take(frames.CloseHandle).handle == 9
+
+
+# --- how far messages were handed out ------------------------------------------------------------
+
+
+def test_it_is_told_with_the_credit_and_once():
+    one = Sharing(prefetch=16, lease_us=100 * LEASE_US)
+    assert one.asked.tells
+    one.lease((0, 10, 1))
+    assert one.tidy() == [], "nothing was handed out yet"
+    first, *_ = one.read(3)
+    assert one.handed() == [(0, 1, 3)]
+    assert one.tidy() == [], "nothing is new"
+    first.ack()
+    settle, credit = one.tidy()
+    assert isinstance(settle, frames.Settle)
+    assert (credit.messages, credit.handed) == (1, b"")
+    one.read()
+    assert one.handed() == [(0, 2, 0)], "nothing waits: what comes next is next"
+
+
+def test_what_is_taken_without_a_word_is_told_all_the_same():
+    one = Sharing(prefetch=100, window=100)
+    one.lease((0, 20, 1))
+    one.read(1)
+    assert one.handed() == [(0, 1, 1)]
+    one.tidy()
+    one.read(4)  # drawn from what is ready, and nobody is asked
+    assert one.handed() == []
+    one.stage.advance(LEASE_US // 10)
+    credit, *_ = [each for each in one.stage.take_all() if isinstance(each, frames.Credit)]
+    assert triples(credit.handed) == [(0, 1, 5)]
+
+
+def test_the_first_one_told_is_of_the_partition_whose_turn_it_is():
+    one = Sharing(partitions=(0, 1), prefetch=8, lease_us=100 * LEASE_US)
+    one.lease((0, 4, 1))
+    one.lease((0, 4, 1), partition=1)
+    one.read(2)  # as many as are made at a time
+    assert one.handed() == [(1, 2, 0), (0, 1, 2)]
+    one.read(1)
+    assert one.handed() == [(1, 2, 1)]
+    one.read(1)
+    assert one.handed() == [(0, 1, 2), (1, 2, 2)]
+
+
+def test_deliveries_are_counted_anew_on_each_link():
+    one = Sharing(prefetch=16)
+    one.lease((0, 4, 1))
+    one.lease((4, 8, 1))
+    one.read(5)
+    assert one.handed()[-1] == (0, 2, 5)
+    one.come_back()
+    one.lease((5, 8, 1), handle=2)
+    one.read(1)
+    assert one.handed()[-1] == (0, 1, 6)
+
+
+def test_what_comes_alone_is_settled_at_once():
+    one = Sharing(prefetch=16)
+    one.lease((0, 1, 2), alone=True)
+    (message,) = one.read()
+    message.ack()
+    assert one.verdicts() == [("ack", [(0, 0, 1)])]
+    one.lease((1, 5, 1))
+    for message in one.read(4)[:3]:
+        message.ack()
+    assert one.verdicts() == [], "together, as ever"
+    assert one.told() == [("ack", [(0, 1, 4)])]

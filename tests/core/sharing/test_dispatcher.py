@@ -6,7 +6,7 @@ from collections import Counter, deque
 
 import pytest
 
-from hocket.core.sharing import dispatcher
+from hocket.core.sharing import dispatcher, handing
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.events import (
     Advanced,
@@ -140,6 +140,22 @@ def test_a_stalled_one_alone_is_not_starved():
     assert index.received.pop(1) == [(0, 1)], "the first has been delivered five times"
 
 
+def test_a_stalled_one_gets_nothing_more_while_it_has_something():
+    index = Index(records=1)
+    index.join(1, messages=5)
+    index.tick(LEASE_US // 2)
+    index.do(Advanced(0, 0, 2))
+    index.join(2, messages=1)
+    index.tick(LEASE_US // 2)  # the first lease runs out
+    assert index.received.pop(1) == [(0, 0), (0, 1)]
+    assert index.received.pop(2) == [(0, 0)]
+    index.do(Settle(2, 7, "ack", [(0, 0, 1)], 0, "", index.now_us))
+    index.do(Advanced(0, 0, 3))
+    assert index.received == {}
+    index.do(CreditGiven(1, 0, 0, index.now_us))
+    assert index.received == {1: [(0, 2)]}, "it has shown that it lives"
+
+
 def test_slots_leave_a_stalled_consumer_and_return_with_its_life():
     index = Index("key_shared", records=8)
     index.keys = [1, 60_000] * 4
@@ -151,8 +167,11 @@ def test_slots_leave_a_stalled_consumer_and_return_with_its_life():
     index.join(2, messages=20)
     assert 2 not in index.received, "what is in flight has to be drained"
     index.tick(LEASE_US // 2)
+    for suspect in (0, 1, 2):  # one of them may be what has stopped the first consumer
+        assert index.received[2] == [(0, suspect)]
+        index.work(2)
     first = index.received.pop(2)
-    assert first == [(0, offset) for offset in range(8)], "all keys are his now"
+    assert first == [(0, offset) for offset in range(3, 8)], "all keys are his now"
     index.do(CreditGiven(1, 100, 10, index.now_us))
     assert 1 not in index.received, "half of them are the first one's again, when they are drained"
     index.received[2] = first
@@ -312,8 +331,165 @@ def test_an_index_is_idle_when_nobody_consumes_it_or_may_come_back():
     assert not index.sharing.is_idle, "it may come back"
     index.tick(GRACE_US)
     assert index.sharing.is_idle
-    index.leases.reserve(2, 1)
+    index.leases.reserve_suspect(2)
     assert not index.sharing.is_idle, "a message is being read for somebody"
+
+
+# --- what a death counts for ---------------------------------------------------------------------
+
+
+def counts(index: Index) -> list[int]:
+    return list(index.leases._maps.counts)
+
+
+def join_telling(index: Index, consumer: int, messages: int = 10, partitions=(0,)) -> None:
+    identity = bytes([consumer]) * 16
+    index.do(Joined(consumer, identity, partitions, 10**6, messages, [], index.now_us, tells=True))
+
+
+def die(index: Index, consumer: int, after_us: int = GRACE_US) -> None:
+    index.do(Left(consumer, False, index.now_us))
+    index.tick(after_us)
+    index.received.pop(consumer, None)
+
+
+def test_who_dies_takes_no_neighbours_along():
+    index = Index(records=10)
+    for consumer in range(1, 6):
+        join_telling(index, consumer)
+        die(index, consumer)
+    assert counts(index) == [5] + [0] * 9
+    join_telling(index, 6)
+    assert index.received[6] == [(0, 1)], "alone, like each of them"
+    for offset in range(1, 10):
+        assert index.received[6] == [(0, offset)]
+        index.work(6)
+    assert index.leases.start == 0, "the first one is on its way to the dead letters"
+    assert index.leases.suspects == 0
+
+
+def test_what_was_told_to_be_handed_out_counts_and_the_next_one():
+    index = Index(records=10)
+    join_telling(index, 1)
+    index.do(CreditGiven(1, 0, 0, 0, [(0, 1, 3)]))
+    index.do(Settle(1, 7, "ack", [(0, 1, 2)], 0, "", 0))
+    die(index, 1)
+    assert counts(index) == [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+
+
+def test_who_does_not_tell_dies_with_all_it_had():
+    index = Index(records=4)
+    index.join(1)
+    die(index, 1)
+    assert counts(index) == [1] * 4
+    index.join(2)
+    assert index.received[2] == [(0, 0)], "but they go on alone"
+
+
+def test_of_several_partitions_the_next_one_is_of_that_whose_turn_it_is():
+    index = Index(records=2, partitions=2)
+    join_telling(index, 1, partitions=(0, 1))
+    index.do(CreditGiven(1, 0, 0, 0, [(1, 2, 0), (0, 1, 0)]))
+    assert index.sharing._consumers[1].is_next == (1, 0)
+    index.do(Settle(1, 7, "ack", [(1, 0, 2)], 0, "", 0))
+    assert index.sharing._consumers[1].is_next == (0, 0), "the other one has nothing that waits"
+    index.do(Reset(0, 0))
+    index.do(CreditGiven(1, 0, 0, 0, [(0, 9, 0)]))
+    assert index.sharing._consumers[1].is_next is None
+
+
+def test_what_waits_is_not_remembered_without_limit(monkeypatch):
+    monkeypatch.setattr(handing, "WAITING_MAX", 5)
+    index = Index(records=200)
+    join_telling(index, 1, messages=2)
+    assert index.received.pop(1) == [(0, 0), (0, 1)]
+    index.do(CreditGiven(1, 100, 1, 0))
+    for _ in range(100):  # the first one is never settled, and nothing is told
+        assert index.work(1) == 1
+    assert index.sharing._consumers[1].deliveries == 102
+    assert len(index.sharing._consumers[1].waiting[0]) < 8
+    die(index, 1)
+    assert counts(index)[0] == 1
+
+
+def test_a_consumer_that_is_busy_is_held_back_until_it_can_have_the_suspect():
+    index = Index(records=20)
+    index.join(1, messages=5)
+    index.tick(LEASE_US // 2)
+    index.join(2, messages=5)
+    die(index, 1, LEASE_US // 2)
+    index.do(CreditGiven(2, 100, 5, index.now_us))
+    assert index.received[2] == [(0, offset) for offset in range(5, 10)], "nothing more came"
+    index.work(2)
+    assert index.received[2] == [(0, 0)]
+    index.do(CreditGiven(2, 100, 5, index.now_us))
+    assert index.received[2] == [(0, 0)], "nothing beside it"
+
+
+def test_a_suspect_of_one_partition_holds_back_what_is_in_the_others():
+    index = Index(records=10, partitions=2)
+    index.join(1, messages=3, partitions=(1,))
+    index.tick(LEASE_US // 2)
+    index.join(2, messages=2, partitions=(0, 1))
+    die(index, 1, LEASE_US // 2)
+    index.do(CreditGiven(2, 1_000, 100, index.now_us))
+    index.work(2)
+    for offset in range(3):
+        assert index.received[2] == [(1, offset)]
+        index.work(2)
+    assert len(index.received[2]) > 1
+
+
+@pytest.mark.parametrize("action", ["nack", "reject", "ack"])
+def test_a_suspect_that_its_consumer_has_outlived_is_none_any_more(action):
+    index = Index(records=3)
+    index.join(1)
+    die(index, 1)
+    index.join(2)
+    index.do(Settle(2, 7, "extend", [(0, 0, 1)], 0, "", index.now_us))
+    assert index.leases.suspects == 3
+    index.do(Settle(2, 7, action, [(0, 0, 1)], 0, "", index.now_us))
+    assert index.leases.suspects == 2
+
+
+def test_a_released_suspect_stays_one_and_who_closes_has_outlived_it():
+    index = Index(records=2)
+    index.join(1)
+    die(index, 1)
+    index.join(2)
+    index.do(Settle(2, 7, "release", [(0, 0, 1)], 0, "", index.now_us))
+    assert index.leases.suspects == 2
+    index.join(3)
+    index.do(Left(3, True, index.now_us))
+    assert index.leases.suspects == 1
+
+
+def test_five_thousand_suspects_are_worked_off_one_by_one_by_all():
+    index = Index(records=5_000)
+    join_telling(index, 1, messages=5_000)
+    die(index, 1)
+    assert index.leases.suspects == 5_000
+    for consumer in (2, 3, 4):
+        join_telling(index, consumer)
+    rounds = 0
+    while index.leases.start < 5_000:
+        rounds += 1
+        for consumer in (2, 3, 4):
+            index.work(consumer)
+    assert rounds < 5_000 / 3 + 3
+
+
+def test_a_suspect_holds_back_its_own_key_and_the_keys_of_its_consumer_only():
+    index = Index("key_shared", records=8)
+    index.keys = [1, 60_000] * 4
+    index.join(1, messages=1)
+    die(index, 1)
+    index.join(2, messages=8)
+    assert index.received[2] == [(0, 0)], "the other key is his, too"
+    index.join(3, messages=8)
+    assert index.received[3] == [(0, 1), (0, 3), (0, 5), (0, 7)], "the other key goes on"
+    index.work(2)
+    assert index.received[2] == [(0, 2), (0, 4), (0, 6)]
 
 
 # --- what is said again --------------------------------------------------------------------------

@@ -12,17 +12,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from hocket.core.sharing import handing, leases, ledger
 from hocket.core.sharing import keys as share_keys
-from hocket.core.sharing import leases
 from hocket.core.sharing.consumer import Consumer
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.keys import Key, KeyOrder
 from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.ledger import Ledger
-from hocket.core.sharing.maps import LEASED, RESTING, RUNS_OF
-from hocket.core.sharing.state import ShareSettings
+from hocket.core.sharing.maps import ALONE, AVAILABLE, LEASED, RESTING, RUNS_OF
+from hocket.core.sharing.state import ShareSettings, ShareState
 from tests.support.core.sharing_lives import live
-from tests.support.core.sharing_world import HOLDING, KEYS, LEASE_US, World, small_limits
+from tests.support.core.sharing_world import (
+    GRACE_US,
+    HOLDING,
+    KEYS,
+    LEASE_US,
+    World,
+    small_limits,
+)
 from tests.support.threads import LONG
 
 some = st.integers(0, 5)
@@ -81,8 +88,14 @@ class SharingAgainstStory(RuleBasedStateMachine):
 
     # --- clients ---------------------------------------------------------------------------------
 
-    @rule(who=st.integers(0, 2), narrow=st.integers(0, 3), credit=st.integers(0, 12), held=spots)
-    def join(self, who: int, narrow: int, credit: int, held: list) -> None:
+    @rule(
+        who=st.integers(0, 2),
+        narrow=st.integers(0, 3),
+        credit=st.integers(0, 12),
+        held=spots,
+        tells=st.booleans(),
+    )
+    def join(self, who: int, narrow: int, credit: int, held: list, tells: bool) -> None:
         world = self.world
         wanted = tuple(world.logs) if narrow else (0,)
         mine = [
@@ -92,7 +105,8 @@ class SharingAgainstStory(RuleBasedStateMachine):
             if message.holder and message.holder % 3 == who
         ]
         claims = [(p, s, s + n) for p, s, n in self.ranges(held)]
-        world.join(world.clients[who], wanted, credit, mine if narrow == 1 else claims)
+        held = mine if narrow == 1 else claims
+        world.join(world.clients[who], wanted, credit, held, tells=tells)
 
     def ranges(self, held: list) -> list:
         spots = ((self.partition(which), offset, count) for which, offset, count in held)
@@ -108,11 +122,30 @@ class SharingAgainstStory(RuleBasedStateMachine):
         if client:
             self.world.leave(client, graceful)
 
-    @rule(who=some, messages=st.integers(0, 15))
-    def give_credit(self, who: int, messages: int) -> None:
+    @rule(who=some)
+    def die(self, who: int) -> None:
         client = self.anyone(who)
         if client:
-            self.world.give_credit(client, messages)
+            self.world.leave(client, graceful=False)
+            self.world.tick(GRACE_US)
+
+    @rule(who=some, messages=st.integers(0, 15), far=st.integers(-3, 12))
+    def give_credit(self, who: int, messages: int, far: int) -> None:
+        client = self.anyone(who)
+        if client:
+            self.world.give_credit(client, messages, self.handed(client, far))
+
+    def handed(self, client: Any, far: int) -> list[tuple[int, int, int]]:
+        """It has handed out that many of what it was sent; or it tells nothing, or nonsense."""
+        if far < 0:
+            return [] if far < -1 else [(9, 1, 1), (0, client.deliveries, 7), (0, 1 << 40, 0)]
+        left = client.sent[far:]
+        firsts = {p: (p, number, offset) for number, p, offset in reversed(left)}
+        told = [firsts.pop(left[0][1])] if left else []
+        for p in self.world.logs:
+            if not told or p != told[0][0]:
+                told.append(firsts.get(p, (p, client.deliveries + 1, 0)))
+        return told
 
     @rule(who=some, which=some)
     def widen(self, who: int, which: int) -> None:
@@ -149,6 +182,10 @@ class SharingAgainstStory(RuleBasedStateMachine):
         ]
         if again and over:
             ranges += (over[-(offset * 7 + n) % len(over)] for _, offset, n in spots)
+        elif suspects := [
+            (p, start, end) for p, start, end in held if world.logs[p].messages[start].suspect
+        ]:
+            ranges = suspects
         elif honest and held:
             picked = [held[(offset * 7 + n) % len(held)] for _, offset, n in spots]
             ranges = picked if honest == 1 else held[:: len(spots)]
@@ -256,6 +293,9 @@ def test_lives_are_eventful_and_as_the_story_has_it(mode, small_limits):
     actions = {"ack", "nack", "extend", "reject", "release"}
     others = {"leased", "expired", "stalled", "buried", "refused", "came back", "claimed"}
     others |= {f"{action} holds, {state}" for action, state in HOLDING}
+    others |= {f"{action} of a suspect" for action in ("ack", "nack")}
+    others |= {"told", "not counted", "suspected", "suspected at a restart", "suspect still"}
+    others |= {"leased alone"}
     missing = (actions | others | {"crashed", "restarted cleanly"}) - set(seen)
     assert not missing, f"these lives never saw {missing}"
 
@@ -318,11 +358,31 @@ def moved_unnoticed(self, consumers):
 NOTHING = lambda *_arguments: None  # noqa: E731
 SAME = bytes(range(256))
 NOT_YET = Leases._not_yet
+RESTORE = ShareState.restore
 
 # name: (mode, where, attribute, what stands there instead)
 MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
     "a delivery is not counted": ("shared", leases, "_ONE_MORE", SAME),
-    "a release counts as a delivery": ("shared", leases, "_ONE_LESS", SAME),
+    "a release counts as a delivery": ("shared", leases, "ONE_LESS", SAME),
+    "neighbours are counted": ("shared", ledger, "ONE_LESS", SAME),
+    "what is next does not count": ("shared", handing, "point_out", lambda *_: set()),
+    "what was told does not count": ("shared", Consumer, "passed", lambda *_: []),
+    "nobody is suspect": ("shared", ledger, "SUSPECTED", bytes(256)),
+    "a suspect is not alone": ("shared", Leases, "has_suspect", lambda *_: False),
+    "a suspect is leased with others": ("shared", Leases, "suspect_is_next", lambda *_: False),
+    "a suspect goes to who has others": ("shared", Dispatcher, "_holds", lambda *_: False),
+    "a suspect's key goes on without it": (
+        "key_shared", Leases, "suspect_is_next", lambda *_: False,
+    ),
+    "an outlived suspect stays one": ("shared", leases, "OUTLIVED", ledger.NOT_HELD),
+    "suspicion is lost at a restart": (
+        "shared", ShareState, "marks", lambda self: self.maps()[1].translate(bytes(256)),
+    ),
+    "nobody is suspect after a crash": ("shared", ledger, "UNCLAIMED", ledger.NOT_HELD),
+    "marks are not in snapshots": (
+        "shared", ShareState, "restore", staticmethod(lambda taken: RESTORE(
+            {name: each for name, each in taken.items() if name != "marks"})),
+    ),
     "anybody may settle": ("shared", Leases, "settle", anybody_may(Leases.settle)),
     "what holds already is refused": (
         "shared", Leases, "_not_yet", lambda _self, _action, refused, _lost: refused,
@@ -371,7 +431,9 @@ MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
     "draining is forgotten": ("key_shared", KeyOrder, "_holders", property(
         lambda _self: Counter(), NOTHING)),
     "keys lose their order": ("key_shared", Key, "add", lambda self, o: self._old.insert(0, o)),
-    "a key that rests does not wait": ("key_shared", share_keys, "AVAILABLE", RESTING),
+    "a key that rests does not wait": (
+        "key_shared", share_keys, "_OPEN", (RESTING, AVAILABLE, ALONE),
+    ),
     "claimed keys may be elsewhere": ("key_shared", KeyOrder, "is_ready", True),
     "what was settled before its scan": ("key_shared", KeyOrder, "advanced", NOTHING),
     "a slot that moved is not offered": ("key_shared", KeyOrder, "spread", moved_unnoticed),

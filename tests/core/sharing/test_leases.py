@@ -316,7 +316,7 @@ def test_what_a_first_telling_has_settled_is_not_refused_when_it_is_said_again()
     assert leases.settle(BOB, "ack", everything, **again) == [(2, 3), (4, 10)]
     assert changed(leases) == {"settled": [0, 2, 1, 1]}, "so that the answer waits for the log"
     assert leases.settle(BOB, "reject", everything, **again) == [(2, 3), (5, 10)]
-    assert changed(leases) == {"settled": [0, 2, 1, 1], "counts": [4, 1, 1]}
+    assert changed(leases) == {"settled": [0, 2, 1, 1], "counts": [4, 1, 1], "marks": [1, 1]}
     for action in ("nack", "extend", "release"):
         assert leases.settle(BOB, action, everything, **again) == everything
     assert changed(leases) == {}

@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hocket.core.sharing.ranges import clipped, deltas, equal_runs, gaps, merged, rows_of
-from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState, Unit
+from hocket.core.sharing.state import (
+    DOUBT,
+    HELD,
+    MARK,
+    SUSPECT,
+    ShareChange,
+    ShareSettings,
+    ShareState,
+    Unit,
+)
 from tests.support.threads import LONG
 
 offsets = st.integers(0, 60)
@@ -90,15 +99,21 @@ def with_details(drawn: list[tuple[ShareChange, list, list]]) -> list[ShareChang
 rows = st.lists(
     st.tuples(ranges, st.integers(1, 5)).map(lambda pair: (*pair[0], pair[1])), max_size=3
 )
-histories = st.lists(st.tuples(changes, rows, rows), max_size=6).map(with_details)
+marks = st.sampled_from([0, 0, HELD, DOUBT, SUSPECT, HELD | SUSPECT, DOUBT | SUSPECT])
+marked = st.lists(
+    st.tuples(ranges, st.integers(1, 5), marks).map(lambda row: (*row[0], row[1] + MARK * row[2])),
+    max_size=3,
+)
+histories = st.lists(st.tuples(changes, marked, rows), max_size=6).map(with_details)
 
 
 def all_of(state: ShareState) -> object:
     done, counts = state.maps()
     kept = bytes(0 if flag else count for flag, count in zip(done, counts, strict=True))
+    marks = bytes(0 if flag else mark for flag, mark in zip(done, state.marks(), strict=True))
     return (
         state.start, done.rstrip(b"\0"), kept.rstrip(b"\0"), state.settings, state.clean,
-        state.lent, state.dying,
+        state.lent, state.dying, marks.rstrip(b"\0"),
     )  # fmt: skip
 
 
@@ -141,7 +156,7 @@ def test_the_state_is_what_sets_and_dicts_say(history, log_starts):
         assert state.ahead() == sum(offset > start for offset in settled)
         for at, count in enumerate(kept):
             if start + at not in settled:
-                assert count == counts.get(start + at, 0)
+                assert count + MARK * state.marks()[at] == counts.get(start + at, 0)
         assert state.dying == sorted(state.dying)
         assert {
             offset: (unit.deliveries, unit.reason)
@@ -202,7 +217,7 @@ def test_an_index_that_is_put_elsewhere_keeps_its_settings_and_nothing_else(rese
     state = ShareState(3, ShareSettings(1, 2, "fast"))
     state.apply(ShareChange(settled=[(5, 7)], counts=[(3, 4, 2)], dying=[(8, 9, 2, "x")]))
     state.apply(ShareChange(reset=reset))
-    assert all_of(state) == (reset, b"", b"", ShareSettings(1, 2, "fast"), False, [], [])
+    assert all_of(state) == (reset, b"", b"", ShareSettings(1, 2, "fast"), False, [], [], b"")
 
 
 def test_a_snapshot_of_a_million_messages_in_no_order_stays_small():
@@ -226,3 +241,28 @@ def test_messages_that_go_before_they_are_settled_are_lost():
     assert state.lost == 3 + 92
     state.apply(ShareChange(reset=50))
     assert (state.lost, ShareState.restore(state.snapshot()).lost) == (0, 0)
+
+
+def test_a_broker_that_knows_no_marks_reads_the_counts():
+    change = ShareChange(counts=[(0, 4, 1 + MARK * DOUBT), (0, 1, 1 + MARK * HELD), (9, 10, 3)])
+    assert change.encode() == {"counts": [0, 4, 1, -4, 1, 1, 8, 1, 3], "marks": [2, 1, 1, 1, 0, 1]}
+    assert through_the_log(change) == change
+    assert ShareChange(counts=[(0, 4, 1)]).encode() == {"counts": [0, 4, 1]}
+
+
+def test_what_was_stored_before_there_were_marks_has_none():
+    state = ShareState(0)
+    state.apply(ShareChange.decode({"counts": [0, 2, 3], "settled": [5, 1]}))
+    assert state.marks() == bytes(6)
+    taken = state.snapshot()
+    assert "marks" not in taken
+    assert ShareState.restore(taken).marks() == bytes(6)
+
+
+def test_marks_move_with_their_messages_and_end_with_them():
+    state = ShareState(0)
+    state.apply(ShareChange(counts=[(0, 2, 1 + MARK * HELD), (2, 6, MARK * SUSPECT)]))
+    state.apply(ShareChange(settled=[(0, 3), (4, 5)]))
+    assert (state.start, state.marks()) == (3, bytes([SUSPECT, 0, SUSPECT]))
+    state.log_start_moved(5)
+    assert state.marks() == bytes([SUSPECT])

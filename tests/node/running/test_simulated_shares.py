@@ -21,6 +21,7 @@ from tests.node.test_simulated import tiny
 from tests.support.node.simulated import SECOND, Admin, World
 from tests.support.node.simulated_shares import (
     KeyedProducer,
+    Mortal,
     Office,
     Undertaker,
     Worker,
@@ -73,6 +74,41 @@ def test_each_message_is_with_one_worker_at_a_time_until_it_is_done(seed, mode):
     looked = live(seed, mode)
     assert looked["leased"] > looked["again"] > 0
     assert looked["ack"] > 0
+
+
+def die_of_poison(seed: int | str, mode: Mode) -> Counter[str]:
+    world = World(seed, settings=tiny)
+    office = Office(mode, max_deliveries=3)
+    Admin(world)
+    producers = [KeyedProducer(world, name, batches_max=8) for name in ("a", "b")]
+    for name in ("kim", "lee"):
+        Mortal(world, name, office)
+    for _ in range(2):
+        world.run(world.random.randrange(100_000, 3 * SECOND))
+        world.crash()
+        world.run(world.random.randrange(1000, 50_000))
+        world.start_node()
+    world.until(lambda: all(p.finished for p in producers), 120, "every batch is acknowledged")
+    undertaker = Undertaker(world)
+    sent = [v for p in producers for made in p.sent.values() for b in made for v in b]
+
+    def everything() -> bool:
+        dead = {place for place, _ in undertaker.found.values()}
+        return len(office.done | office.given_up | dead) == len(sent)
+
+    world.until(everything, 240, "every message is done, or with the dead letters")
+    check_dead_letters(office, undertaker)
+    poisoned = {place for place in office.values if place[1] == Mortal.POISONED}
+    assert {place for place, _ in undertaker.found.values()} == poisoned, "and nothing beside it"
+    return office.looked
+
+
+@pytest.mark.parametrize("mode", ["shared", "key_shared"])
+@pytest.mark.parametrize("seed", SEEDS[:4])
+def test_of_a_message_that_kills_each_worker_no_other_message_dies(seed, mode):
+    looked = die_of_poison(f"poison {seed}", mode)
+    assert looked["died"] >= 3
+    assert looked["alone"] > looked["died"] / 2
 
 
 def test_the_lives_are_eventful():

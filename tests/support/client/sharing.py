@@ -59,7 +59,7 @@ class Sharing:
 
     def lease(
         self, *runs, base=None, count=None, partition=0, handle=1, continued=False, payload=None,
-        keys=None,
+        keys=None, alone=False,
     ) -> int:  # fmt: skip
         """Messages (start, end, deliveries); by default in one batch that holds just these."""
         if payload is None:
@@ -67,7 +67,9 @@ class Sharing:
             last = runs[-1][1] if count is None else base + count
             columns = {} if keys is None else {"keys": keys}
             payload = b"" if continued else stored(numbers(base, last), base, **columns)
-        self.stage.reply(frames.Lease(0, handle, partition, 10_000, flat(runs), continued), payload)
+        self.stage.reply(
+            frames.Lease(0, handle, partition, 10_000, flat(runs), continued, alone), payload
+        )
         return len(payload)
 
     def settles(self) -> list[frames.Settle]:
@@ -110,6 +112,11 @@ class Sharing:
         """Given back within that time: bytes and messages."""
         found = [frame for frame in self.tidy() if isinstance(frame, frames.Credit)]
         return sum(each.bytes for each in found), sum(each.messages for each in found)
+
+    def handed(self) -> list[tuple[int, int, int]]:
+        """What is told within that time of how far messages were handed out."""
+        found = [frame for frame in self.tidy() if isinstance(frame, frames.Credit)]
+        return [each for frame in found for each in triples(frame.handed)]
 
     @property
     def held(self) -> dict[int, int]:

@@ -13,7 +13,7 @@ WEIGHTS = {
     "append": 30, "log_start": 10, "reset": 3, "join": 20, "leave": 10, "give_credit": 30,
     "widen": 5, "settle": 60, "fetched": 80, "nothing_fetched": 10, "dead_lettered": 20,
     "tick": 30, "crash": 4, "close": 2, "restart": 20, "scanned": 60, "scan_failed": 5,
-    "damaged": 6,
+    "damaged": 6, "die": 5,
 }  # fmt: skip
 
 
@@ -66,9 +66,15 @@ _ARGUMENTS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
         "narrow": dice.randint(0, 3),
         "credit": dice.randint(0, 12),
         "held": _spots(dice),
+        "tells": dice.random() < 0.7,
     },
     "leave": lambda dice: {"who": dice.randint(0, 5), "graceful": dice.random() < 0.5},
-    "give_credit": lambda dice: {"who": dice.randint(0, 5), "messages": dice.randint(0, 15)},
+    "die": lambda dice: {"who": dice.randint(0, 5)},
+    "give_credit": lambda dice: {
+        "who": dice.randint(0, 5),
+        "messages": dice.choice([0, dice.randint(0, 15)]),
+        "far": dice.randint(-3, 12),
+    },
     "widen": lambda dice: {"who": dice.randint(0, 5), "which": dice.randint(0, 5)},
     "settle": lambda dice: {
         "who": dice.randint(0, 5),

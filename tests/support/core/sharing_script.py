@@ -14,7 +14,7 @@ from typing import ClassVar
 from hocket.core.sharing import events
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.leases import Leases
-from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
+from hocket.core.sharing.state import SUSPECT, ShareChange, ShareSettings, ShareState
 
 _RANGE = re.compile(r"(?:(\d+):)?(\d+)(?:\.\.(\d+))?")
 Triple = tuple[int, int, int]
@@ -99,9 +99,11 @@ class SharingStage:
         lines = []
         for number, state in self.states.items():
             _, counts = state.maps()
+            suspects = [state.start + at for at, mark in enumerate(state.marks()) if mark & SUSPECT]
             lines.append(
                 f"{number}: settled below {state.start} and {state.ahead()} more, delivered "
                 f"{list(counts.rstrip(bytes(1)))}{', clean' if state.clean else ''}"
+                f"{f', suspect {suspects}' if suspects else ''}"
             )
         return lines
 
@@ -114,6 +116,7 @@ class SharingStage:
         messages: int = 10,
         bytes: int = 10_000,  # noqa: A002
         of: str = "",
+        tells: int = 0,
     ) -> list[str]:
         self.last_consumer += 1
         partitions = tuple(int(number) for number in str(of).split(",") if number)
@@ -126,6 +129,7 @@ class SharingStage:
                 messages,
                 [_triple(word) for word in held],
                 self.now_us,
+                bool(tells),
             )
         )
         names = self._names()
@@ -138,8 +142,18 @@ class SharingStage:
     def _vanish(self, name: str) -> list[str]:
         return self._step(events.Left(self.numbers.pop(name), False, self.now_us))
 
-    def _credit(self, name: str, messages: str, bytes: int = 10_000) -> list[str]:  # noqa: A002
-        return self._step(events.CreditGiven(self.numbers[name], bytes, int(messages), self.now_us))
+    def _credit(
+        self,
+        name: str,
+        messages: str,
+        bytes: int = 10_000,  # noqa: A002
+        handed: str = "",
+    ) -> list[str]:
+        """`handed=0:2:7`: of partition 0, message 7 of the second delivery waits next."""
+        told = [tuple(map(int, each.split(":"))) for each in handed.split(",") if each]
+        return self._step(
+            events.CreditGiven(self.numbers[name], bytes, int(messages), self.now_us, told)
+        )
 
     def _settle(
         self, action: str, name: str, *what: str, delay: int = 0, why: str = ""
@@ -199,7 +213,7 @@ class SharingStage:
                 f"{_range(effect.partition, start, end)} ({count})"
                 for start, end, count in effect.ranges
             )
-            return [f"send {names[effect.consumer]} {sent}"]
+            return [f"send {names[effect.consumer]} {sent}{', alone' if effect.alone else ''}"]
         if isinstance(effect, events.Record):
             self.states[effect.partition].apply(ShareChange.decode(effect.change.encode()))
             return [f"log {effect.partition}: {effect.change.encode()}"]

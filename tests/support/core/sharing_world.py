@@ -49,7 +49,14 @@ from hocket.core.sharing.events import (
     Widened,
 )
 from hocket.core.sharing.leases import Leases
-from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
+from hocket.core.sharing.state import (
+    DOUBT,
+    HELD,
+    SUSPECT,
+    ShareChange,
+    ShareSettings,
+    ShareState,
+)
 
 LEASE_US, GRACE_US = 100, 30
 IN_FLIGHT_MAX, SPAN_MAX, GAP_MAX, FETCH_MAX = 14, 40, 4, 6
@@ -82,6 +89,8 @@ class Message:
     deadline: int = 0
     reason: str = ""  # of its death
     before: bool = False  # it was settled before this life of the broker began
+    mark: str = ""  # "held" or "doubt" while it is with a consumer: whether that delivery counts
+    suspect: bool = False  # it was with a consumer that died
 
 
 @dataclass(slots=True)
@@ -93,7 +102,7 @@ class Log:
     begin: int = 0  # the log start, or where the index was put
     begin_before: int = 0  # where it was when this life of the broker began, or was put since
     state: ShareState = field(default_factory=lambda: ShareState(0))  # as logged
-    taken: list[tuple[str, int, list[tuple[str, int, str]]]] = field(default_factory=list)
+    taken: list[tuple[str, int, list[tuple[Any, ...]]]] = field(default_factory=list)
     durable: int = 0  # so many of `taken` have been promised to somebody
 
     @property
@@ -123,6 +132,12 @@ class Client:
     served: int = 0
     was_here: bool = False  # in this life of the broker
     lost: set[tuple[int, int]] = field(default_factory=set)  # with a link, and not got back
+    tells: bool = False
+    deliveries: int = 0
+    # (number of the delivery, partition, offset) that it has not told to be handed out
+    sent: list[tuple[int, int, int]] = field(default_factory=list)
+    turn: int = -1
+    next: tuple[int, int] | None = None
 
 
 class World:
@@ -183,12 +198,32 @@ class World:
                     continue
                 if message.state == "leased":
                     self.note_silence(message.holder, message.deadline)
+                    message.suspect = self.is_dead(message.holder, message.deadline)
+                    self.seen["suspected"] += message.suspect
+                    self.without_doubt(message)
                     self.end_lease(message, "not acknowledged in time")
                     self.seen["expired"] += 1
                 elif message.state == "resting":
                     message.state = "available"
                 elif message.state == "withheld":
+                    if message.mark == "held":
+                        message.suspect = True
+                        self.seen["suspected at a restart"] += 1
+                    self.without_doubt(message)
                     self.end_lease(message, "not acknowledged before the broker restarted")
+
+    def without_doubt(self, message: Message) -> None:
+        """It is with nobody now, and nobody said that it was handed out if it is in doubt."""
+        if message.mark == "doubt":
+            message.count -= 1
+            self.seen["not counted"] += 1
+        message.mark = ""
+
+    def is_dead(self, number: int, deadline: int) -> bool:
+        return all(
+            client.number != number or client.life_us <= deadline - self.settings.lease_us
+            for client in self.clients
+        )
 
     def note_silence(self, number: int, deadline: int) -> None:
         for client in self.clients:
@@ -207,7 +242,13 @@ class World:
     # --- clients ---------------------------------------------------------------------------------
 
     def join(
-        self, client: Client, partitions: tuple[int, ...], credit: int, held: list[Any]
+        self,
+        client: Client,
+        partitions: tuple[int, ...],
+        credit: int,
+        held: list[Any],
+        *,
+        tells: bool = False,
     ) -> None:
         self.pass_time(self.logs)
         if client.number:
@@ -224,10 +265,10 @@ class World:
             for offset, message in log.open():
                 if former and message.state == "leased" and message.holder == former:
                     if (p, offset) in claimed:
-                        message.holder = self.last_number
+                        message.holder, message.mark = self.last_number, "held"
                         message.deadline = self.now_us + self.settings.lease_us
                     else:
-                        message.state, message.holder = "available", 0
+                        message.state, message.holder, message.mark = "available", 0, ""
                         message.count -= 1
         for p, log in self.logs.items():
             for offset, message in log.open():
@@ -236,7 +277,7 @@ class World:
                 if message.state == "withheld" and (p, offset) in claimed and room and near:
                     message.state, message.holder = "leased", self.last_number
                     message.deadline = self.now_us + self.settings.lease_us
-                    message.count = max(1, message.count)
+                    message.count, message.mark = max(1, message.count), "held"
                     self.seen["claimed"] += 1
         client.lost -= {
             (p, offset)
@@ -249,6 +290,8 @@ class World:
         client.credit_bytes, client.credit_messages = credit * RECORD_BYTES, credit
         client.life_us, client.stalled, client.sated_until = self.now_us, False, 0
         client.served = 0
+        client.tells, client.deliveries = tells, 0
+        client.sent, client.turn, client.next = [], -1, None
         effects = self.sharing.step(
             Joined(
                 client.number,
@@ -258,6 +301,7 @@ class World:
                 credit,
                 held,
                 self.now_us,
+                tells,
             )
         )
         ended = [effect.consumer for effect in effects if isinstance(effect, EndConsumer)]
@@ -272,6 +316,7 @@ class World:
                 del self.fetches[fetch]
         for message in self.leases_of(client.number):
             if graceful:
+                message.mark, message.suspect = "", False
                 self.end_lease(message, "not acknowledged before its consumer closed")
             else:
                 message.deadline = min(message.deadline, self.now_us + GRACE_US)
@@ -288,14 +333,54 @@ class World:
             client.partitions = (*client.partitions, partition)
         self.step(Widened(client.number, partition))
 
-    def give_credit(self, client: Client, messages: int) -> None:
+    def give_credit(self, client: Client, messages: int, handed: Any = ()) -> None:
         client.credit_messages += messages
         client.credit_bytes += messages * RECORD_BYTES
-        client.sated_until = 0
+        client.sated_until = 0 if messages else client.sated_until
         self.shows_life(client)
+        self.tell(client, [each for each in handed if each[0] in self.logs])
         self.step(
-            CreditGiven(client.number, messages * RECORD_BYTES, messages, self.now_us),
+            CreditGiven(client.number, messages * RECORD_BYTES, messages, self.now_us, handed),
         )
+
+    def tell(self, client: Client, handed: list[tuple[int, int, int]]) -> None:
+        for at, number, offset in handed:
+            for each in list(client.sent):
+                n, p, o = each
+                if p == at and (n, o) < (number, offset):
+                    client.sent.remove(each)
+                    if self.has(client, p, o):
+                        self.seen["told"] += self.logs[p].messages[o].mark == "doubt"
+                        self.logs[p].messages[o].mark = "held"
+        if handed:
+            turn = handed[0][0]
+            left = [(p, o) for _, p, o in client.sent if p == turn]
+            if client.next not in left[:1]:
+                client.turn = turn if left else -1
+                client.next = None
+        self.point_out(client)
+
+    def has(self, client: Client, p: int, offset: int) -> bool:
+        log = self.logs[p]
+        message = log.messages[offset]
+        there = offset >= log.begin and message.state == "leased"
+        return there and message.holder == client.number
+
+    def point_out(self, client: Client) -> None:
+        """The delivery of what the client hands out next counts."""
+        if client.next and self.has(client, *client.next):
+            p, offset = client.next
+            if self.logs[p].messages[offset].mark == "held":
+                return
+        partitions = list(dict.fromkeys(p for _, p, _ in client.sent))
+        for p in sorted(partitions, key=lambda p: p != client.turn):
+            for each in [each for each in client.sent if each[1] == p]:
+                if self.has(client, p, each[2]):
+                    self.logs[p].messages[each[2]].mark = "held"
+                    client.turn, client.next = p, (p, each[2])
+                    return
+                client.sent.remove(each)
+        client.turn, client.next = -1, None
 
     def shows_life(self, client: Client) -> None:
         client.life_us, client.stalled = self.now_us, False
@@ -334,6 +419,7 @@ class World:
                     refused.append((p, offset))
                 else:
                     self.settle_one(message, action, duration, reason)
+        self.point_out(client)
         self.last_token += 1
         effects = self.sharing.step(
             Settle(
@@ -371,17 +457,20 @@ class World:
 
     def settle_one(self, message: Message, action: str, duration: int, reason: str) -> None:
         self.seen[action] += 1
+        self.seen[f"{action} of a suspect"] += message.suspect
         if action == "ack":
-            message.state, message.holder = "settled", 0
+            message.state, message.holder, message.suspect = "settled", 0, False
         elif action == "nack":
             until = self.now_us + duration if duration else 0
+            message.mark, message.suspect = "", False
             self.end_lease(message, "refused by its consumer", until)
         elif action == "extend":
             message.deadline = self.now_us + (duration or self.settings.lease_us)
         elif action == "reject":
             message.state, message.holder, message.reason = "dying", 0, reason
+            message.suspect = False
         else:
-            message.state, message.holder = "available", 0
+            message.state, message.holder, message.mark = "available", 0, ""
             message.count -= 1
 
     # --- the partition ---------------------------------------------------------------------------
@@ -395,6 +484,7 @@ class World:
         log = self.logs[p]
         for message in log.messages[log.begin : offset]:
             message.state, message.holder, message.count = "settled", 0, 0
+            message.suspect = False
         log.log_start, log.begin = offset, max(log.begin, offset)
         log.state.log_start_moved(offset)
         self.remember(log)
@@ -409,6 +499,8 @@ class World:
             if effect.partition == p:
                 del self.fetches[fetch]
         self.scans = [scan for scan in self.scans if scan.partition != p]
+        for client in self.clients:
+            client.sent = [each for each in client.sent if each[1] != p]
         self.step(Reset(p, offset))
 
     def dead_letter(self, p: int, start: int, end: int) -> None:
@@ -444,7 +536,7 @@ class World:
         start = 0 if not lost else max(fetch.start + lost, first)
         gone = [offset for offset in reserved if log.begin <= offset < start]
         for offset in gone:
-            log.messages[offset].state = "settled"
+            log.messages[offset].state, log.messages[offset].suspect = "settled", False
         read = [offset for offset in reserved if max(start, log.begin) <= offset < end]
         if not read and start <= fetch.start:
             self.resting.add(fetch.partition)
@@ -459,6 +551,7 @@ class World:
         self.hear([effect for effect in effects if not isinstance(effect, Send)])
 
     def check_send(self, send: Send, fetch: Fetch, read: list[int]) -> None:
+        client = self.client(send.consumer)
         assert (send.fetch, send.consumer) == (fetch.fetch, fetch.consumer)
         sent = [(offset, n) for low, high, n in send.ranges for offset in range(low, high)]
         assert [offset for offset, _ in sent] == read, "what was reserved and read, in order"
@@ -466,10 +559,21 @@ class World:
             message = self.logs[fetch.partition].messages[offset]
             assert message.state == "available", f"{offset} is {message.state}, and was leased"
             message.state, message.holder = "leased", send.consumer
-            self.client(send.consumer).lost.discard((fetch.partition, offset))
+            client.lost.discard((fetch.partition, offset))
             message.deadline = self.now_us + self.settings.lease_us
             message.count += 1
+            message.mark = "doubt" if client.tells else "held"
             assert count == message.count, "the count that is sent"
+        client.deliveries += 1
+        if client.tells:
+            client.sent += [(client.deliveries, fetch.partition, offset) for offset in read]
+            self.point_out(client)
+        suspects = [message for message in self.leases_of(client.number) if message.suspect]
+        if any(self.logs[fetch.partition].messages[offset].suspect for offset in read):
+            assert len(read) == 1
+            assert send.alone
+            self.seen["leased alone"] += 1
+        assert suspects or not send.alone
         self.seen["leased"] += len(sent)
 
     def nothing_fetched(self, number: int, failed: bool) -> None:
@@ -487,7 +591,7 @@ class World:
         log = self.logs[fetch.partition]
         for offset in reserved:
             if start <= offset < end and offset >= log.begin:
-                log.messages[offset].state = "dying"
+                log.messages[offset].state, log.messages[offset].suspect = "dying", False
                 log.messages[offset].reason = "damaged"
                 self.seen["damaged"] += 1
         self.step(FetchDamaged(number, start, end, "damaged"))
@@ -523,9 +627,10 @@ class World:
             for offset in range(log.begin, log.end):
                 message = log.messages[offset]
                 was = message.state
-                then, message.count, message.reason = (
-                    told[offset] if offset < len(told) else ("available", 0, "")
+                then, message.count, message.reason, message.mark, message.suspect = (
+                    told[offset] if offset < len(told) else ("available", 0, "", "", False)
                 )
+                self.seen["suspect still"] += message.suspect
                 message.holder, message.deadline = 0, self.now_us + GRACE_US
                 message.before = then == "settled"
                 if then in ("settled", "dying"):
@@ -535,6 +640,7 @@ class World:
                 if offset in lent or not (log.state.clean or self.settings.failover == "fast"):
                     message.state = "withheld"
                 else:
+                    self.without_doubt(message)
                     self.end_lease(message, "not acknowledged before the broker restarted")
                 if clean and was in ("leased", "withheld"):
                     assert message.state == "withheld"
@@ -545,7 +651,10 @@ class World:
         self.open()
 
     def remember(self, log: Log) -> None:
-        told = [(message.state, message.count, message.reason) for message in log.messages]
+        told = [
+            (message.state, message.count, message.reason, message.mark, message.suspect)
+            for message in log.messages
+        ]
         log.taken.append((json.dumps(log.state.snapshot()), log.begin, told))
 
     # --- what the dispatcher does ----------------------------------------------------------------
@@ -592,7 +701,7 @@ class World:
         assert max(gaps, default=0) < GAP_MAX
         assert 0 < fetch.bytes_max <= self.bytes_left(client)
         assert 0 < len(reserved) <= min(self.messages_left(client), room, FETCH_MAX)
-        self.check_fair(client, p, len(reserved), min(room, len(eligible)))
+        self.check_fair(client, p, len(reserved), min(room, len(self.free(p))))
         self.fetches[fetch.fetch] = fetch, reserved
         client.served = fetch.fetch
 
@@ -625,14 +734,48 @@ class World:
 
     def eligible(self, client: Client, p: int) -> list[int]:
         """What of this partition it may have now, by brute force."""
-        log = self.logs[p]
+        under_way = [
+            self.logs[fetch.partition].messages[offset]
+            for fetch, some in self.fetches.values()
+            for offset in some
+            if fetch.consumer == client.number and offset >= self.logs[fetch.partition].begin
+        ]
+        in_hand = self.leases_of(client.number)
+        if any(message.suspect for message in in_hand + under_way):
+            return []
+        is_free = not in_hand and all(
+            fetch.consumer != client.number for fetch, _ in self.fetches.values()
+        )
+        waits = False  # a suspect of another partition
+        for q in client.partitions:
+            found = self.may_have(client, q)
+            if q in self.resting or self.in_flight(q) >= IN_FLIGHT_MAX or not found:
+                continue
+            if self.logs[q].messages[found[0]].suspect:
+                if q == p:
+                    return found[:1] if is_free else []
+                waits = True
+        if waits:
+            return []
+        found = self.may_have(client, p)
+        messages = self.logs[p].messages
+        suspects = [at for at, offset in enumerate(found) if messages[offset].suspect]
+        return found[: suspects[0]] if suspects else found
+
+    def free(self, p: int) -> dict[int, bool]:
         taken = self.reserved(p)
-        limit = log.start + SPAN_MAX
-        free = {
+        limit = self.logs[p].start + SPAN_MAX
+        return {
             offset: True
-            for offset, message in log.open()
+            for offset, message in self.logs[p].open()
             if message.state == "available" and offset not in taken and offset < limit
         }
+
+    def may_have(self, client: Client, p: int) -> list[int]:
+        """The same, if no message were suspect."""
+        log = self.logs[p]
+        taken = self.reserved(p)
+        free = self.free(p)
         if self.mode == "shared":
             return list(free)
         order = self.sharing._leases[p].keys
@@ -702,6 +845,7 @@ class World:
         """What was logged is what has become of the messages."""
         state = log.state
         done, counts = state.maps()
+        marks = state.marks()
         assert state.start == max(log.start, log.begin)
         dying = {o: unit for unit in state.dying for o in range(unit.start, unit.end)}
         for offset, message in log.open():
@@ -713,6 +857,9 @@ class World:
                 assert (unit.deliveries, unit.reason) == (message.count, message.reason)
             else:
                 assert counts[at : at + 1].strip(b"\0") == bytes([message.count]).strip(b"\0")
+                mark = {"": 0, "held": HELD, "doubt": DOUBT}[message.mark]
+                mark |= SUSPECT if message.suspect else 0
+                assert marks[at : at + 1].strip(b"\0") == bytes([mark]).strip(b"\0")
         settled = sum(m.state == "settled" for m in log.messages[state.start :])
         assert state.ahead() == settled, "settled in the story only"
         assert not dying
@@ -754,7 +901,13 @@ class World:
                     for offset, message in log.open()
                     if message.state == "leased" and message.holder == client.number
                 ]
-                self.settle(client, "ack", held)
+                nacked = [
+                    each
+                    for each in held
+                    if each[1] % 2 and self.logs[each[0]].messages[each[1]].suspect
+                ]  # so they are no suspects any more
+                self.settle(client, "nack", nacked)
+                self.settle(client, "ack", [each for each in held if each not in nacked])
                 # Whatever debt there is is paid, and there is a little more.
                 self.give_credit(
                     client,

@@ -104,6 +104,8 @@ class Worker(Client):
         self.kept: dict[int, memoryview] = {}  # the last batch, per partition
         self.refused = 0
         self.quits = False
+        self.leases = 0  # how many came on this link
+        self.waiting: list[tuple[Place, int]] = []  # not looked at yet, with its Lease's number
         super().__init__(world)
 
     def begin(self) -> None:
@@ -122,6 +124,7 @@ class Worker(Client):
             lease_us=LEASE_US,
             max_deliveries=self.office.max_deliveries,
             held=packed(n for p, o in self._held() for n in (p, o, o + 1)),
+            tells=True,
         )
 
     def _held(self) -> list[Place]:
@@ -139,6 +142,7 @@ class Worker(Client):
         assert answer.lease_us == LEASE_US
         self.handle = answer.handle
         self.kept.clear()
+        self.leases, self.waiting = 0, []
 
     def told(self, frame: frames.Frame, payload: memoryview) -> None:
         if not isinstance(frame, frames.Lease):
@@ -147,6 +151,7 @@ class Worker(Client):
         ranges = unpacked(frame.ranges)
         records = self._records(frame, payload)
         messages = 0
+        self.leases += 1
         for start, end, count in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
             for offset in range(start, end):
                 key, value = records[offset]
@@ -154,11 +159,14 @@ class Worker(Client):
                 assert self.office.values.setdefault(place, value) == value
                 self.office.lease(self, place, count, key, self.world.scheduler.now_us())
                 self.mine[place] = None
+                self.waiting.append((place, self.leases))
                 messages += 1
                 delay = self.random.randrange(100, 60_000)
                 self.world.scheduler.after(delay, lambda place=place: self._work(place))
         assert messages
-        self.send(frames.Credit(0, self.handle, len(payload), messages))
+        self.office.looked["alone"] += frame.alone
+        assert messages == 1 or not frame.alone
+        self.send(frames.Credit(0, self.handle, len(payload), messages, self._handed()))
 
     def _records(
         self, frame: frames.Lease, payload: memoryview
@@ -176,9 +184,15 @@ class Worker(Client):
             records |= dict(enumerate(pairs, batch.base_offset))
         return records
 
+    def _handed(self) -> bytes:
+        """What it has not looked at yet waits; the first of each partition is named."""
+        firsts = {p: (p, lease, offset) for (p, offset), lease in reversed(self.waiting)}
+        return packed(number for first in reversed(firsts.values()) for number in first)
+
     def _work(self, place: Place) -> None:
         if place not in self.mine or not self.handle:
             return
+        self._look_at(place)
         chance = self.random.random()
         if chance < self.patience:  # it is forgotten, and its lease will end
             if chance < self.patience / 2:
@@ -194,6 +208,13 @@ class Worker(Client):
             self._settle("release", place)
         else:
             self._settle("ack", place)
+
+    def _look_at(self, place: Place) -> None:
+        """It looks at messages in order, whatever it does with each."""
+        at = next((i for i, (each, _) in enumerate(self.waiting) if each == place), -1)
+        if at >= 0:
+            del self.waiting[: at + 1]
+            self.send(frames.Credit(0, self.handle, 0, 0, self._handed()))
 
     def _too_late(self, place: Place) -> None:
         if place in self.mine and self.handle:
@@ -244,6 +265,27 @@ class Worker(Client):
             if held.worker is self:
                 held.until_us = min(held.until_us, now + GRACE_US - MARGIN_US)
         super().lost()
+
+
+class Mortal(Worker):
+    """Acks what it gets, and dies at a poisoned message, for good; another one takes its place."""
+
+    POISONED = 5  # the offset of the message in each partition that nobody survives
+
+    def _work(self, place: Place) -> None:
+        if place not in self.mine or not self.handle:
+            return
+        if place[1] != self.POISONED:
+            self._look_at(place)
+            self._settle("ack", place)
+            return
+        self.office.looked["died"] += 1
+        self.quit()
+        self.mine.clear()
+        number = self.office.looked["died"]
+        self.world.scheduler.after(
+            10_000, lambda: Mortal(self.world, f"heir {number}", self.office)
+        )
 
 
 class Undertaker(Client):

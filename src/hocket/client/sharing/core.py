@@ -15,7 +15,10 @@ Rule 5: a commit returns when all that was said before it is durable; otherwise 
 refused is raised by every commit that is under way when it is found out, or by the next one.
 Rule 6: where keys keep their order, nothing of a key is handed out behind a nacked or released
 message of that key until the broker has answered: what waits, or still comes, is released.
-Rule 7: a message that cannot be read is rejected here and never handed out; those beside it are.
+Rule 7: with its credit, the broker is told how far messages were handed out, so that the death of
+this process does not count as a delivery of those that only waited. A message that comes `alone` is
+settled at once, since nothing more comes before.
+Rule 8: a message that cannot be read is rejected here and never handed out; those beside it are.
 """
 
 from __future__ import annotations
@@ -89,6 +92,9 @@ class SharedCore(Attachment):
         self._idle = False  # the application took nothing for a lease, so what waited was released
         self._watch_timer: Timer | None = None
         self._looked_us = 0  # when `_watch` last looked for leases that must have ended
+        self._first_delivery = 0  # how many deliveries had come when the link came up
+        self._told: dict[int, tuple[int, int]] = {}  # what was last told of each partition, by link
+        self._alone = False  # the last delivery came alone
         self._raised = 0  # how many errors commits have raised
         self._raised_last: HocketError | None = None
         self._untold = 0  # what was said, and not told when the subscription ended
@@ -99,6 +105,8 @@ class SharedCore(Attachment):
         options = self.options
         self._owed_bytes = 0  # nothing waits here: all of the credit is new
         self._idle = False
+        self._first_delivery = self.inbound.deliveries
+        self._told = {}
         held = self._held()
         self._reopen()
         frame = frames.OpenSubscription(
@@ -123,6 +131,7 @@ class SharedCore(Attachment):
             ),
             must_exist=not options.create,
             resumes=self._was_open,
+            tells=True,
         )
         self._ask(frame)
 
@@ -255,6 +264,9 @@ class SharedCore(Attachment):
         progress = self._progress_in(frame.partition)
         runs = triples(frame.ranges)
         self._window.received(sum(end - start for start, end, _ in runs))
+        if frame.alone != self._alone:
+            self._alone = frame.alone
+            self._set_notes_max()
         now_us = self._now_us()
         repeated = progress.repeated(runs)
         contested: set[int] = set()
@@ -356,22 +368,40 @@ class SharedCore(Attachment):
         if self._handle is None or self._idle or self._winding_up:
             return
         messages = self._window.owed(self._unsettled())
-        if messages or self._owed_bytes:
+        handed = self._handed()
+        if messages or self._owed_bytes or handed:
             self._window.give(messages)
             size, self._owed_bytes = self._owed_bytes, 0
-            self.session.send(frames.Credit(0, self._handle, size, messages))
+            self.session.send(frames.Credit(0, self._handle, size, messages, packed(handed)))
+
+    def _handed(self) -> list[int]:
+        """How far messages were handed out, in partitions where that was not told before."""
+        handed: list[int] = []
+        changed = False
+        for progress in self.inbound.in_turn():
+            number, offset = self.inbound.first_waiting(progress)
+            at = number - self._first_delivery, offset
+            is_new = self._told.get(progress.partition, (1, 0)) != at
+            changed |= is_new
+            if is_new or not handed:  # the first one says whose turn it is
+                self._told[progress.partition] = at
+                handed += (progress.partition, *at)
+        return handed if changed else []
 
     def _ran_dry(self) -> None:
         """The application waits for a message; if the broker waits for our credit, send it now."""
         if self._window.ran_dry():
-            for progress in self._all_progress():
-                progress.notes_max = self._notes_max()
+            self._set_notes_max()
             self._flush()
             self._send_credit()
 
     def _notes_max(self) -> int:
         """How many verdicts may gather: few enough for the window to move on in time."""
-        return max(1, min(NOTES_MAX, self._window.size // 2))
+        return 1 if self._alone else max(1, min(NOTES_MAX, self._window.size // 2))
+
+    def _set_notes_max(self) -> None:
+        for progress in self._all_progress():
+            progress.notes_max = self._notes_max()
 
     def _asked_for_more(self) -> None:
         if self._idle:
@@ -410,6 +440,7 @@ class SharedCore(Attachment):
             for progress in self._all_progress():
                 progress.forget_lapsed(now_us)
             self.tidy_soon()
+        self._send_credit()  # what was handed out since is told even if nothing was said of it
         self._watch_soon()
 
     def _release(self, progress: SharedProgress, doomed: Container[int] = ALL) -> None:

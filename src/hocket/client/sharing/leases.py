@@ -266,6 +266,27 @@ class Leases:
             found.update(portion.offsets())
         return found
 
+    def in_turn(self) -> list[SharedProgress]:
+        """All partitions; first that of which the next message is handed out."""
+        first = self._turns[0] if self._turns else None
+        if length_hint(self.ready):
+            first = self._ready_progress
+        return sorted(self.by_partition.values(), key=lambda each: each is not first)
+
+    def first_waiting(self, progress: SharedProgress) -> tuple[int, int]:
+        """Of the partition's messages that wait, the first: its delivery's number, its offset.
+
+        If none waits: the number of the next delivery, and 0.
+        """
+        left = length_hint(self.ready) if self._ready_progress is progress else 0
+        if left:
+            assert self._ready_portion is not None
+            return self._ready_portion.number, self._messages[-left][5]
+        if progress.queue:
+            portion = progress.queue[0]
+            return portion.number, portion.runs[0][0]
+        return self.deliveries + 1, 0
+
     def _ready_offsets(self) -> list[int]:
         return [message[5] for message in self._undrawn()]
 

@@ -322,6 +322,7 @@ class Session:
             raise UnknownHandle(f"no subscription {frame.handle} is open on this connection")
         if isinstance(frame, frames.Credit):
             self._check_credit(frame.bytes)
+            triples(frame.handed)  # raises if they are not three numbers each
         else:
             if not opened.index:
                 raise OutOfRange("this subscription has no index at the broker to commit to")

@@ -1,11 +1,15 @@
-"""A consumer of a shared index as the dispatcher knows it: its credit, and what is read for it."""
+"""A consumer of a shared index as the dispatcher knows it: its credit, and what is read for it.
+
+What a consumer was sent that `tells` how far it has handed messages out stands in `waiting` until
+it has told: see `core.sharing.handing`.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
 
-from hocket.core.sharing.ranges import Range
+from hocket.core.sharing.ranges import Range, clipped
 
 
 @dataclass(slots=True)
@@ -37,6 +41,14 @@ class Consumer:
     # By partition: what it had when a link of it broke, and had lost when it came back. None: it
     # was not here before.
     lost: dict[int, list[Range]] | None = None
+    tells: bool = False  # how far it has handed messages out
+    deliveries: int = 0  # how many Sends there were for it
+    # By partition: what it was sent and has not told to be handed out, with the Send's number. Some
+    # of it may be settled.
+    waiting: dict[int, deque[tuple[int, list[Range]]]] = field(default_factory=dict)
+    waiting_max: int = 0  # more Sends that wait are looked through
+    turn: int = -1  # the partition of which it hands out next; -1: nobody knows
+    is_next: tuple[int, int] | None = None  # partition and offset of what it hands out next
 
     @property
     def bytes_left(self) -> int:
@@ -61,3 +73,24 @@ class Consumer:
         del self.fetching[fetching.partition]
         self.bytes_under_way -= fetching.bytes_max
         self.messages_under_way -= fetching.messages
+
+    def passed(self, partition: int, send: int, offset: int) -> list[Range]:
+        """It has handed out what comes before this offset of this Send: these, as far as known."""
+        waiting = self.waiting.get(partition, deque())
+        found: list[Range] = []
+        while waiting and waiting[0][0] <= send:
+            number, runs = waiting.popleft()
+            if number == send:
+                found += clipped(runs, 0, offset)
+                left = clipped(runs, offset, runs[-1][1])
+                if left:
+                    waiting.appendleft((number, left))
+                break
+            found += runs
+        return found
+
+    def in_order(self) -> list[int]:
+        """The partitions of which messages may wait, in the order in which it turns to them."""
+        partitions = [partition for partition, waiting in self.waiting.items() if waiting]
+        partitions.sort(key=lambda each: (each != self.turn, self.waiting[each][0][0]))
+        return partitions

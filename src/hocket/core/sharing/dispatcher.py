@@ -8,7 +8,12 @@ Rule 2: of the consumers that are ready, the one that was served longest ago goe
         no more than an even share. Its partitions take turns.
 Rule 3: a consumer is stalled when one of its leases ran out and it had given no sign of life for
         the time of a lease. It comes after all others, and gets one message at a time.
-Rule 4: the same events have the same effects. Time is what the events say; leases end at a Tick, or
+Rule 4: a suspect (it was with a consumer that died) goes to a consumer that has nothing else, and
+        that one gets nothing else meanwhile. A consumer for which a suspect is next is held back
+        until it has nothing, so that suspects do not wait for ever.
+Rule 5: of what a consumer has that tells how far it has handed messages out, the deliveries of
+        those told of count, and that of the next one; the others are in doubt.
+Rule 6: the same events have the same effects. Time is what the events say; leases end at a Tick, or
         when a consumer settles messages or joins.
 
 What has become of each message is kept for each partition by `core.sharing.leases`. In the mode
@@ -20,8 +25,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import ClassVar
 
+from hocket.core.sharing import handing
 from hocket.core.sharing.consumer import Consumer, Fetching
 from hocket.core.sharing.events import (
     Advanced,
@@ -121,6 +128,7 @@ class Dispatcher:
             event.credit_bytes,
             event.credit_messages,
             event.now_us,
+            tells=event.tells,
         )
         if had is not None:
             consumer.lost = {
@@ -180,10 +188,14 @@ class Dispatcher:
         self._unrank(consumer)
         consumer.credit_bytes += event.bytes
         consumer.credit_messages += event.messages
-        consumer.sated_until_us = 0
+        if event.bytes or event.messages:
+            consumer.sated_until_us = 0
         self._rank(consumer)
         self._lives(consumer, event.now_us)
-        return self._dispatch()
+        return [
+            *self._records(handing.told(consumer, self._leases, event.handed)),
+            *self._dispatch(),
+        ]
 
     def _refunded(self, event: Refunded) -> list[Effect]:
         consumer = self._consumers.get(event.consumer)
@@ -250,7 +262,9 @@ class Dispatcher:
         self._unrank(consumer)
         consumer.end(fetching)
         end = event.end if event.bytes else 0
-        ranges = leases.lease(clipped(runs, event.start, end), event.now_us)
+        ranges = leases.lease(
+            clipped(runs, event.start, end), event.now_us, in_doubt=consumer.tells
+        )
         leases.give_back(clipped(runs, max(event.start, end), _FAR))
         leases.lose(clipped(runs, 0, event.start))
         sends: list[Effect] = []
@@ -260,7 +274,11 @@ class Dispatcher:
                 consumer.lost[number] = without(consumer.lost.get(number, ()), again)
             consumer.credit_bytes -= event.bytes
             consumer.credit_messages -= sum(last - first for first, last, _ in ranges)
-            sends.append(Send(event.fetch, consumer.number, number, ranges))
+            if consumer.tells:
+                handing.sent(consumer, number, leases, ranges)
+                handing.point_out(consumer, self._leases)
+            alone = leases.has_suspect(consumer.number)
+            sends.append(Send(event.fetch, consumer.number, number, ranges, alone))
         elif event.start <= runs[0][0]:
             self._resting[number] = True  # another read now would find nothing either
         self._rank(consumer)
@@ -338,7 +356,8 @@ class Dispatcher:
                 lost=None if consumer.lost is None else consumer.lost.get(number, []),
             )
             refused += [(number, start, end) for start, end in others]
-        records = self._records(asked, event.token)
+        changed = dict.fromkeys(asked) | dict.fromkeys(handing.point_out(consumer, self._leases))
+        records = self._records(changed, event.token)
         answer = Answer(consumer.number, event.token, refused, len(records))
         return [*records, answer, *self._dispatch()]
 
@@ -358,6 +377,8 @@ class Dispatcher:
             if fetching.partition == event.partition:
                 self._give_up(fetch)
         self._scanning.pop(event.partition, None)
+        for consumer in self._consumers.values():
+            consumer.waiting.pop(event.partition, None)
         self._leases[event.partition].reset(event.offset)
         return [*self._records([event.partition], event.token), *self._dispatch()]
 
@@ -382,11 +403,16 @@ class Dispatcher:
     def _pass_time(self, partitions: Iterable[int], now_us: int) -> None:
         for number in partitions:
             leases = self._leases[number]
-            for holder, deadline in leases.pass_time(now_us):
+            is_dead = partial(self._is_dead, leases.settings.lease_us)
+            for holder, deadline in leases.pass_time(now_us, is_dead):
                 consumer = self._consumers.get(holder)
-                silent_since = deadline - leases.settings.lease_us
-                if consumer and consumer.life_us <= silent_since and not consumer.stalled:
+                if consumer and not consumer.stalled and is_dead(holder, deadline):
                     self._set_stalled(consumer, True)
+
+    def _is_dead(self, lease_us: int, holder: int, deadline: int) -> bool:
+        """Whether its link broke, or it was silent for the whole lease that ended then."""
+        consumer = self._consumers.get(holder)
+        return consumer is None or consumer.life_us <= deadline - lease_us
 
     def _closing(self, _event: Closing) -> list[Effect]:
         self._is_closing = True
@@ -424,18 +450,27 @@ class Dispatcher:
             for number, leases in self._leases.items()
             if number not in self._resting and leases.available()
         }
+        has_suspects = any(leases.suspects for leases in self._leases.values())
         at = 0
         while open_ and at < len(self._ready):
-            fetch = self._fetch_for(self._consumers[self._ready[at][2]], open_)
+            consumer = self._consumers[self._ready[at][2]]
+            suspects = self._suspects_next(consumer, open_) if has_suspects else []
+            if has_suspects and self._is_held_back(consumer, suspects):
+                fetch = None
+            else:
+                fetch = self._fetch_for(consumer, open_, suspects)
             if fetch is None:
                 at += 1
             else:  # the consumer has gone to the back, and the next one is at this place
                 effects.append(fetch)
+                at = 0 if has_suspects else at  # a suspect that is taken holds nobody back
         if self._is_keyed:
             effects += self._scans()
         return effects
 
-    def _fetch_for(self, consumer: Consumer, open_: dict[int, int]) -> Fetch | None:
+    def _fetch_for(
+        self, consumer: Consumer, open_: dict[int, int], suspects: list[int]
+    ) -> Fetch | None:
         if consumer.stalled and (consumer.fetching or self._holds(consumer)):
             return None
         for _ in range(len(consumer.turns)):
@@ -444,12 +479,32 @@ class Dispatcher:
             if number not in open_ or number in consumer.fetching:
                 continue
             leases = self._leases[number]
-            runs = leases.reserve(consumer.number, self._portion(consumer, number, leases, open_))
+            if not suspects:
+                portion = self._portion(consumer, number, leases, open_)
+                runs = leases.reserve(consumer.number, portion)
+            elif number in suspects:
+                runs = leases.reserve_suspect(consumer.number)
+            else:
+                continue
             if not leases.available():
                 del open_[number]
             if runs:
                 return self._begin_fetch(consumer, number, runs)
         return None
+
+    def _is_held_back(self, consumer: Consumer, suspects: list[int]) -> bool:
+        """Whether it has a suspect, or has something else while a suspect is next for it."""
+        if any(leases.has_suspect(consumer.number) for leases in self._leases.values()):
+            return True
+        return bool(suspects and (consumer.fetching or self._holds(consumer)))
+
+    def _suspects_next(self, consumer: Consumer, open_: dict[int, int]) -> list[int]:
+        """The partitions where a suspect is the lowest message that the consumer may have."""
+        return [
+            number
+            for number in consumer.turns
+            if number in open_ and self._leases[number].suspect_is_next(consumer.number)
+        ]
 
     def _portion(
         self, consumer: Consumer, number: int, leases: Leases, open_: dict[int, int]

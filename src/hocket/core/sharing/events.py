@@ -36,6 +36,7 @@ class Joined:
     credit_messages: int
     held: list[Held]  # what the consumer says it has from before, and has not settled
     now_us: int
+    tells: bool = False  # it is going to tell how far it has handed messages out
 
 
 @dataclass(slots=True)
@@ -55,10 +56,18 @@ class Left:
 
 @dataclass(slots=True)
 class CreditGiven:
+    """Credit, and how far the consumer has handed messages out; of either there may be none.
+
+    `handed` names for some partitions the first message that waits in the consumer: (partition,
+    which Send for this consumer it came with, counted from 1, its offset). Those before it were
+    handed out, or dropped. The first one named is the next that is handed out.
+    """
+
     consumer: int
     bytes: int
     messages: int
     now_us: int
+    handed: Sequence[tuple[int, int, int]] = ()
 
 
 @dataclass(slots=True)
@@ -195,12 +204,16 @@ class Fetch:
 
 @dataclass(slots=True)
 class Send:
-    """Send what this fetch has read. The consumer has `ranges`: (start, end, deliveries)."""
+    """Send what this fetch has read. The consumer has `ranges`: (start, end, deliveries).
+
+    With `alone`, it gets nothing more before this is settled.
+    """
 
     fetch: int
     consumer: int
     partition: int
     ranges: list[tuple[int, int, int]]
+    alone: bool = False
 
 
 @dataclass(slots=True)

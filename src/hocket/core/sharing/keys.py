@@ -4,6 +4,7 @@ Rule 1: of one key only the oldest message that is neither settled nor in flight
         only if it is available: while it rests, dies or is withheld that key waits, and no other.
 Rule 2: a slot belongs to one consumer. If a slot moves while its messages are in flight at another
         consumer, the slot drains: none of its messages is leased until none is in flight there.
+        A suspect is taken alone, and nothing behind it before it.
 Rule 3: a message without a key has no order, and is for any consumer.
 Rule 4: nothing is leased while a message is in flight whose key is not known yet: a consumer that
         had it before a restart has claimed it, and others of its key must not go elsewhere.
@@ -21,7 +22,7 @@ from array import array
 from bisect import insort
 from collections.abc import Sequence
 
-from hocket.core.sharing.maps import AVAILABLE, GAP_MAX, LEASED, RESERVED, SETTLED, Maps
+from hocket.core.sharing.maps import ALONE, AVAILABLE, GAP_MAX, LEASED, RESERVED, SETTLED, Maps
 from hocket.core.sharing.ranges import Range, joined
 from hocket.core.sharing.slots import NOBODY, SLOTS, Slots
 
@@ -30,6 +31,7 @@ LEASABLE_MIN = 1_000  # with fewer leasable messages than this, keys are read fu
 FURTHER = 5_000  # ... by this many messages at a time
 
 _IN_FLIGHT = (RESERVED, LEASED)
+_OPEN = (AVAILABLE, ALONE)  # states of a message that can be leased
 
 
 class Key:
@@ -153,8 +155,17 @@ class KeyOrder:
                 key.owner, key.offered = owner, -1
                 self._refresh(key)
 
-    def take(self, consumer: int, count: int) -> list[Range]:
-        """Take up to `count` of the oldest messages that this consumer may have: in flight now."""
+    def first(self, consumer: int) -> int:
+        """The oldest message that this consumer may have; -1: there is none."""
+        heap = self._heaps.get(consumer, [])
+        self._drop_stale(heap, consumer)
+        return min([*heap[:1], *self._keyless[:1]], default=-1)
+
+    def take(self, consumer: int, count: int, *, alone: bool = False) -> list[Range]:
+        """Take up to `count` of the oldest messages that this consumer may have: in flight now.
+
+        None from a suspect on, unless it is taken `alone`.
+        """
         assert not count or self.is_ready
         heap, keyless = self._heaps.get(consumer, []), self._keyless
         runs: list[Range] = []
@@ -168,6 +179,8 @@ class KeyOrder:
                 break
             offset = source[0]
             if runs and offset - runs[-1][1] >= GAP_MAX:
+                break
+            if not alone and self._maps.states[offset - self._maps.base] == ALONE:
                 break
             heapq.heappop(source)
             key_hash = self._hashes[offset - self._base]
@@ -224,8 +237,8 @@ class KeyOrder:
             self._claimed_end = max(self._claimed_end, end)
         for offset, key_hash in enumerate(self._scanned_hashes(start, end), start):
             if not key_hash:
-                self.leasable += (after == AVAILABLE) - (before == AVAILABLE)
-                if after == AVAILABLE:
+                self.leasable += (after in _OPEN) - (before in _OPEN)
+                if after in _OPEN:
                     heapq.heappush(self._keyless, offset)
             elif after in _IN_FLIGHT:
                 self._dequeue(offset, key_hash)
@@ -241,7 +254,7 @@ class KeyOrder:
 
     def _enqueue(self, offset: int, key_hash: int) -> None:
         if not key_hash:
-            if self._maps.states[offset - self._maps.base] == AVAILABLE:
+            if self._maps.states[offset - self._maps.base] in _OPEN:
                 self.leasable += 1
                 heapq.heappush(self._keyless, offset)
             return
@@ -300,7 +313,7 @@ class KeyOrder:
         holders = self._holders.get(key.slot, 0)
         is_open = (
             key.owner != NOBODY
-            and self._maps.states[head - self._maps.base] == AVAILABLE
+            and self._maps.states[head - self._maps.base] in _OPEN
             and (not holders or (holders == 1 and (key.slot, key.owner) in self._in_flight))
         )
         leasable = len(key) if is_open else 0

@@ -8,6 +8,9 @@ Rule 3: a request changes only messages that its consumer has. Ranges of others 
 Rule 4: what is said `again`, since the answer to the first time was lost, is not refused where it
         holds already. It is answered when the log has it, however long ago the first time was.
 
+Rule 5: a consumer that has a suspect message, or is being read one for, gets nothing else; and
+        where a suspect is the lowest message that it may have, it gets nothing before that one.
+
 Leases are made from the durable state as it was BEFORE the log says that consumers are attached
 again: that entry ends the state's being `clean`, and with it the knowledge of what was lent.
 """
@@ -19,8 +22,19 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from hocket.core.sharing.keys import KeyOrder
-from hocket.core.sharing.ledger import CLOSED, REFUSED, RESTARTED, Ledger
+from hocket.core.sharing.ledger import (
+    CLOSED,
+    HELD_NOW,
+    IN_DOUBT,
+    NOT_HELD,
+    ONE_LESS,
+    OUTLIVED,
+    REFUSED,
+    RESTARTED,
+    Ledger,
+)
 from hocket.core.sharing.maps import (
+    ALONE,
     AVAILABLE,
     DYING,
     GAP_MAX,
@@ -41,15 +55,15 @@ from hocket.core.sharing.ranges import (
     merged,
     without,
 )
-from hocket.core.sharing.state import SPAN_MAX, Count, ShareChange, ShareState
+from hocket.core.sharing.state import DOUBT, MARK, SPAN_MAX, SUSPECT, Count, ShareChange, ShareState
 
 GRACE_US = 2_000_000  # how long a consumer whose link broke may take to come back
 IN_FLIGHT_MAX = 20_000  # messages that are leased, or are being read to be leased
 
 _ONE_MORE = bytes((*range(1, 256), 255))  # a count is a byte, and stays at its highest value
-_ONE_LESS = bytes((0, *range(255)))
 _AT_LEAST_ONE = bytes((1, *range(1, 256)))
 _AS_IT_IS = bytes(range(256))
+_MARKED = re.compile(b"[^\0]+")  # runs of messages that have a mark
 _DONE = re.compile(b"\1+")  # runs of settled messages in a map of a ShareState
 
 
@@ -68,17 +82,20 @@ class Leases(Ledger):
         span_max: int = SPAN_MAX,
     ) -> None:
         done, counts = state.maps()
-        maps = Maps(state.start, done, counts)
+        maps = Maps(state.start, done, counts, state.marks())
         self._before = state.start, done  # what was settled already; see `_settled_before`
         super().__init__(maps, state.settings, end=end, immortal=immortal)
         self._grace_us = grace_us
         self._in_flight_max = in_flight_max
         self._span_max = span_max
         self._consumers: list[int] = []  # those that share the keys
+        # consumer -> suspects that were given to it; some it may not have any more
+        self._given: dict[int, set[int]] = {}
         self._open(state, now_us)
 
     def _open(self, state: ShareState, now_us: int) -> None:
         """Take over what is dying, and leave alone what consumers may still have."""
+        self.suspects = sum(self._suspects_in(*run) for run in self._marked())
         for unit in state.dying:
             self._cover(unit.end)
             for run in self._maps.runs(RUNS_OF[AVAILABLE], unit.start, unit.end):
@@ -96,7 +113,18 @@ class Leases(Ledger):
             for run in self._maps.runs(RUNS_OF[AVAILABLE], start, end):
                 self._turn(*run, AVAILABLE, WITHHELD)
                 self._set_deadline(*run, self._withheld_until)
+        for run in self._marked():  # those not withheld: their consumers may be alive
+            self._come_back(*run, AVAILABLE, RESTARTED, NOT_HELD)
         self._bury_spent()
+
+    def _marked(self) -> list[Range]:
+        """The available messages that have a mark."""
+        base = self._maps.base
+        return [
+            run
+            for found in _MARKED.finditer(bytes(self._maps.marks))
+            for run in self._maps.runs(RUNS_OF[AVAILABLE], base + found.start(), base + found.end())
+        ]
 
     def _bury_spent(self) -> None:
         """Bury the available messages that were delivered as often as they may be."""
@@ -116,7 +144,8 @@ class Leases(Ledger):
         if self.keys is not None:
             count = self.keys.leasable if self.keys.is_ready else 0
         else:
-            count = self._numbers[AVAILABLE] + max(0, self._new_end() - self._new_start())
+            count = self._numbers[AVAILABLE] + self._numbers[ALONE]
+            count += max(0, self._new_end() - self._new_start())
         room = self._in_flight_max - self._numbers[LEASED] - self._numbers[RESERVED]
         return max(0, min(count, room))
 
@@ -145,24 +174,75 @@ class Leases(Ledger):
     def reserve(self, consumer: int, count: int) -> list[Range]:
         """Reserve, to be read, up to `count` of the lowest messages that this consumer may have.
 
-        No two neighbours among them are `GAP_MAX` messages apart, or more.
+        No two neighbours among them are `GAP_MAX` messages apart, or more. What lies behind a
+        suspect is not reserved before it, and the suspect is not reserved here.
         """
         count = min(count, self.available())
         runs = self._lowest(count) if self.keys is None else self.keys.take(consumer, count)
         for start, end in runs:
-            self._maps.set_holder(start, end, consumer)
-            self._maps.set_state(start, end, RESERVED)
-            self._numbers[AVAILABLE] -= end - start
-            self._numbers[RESERVED] += end - start
+            self._reserve(consumer, start, end, AVAILABLE)
         return runs
+
+    def reserve_suspect(self, consumer: int) -> list[Range]:
+        """Reserve the suspect that is the lowest message that this consumer may have."""
+        if self.keys is None:
+            at = self._lowest_suspect()
+        else:
+            at = self.keys.take(consumer, 1, alone=True)[0][0]
+        self._reserve(consumer, at, at + 1, ALONE)
+        self._given.setdefault(consumer, set()).add(at)
+        return [(at, at + 1)]
+
+    def _reserve(self, consumer: int, start: int, end: int, before: int) -> None:
+        self._maps.set_holder(start, end, consumer)
+        self._maps.set_state(start, end, RESERVED)
+        self._numbers[before] -= end - start
+        self._numbers[RESERVED] += end - start
+
+    def suspect_is_next(self, consumer: int) -> bool:
+        """Whether the lowest message that this consumer may have is a suspect."""
+        if not self._numbers[ALONE]:
+            return False
+        if self.keys is not None:
+            first = self.keys.first(consumer)
+            return first >= 0 and self._maps.states[first - self._maps.base] == ALONE
+        base, at = self._maps.base, self._lowest_suspect()
+        return self._maps.states.find(AVAILABLE, self._low - base, at - base) < 0
+
+    def _lowest_suspect(self) -> int:
+        base = self._maps.base
+        return base + self._maps.states.index(ALONE, self.start - base)
+
+    def has_suspect(self, consumer: int) -> bool:
+        """Whether the consumer has a suspect, or is being read one for."""
+        given = self._given.get(consumer)
+        if not given:
+            return False
+        maps = self._maps
+        kept = {
+            at
+            for at in given
+            if at >= maps.start
+            and maps.holders[at - maps.base] == consumer
+            and maps.states[at - maps.base] in (RESERVED, LEASED)
+            and maps.marks[at - maps.base] & SUSPECT
+        }
+        if kept:
+            self._given[consumer] = kept
+        else:
+            del self._given[consumer]
+        return bool(kept)
 
     def _lowest(self, count: int) -> list[Range]:
         maps = self._maps
         runs: list[Range] = []
         at = self._low
+        limit = self._lowest_suspect() - maps.base if self._numbers[ALONE] else None
         while count:
-            found = maps.states.find(AVAILABLE, at - maps.base)
+            found = maps.states.find(AVAILABLE, at - maps.base, limit)
             if found < 0:
+                if limit is not None:
+                    break
                 at = self._new_start()
                 assert at < self._new_end(), "more was asked for than is available"
                 self._cover(min(self._new_end(), at + count))
@@ -178,23 +258,75 @@ class Leases(Ledger):
         self._low = runs[-1][1] if runs else at
         return runs
 
-    def lease(self, runs: list[Range], now_us: int) -> list[Count]:
-        """These were read, and are with their consumer from now on. Returns their deliveries."""
+    def lease(self, runs: list[Range], now_us: int, *, in_doubt: bool = False) -> list[Count]:
+        """These were read, and are with their consumer from now on. Returns their deliveries.
+
+        `in_doubt`: the consumer is going to tell which of them it hands out.
+        """
         counts: list[Count] = []
         deadline = now_us + self.settings.lease_us
         runs = clipped(runs, self.start, self._maps.covered)
         for start, end in runs:
             self._turn(start, end, RESERVED, LEASED)
             self._maps.set_deadline(start, end, deadline)
-            counts += self._recount(start, end, _ONE_MORE)
+            counts += self._recount(start, end, _ONE_MORE, IN_DOUBT if in_doubt else HELD_NOW)
         if runs:
             self._set_timer(deadline, runs[0][0], runs[-1][1])
         return counts
 
+    def handed_out(self, consumer: int, ranges: Iterable[Range]) -> None:
+        """Of these messages, those that the consumer has were handed out there."""
+        for start, end in ranges:
+            for low, high in self._of(consumer, start, end):
+                for first, last, mark in self._maps.by_mark(low, high):
+                    if mark & DOUBT:
+                        self._maps.remark(first, last, HELD_NOW)
+                        self._log(first, last)
+
+    def is_next(self, offset: int) -> None:
+        """The consumer that has this message hands it out next: its delivery counts."""
+        maps = self._maps
+        at = offset - maps.base
+        if maps.marks[at] & DOUBT:
+            maps.marks[at] = mark = HELD_NOW[maps.marks[at]]
+            self._change.counts.append((offset, offset + 1, maps.counts[at] + MARK * mark))
+
+    def is_handed_out(self, consumer: int, offset: int) -> bool:
+        """Whether the consumer has this message, and its delivery counts."""
+        at = offset - self._maps.base
+        return self._has(consumer, offset) and not self._maps.marks[at] & DOUBT
+
+    def first_of(self, consumer: int, start: int, end: int) -> int:
+        """The lowest message of the range that the consumer has; -1: none."""
+        if end <= self.start:
+            return -1
+        if self._has(consumer, start):
+            return start
+        mine = self._of(consumer, start, end)
+        return mine[0][0] if mine else -1
+
+    def _has(self, consumer: int, offset: int) -> bool:
+        maps = self._maps
+        at = offset - maps.base
+        return (
+            maps.start <= offset < maps.base + len(maps.states)
+            and maps.states[at] == LEASED
+            and maps.holders[at] == consumer
+        )
+
+    def _of(self, consumer: int, start: int, end: int) -> list[Range]:
+        """The runs of messages of the range that the consumer has."""
+        return [
+            (first, last)
+            for low, high in self._maps.runs(RUNS_OF[LEASED], start, end)
+            for first, last, holder in self._maps.by_holder(low, high)
+            if holder == consumer
+        ]
+
     def give_back(self, runs: list[Range]) -> None:
         """These were reserved, and are not leased after all."""
         for start, end in reversed(clipped(runs, self.start, self._maps.covered)):
-            self._turn(start, end, RESERVED, AVAILABLE)
+            self._free(start, end, RESERVED)
 
     def lose(self, runs: list[Range]) -> None:
         """These were reserved, and can never be read: they are lost."""
@@ -238,7 +370,7 @@ class Leases(Ledger):
             refused = []
             for start, end in ranges:
                 mine = self._split(consumer, start, end, refused)
-                for run in reversed(mine):  # the newest first: rule 3 of core.sharing.ledger
+                for run in reversed(mine):  # the newest first: rule 4 of core.sharing.ledger
                     act(self, *run, now_us, duration_us, reason)
         if again:
             refused = self._not_yet(action, refused, lost)
@@ -274,7 +406,7 @@ class Leases(Ledger):
             settled = without(settled, lost)
         self._change.settled += settled
         for run in dying:
-            self._recount(*run, _AS_IT_IS)
+            self._log(*run)
         return without(refused, settled + dying)
 
     def _settled_before(self, start: int, end: int) -> list[Range]:
@@ -293,6 +425,7 @@ class Leases(Ledger):
         states, holders, base, size = maps.states, maps.holders, maps.base, len(maps.states)
         refused: list[Range] = []
         single = 0
+        is_plain = keys is None and not self.suspects
         for start, end in ranges:
             at = start - base
             if (
@@ -301,7 +434,7 @@ class Leases(Ledger):
                 and states[at] == LEASED
                 and holders[at] == consumer
             ):
-                if keys is None:
+                if is_plain:
                     states[at] = SETTLED
                     single += 1
                 else:
@@ -331,6 +464,7 @@ class Leases(Ledger):
         return mine
 
     def _nack(self, start: int, end: int, now_us: int, duration_us: int, _reason: str) -> None:
+        self._recount(start, end, _AS_IT_IS, OUTLIVED)
         self._end(start, end, LEASED, REFUSED, now_us + duration_us if duration_us else 0)
 
     def _extend(self, start: int, end: int, now_us: int, duration_us: int, _reason: str) -> None:
@@ -344,8 +478,8 @@ class Leases(Ledger):
 
     def _release(self, start: int, end: int, _now_us: int, _duration_us: int, _reason: str) -> None:
         """These were not handed out, so that delivery does not count."""
-        self._recount(start, end, _ONE_LESS)
-        self._turn(start, end, LEASED, AVAILABLE)
+        self._recount(start, end, ONE_LESS, NOT_HELD)
+        self._free(start, end, LEASED)
 
     _actions: ClassVar[dict[str, Callable[[Leases, int, int, int, int, str], None]]] = {
         "nack": _nack,
@@ -387,6 +521,8 @@ class Leases(Ledger):
             self.keys.renumbered(start, end, former=former, holder=consumer)
         for low, high in kept:
             self._set_deadline(low, high, now_us + self.settings.lease_us)
+            self._note_suspects(consumer, low, high)
+        self.handed_out(consumer, kept)
         for low, high in reversed(gaps(kept, start, end)):
             self._release(low, high, 0, 0, "")
 
@@ -403,7 +539,15 @@ class Leases(Ledger):
             self._turn(low, high, WITHHELD, LEASED)
             self._set_deadline(low, high, now_us + self.settings.lease_us)
             # The log may not say that they were delivered: the broker crashed before that.
-            self._recount(low, high, _AT_LEAST_ONE)
+            self._recount(low, high, _AT_LEAST_ONE, HELD_NOW)
+            self._note_suspects(consumer, low, high)
+
+    def _note_suspects(self, consumer: int, start: int, end: int) -> None:
+        if self.suspects:
+            given = self._given.setdefault(consumer, set())
+            for low, high, mark in self._maps.by_mark(start, end):
+                if mark & SUSPECT:
+                    given.update(range(low, high))
 
     def vanish(self, consumer: int, now_us: int) -> None:
         """The consumer's link broke; it may come back."""
@@ -416,18 +560,14 @@ class Leases(Ledger):
     def leave(self, consumer: int) -> None:
         """The consumer closed in good order: what it has not released was handed out."""
         for start, end in reversed(self.leased_by(consumer)):
+            self._recount(start, end, _AS_IT_IS, OUTLIVED)
             self._end(start, end, LEASED, CLOSED)
 
     def leased_by(self, consumer: int) -> list[Range]:
         """The messages that the consumer has."""
         if consumer not in self._held:
             return []
-        return [
-            (first, last)
-            for low, high in self._maps.runs(RUNS_OF[LEASED], self.start, self._maps.covered)
-            for first, last, holder in self._maps.by_holder(low, high)
-            if holder == consumer
-        ]
+        return self._of(consumer, self.start, self._maps.covered)
 
     # --- keys ------------------------------------------------------------------------------------
 
@@ -460,6 +600,7 @@ class Leases(Ledger):
         """The index was put to this offset: everything else is forgotten."""
         self._begin(Maps(offset))
         self._before = offset, b""
+        self._given = {}
         self._change = ShareChange(reset=offset)
         if self.keys is not None:
             self.order_keys()

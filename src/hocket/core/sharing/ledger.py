@@ -5,7 +5,11 @@ Rule 1: every change of a message's state goes through `_turn`, for a run of mes
         `core.sharing.leases`, `reserve` and `_ack`, do for themselves what they need of it.)
 Rule 2: what ends (a lease, a rest, a time of withholding) ends by its deadline in the map. The heap
         of timers says only where to look, and may be out of date.
-Rule 3: where several runs come back, the newest comes first: in the order of keys each message then
+Rule 3: a lease whose time is over counts as a delivery unless its message is in DOUBT: then nobody
+        has said that it was handed out. The messages of a consumer that died are SUSPECT until
+        another one has outlived them (settled them, or let the lease end, or closed); so long they
+        are available ALONE.
+Rule 4: where several runs come back, the newest comes first: in the order of keys each message then
         belongs at the front of its key's queue.
 
 What has to survive the broker's process is gathered as a ShareChange.
@@ -14,9 +18,11 @@ What has to survive the broker's process is gathered as a ShareChange.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 
 from hocket.core.sharing.keys import KeyOrder
 from hocket.core.sharing.maps import (
+    ALONE,
     AVAILABLE,
     DYING,
     LEASED,
@@ -24,12 +30,22 @@ from hocket.core.sharing.maps import (
     RESTING,
     RUNS_OF,
     SETTLED,
+    STATES,
     TIMED_RUNS,
     WITHHELD,
     Maps,
 )
 from hocket.core.sharing.ranges import Range, equal_runs, merged
-from hocket.core.sharing.state import UNIT_MAX, Count, ShareChange, ShareSettings
+from hocket.core.sharing.state import (
+    DOUBT,
+    HELD,
+    MARK,
+    SUSPECT,
+    UNIT_MAX,
+    Count,
+    ShareChange,
+    ShareSettings,
+)
 
 REASON_MAX = 500  # characters
 TIMERS_MAX = 10_000  # timers in the heap; with more, those out of date are cleared away
@@ -38,6 +54,24 @@ EXPIRED = "not acknowledged in time"
 REFUSED = "refused by its consumer"
 CLOSED = "not acknowledged before its consumer closed"
 RESTARTED = "not acknowledged before the broker restarted"
+
+
+ONE_LESS = bytes((0, *range(255)))
+# What becomes of marks, by the mark: a table has as many entries as there are bytes.
+NOT_HELD = bytes(mark & SUSPECT for mark in range(256))
+HELD_NOW = bytes(mark & SUSPECT | HELD for mark in range(256))
+IN_DOUBT = bytes(mark & SUSPECT | DOUBT for mark in range(256))
+SUSPECTED = bytes((SUSPECT,)) * 256
+OUTLIVED = bytes(256)
+# Of those that were with a consumer when the broker died, and whom nobody claims: what had been
+# handed out is suspect. What had not been may well have waited in a consumer that is alive.
+UNCLAIMED = bytes(SUSPECT if mark & HELD else mark & SUSPECT for mark in range(256))
+_NOT_SUSPECT = bytes(mark & ~SUSPECT for mark in range(256))
+_SUSPECTS = bytes(mark for mark in range(256) if mark & SUSPECT)
+
+
+def _never(_consumer: int, _deadline: int) -> bool:
+    return False
 
 
 class Ledger:
@@ -51,8 +85,9 @@ class Ledger:
 
     def _begin(self, maps: Maps) -> None:
         self._maps = maps
-        self._numbers = [0] * (SETTLED + 1)  # how many messages in the maps are in each state
+        self._numbers = [0] * STATES  # how many messages in the maps are in each state
         self._numbers[AVAILABLE] = maps.states.count(AVAILABLE)
+        self.suspects = 0  # how many messages are suspect, whatever their state
         self._held: dict[int, int] = {}  # consumer -> how many messages are leased to it
         self._low = maps.start  # no message below is AVAILABLE
         self._timers: list[tuple[int, int, int]] = []  # a heap of (deadline, start, end)
@@ -89,8 +124,13 @@ class Ledger:
         change.dying.sort()
         return change
 
-    def pass_time(self, now_us: int) -> list[tuple[int, int]]:
-        """End what has come to its deadline; returns (consumer, deadline) of each lease ended."""
+    def pass_time(
+        self, now_us: int, is_dead: Callable[[int, int], bool] = _never
+    ) -> list[tuple[int, int]]:
+        """End what has come to its deadline; returns (consumer, deadline) of each lease ended.
+
+        `is_dead` tells whether a consumer whose lease came to this deadline seems to be dead.
+        """
         due: list[Range] = []
         while self._timers and self._timers[0][0] <= now_us:
             due.append(heapq.heappop(self._timers)[1:])
@@ -101,20 +141,29 @@ class Ledger:
             for run in reversed(self._maps.runs(TIMED_RUNS, start, end)):
                 for low, high, deadline in reversed(self._maps.by_deadline(*run)):
                     if deadline <= now_us:
-                        self._expire(low, high, deadline, expired)
+                        self._expire(low, high, deadline, expired, is_dead)
         return expired
 
-    def _expire(self, start: int, end: int, deadline: int, expired: list[tuple[int, int]]) -> None:
+    def _expire(
+        self,
+        start: int,
+        end: int,
+        deadline: int,
+        expired: list[tuple[int, int]],
+        is_dead: Callable[[int, int], bool],
+    ) -> None:
         base = self._maps.base
         states = list(equal_runs(self._maps.states, start - base, end - base))
         for low, high, state in reversed(states):
             if state == LEASED:
                 for first, last, holder in reversed(self._maps.by_holder(base + low, base + high)):
                     expired.append((holder, deadline))
-                    self._end(first, last, LEASED, EXPIRED)
+                    marks = SUSPECTED if is_dead(holder, deadline) else OUTLIVED
+                    self._come_back(first, last, LEASED, EXPIRED, marks)
+            elif state == WITHHELD:
+                self._come_back(base + low, base + high, WITHHELD, RESTARTED, UNCLAIMED)
             else:
-                why = REFUSED if state == RESTING else RESTARTED
-                self._end(base + low, base + high, state, why)
+                self._end(base + low, base + high, state, REFUSED)
 
     # --- from state to state ---------------------------------------------------------------------
 
@@ -130,6 +179,8 @@ class Ledger:
             self._held[holder] = self._held.get(holder, 0) + count
         if after == AVAILABLE and start < self._low:
             self._low = start
+        if self.suspects and after in (SETTLED, DYING):
+            self._remark(start, end, _NOT_SUSPECT)
         if self.keys is not None:
             self.keys.turned(start, end, before, after, holder)
 
@@ -137,6 +188,16 @@ class Ledger:
         self._held[holder] -= count
         if not self._held[holder]:
             del self._held[holder]
+
+    def _come_back(self, start: int, end: int, before: int, why: str, marks: bytes) -> None:
+        """No consumer has these any more, and nobody has said what to do with them."""
+        for low, high, mark in reversed(self._maps.by_mark(start, end)):
+            if mark & DOUBT:
+                self._maps.recount(low, high, ONE_LESS)
+            if marks[mark] != mark:
+                self._remark(low, high, marks)
+                self._log(low, high)
+            self._end(low, high, before, why)
 
     def _end(self, start: int, end: int, before: int, why: str, resting_until: int = 0) -> None:
         """No consumer has these any more: deliver them again, or bury those delivered too often."""
@@ -150,7 +211,15 @@ class Ledger:
                 self._turn(*run, before, RESTING)
                 self._set_deadline(*run, resting_until)
             else:
-                self._turn(*run, before, AVAILABLE)
+                self._free(*run, before)
+
+    def _free(self, start: int, end: int, before: int) -> None:
+        """These are available: suspect ones alone."""
+        if not self.suspects:
+            self._turn(start, end, before, AVAILABLE)
+            return
+        for low, high, mark in reversed(self._maps.by_mark(start, end)):
+            self._turn(low, high, before, ALONE if mark & SUSPECT else AVAILABLE)
 
     def _die(
         self,
@@ -173,15 +242,34 @@ class Ledger:
         self._turn(start, end, before, SETTLED)
         self._change.settled.append((start, end))
 
-    def _recount(self, start: int, end: int, table: bytes) -> list[Count]:
-        """Change the counts as the table says; log the new counts, and return them."""
-        base = self._maps.base
+    def _recount(self, start: int, end: int, table: bytes, marks: bytes) -> list[Count]:
+        """Change counts and marks as the tables say; log them, and return the new counts."""
         self._maps.recount(start, end, table)
+        self._remark(start, end, marks)
+        return self._log(start, end)
+
+    def _remark(self, start: int, end: int, marks: bytes) -> None:
+        before = self._suspects_in(start, end) if self.suspects else 0
+        self._maps.remark(start, end, marks)
+        if before or marks is SUSPECTED or marks is UNCLAIMED:
+            self.suspects += self._suspects_in(start, end) - before
+
+    def _suspects_in(self, start: int, end: int) -> int:
+        cut = self._maps.marks[start - self._maps.base : end - self._maps.base]
+        return len(cut) - len(cut.translate(None, _SUSPECTS))
+
+    def _log(self, start: int, end: int) -> list[Count]:
+        """Log the counts and marks of these messages; returns the counts."""
+        base = self._maps.base
         counts = [
             (base + low, base + high, count)
             for low, high, count in equal_runs(self._maps.counts, start - base, end - base)
         ]
-        self._change.counts += counts
+        self._change.counts += [
+            (first, last, count + MARK * mark)
+            for low, high, count in counts
+            for first, last, mark in self._maps.by_mark(low, high)
+        ]
         return counts
 
     # --- the maps --------------------------------------------------------------------------------
@@ -204,7 +292,7 @@ class Ledger:
 
     def _forget_below(self, start: int) -> None:
         """The log begins at `start` now: older messages are gone, and nobody holds them."""
-        for state in (AVAILABLE, RESERVED, LEASED, RESTING, DYING, WITHHELD):
+        for state in (AVAILABLE, RESERVED, LEASED, RESTING, DYING, WITHHELD, ALONE):
             for run in self._maps.runs(RUNS_OF[state], self.start, start):
                 for low, high, _ in self._maps.by_holder(*run):
                     self._turn(low, high, state, SETTLED)

@@ -1,4 +1,4 @@
-"""The maps of a shared index in one partition: state, count, holder and deadline of each message.
+"""The maps of a shared index in one partition: state, count, mark, holder, deadline of a message.
 
 Every message below `start` is settled. The maps begin at `base`, which is `start` or a little less:
 moving the maps up for every few messages would cost more than the room that it saves. The maps end
@@ -11,12 +11,14 @@ import re
 from array import array
 from itertools import groupby
 
-from hocket.core.sharing.ranges import Range
+from hocket.core.sharing.ranges import Range, equal_runs
 
 # The states of a message: AVAILABLE to any consumer that is ready, RESERVED while it is read for
 # one, LEASED to one, RESTING after a nack, DYING on its way to the dead letters, WITHHELD because a
-# consumer may have it from before a restart, SETTLED.
-AVAILABLE, RESERVED, LEASED, RESTING, DYING, WITHHELD, SETTLED = range(7)
+# consumer may have it from before a restart, SETTLED, ALONE if it is available but suspect: then
+# only a consumer that has nothing else may have it.
+AVAILABLE, RESERVED, LEASED, RESTING, DYING, WITHHELD, SETTLED, ALONE = range(8)
+STATES = 8
 
 GAP_MAX = 2_000  # messages that may lie between two that are read together
 COMPACT_MIN = 4_096  # settled messages at the front before the maps are moved up
@@ -27,7 +29,7 @@ def _runs_in(*states: int) -> re.Pattern[bytes]:
     return re.compile(b"[" + re.escape(bytes(states)) + b"]+")
 
 
-RUNS_OF = {state: _runs_in(state) for state in range(SETTLED + 1)}
+RUNS_OF = {state: _runs_in(state) for state in range(STATES)}
 TIMED_RUNS = _runs_in(LEASED, RESTING, WITHHELD)  # messages with a deadline
 LENT_RUNS = _runs_in(LEASED, WITHHELD)  # messages that are, or may be, with a consumer
 
@@ -35,12 +37,15 @@ _STATES_OF_DONE = bytes((AVAILABLE, SETTLED)) + bytes(254)  # the states for the
 
 
 class Maps:
-    __slots__ = ("base", "counts", "deadlines", "holders", "start", "states")
+    __slots__ = ("base", "counts", "deadlines", "holders", "marks", "start", "states")
 
-    def __init__(self, start: int, done: bytes = b"", counts: bytes = b"") -> None:
+    def __init__(
+        self, start: int, done: bytes = b"", counts: bytes = b"", marks: bytes = b""
+    ) -> None:
         self.base = self.start = start
         self.states = bytearray(done.translate(_STATES_OF_DONE))
         self.counts = bytearray(counts)
+        self.marks = bytearray(marks)  # see core.sharing.state
         self.holders = array("Q", bytes(8 * len(done)))
         self.deadlines = array("q", bytes(8 * len(done)))
 
@@ -55,6 +60,7 @@ class Maps:
             more = end - covered
             self.states += bytes(more)
             self.counts += bytes(more)
+            self.marks += bytes(more)
             self.holders.frombytes(bytes(8 * more))
             self.deadlines.frombytes(bytes(8 * more))
         return covered
@@ -107,10 +113,23 @@ class Maps:
         cut = slice(start - self.base, end - self.base)
         self.counts[cut] = self.counts[cut].translate(table)
 
+    def remark(self, start: int, end: int, table: bytes) -> None:
+        """Replace each mark by its entry in the table."""
+        cut = slice(start - self.base, end - self.base)
+        self.marks[cut] = self.marks[cut].translate(table)
+
+    def by_mark(self, start: int, end: int) -> list[tuple[int, int, int]]:
+        """(start, end, mark) for each run of messages with the same mark."""
+        base = self.base
+        return [
+            (base + low, base + high, mark)
+            for low, high, mark in equal_runs(self.marks, start - base, end - base)
+        ]
+
     def skip(self, start: int) -> None:
         """Every message below `start` is settled."""
         if start >= self.covered:
-            for column in (self.states, self.counts, self.holders, self.deadlines):
+            for column in (self.states, self.counts, self.marks, self.holders, self.deadlines):
                 del column[:]
             self.base = start
         self.start = start
@@ -125,6 +144,7 @@ class Maps:
             return
         del self.states[:dead]
         del self.counts[:dead]
+        del self.marks[:dead]
         del self.holders[:dead]
         del self.deadlines[:dead]
         self.base = self.start

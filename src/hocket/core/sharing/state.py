@@ -7,13 +7,15 @@ Rule 2: a change says only what is new, so that the changes of a turn make one e
 Which consumer holds which message is not kept here but in the leader's memory
 (`core.sharing.leases`). After a crash nobody knows it, so any message may still be with a consumer;
 after an orderly end the state is `clean`, and `lent` says which messages are with consumers. From
-`start` on, each message has a flag and a count of one byte each.
+`start` on, each message has a flag, a count and a mark of one byte each. The mark says what a death
+would mean for the message: whether its last delivery counts, and whether it is suspect.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from hocket.core.sharing.ranges import (
@@ -28,6 +30,12 @@ from hocket.core.sharing.ranges import (
 
 UNIT_MAX = 100  # messages that go to the dead letters together
 SPAN_MAX = 1_000_000  # messages between the oldest one not settled and the newest one leased
+
+# The marks of a message. HELD: it is with a consumer, and that delivery counts. DOUBT: it is with a
+# consumer, and that delivery does not count unless the message turns out to have been handed out.
+# SUSPECT: it was with a consumer that died.
+HELD, DOUBT, SUSPECT = 1, 2, 4
+MARK = 256  # in a Count that is logged, the deliveries come with MARK times the mark
 
 
 class ShareSettings(NamedTuple):
@@ -45,7 +53,7 @@ class Unit(NamedTuple):
     reason: str
 
 
-Count = tuple[int, int, int]  # start, end, deliveries so far
+Count = tuple[int, int, int]  # start, end, deliveries so far (and the mark, where it is logged)
 
 
 @dataclass(slots=True)
@@ -53,7 +61,7 @@ class ShareChange:
     """What is logged. `reset` is applied first; later `counts` override earlier ones."""
 
     settled: list[Range] = field(default_factory=list)  # done for good
-    counts: list[Count] = field(default_factory=list)  # of messages not settled
+    counts: list[Count] = field(default_factory=list)  # of messages not settled, with marks
     dying: list[tuple[int, int, int, str]] = field(default_factory=list)  # see Unit
     settings: ShareSettings | None = None
     reset: int | None = None  # the new start; everything from before is forgotten
@@ -81,11 +89,12 @@ class ShareChange:
         """As JSON knows it, without the empty fields."""
         fields = {
             "settled": deltas(merged(self.settled)),
-            "counts": deltas(self.counts),
+            "counts": deltas([(start, end, n % MARK) for start, end, n in self.counts]),
             "dying": [list(unit) for unit in self.dying],
             "settings": list(self.settings or ()),
             "clean": self.clean,
             "lent": deltas(self.lent),
+            "marks": _packed_marks([n // MARK for _, _, n in self.counts]),
         }
         found: dict[str, Any] = {name: value for name, value in fields.items() if value}
         if self.reset is not None:
@@ -95,9 +104,16 @@ class ShareChange:
     @staticmethod
     def decode(data: dict[str, Any]) -> ShareChange:
         settings = data.get("settings")
+        counts = [(start, end, n) for start, end, n in rows_of(data.get("counts", ()), 3)]
+        if "marks" in data:
+            marks = _unpacked_marks(data["marks"])
+            counts = [
+                (start, end, n + MARK * mark)
+                for (start, end, n), mark in zip(counts, marks, strict=True)
+            ]
         return ShareChange(
             settled=[(start, end) for start, end in rows_of(data.get("settled", ()), 2)],
-            counts=[(start, end, n) for start, end, n in rows_of(data.get("counts", ()), 3)],
+            counts=counts,
             dying=[Unit(*unit) for unit in data.get("dying", ())],
             settings=ShareSettings(*settings) if settings else None,
             reset=data.get("reset"),
@@ -106,10 +122,28 @@ class ShareChange:
         )
 
 
+def _packed_marks(marks: list[int]) -> list[int]:
+    """The marks of many rows in few numbers: a mark, how many rows have it, the next mark ...
+
+    Nothing if no row has one. (A broker that knows no marks does not look at this field.)
+    """
+    if not any(marks):
+        return []
+    return [n for mark, run in groupby(marks) for n in (mark, sum(1 for _ in run))]
+
+
+def _unpacked_marks(packed: list[int]) -> list[int]:
+    return [
+        mark for mark, count in zip(packed[::2], packed[1::2], strict=True) for _ in range(count)
+    ]
+
+
 class ShareState:
     """Every message below `start` is settled, and `start` itself is not. A new state is clean."""
 
-    __slots__ = ("_counts", "_done", "clean", "dying", "lent", "lost", "settings", "start")
+    __slots__ = (
+        "_counts", "_done", "_marks", "clean", "dying", "lent", "lost", "settings", "start",
+    )  # fmt: skip
 
     def __init__(self, start: int, settings: ShareSettings = ShareSettings()) -> None:  # noqa: B008
         self.start = start
@@ -120,11 +154,13 @@ class ShareState:
         self.dying: list[Unit] = []  # in order, without overlaps
         self._done = bytearray()  # one byte for each message from `start` on: 1 if it is settled
         self._counts = bytearray()  # as long as `_done`
+        self._marks = bytearray()  # as long as `_done`
 
     def apply(self, change: ShareChange) -> None:
         if change.reset is not None:
             self.start, self.lost = change.reset, 0
-            self._done, self._counts, self.dying = bytearray(), bytearray(), []
+            self._done, self._counts, self._marks = bytearray(), bytearray(), bytearray()
+            self.dying = []
         self.settings = change.settings or self.settings
         self.clean, self.lent = change.clean, list(change.lent)
         if change.counts:
@@ -143,6 +179,10 @@ class ShareState:
         """Two maps of the messages from `start` on: whether it is settled; its deliveries."""
         return bytes(self._done), bytes(self._counts)
 
+    def marks(self) -> bytes:
+        """A map of the marks of the messages from `start` on."""
+        return bytes(self._marks)
+
     def was_cut_off(self) -> None:
         """Changes are lost: any message that is not settled may be with a consumer."""
         self.clean, self.lent = False, []
@@ -155,6 +195,7 @@ class ShareState:
             self._leave(self.start, offset)
             del self._done[:gone]
             del self._counts[:gone]
+            del self._marks[:gone]
             self.start = offset
             self._advance()
 
@@ -164,6 +205,8 @@ class ShareState:
             taken["lost"] = self.lost
         if self._done:
             taken |= {"done": packed_map(self._done), "counts": packed_map(self._counts)}
+            if self._marks.count(0) < len(self._marks):
+                taken["marks"] = packed_map(self._marks)
         as_change = ShareChange(dying=list(self.dying), clean=self.clean, lent=self.lent)
         return taken | {"rest": as_change.encode()}
 
@@ -174,6 +217,8 @@ class ShareState:
         if "done" in taken:
             state._done = unpacked_map(taken["done"])
             state._counts = unpacked_map(taken["counts"])
+            marks = taken.get("marks")
+            state._marks = unpacked_map(marks) if marks else bytearray(len(state._done))
         state.apply(ShareChange.decode(taken["rest"]))
         return state
 
@@ -182,27 +227,31 @@ class ShareState:
         if more > 0:
             self._done += bytes(more)
             self._counts += bytes(more)
+            self._marks += bytes(more)
 
     def _count(self, counts: list[Count]) -> None:
         self._cover(max(end for _, end, _ in counts))
         base = self.start
-        for start, end, count in counts:
-            if start >= base:
-                self._counts[start - base : end - base] = bytes((count,)) * (end - start)
-            elif end > base:
-                self._counts[: end - base] = bytes((count,)) * (end - base)
+        for start, end, value in counts:
+            if end > base:
+                mark, count = divmod(value, MARK)
+                cut = slice(max(start, base) - base, end - base)
+                size = cut.stop - cut.start
+                self._counts[cut] = bytes((count,)) * size
+                self._marks[cut] = bytes((mark,)) * size
 
     def _settle(self, ranges: list[Range]) -> None:
         self._cover(max(end for _, end in ranges))
-        base, done, counts = self.start, self._done, self._counts
+        base, done, counts, marks = self.start, self._done, self._counts, self._marks
         for start, end in ranges:
             if end - start == 1 and start >= base:  # acks come in no order, so this is frequent
                 done[start - base] = 1
                 counts[start - base] = 0
+                marks[start - base] = 0
             elif end > base:
                 first, last = max(start, base) - base, end - base
                 done[first:last] = b"\1" * (last - first)
-                counts[first:last] = bytes(last - first)
+                counts[first:last] = marks[first:last] = bytes(last - first)
         if self.dying:
             for start, end in merged(ranges):
                 self._leave(start, end)
@@ -215,6 +264,7 @@ class ShareState:
         first = len(self._done) if first < 0 else first
         del self._done[:first]
         del self._counts[:first]
+        del self._marks[:first]
         self.start += first
 
     def _leave(self, start: int, end: int) -> None:

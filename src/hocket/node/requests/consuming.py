@@ -221,7 +221,7 @@ class Consuming:
         if opened.mode == "own":
             self._wiring.deliveries.give_credit(address, frame.bytes)
         else:
-            self._wiring.shares.give_credit(address, frame.bytes, frame.messages)
+            self._wiring.shares.give_credit(address, frame)
 
     def _commit(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview

@@ -166,7 +166,7 @@ class Leasing:
         connection, handle = consumer.address
         end = self._partitions[shared.groups[send.partition]].core.high_watermark
         ranges = packed(n for each in send.ranges for n in each)
-        lease = frames.Lease(0, handle, send.partition, end, ranges, continued)
+        lease = frames.Lease(0, handle, send.partition, end, ranges, continued, send.alone)
         self._network.send(connection, lease, payload)
         unsent = read.bytes - sum(map(len, payload))
         return shared.core.step(core.Refunded(send.consumer, unsent)) if unsent else []

@@ -150,6 +150,7 @@ class Shares:
                 frame.prefetch,
                 [held for held in triples(frame.held) if held[0] in hosted],
                 self._clock.now_us(),
+                frame.tells,
             ),
         )
 
@@ -169,9 +170,11 @@ class Shares:
         shared, _ = self._numbers[address]
         return shared.settings
 
-    def give_credit(self, address: Address, amount: int, messages: int) -> None:
+    def give_credit(self, address: Address, frame: frames.Credit) -> None:
         shared, number = self._numbers[address]
-        self._step(shared, core.CreditGiven(number, amount, messages, self._clock.now_us()))
+        handed = list(triples(frame.handed)) if frame.handed else ()
+        now_us = self._clock.now_us()
+        self._step(shared, core.CreditGiven(number, frame.bytes, frame.messages, now_us, handed))
 
     def settle(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
