@@ -7,7 +7,6 @@ Rule 3: a request changes only messages that its consumer has. Ranges of others 
         them, or nobody, or they are no longer there) are returned as refused.
 Rule 4: what is said `again`, since the answer to the first time was lost, is not refused where it
         holds already. It is answered when the log has it, however long ago the first time was.
-
 Rule 5: a consumer that has a suspect message, or is being read one for, gets nothing else; and
         where a suspect is the lowest message that it may have, it gets nothing before that one.
 
@@ -291,38 +290,6 @@ class Leases(Ledger):
             maps.marks[at] = mark = HELD_NOW[maps.marks[at]]
             self._change.counts.append((offset, offset + 1, maps.counts[at] + MARK * mark))
 
-    def is_handed_out(self, consumer: int, offset: int) -> bool:
-        """Whether the consumer has this message, and its delivery counts."""
-        at = offset - self._maps.base
-        return self._has(consumer, offset) and not self._maps.marks[at] & DOUBT
-
-    def first_of(self, consumer: int, start: int, end: int) -> int:
-        """The lowest message of the range that the consumer has; -1: none."""
-        if end <= self.start:
-            return -1
-        if self._has(consumer, start):
-            return start
-        mine = self._of(consumer, start, end)
-        return mine[0][0] if mine else -1
-
-    def _has(self, consumer: int, offset: int) -> bool:
-        maps = self._maps
-        at = offset - maps.base
-        return (
-            maps.start <= offset < maps.base + len(maps.states)
-            and maps.states[at] == LEASED
-            and maps.holders[at] == consumer
-        )
-
-    def _of(self, consumer: int, start: int, end: int) -> list[Range]:
-        """The runs of messages of the range that the consumer has."""
-        return [
-            (first, last)
-            for low, high in self._maps.runs(RUNS_OF[LEASED], start, end)
-            for first, last, holder in self._maps.by_holder(low, high)
-            if holder == consumer
-        ]
-
     def give_back(self, runs: list[Range]) -> None:
         """These were reserved, and are not leased after all."""
         for start, end in reversed(clipped(runs, self.start, self._maps.covered)):
@@ -562,12 +529,6 @@ class Leases(Ledger):
         for start, end in reversed(self.leased_by(consumer)):
             self._recount(start, end, _AS_IT_IS, OUTLIVED)
             self._end(start, end, LEASED, CLOSED)
-
-    def leased_by(self, consumer: int) -> list[Range]:
-        """The messages that the consumer has."""
-        if consumer not in self._held:
-            return []
-        return self._of(consumer, self.start, self._maps.covered)
 
     # --- keys ------------------------------------------------------------------------------------
 

@@ -115,6 +115,48 @@ class Ledger:
     def held_by(self, consumer: int) -> int:
         return self._held.get(consumer, 0)
 
+    # --- who has what ----------------------------------------------------------------------------
+
+    def leased_by(self, consumer: int) -> list[Range]:
+        """The messages that the consumer has."""
+        if consumer not in self._held:
+            return []
+        return self._of(consumer, self.start, self._maps.covered)
+
+    def is_handed_out(self, consumer: int, offset: int) -> bool:
+        """Whether the consumer has this message, and its delivery counts."""
+        at = offset - self._maps.base
+        return self._has(consumer, offset) and not self._maps.marks[at] & DOUBT
+
+    def first_of(self, consumer: int, start: int, end: int) -> int:
+        """The lowest message of the range that the consumer has; -1: none."""
+        if end <= self.start:
+            return -1
+        if self._has(consumer, start):
+            return start
+        mine = self._of(consumer, start, end)
+        return mine[0][0] if mine else -1
+
+    def _has(self, consumer: int, offset: int) -> bool:
+        maps = self._maps
+        at = offset - maps.base
+        return (
+            maps.start <= offset < maps.base + len(maps.states)
+            and maps.states[at] == LEASED
+            and maps.holders[at] == consumer
+        )
+
+    def _of(self, consumer: int, start: int, end: int) -> list[Range]:
+        """The runs of messages of the range that the consumer has."""
+        return [
+            (first, last)
+            for low, high in self._maps.runs(RUNS_OF[LEASED], start, end)
+            for first, last, holder in self._maps.by_holder(low, high)
+            if holder == consumer
+        ]
+
+    # --- what happens ----------------------------------------------------------------------------
+
     def take_change(self) -> ShareChange | None:
         """What happened since the last call and has to be logged; None: nothing."""
         change = self._change
