@@ -55,7 +55,7 @@ from hocket.core.sharing.ranges import (
     merged,
     without,
 )
-from hocket.core.sharing.state import DOUBT, MARK, SPAN_MAX, SUSPECT, Count, ShareChange, ShareState
+from hocket.core.sharing.state import SPAN_MAX, SUSPECT, Count, ShareChange, ShareState
 
 GRACE_US = 2_000_000  # how long a consumer whose link broke may take to come back
 IN_FLIGHT_MAX = 20_000  # messages that are leased, or are being read to be leased
@@ -273,55 +273,6 @@ class Leases(Ledger):
         if runs:
             self._set_timer(deadline, runs[0][0], runs[-1][1])
         return counts
-
-    def handed_out(self, consumer: int, ranges: Iterable[Range]) -> None:
-        """Of these messages, those that the consumer has were handed out there."""
-        for start, end in ranges:
-            for low, high in self._of(consumer, start, end):
-                for first, last, mark in self._maps.by_mark(low, high):
-                    if mark & DOUBT:
-                        self._maps.remark(first, last, HELD_NOW)
-                        self._log(first, last)
-
-    def is_next(self, offset: int) -> None:
-        """The consumer that has this message hands it out next: its delivery counts."""
-        maps = self._maps
-        at = offset - maps.base
-        if maps.marks[at] & DOUBT:
-            maps.marks[at] = mark = HELD_NOW[maps.marks[at]]
-            self._change.counts.append((offset, offset + 1, maps.counts[at] + MARK * mark))
-
-    def is_handed_out(self, consumer: int, offset: int) -> bool:
-        """Whether the consumer has this message, and its delivery counts."""
-        at = offset - self._maps.base
-        return self._has(consumer, offset) and not self._maps.marks[at] & DOUBT
-
-    def first_of(self, consumer: int, start: int, end: int) -> int:
-        """The lowest message of the range that the consumer has; -1: none."""
-        if end <= self.start:
-            return -1
-        if self._has(consumer, start):
-            return start
-        mine = self._of(consumer, start, end)
-        return mine[0][0] if mine else -1
-
-    def _has(self, consumer: int, offset: int) -> bool:
-        maps = self._maps
-        at = offset - maps.base
-        return (
-            maps.start <= offset < maps.base + len(maps.states)
-            and maps.states[at] == LEASED
-            and maps.holders[at] == consumer
-        )
-
-    def _of(self, consumer: int, start: int, end: int) -> list[Range]:
-        """The runs of messages of the range that the consumer has."""
-        return [
-            (first, last)
-            for low, high in self._maps.runs(RUNS_OF[LEASED], start, end)
-            for first, last, holder in self._maps.by_holder(low, high)
-            if holder == consumer
-        ]
 
     def give_back(self, runs: list[Range]) -> None:
         """These were reserved, and are not leased after all."""
