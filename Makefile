@@ -21,8 +21,8 @@ demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
 # stress, and models that reach nothing new, run unmeasured.
 COVERED := core local contract
 SPARK   := spark-session spark-jobs
-OTHERS  := broker-contract clients commands damage models node stress rest
-SUITES  := spark-session broker-contract commands core clients models spark-jobs node stress local damage contract rest
+OTHERS  := broker-contract clients commands models node storage stress rest
+SUITES  := spark-session broker-contract commands core clients models spark-jobs node stress local storage contract rest
 
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
 STRESS     := tests/local/test_local_stress.py tests/local/test_queue_stress.py
@@ -33,12 +33,12 @@ tests_of_clients         := tests/client tests/wire tests/log tests/sim
 tests_of_commands        := tests/cli tests/e2e tests/rpc
 tests_of_contract        := tests/contract
 tests_of_core            := tests/core $(MODELS:%=--ignore=%)
-tests_of_damage          := tests/damage# a slice of test-damage
 tests_of_local           := tests/local $(STRESS:%=--ignore=%) $(MODELS:%=--ignore=%)
 tests_of_models          := $(MODELS)
 tests_of_node            := tests/node README.md docs# every snippet of README and docs is a test
 tests_of_spark-jobs      := $(SPARK_JOBS)# each starts a Spark of its own
 tests_of_spark-session   := tests/spark $(SPARK_JOBS:%=--ignore=%)# one session serves them all
+tests_of_storage         := tests/damage# of the damaged stores a slice: see test-damage
 tests_of_stress          := $(STRESS) tests/attack# of the attacks a slice: see test-attack
 tests_of_rest            := tests/adapters $(wildcard tests/test_*.py)
 

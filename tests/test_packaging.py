@@ -398,6 +398,8 @@ def test_make_test_runs_every_test_folder():
     suites = variables["SUITES"].split()
     kinds = [variables[kind].split() for kind in ("COVERED", "SPARK", "OTHERS")]
     assert sorted(suites) == sorted(suite for kind in kinds for suite in kind)
+    targets = set(re.findall(r"^test-([\w-]+):", makefile, re.MULTILINE))
+    assert targets.isdisjoint(suites), "a target of its own would run in place of the suite"
     named = " ".join(variables[f"tests_of_{suite}"] for suite in suites)
     folders = {path.name for path in (ROOT / "tests").iterdir() if (path / "__init__.py").exists()}
     assert folders - {"support"} == set(re.findall(r"tests/(\w+)\b(?!_\*)", named)) - {"test_"}

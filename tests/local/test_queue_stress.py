@@ -192,7 +192,9 @@ def test_readers_listeners_and_pauses_taking_turns_share_every_message_once(worl
             theirs.pause()
         else:
             theirs.set_listener(None)
-            world.on_pump(world.server_pump, lambda: None)  # no delivery is under way any more
+            told = threading.Event()  # behind the delivery that may be under way, on its thread
+            assert theirs._pump.post_if_open(told.set)
+            assert told.wait(20)
             for _ in range(rng.randrange(30)):
                 if len(order) == len(messages):
                     break
