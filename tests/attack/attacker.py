@@ -15,8 +15,9 @@ from itertools import count
 from crc32c import crc32c
 
 from hocket import frames
-from hocket.errors import BY_CODE, CorruptData, HocketError, ProtocolError
+from hocket.errors import BY_CODE, CorruptData, HocketError, ProtocolError, UnknownTopic
 from hocket.frames import Frame
+from hocket.model import TopicConfig
 from hocket.wire.batch import check_entries
 from hocket.wire.connection import PREFIX, Connection
 from hocket.wire.frame_codec import encode
@@ -79,7 +80,11 @@ class Attacker:
 
     def open_handles(self) -> None:
         """A producer, handle 1, and a subscription, handle 2, for hostile frames to name."""
-        self.ask(frames.OpenProducer(0, OPEN))
+        opened = self.ask(frames.OpenProducer(0, OPEN))
+        if isinstance(opened, frames.Failure) and opened.code == UnknownTopic.code:
+            # Without access control a flipped bit may make a good frame one that deletes the topic.
+            self.ask(frames.CreateTopic(0, OPEN, TopicConfig(2)))
+            self.ask(frames.OpenProducer(0, OPEN))
         self.ask(frames.OpenSubscription(0, OPEN, "eve-own", credit_bytes=1 << 16))
 
     # --- hearing ---------------------------------------------------------------------------------
