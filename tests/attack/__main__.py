@@ -51,7 +51,7 @@ OPEN, GUARDED = Kind(guarded=False, tls=False), Kind(guarded=True, tls=False)
 FINDS = {
     "checksums_are_not_compared": Search(OPEN, ("stolen_ids",), 100),
     "ids_belong_to_everybody": Search(GUARDED, ("stolen_ids",)),
-    "what_follows_a_refused_batch_is_stored": Search(OPEN, ("stolen_ids",), 400),
+    "what_follows_a_refused_batch_is_stored": Search(OPEN, ("stolen_ids",), 2000),
     "handles_are_not_counted": Search(OPEN, (), 1, {"too_many_handles": {}}),
     "partitions_are_not_checked": Search(OPEN, ("absurd_fields",), 300),
     "an_address_waits_whatever_its_token_is": Search(GUARDED, ("logins",)),
