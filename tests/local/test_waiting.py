@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.local.waiting import SleepingThread, Waiters, refuse_without_gil
+from hocket.local import waiting
+from hocket.local.waiting import SPINS, SleepingThread, Waiters, refuse_without_gil, spin
 from tests.support.threads import Running
 
 
@@ -69,3 +70,36 @@ def test_a_sleeping_thread_is_woken_once():
     assert sleeper.wake() is True  # for a sleep to come
     assert sleeper.wake() is False
     assert sleeper.sleep(0) is True
+
+
+def spins(monkeypatch: pytest.MonkeyPatch, *, yield_seconds: float, seconds: float | None) -> int:
+    """How often a thread looks in vain before it sleeps, if each time it lets others run so long."""
+    now, looks = 100.0, 0
+
+    def others_run() -> None:
+        nonlocal now
+        now += yield_seconds
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(waiting, "monotonic", lambda: now)
+        patch.setattr(waiting, "sched_yield", others_run)
+        assert spin(look, seconds) is None
+    return looks
+
+
+def test_a_thread_looks_some_times_before_it_sleeps_unless_busy_neighbours_take_its_turns(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    assert spins(monkeypatch, yield_seconds=2e-6, seconds=None) == SPINS
+    assert spins(monkeypatch, yield_seconds=2e-6, seconds=10) == SPINS
+    assert spins(monkeypatch, yield_seconds=0.004, seconds=None) == 1
+    assert spins(monkeypatch, yield_seconds=2e-4, seconds=10) == 5
+
+
+def test_a_thread_does_not_look_beyond_its_deadline(monkeypatch: pytest.MonkeyPatch):
+    assert spins(monkeypatch, yield_seconds=1e-5, seconds=3e-5) == 3
+    assert spins(monkeypatch, yield_seconds=1e-5, seconds=0) == 1
