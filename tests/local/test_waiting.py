@@ -73,7 +73,7 @@ def test_a_sleeping_thread_is_woken_once():
 
 
 def spins(monkeypatch: pytest.MonkeyPatch, *, yield_seconds: float, seconds: float | None) -> int:
-    """How often a thread looks in vain before it sleeps, if each time it lets others run so long."""
+    """How often a thread looks in vain before it sleeps, if others run so long in each turn."""
     now, looks = 100.0, 0
 
     def others_run() -> None:
