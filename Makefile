@@ -53,6 +53,10 @@ tests_of_quick-cores := tests/core
 tests_of_quick-rest  := tests/local $(STRESS:%=--ignore=%) tests/wire tests/client $(PURE) \
     tests/contract/test_closing.py tests/contract/test_connecting.py tests/contract/test_messages.py
 
+# The tests start some hundred interpreters. Where the environment forbids bytecode, each of them
+# compiles the whole package again, which is half of what the start of a broker costs.
+unexport PYTHONDONTWRITEBYTECODE
+
 NOTES   := .test-notes
 AT_ONCE ?= $(shell expr $$(nproc) + 2)
 
