@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import hocket
 from hocket.errors import NoConnection
+from hocket.spark.lookout import Lookout
 from hocket.spark.options import DEFAULT_ROWS_PER_TRIGGER, ReadOptions
 from hocket.spark.stream_reader import HocketStreamReader
 from tests.spark.conftest import url_of
@@ -114,7 +115,25 @@ def test_idle_it_waits_and_wakes_for_a_record(broker, client, topic):
     start = patient.initialOffset()
     began = time.monotonic()
     assert patient.latestOffset(start, limit) == start
-    assert 0.1 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.15
+
+
+def test_idle_it_waits_though_asking_takes_long(broker, client, topic, monkeypatch):
+    client.create_topic(topic)
+    reader = reader_of(broker, subscribe=topic, idleWaitMs=150)
+    ask, asked = Lookout.topic_ends, []
+
+    def slow(lookout, topics):
+        asked.append(time.monotonic())
+        until(lambda: time.monotonic() - asked[-1] >= 0.05)
+        return ask(lookout, topics)
+
+    monkeypatch.setattr(Lookout, "topic_ends", slow)
+    start = reader.initialOffset()
+    began = time.monotonic()
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+    assert len(asked) == 1  # more often, and asking would take a larger share of the time
+    assert time.monotonic() - began >= 0.05 + 0.15
 
 
 def test_partitions_and_topics_that_come_later_are_read_from_their_beginning(broker, client, topic):

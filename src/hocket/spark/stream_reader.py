@@ -135,9 +135,10 @@ class _Driver:
             if self._target is not None or isinstance(limit, ReadAllAvailable):
                 return given
             pause = max(POLL_SECONDS, self._asking_took / POLL_SHARE)
-            if time.monotonic() + pause > deadline:
+            left = max(0.0, deadline - time.monotonic())
+            time.sleep(min(pause, left))
+            if pause > left:  # what has come by now is found by Spark's next question
                 return given
-            time.sleep(pause)
             self._look(start, partitions)
 
     def _partitions(self, start: Offsets) -> dict[str, list[int]]:
