@@ -12,7 +12,7 @@ from typing import Any
 
 import hocket.rpc.schema  # Cap'n Proto keeps the schemas' files open from here on
 import hocket.wire.schema  # noqa: F401
-from tests.support.threads import stack
+from tests.support.threads import pause_after, stack
 
 with suppress(ImportError):  # it starts threads when it is loaded, and keeps them
     import pyarrow  # noqa: F401
@@ -34,16 +34,16 @@ class LeakCheck:
         self._brokers = {id(broker) for broker in _process_manager().brokers()}
 
     def verify(self, timeout: float = 3.0) -> None:
-        now = time.monotonic()
-        collect_from, deadline = now + _GRACE_SECONDS, now + timeout
+        began = time.monotonic()
         while left := self._left():
-            if time.monotonic() >= deadline:
+            waited = time.monotonic() - began
+            if waited >= timeout:
                 for broker in self._new_brokers():
                     broker.close()  # so that one leak fails one test, not all that follow
                 raise AssertionError("left behind: " + "; ".join(left))
-            if time.monotonic() >= collect_from:
+            if waited >= _GRACE_SECONDS:
                 gc.collect()
-            time.sleep(0.001)
+            time.sleep(pause_after(waited))
 
     def _left(self) -> list[str]:
         threads = [t for t in threading.enumerate() if t not in self._threads]

@@ -27,30 +27,41 @@ Error = TypeVar("Error", bound=BaseException)
 _PACKAGE = os.path.dirname(hocket.__file__)
 
 
+def pause_after(waited: float) -> float:
+    """Seconds until the next look at what is waited for.
+
+    A twentieth of the time that has passed: what comes soon is seen soon, and whoever waits long
+    does not take the processor from what it waits for.
+    """
+    return min(max(0.0005, waited / 20), 0.05)
+
+
 def until(predicate: Callable[[], Any], timeout: float = PATIENCE, what: str = "") -> Any:
     """Poll `predicate` until it is true and return its value; AssertionError at the deadline."""
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while True:
         value = predicate()
         if value:
             return value
-        if time.monotonic() >= deadline:
+        waited = time.monotonic() - began
+        if waited >= timeout:
             raise AssertionError(f"not within {timeout} s: {what or _source_of(predicate)}")
-        time.sleep(0.0005)
+        time.sleep(pause_after(waited))
 
 
 async def until_async(
     predicate: Callable[[], Any], timeout: float = PATIENCE, what: str = ""
 ) -> Any:
     """`until` for a coroutine: the loop turns between two looks."""
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while True:
         value = predicate()
         if value:
             return value
-        if time.monotonic() >= deadline:
+        waited = time.monotonic() - began
+        if waited >= timeout:
             raise AssertionError(f"not within {timeout} s: {what or _source_of(predicate)}")
-        await asyncio.sleep(0.0005)
+        await asyncio.sleep(pause_after(waited))
 
 
 async def settle(turns: int = 10) -> None:
@@ -160,11 +171,12 @@ def wait_parked(thread: threading.Thread, timeout: float = PATIENCE) -> None:
         last = looks[-4:]
         return len(last) == 4 and last[0] is not None and last.count(last[0]) == 4
 
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while not (asleep() and _inside_hocket(thread)):
-        if time.monotonic() >= deadline:
+        waited = time.monotonic() - began
+        if waited >= timeout:
             raise AssertionError(f"not blocked within {timeout} s, at:\n{stack(thread)}")
-        time.sleep(0.001)
+        time.sleep(max(0.001, pause_after(waited)))
 
 
 def _scheduling(thread: threading.Thread) -> tuple[str, ...] | None:
