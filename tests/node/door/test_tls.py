@@ -25,12 +25,12 @@ from hocket.core.session.session import Caller
 from hocket.errors import BadName, NoConnection
 from hocket.model import Limits, TopicConfig
 from hocket.node.node import Node
-from hocket.node.settings import NodeSettings
+from hocket.node.settings import HELLO_TIMEOUT_US, NodeSettings
 from hocket.wire import batch as batches
 from hocket.wire.connection import Connection
 from tests.support.certificates import made
 from tests.support.node.running import RawConnection, Speaker, listening, running
-from tests.support.threads import Running, run, until
+from tests.support.threads import PATIENCE, Running, run, until
 
 SOON = NodeSettings(hello_timeout_us=300_000)
 
@@ -533,11 +533,13 @@ def test_whoever_does_not_finish_its_handshake_is_hung_up_on(tmp_path, certifica
                 and half.socket.recv(65536) == b""
             ):
                 break
+        else:
+            pytest.fail(f"{len(hello)} turns of 10 ms, and nobody has hung up")
         for each in (*silent, slow):
             assert each.at_end()
             each.socket.close()
         half.socket.close()
-        assert 0.25 < time.monotonic() - begun < 5
+        assert time.monotonic() - begun > 0.25
         healthy.say(frames.Ping(2))
         assert healthy.hear() == frames.Done(2)
     assert len(callers) == 1  # the node has never heard of the others
@@ -557,7 +559,7 @@ def test_whoever_never_says_hello_is_told_and_hung_up_on(tmp_path, certificates,
             assert isinstance(answer, frames.Failure)
             assert "no Hello in time" in answer.message
             assert silent.at_end()
-        assert 0.25 < time.monotonic() - begun < 5
+        assert 0.25 < time.monotonic() - begun < HELLO_TIMEOUT_US / 1e6
 
 
 def test_whoever_has_said_hello_may_be_silent(tmp_path, certificates):
@@ -620,7 +622,8 @@ def test_connections_in_the_middle_of_their_handshake_count(tmp_path, certificat
         until(room)
 
 
-def test_a_handshake_that_hangs_does_not_hold_up_the_end(tmp_path, certificates):
+def test_a_handshake_that_hangs_does_not_hold_up_the_end(tmp_path, certificates, monkeypatch):
+    monkeypatch.setattr("hocket.node.broker.GOODBYE_SECONDS", PATIENCE)
     with (
         running(tmp_path / "data", tls=certificates.broker()) as (broker, address),
         Speaker(address, certificates.client()) as known,
@@ -633,4 +636,4 @@ def test_a_handshake_that_hangs_does_not_hold_up_the_end(tmp_path, certificates)
             assert isinstance(known.hear(), frames.Goodbye)
             assert known.at_end()
             assert stranger.at_end()
-        assert time.monotonic() - begun < 1.5
+        assert time.monotonic() - begun < PATIENCE
