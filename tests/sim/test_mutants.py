@@ -6,8 +6,6 @@ HOCKET_STRESS=long shows that from seed 0 on it is found within the seeds that i
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 
 from hocket.core.relay.children import Children
@@ -17,6 +15,7 @@ from hocket.sim.checkers import CHECKERS
 from hocket.sim.mutants import MUTANTS
 from hocket.sim.mutants.mutant import mutant, replaced
 from hocket.sim.run import ALL_BECOMES_RIGHT, NOTHING_RAISES, run
+from tests.support.sim.seeds import report_of
 from tests.support.threads import LONG
 
 IDEAL = "the_ring_becomes_ideal_and_stays"
@@ -58,11 +57,6 @@ BY_NAME = {kind.name: kind.sentence for kind in CHECKERS}
 SENTENCES = {**BY_NAME, RIGHT: ALL_BECOMES_RIGHT}
 
 
-@cache
-def is_clean(seed: int) -> bool:
-    return run(seed).ok
-
-
 def test_every_mutant_has_a_seed_here_and_says_what_is_wrong():
     assert list(FOUND_WITH) == list(MUTANTS)
     assert len(MUTANTS) >= 12
@@ -80,7 +74,7 @@ def test_a_mutant_is_found(name):
     for seed in dict.fromkeys((*known, *range(MUTANTS[name].seeds))):
         report = run(seed, mutant=name)
         found = report.violation
-        if found is not None and found.sentence in sentences and is_clean(seed):
+        if found is not None and found.sentence in sentences and report_of(seed).ok:
             assert f"--mutant {name}" in report.replay
             return
     pytest.fail(f"{name} was not found with {MUTANTS[name].seeds} seeds")
@@ -91,7 +85,7 @@ def test_a_mutant_is_found(name):
 def test_a_mutant_is_found_within_the_seeds_that_it_states(name):
     for seed in range(MUTANTS[name].seeds):
         report = run(seed, mutant=name)
-        if not report.ok and is_clean(seed):
+        if not report.ok and report_of(seed).ok:
             return
     pytest.fail(f"{name} was not found with {MUTANTS[name].seeds} seeds")
 
