@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import ctypes
 import mmap
-import os
+import time
 
 import pytest
 
@@ -278,6 +278,10 @@ def test_bad_input_is_reported_even_when_there_is_no_room():
 # --- one writer thread and one reader thread -----------------------------------------------------
 
 
+def a_moment() -> None:
+    time.sleep(1e-6)  # to yield would give each turn to a busy neighbour, for milliseconds
+
+
 @pytest.mark.parametrize("capacity", [1, 7, 64, 4096])
 def test_a_writer_thread_and_a_reader_thread_lose_nothing(capacity: int):
     data = noise(500 * min(capacity, 50), capacity)
@@ -289,7 +293,7 @@ def test_a_writer_thread_and_a_reader_thread_lose_nothing(capacity: int):
             count = ring.write(data, sent, min(97, len(data) - sent))
             sent += count
             if count == 0:
-                os.sched_yield()  # the ring never waits, and the reader wants the GIL
+                a_moment()  # the ring never waits, and the reader wants the GIL
 
     def read_everything() -> bytes:
         out, target = bytearray(), bytearray(61)
@@ -297,7 +301,7 @@ def test_a_writer_thread_and_a_reader_thread_lose_nothing(capacity: int):
             count = ring.read(target)
             out += target[:count]
             if count == 0:
-                os.sched_yield()
+                a_moment()
         return bytes(out)
 
     with Running(write_everything), Running(read_everything) as reader:

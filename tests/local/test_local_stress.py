@@ -78,7 +78,7 @@ class Side:
         self.left = False  # whether anybody disconnected this end
         self.leave_after_writing = False
         self.leave_after_reading: int | None = None
-        self.leave_after_yields: int | None = None
+        self.leave_after_seconds = 0.0
 
     def leave(self) -> None:
         self.left = True
@@ -133,9 +133,7 @@ class Side:
             self.received += late.partial
 
     def leave_from_outside(self) -> None:
-        for _ in range(self.leave_after_yields or 0):
-            os.sched_yield()
-            assert self.end.disconnected in (True, False)
+        time.sleep(self.leave_after_seconds)
         self.leave()
 
 
@@ -153,7 +151,7 @@ def somebody_leaves(sides: list[Side], chance: random.Random, number: int) -> li
         elif how == 1:
             side.leave_after_reading = chance.randrange(len(partner.outgoing))
         else:
-            side.leave_after_yields = chance.randrange(300)
+            side.leave_after_seconds = chance.uniform(0, 0.5)  # at any moment of the run
             outside.append(side.leave_from_outside)
     return outside
 
