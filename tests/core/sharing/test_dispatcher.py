@@ -506,6 +506,21 @@ def come_back(index: Index, number: int, former: int, *held: tuple[int, int, int
     index.do(Joined(number, identity, (0,), 10**6, 1, list(held), index.now_us))
 
 
+def test_who_comes_back_with_a_suspect_is_given_nothing_beside_it():
+    index = Index(records=5)
+    join_telling(index, 1, messages=1)
+    die(index, 1)
+    index.join(2)
+    assert index.received.pop(2) == [(0, 0)]
+    assert index.leases.suspects == 1
+    index.do(Left(2, False, index.now_us))
+    come_back(index, 3, 2, (0, 0, 1))
+    index.do(CreditGiven(3, 100, 5, index.now_us))
+    assert index.received == {}
+    index.do(Settle(3, 7, "ack", [(0, 0, 1)], 0, "", index.now_us))
+    assert index.received == {3: [(0, 1), (0, 2), (0, 3), (0, 4)]}
+
+
 def test_the_first_ack_was_heard_and_its_answer_lost():
     index = Index(records=2)
     index.join(1, messages=2)

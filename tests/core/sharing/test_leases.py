@@ -7,7 +7,7 @@ import pytest
 
 from hocket.core.sharing import ledger as share_ledger
 from hocket.core.sharing.leases import GRACE_US, Leases
-from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
+from hocket.core.sharing.state import MARK, SUSPECT, ShareChange, ShareSettings, ShareState
 
 ADA, BOB = 1, 2
 LEASE_US = 30_000_000
@@ -134,6 +134,16 @@ def test_claims_do_not_exceed_what_may_be_in_flight():
     assert leases.leased == 5
     leases.welcome(BOB, None, [(500, 510)], now_us=0)
     assert (leases.held_by(ADA), leases.held_by(BOB)) == (5, 0)
+
+
+def test_a_suspect_that_is_claimed_with_others_is_one_still():
+    leases = opened(5, ShareChange(counts=[(1, 2, 1 + MARK * SUSPECT)]))
+    leases.welcome(ADA, None, [(0, 3)], now_us=0)
+    leases.welcome(BOB, None, [(3, 5)], now_us=0)
+    assert leases.suspects == 1
+    assert (leases.has_suspect(ADA), leases.has_suspect(BOB)) == (True, False)
+    leases.settle(ADA, "ack", [(1, 2)], now_us=0)
+    assert not leases.has_suspect(ADA)
 
 
 # --- counts --------------------------------------------------------------------------------------
