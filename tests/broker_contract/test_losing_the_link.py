@@ -11,7 +11,7 @@ import hocket
 from hocket.errors import NoConnection, ReplyLost, Timeout, TopicExists
 from tests.support.brokers.proxy import Proxy
 from tests.support.brokers.worlds import ServerWorld, new_name
-from tests.support.threads import Running, run, until, until_async
+from tests.support.threads import Running, run, until
 
 
 @pytest.fixture(scope="module")
@@ -49,36 +49,28 @@ def stored(client, topic):
 
 CUTS = 6  # each is followed by a longer wait than the one before
 ANSWERS = 5  # from one cut to the next
-
-
-def keep_cutting(proxy, is_done):
-    """Cut in the middle of things, a few times; then let it come to its end."""
-    for _ in range(CUTS):
-        until(lambda: is_done() or proxy.answers >= ANSWERS)
-        proxy.cut()
+SECONDS = 90  # for all of it, on a busy machine
 
 
 def test_a_producer_loses_nothing_and_repeats_nothing(proxy, direct, topic):
-    done = []
-
     def produce():
         with (
             hocket.connect(proxy.url) as client,
             client.producer(topic, linger=0.0005, batch_bytes=500, window_bytes=5000) as producer,
         ):
-            for n in range(3000):
-                producer.send(b"%d" % n)
-        done.append(True)
+            sent = 0
+            while sent < 3000 or proxy.cuts < CUTS:
+                producer.send(b"%d" % sent)
+                sent += 1
+        return sent
 
-    with Running(produce):
-        keep_cutting(proxy, lambda: done)
-    assert proxy.cuts >= CUTS
-    assert stored(direct, topic) == [b"%d" % n for n in range(3000)]
+    proxy.cut_again_and_again(ANSWERS, CUTS)
+    with Running(produce) as producing:
+        sent = producing.result(SECONDS)
+    assert stored(direct, topic) == [b"%d" % n for n in range(sent)]
 
 
 def test_futures_tell_the_right_positions_in_spite_of_it(proxy, direct, topic):
-    done = []
-
     def produce():
         with hocket.connect(proxy.url) as client, client.producer(topic, linger=0) as producer:
             futures = []
@@ -86,11 +78,12 @@ def test_futures_tell_the_right_positions_in_spite_of_it(proxy, direct, topic):
                 futures.append(producer.send_future(b"%d" % n))
                 if n % 20 == 0:
                     futures[-1].result(timeout=30)
-            done.extend(future.result(timeout=30) for future in futures)
+            return [future.result(timeout=30) for future in futures]
 
-    with Running(produce):
-        keep_cutting(proxy, lambda: done)
-    assert [position.offset for position in done] == list(range(300))
+    proxy.cut_again_and_again(ANSWERS, CUTS)
+    with Running(produce) as producing:
+        positions = producing.result(SECONDS)
+    assert [position.offset for position in positions] == list(range(300))
     assert stored(direct, topic) == [b"%d" % n for n in range(300)]
 
 
@@ -102,8 +95,9 @@ def test_publishes_are_stored_once(proxy, direct, topic):
             for n in range(60):
                 positions.append(client.publish(topic, b"%d" % n))
 
+    proxy.cut_again_and_again(ANSWERS, CUTS)
     with Running(publish) as publishing:
-        keep_cutting(proxy, lambda: publishing.done)
+        publishing.result(SECONDS)
     assert stored(direct, topic) == [b"%d" % n for n in range(60)]
     assert [position.offset for position in positions] == list(range(60))
 
@@ -150,8 +144,9 @@ def test_a_subscription_hands_out_each_message_once_in_order(proxy, direct, topi
                 if len(found) == 5000:
                     return
 
+    proxy.cut_again_and_again(ANSWERS, CUTS)
     with Running(consume) as consuming:
-        keep_cutting(proxy, lambda: consuming.done)
+        consuming.result(SECONDS)
     assert proxy.cuts >= CUTS
     assert found == list(range(5000))
     assert direct.lag(topic, "i") == 0
@@ -195,50 +190,48 @@ def test_a_close_without_a_broker_is_over_in_its_time(proxy, direct, topic):
 
 
 def test_asyncio(proxy, direct, topic):
+    sent = []
+
     async def produce(client):
         async with client.producer(topic, linger=0.0005, batch_bytes=500) as producer:
-            for n in range(2000):
-                await producer.send(b"%d" % n)
-                if n % 100 == 0:
+            while len(sent) < 2000 or proxy.cuts < CUTS:
+                await producer.send(b"%d" % len(sent))
+                sent.append(len(sent))
+                if len(sent) % 100 == 0:
                     await asyncio.sleep(0.001)
+            await producer.send(b"the last")
 
     async def consume(client):
         async with client.subscribe(topic, index="i", credit_bytes=3000) as sub:
             found = []
             async for message in sub:
-                found.append(int(message.value))
                 await message.ack()
-                if len(found) == 2000:
+                if message.value == b"the last":
                     break
+                found.append(int(message.value))
             return found
 
     async def main():
         async with hocket.aio.connect(proxy.url) as client:
-            working = asyncio.gather(produce(client), consume(client))
-            for _ in range(CUTS):
-                await until_async(lambda: working.done() or proxy.answers >= ANSWERS)
-                proxy.cut()
-            return (await working)[1]
+            return (await asyncio.gather(produce(client), consume(client)))[1]
 
-    assert run(main()) == list(range(2000))
-    assert proxy.cuts >= CUTS
-    assert stored(direct, topic) == [b"%d" % n for n in range(2000)]
+    proxy.cut_again_and_again(ANSWERS, CUTS)
+    assert run(main(), SECONDS) == sent
+    assert stored(direct, topic) == [b"%d" % n for n in sent] + [b"the last"]
     assert direct.lag(topic, "i") == 0
 
 
 def test_transactions_are_published_once_each_in_spite_of_it(proxy, direct, topic):
-    done = []
-
     def transact():
         with hocket.connect(proxy.url) as client:
             for number in range(40):
                 with client.transaction(topic, number=number, linger=0, batch_bytes=300) as tx:
                     for n in range(20):
                         tx.send(topic, b"%d/%d" % (number, n))
-        done.append(True)
 
-    with Running(transact):
-        keep_cutting(proxy, lambda: done)
+    proxy.cut_again_and_again(ANSWERS, CUTS)
+    with Running(transact) as transacting:
+        transacting.result(SECONDS)
     assert proxy.cuts >= CUTS
     expected = [b"%d/%d" % (number, n) for number in range(40) for n in range(20)]
     assert stored(direct, topic) == expected

@@ -27,7 +27,8 @@ class Proxy:
         self.losing = False
         self.closed = False
         self.cuts = 0
-        self.answers = 0  # pieces that came from the broker since the last cut
+        self._answers = 0  # pieces that came from the broker since the last cut
+        self._cut_after, self._cuts_to_come = 0, 0
         self._ending = False
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -57,8 +58,16 @@ class Proxy:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
                     sock.shutdown(socket.SHUT_RDWR)
         self.cuts += len(pairs)
-        self.answers = 0
+        self._answers = 0
         return len(pairs)
+
+    def cut_again_and_again(self, answers: int, times: int) -> None:
+        """Cut whenever so many pieces have come from the broker, so many times.
+
+        The thread that carries them cuts: one that watches would be late on a busy machine, and
+        find the work done.
+        """
+        self._cut_after, self._cuts_to_come = answers, times
 
     def _accept(self) -> None:
         while True:
@@ -83,12 +92,19 @@ class Proxy:
     def _carry(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                self.answers += answers
+                if answers:
+                    self._has_answered()
                 if not (answers and self.losing):
                     sink.sendall(data)
         for sock in (source, sink):
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
+
+    def _has_answered(self) -> None:
+        self._answers += 1
+        if self._cuts_to_come and self._answers >= self._cut_after:
+            self._cuts_to_come -= 1
+            self.cut()
 
 
 def _close_after(one: threading.Thread, other: threading.Thread, *sockets: socket.socket) -> None:
