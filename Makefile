@@ -22,7 +22,7 @@ demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
 COVERED := core local contract
 SPARK   := spark-session spark-jobs
 OTHERS  := broker-contract clients commands models node storage stress rest
-SUITES  := spark-session broker-contract commands core clients models spark-jobs node stress local storage contract rest
+SUITES  := spark-session broker-contract clients commands spark-jobs core node models stress rest local contract storage
 
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
 STRESS     := tests/local/test_local_stress.py tests/local/test_queue_stress.py

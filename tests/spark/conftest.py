@@ -99,7 +99,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     before = set(_our_threads())
     yield
     _close_kept_clients()
-    deadline = time.monotonic() + 3.0
+    deadline = time.monotonic() + 10.0
     while left := [thread for thread in _our_threads() if thread not in before]:
         if time.monotonic() >= deadline:
             raise AssertionError(

@@ -33,7 +33,7 @@ class LeakCheck:
         self._files = _open_files()
         self._brokers = {id(broker) for broker in _process_manager().brokers()}
 
-    def verify(self, timeout: float = 3.0) -> None:
+    def verify(self, timeout: float = 10.0) -> None:
         began = time.monotonic()
         while left := self._left():
             waited = time.monotonic() - began
