@@ -116,7 +116,7 @@ WRONG = {
     "an empty separator": (["produce", "t", "--key-separator", ""], "empty"),
     "an unknown codec": (["produce", "t", "--codec", "gzip"], "zstd"),
     "a bad linger": (["produce", "t", "--linger", "soon"], "500ms"),
-    "a server that is no URL": (["topic", "list", "--server", "localhost"], "hocket://"),
+    "a server that is no URL": (["topic", "list", "--server", "http://localhost"], "hocket://"),
     "a server with a bad port": (["topic", "list", "--server", "hocket://h:99999"], "65535"),
     "a certificate that is not there": (["topic", "list", "--tls-ca", "/nonexistent"], "--tls-ca"),
     "a bad timeout": (["topic", "list", "--timeout", "never"], "500ms"),

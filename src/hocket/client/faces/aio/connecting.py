@@ -62,7 +62,7 @@ def connect(
             await client._open(timeout)
         return client
 
-    return Opening(open_client)
+    return Opening(open_client, "hocket.aio.connect(...)")
 
 
 def embedded(
@@ -102,7 +102,7 @@ def embedded(
         await client._open(None)
         return client
 
-    return Opening(open_client)
+    return Opening(open_client, "hocket.aio.embedded(...)")
 
 
 def _end_again(starting: asyncio.Future[tuple[Any, Callable[[], None]]]) -> None:
