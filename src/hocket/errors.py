@@ -335,6 +335,10 @@ class NoConnection(HocketError, ConnectionError):
     code = "noConnection"
 
 
+class NotHocket(NoConnection):
+    """Something answers at the address, and it is no Hocket broker: it speaks HTTP, say."""
+
+
 class ReplyLost(HocketError, ConnectionError):
     """The link broke after the request had left: it may have been carried out, or not."""
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from hocket.addresses import Address
 from hocket.client.connection.address import Target, reason_of
 from hocket.client.connection.link import LinkOwner
+from hocket.client.connection.strangers import hung_up, not_hocket
 from hocket.client.connection.tls import Tls, tls_failed
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame
@@ -208,7 +209,7 @@ class TcpLink:
             self._owner.opened(self)
             self._serve(self._socket)
         except HocketError as error:
-            self._report(error, opened)
+            self._report(not_hocket(self._address, error), opened)
         except ssl.SSLError as error:
             self._report(tls_failed(self._address, error), opened)
         except OSError as error:
@@ -324,7 +325,7 @@ class TcpLink:
 
     def _ended(self) -> None:
         self._wire.received_end()
-        raise NoConnection(f"{self._address}: the broker has closed the connection")
+        raise hung_up(self._address, self._wire)
 
     def _hand_on(self, frames: Sequence[tuple[Frame, memoryview]]) -> None:
         if frames:
