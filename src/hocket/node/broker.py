@@ -230,7 +230,7 @@ class Broker:
                 self._loop.unregister(listener)
             listener.close()
         self._connections.pause()
-        self._connections.abort_strangers()
+        self._connections.abort_unknown()
         try:
             self.node.end_turn()
             self._executor.drain()

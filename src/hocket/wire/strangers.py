@@ -19,8 +19,8 @@ _HTTP = re.compile(
 )
 _TLS = re.compile(rb"[\x14-\x17]\x03")  # the kinds of records, and the version
 _SSH = re.compile(rb"SSH-")
-# One segment, of few words, whose root is a struct of one word and one pointer: `rpc.capnp:Message`.
-_RPC = re.compile(rb"\0{4}.[\0-\x0f]\0\0\0{4}\1\0\1\0", re.DOTALL)
+# A message of Cap'n Proto's RPC: one segment, not long; its root has one word and one pointer.
+_RPC = re.compile(rb"\x00{4}.[\x00-\x0f]\x00{6}\x01\x00\x01\x00", re.DOTALL)
 _NAMES = ((_HTTP, "HTTP"), (_TLS, "TLS"), (_SSH, "SSH"), (_RPC, "Cap'n Proto RPC"))
 
 

@@ -117,7 +117,7 @@ class Connections:
             else:
                 peer.overdue()
 
-    def abort_strangers(self) -> None:
+    def abort_unknown(self) -> None:
         """Hang up on peers that the node does not know, and so cannot say goodbye to."""
         for peer in list(self._expected):
             if not peer.is_known:
