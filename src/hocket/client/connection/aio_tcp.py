@@ -16,6 +16,7 @@ from hocket.client.connection.link import LinkOwner
 from hocket.client.connection.strangers import hung_up, not_hocket
 from hocket.client.connection.tcp import TcpConnector
 from hocket.client.connection.tls import tls_failed
+from hocket.deadline import in_seconds
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame
 from hocket.wire.connection import Connection
@@ -57,7 +58,7 @@ class AioConnector:
                     ssl=self._context,
                 )
         except TimeoutError:
-            error = NoConnection(f"{address}: no answer within {self._timeout:g} s")
+            error = NoConnection(f"{address}: no answer within {in_seconds(self._timeout)}")
             owner.lost(None, error)
         except ssl.SSLError as failed:
             owner.lost(None, tls_failed(address, failed))

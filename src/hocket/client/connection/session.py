@@ -27,6 +27,7 @@ from hocket.client.connection.link import Link
 from hocket.client.connection.report import Report
 from hocket.client.connection.timers import Timers
 from hocket.client.connection.wakeups import WakeUps
+from hocket.deadline import in_seconds
 from hocket.errors import (
     AnotherCluster,
     Closed,
@@ -314,14 +315,20 @@ class Session:
         self.changed.wake_all()
 
     def _greeting_missed(self) -> None:
-        self._drop(NoConnection(f"{self.target} did not answer within {GREETING_US / 1e6:g} s"))
+        self._drop(
+            NoConnection(
+                f"{self.target} did not answer within {in_seconds(GREETING_US / SECOND_US)}"
+            )
+        )
 
     def _look_for_silence(self) -> None:
         link = self.link
         assert link is not None
         heard = link.heard()
         if heard == self._heard:  # not even an answer to our last Ping
-            self._drop(NoConnection(f"nothing was heard for {2 * SILENCE_US / 1e6:g} s"))
+            self._drop(
+                NoConnection(f"nothing was heard for {in_seconds(2 * SILENCE_US / SECOND_US)}")
+            )
             return
         self._heard = heard
         self.request(frames.Ping(0), lambda _answer: None)

@@ -24,6 +24,7 @@ from hocket.client.connection.address import Target, reason_of
 from hocket.client.connection.link import LinkOwner
 from hocket.client.connection.strangers import hung_up, not_hocket
 from hocket.client.connection.tls import Tls, tls_failed
+from hocket.deadline import in_seconds
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame
 from hocket.wire.connection import Connection
@@ -257,7 +258,7 @@ class TcpLink:
         while not self._closing:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"no answer within {self._timeout:g} s")
+                raise TimeoutError(f"no answer within {in_seconds(self._timeout)}")
             if any(fd == sock.fileno() for fd, _ in poll.poll(left * 1000)):
                 return
             self._drain_wakes()
