@@ -63,7 +63,7 @@ def test_durations(duration, expected):
 def test_what_is_no_duration_is_refused_with_its_value(duration):
     with pytest.raises(OutOfRange, match="a timeout must ") as caught:
         duration_us(duration, "a timeout")
-    assert repr(duration) in str(caught.value)
+    assert repr(duration)[:80] in str(caught.value)
 
 
 @pytest.mark.parametrize("duration", [None, True, b"10m", timedelta(1), []])
@@ -147,8 +147,10 @@ def test_good_names_are_handed_back(name):
     ["", ".", "..", "-a", ".a", "a b", "a/b", "a\n", "\n", "a\0", "ä", "a" * (NAME_BYTES_MAX + 1)],
 )
 def test_bad_names_are_refused(name):
-    with pytest.raises(BadName, match="an index must be 1 to 255 letters"):
+    with pytest.raises(BadName) as caught:
         check_name(name, "an index")
+    rule = "1 to 255 characters (ASCII letters, digits, . _ -), and not begin with . or -"
+    assert str(caught.value).startswith(f"an index must be {rule}; got ")
 
 
 def test_a_bad_name_is_shown_but_not_all_of_a_long_one():

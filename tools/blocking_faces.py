@@ -14,7 +14,8 @@ At the end ruff removes the imports that are not needed any more and lays the fi
 
 Neither face may speak of the other's world: a blocking face with an `await` or a loop in it, or a
 source that speaks of threads, is refused. What really differs is written by hand, on either side:
-`connecting` (how a client is made), `faces.opening`, and the engines, which have the same methods.
+`connecting` (how a client is made), `faces.opening`, `faces.misuse`, and the engines, which have
+the same methods.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ WORDS = [
     (r"\bAwaitable\[(\w+)\]", r"\1"),
     # what has to be opened first: `Opening` is what an asyncio user may `async with` or `await`
     (r"\bOpening\[(\w+)\]", r"\1"),
-    (r"\bOpening\((\w+)\)", r"\1()"),
+    (r"\bOpening\((\w+), \"[^\"]*\"\)", r"\1()"),
     # names
     (r"\bfrom asyncio import Future\b", "from concurrent.futures import Future"),
     (r"\bfrom asyncio import Lock\b", "from threading import Lock"),

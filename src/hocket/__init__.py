@@ -19,10 +19,10 @@ from __future__ import annotations
 import atexit
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from hocket.version import __version__
 
+TYPE_CHECKING = False  # as type checkers know it; `typing` takes longer to load than all of this
 if TYPE_CHECKING:
     from hocket import aio as aio
     from hocket import errors as errors

@@ -16,8 +16,27 @@ def check_seconds(seconds: object, what: str) -> float:
     except OverflowError:
         found = -1.0
     if not found >= 0:  # so that a NaN is refused too
-        raise OutOfRange(f"{what} must be 0 seconds or more, and fit a float, not {seconds}")
+        raise OutOfRange(
+            f"{what} must be 0 seconds or more, and fit a float, not {in_digits(seconds)}"
+        )
     return found
+
+
+def in_seconds(seconds: float | None) -> str:
+    """A length of time for people, with its unit: three digits are enough to know which it was.
+
+    What is left of a timeout is a number like 9.999873219000008.
+    """
+    if seconds is None:
+        return "any time"
+    if 0 < seconds < 0.001:
+        return "less than 1 ms"
+    return f"{seconds:.0f} s" if seconds >= 100 else f"{seconds:.3g} s"
+
+
+def in_digits(number: object) -> str:
+    """A number that somebody gave, as they would write it; any other object by its `repr`."""
+    return f"{number:.6g}" if isinstance(number, float) else f"{number!r:.80}"
 
 
 class Deadline:
@@ -38,7 +57,7 @@ class Deadline:
 
     def missed(self, what: str) -> Timeout:
         """The error of a call that gives up now; `what` says what it waited for."""
-        return Timeout(f"{what}: nothing within {self._timeout} s")
+        return Timeout(f"{what}: nothing within {in_seconds(self._timeout)}")
 
 
 NEVER = Deadline(None)

@@ -34,6 +34,10 @@ class ReadOnlyBuffer(WrongType):
     """`read` was given a buffer it may not write into."""
 
 
+class NotAwaited(WrongType, AttributeError):
+    """Something of `hocket.aio` was used without `await`, `async with` or `async for`."""
+
+
 class OutOfRange(HocketError, ValueError):
     """A number (offset, length, port, timeout, capacity) lies outside what is allowed."""
 
@@ -329,6 +333,10 @@ class NoConnection(HocketError, ConnectionError):
     """The broker cannot be reached; the request has not left."""
 
     code = "noConnection"
+
+
+class NotHocket(NoConnection):
+    """Something answers at the address, and it is no Hocket broker: it speaks HTTP, say."""
 
 
 class ReplyLost(HocketError, ConnectionError):

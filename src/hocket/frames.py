@@ -84,6 +84,11 @@ def unpacked(data: bytes) -> list[int]:
 # --- the connection ----------------------------------------------------------------------------
 
 
+# A feature that nobody has. A server that reads lines, as those of HTTP do, would wait for the end
+# of ours; with this in a Hello it answers at once, and the client can say who is there.
+LINE_END = "\r\n\r\n"
+
+
 @dataclass(slots=True)
 class Hello:
     """The client's first frame."""

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 import xxhash
 
+from hocket.deadline import in_digits
 from hocket.errors import BadName, OutOfRange, WrongType
 
 SECOND_US = 1_000_000
@@ -241,6 +242,9 @@ def partition_of(key: bytes, partitions: int) -> int:
     return xxhash.xxh3_64_intdigest(key) % partitions
 
 
+NAME_RULE = (
+    f"1 to {NAME_BYTES_MAX} characters (ASCII letters, digits, . _ -), and not begin with . or -"
+)
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\Z")
 
 
@@ -248,10 +252,7 @@ def check_name(name: object, what: str = "a topic's name") -> str:
     if not isinstance(name, str):
         raise WrongType(f"{what} must be a str, not {type(name).__name__}")
     if not _TOPIC_NAME.match(name) or len(name) > NAME_BYTES_MAX:
-        raise BadName(
-            f"{what} must be 1 to {NAME_BYTES_MAX} letters, digits, '.', '_' or '-', and not begin "
-            f"with '.' or '-'; got {name[:80]!r}"
-        )
+        raise BadName(f"{what} must be {NAME_RULE}; got {name[:80]!r}")
     return name
 
 
@@ -264,8 +265,8 @@ def check_pattern(pattern: str, what: str = "a pattern") -> str:
         raise WrongType(f"{what} must be a str, not {pattern!r}")
     if not _PATTERN.match(pattern) or len(pattern) > NAME_BYTES_MAX:
         raise BadName(
-            f"{what} must be 1 to {NAME_BYTES_MAX} letters, digits, '.', '_', '-' or '*' (any run "
-            f"of them); got {pattern[:80]!r}"
+            f"{what} must be 1 to {NAME_BYTES_MAX} characters (ASCII letters, digits, . _ -, and * "
+            f"for any run of them); got {pattern[:80]!r}"
         )
     return pattern
 
@@ -304,7 +305,7 @@ def duration_us(duration: str | int | float, what: str = "a duration") -> int:
     else:
         microseconds = duration * SECOND_US
     if not 0 <= microseconds <= _DURATION_US_MAX:
-        raise OutOfRange(f"{what} must lie between 0 and 100 years, not {duration!r}")
+        raise OutOfRange(f"{what} must lie between 0 and 100 years, not {in_digits(duration)}")
     return round(microseconds)
 
 

@@ -55,6 +55,17 @@ def test_the_server_may_stand_before_the_command_or_after_it_or_in_the_environme
     assert invoke(*names, *short, HOCKET_SERVER=NOBODY).code == 5
 
 
+def test_a_server_needs_no_scheme_and_a_bad_variable_is_named(server: str):
+    names = ["topic", "list", "--names"]
+    bare = server.removeprefix("hocket://")
+    assert invoke(*names, "--server", bare).code == 0
+    assert invoke(*names, HOCKET_SERVER=bare).code == 0
+    fails(invoke(*names, HOCKET_SERVER="http://a"), 2, "HOCKET_SERVER: a broker's URL looks like")
+    bad = invoke(*names, "--server", "http://a")
+    fails(bad, 2, "a broker's URL looks like")
+    assert "HOCKET_SERVER" not in bad.stderr
+
+
 class Connecting:
     """Stands in for `hocket.connect` and keeps what it was called with."""
 

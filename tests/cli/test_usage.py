@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -116,7 +118,7 @@ WRONG = {
     "an empty separator": (["produce", "t", "--key-separator", ""], "empty"),
     "an unknown codec": (["produce", "t", "--codec", "gzip"], "zstd"),
     "a bad linger": (["produce", "t", "--linger", "soon"], "500ms"),
-    "a server that is no URL": (["topic", "list", "--server", "localhost"], "hocket://"),
+    "a server that is no URL": (["topic", "list", "--server", "http://localhost"], "hocket://"),
     "a server with a bad port": (["topic", "list", "--server", "hocket://h:99999"], "65535"),
     "a certificate that is not there": (["topic", "list", "--tls-ca", "/nonexistent"], "--tls-ca"),
     "a bad timeout": (["topic", "list", "--timeout", "never"], "500ms"),
@@ -177,15 +179,29 @@ def test_the_zsh_script_begins_as_zsh_demands():
 
 
 def test_nothing_heavy_is_loaded_before_it_is_needed():
+    """`import hocket` loads next to nothing, `--version` no client, and `--help` no frames."""
     code = (
-        "import sys; from hocket.cli.program import program\n"
-        "try: program.main(['--version'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'capnp', 'lz4', 'zstandard', 'tqdm', 'pyarrow', 'asyncio', 'ssl',"
-        " 'hocket.node.node', 'hocket.client.faces.blocking.client'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
+        "import sys; before = set(sys.modules); import hocket; import warnings\n"
+        "print(sorted(set(sys.modules) - before))\n"
+        "from hocket.cli.program import program\n"
+        "heavy = {'capnp', 'lz4', 'zstandard', 'tqdm', 'pyarrow', 'asyncio', 'ssl', 'secrets',"
+        " 'hocket.frames', 'hocket.node.node', 'hocket.client.faces.blocking.client'}\n"
+        "for option in ('--version', '--help'):\n"
+        "    try: program.main([option])\n"
+        "    except SystemExit: pass\n"
+        "    print('loaded:', sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60
+        [sys.executable, "-S", "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert done.stdout.splitlines()[1:] == ["[]"], done.stderr
+    lines = done.stdout.splitlines()
+    loaded = set(ast.literal_eval(lines[0]))
+    assert loaded <= {
+        "__future__", "atexit", "hocket", "hocket.version", "importlib", "importlib._bootstrap",
+        "importlib._bootstrap_external", "warnings", "_warnings",
+    }, done.stderr  # fmt: skip
+    assert [line for line in lines if line.startswith("loaded:")] == ["loaded: []"] * 2, done.stderr

@@ -11,7 +11,14 @@ import hocket.client
 
 CLIENT = Path(hocket.client.__file__).parent
 FORBIDDEN = {"asyncio", "logging", "os", "select", "socket", "ssl", "threading", "time"}
-SHELL = {"address", "aio_tcp", "embedded", "tcp", "tls"}  # of `connection`: what carries frames
+SHELL = {
+    "address",
+    "aio_tcp",
+    "destination",
+    "embedded",
+    "tcp",
+    "tls",
+}  # of `connection`: what carries frames
 
 CORES = [
     path

@@ -52,7 +52,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "32 by default": limits.in_flight_max == 32,
         "10,000 by default": limits.handles_max == 10_000,
         "1 GiB by default": limits.credit_bytes_max == 1 << 30,
-        "1 to 255 letters": model.NAME_BYTES_MAX == 255,
+        "1 to 255 ASCII letters": model.NAME_BYTES_MAX == 255,
         "4096 per topic": model.PARTITIONS_MAX == 4096,
     }
     text = section("Limits")

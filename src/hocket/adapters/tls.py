@@ -23,6 +23,7 @@ from hocket.errors import BadName
 Path = str | PathLike[str]
 
 HANDSHAKE = b"\x16"  # the first byte of every TLS connection
+PEEKED_BYTES = 16  # enough to tell what is spoken instead
 JOINED_BYTES = 256 << 10  # views are joined up to this, to make whole TLS records of 16 KiB
 
 
@@ -86,6 +87,8 @@ def _no_password(key: Path) -> str:
 class NotTls(ConnectionError):
     """The first byte is no TLS: perhaps the client was not told to speak it."""
 
+    first = b""  # the first bytes; they are still unread
+
 
 class TlsTransport:
     """See `transport.Transport`. The socket is connected and does not block."""
@@ -126,11 +129,13 @@ class TlsTransport:
         self.user = common_name(self._tls.getpeercert())
 
     def _begun(self) -> ssl.SSLSocket:
-        first = self._plain.recv(1, socket.MSG_PEEK)
+        first = self._plain.recv(PEEKED_BYTES, socket.MSG_PEEK)
         if not first:
             raise ConnectionResetError("it has closed the connection")
-        if first != HANDSHAKE:
-            raise NotTls("it does not speak TLS")
+        if first[:1] != HANDSHAKE:
+            error = NotTls("it does not speak TLS")
+            error.first = first
+            raise error
         return self._context.wrap_socket(
             self._plain, server_side=True, do_handshake_on_connect=False
         )

@@ -6,7 +6,6 @@ file or the environment, never from the command line, which every user of the ma
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from hocket import environment
 from hocket.cli.command import ServerOption
 from hocket.cli.parameters import SECONDS
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SERVER_DEFAULT = "hocket://127.0.0.1:4150"
+SERVER_DEFAULT = environment.SERVER_DEFAULT
 TIMEOUT_DEFAULT = 10.0
 COMPLETION_TIMEOUT = 0.5  # the user has just pressed Tab, and waits
 
@@ -42,8 +42,9 @@ class Server:
     def connect(self) -> Client:
         import hocket  # loads the client, which takes longer than the rest of the command line
 
+        from_variable = self.server == environment.value(environment.SERVER)
         return hocket.connect(
-            self.server,
+            None if from_variable else self.server,  # so that its error names the variable
             token=self._token(),
             tls_ca=self.tls_ca,
             tls_cert=self.tls_cert,
@@ -57,7 +58,7 @@ class Server:
 
     def _token(self) -> str | None:
         if self.token_file is None:
-            return os.environ.get("HOCKET_TOKEN", "").strip() or None
+            return environment.value(environment.TOKEN)
         try:
             token = self.token_file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -80,31 +81,31 @@ def server_options(command: F) -> F:
     """Add the options for reaching a broker; the command gets them with `pass_server`."""
     options = [
         click.option(
-            "--server", metavar="URL", default=SERVER_DEFAULT, envvar="HOCKET_SERVER",
+            "--server", metavar="URL", default=SERVER_DEFAULT, envvar=environment.SERVER,
             show_default=True, show_envvar=True,
             help="The broker's URL; several addresses are separated by commas.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(
             "--token-file", metavar="FILE", type=click.Path(path_type=Path),
-            help="A file with the token; else HOCKET_TOKEN may hold the token itself.",
+            help=f"A file with the token; else {environment.TOKEN} may hold the token itself.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(
             "--tls-ca", metavar="FILE", type=click.Path(exists=True, path_type=Path),
-            envvar="HOCKET_TLS_CA", show_envvar=True,
+            envvar=environment.TLS_CA, show_envvar=True,
             help="Trust the certificates signed by this one (hockets://).",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(
             "--tls-cert", metavar="FILE", type=click.Path(exists=True, path_type=Path),
-            envvar="HOCKET_TLS_CERT", show_envvar=True,
+            envvar=environment.TLS_CERT, show_envvar=True,
             help="A client certificate, which names the user; instead of a token.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(
             "--tls-key", metavar="FILE", type=click.Path(exists=True, path_type=Path),
-            envvar="HOCKET_TLS_KEY", show_envvar=True, help="The key of --tls-cert.",
+            envvar=environment.TLS_KEY, show_envvar=True, help="The key of --tls-cert.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(

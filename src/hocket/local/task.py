@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hocket.deadline import check_seconds
+from hocket.deadline import check_seconds, in_seconds
 from hocket.errors import BusyResource, Timeout
 from hocket.local.checks import check_callable
 
@@ -61,7 +61,7 @@ class Task:
             check_seconds(timeout, "timeout")
         self._thread.join(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
         if self._thread.is_alive():
-            raise Timeout(f"task {self.name!r} is still running after {timeout} s")
+            raise Timeout(f"task {self.name!r} is still running after {in_seconds(timeout)}")
         if self._failure is not None:
             raise self._failure
 

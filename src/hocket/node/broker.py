@@ -20,6 +20,7 @@ from hocket.adapters.executor import ThreadExecutor
 from hocket.adapters.loop import READ, Loop
 from hocket.adapters.tls import TlsTransport
 from hocket.adapters.transport import PlainTransport
+from hocket.addresses import Address
 from hocket.core.session.session import TRUSTED, Caller
 from hocket.errors import Closed, HocketError, NoConnection, ShuttingDown
 from hocket.frames import Frame
@@ -142,7 +143,8 @@ class Broker:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             tls = self._listeners[listener]
             transport = PlainTransport(sock) if tls is None else TlsTransport(sock, tls)
-            self._connections.accept(transport, Caller(address=str(address[0])))
+            place = str(Address(str(address[0]), address[1]))
+            self._connections.accept(transport, Caller(address=str(address[0])), place)
 
     # --- clients in this process -----------------------------------------------------------------
 
@@ -228,7 +230,7 @@ class Broker:
                 self._loop.unregister(listener)
             listener.close()
         self._connections.pause()
-        self._connections.abort_strangers()
+        self._connections.abort_unknown()
         try:
             self.node.end_turn()
             self._executor.drain()

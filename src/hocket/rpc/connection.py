@@ -25,6 +25,7 @@ import capnp  # type: ignore[import-untyped]
 
 from hocket.adapters.tls import common_name
 from hocket.core.session.session import Caller
+from hocket.deadline import in_seconds
 from hocket.errors import LimitExceeded
 from hocket.rpc.failure import Failure, cleaned
 
@@ -257,9 +258,9 @@ class Connection(asyncio.BufferedProtocol):
         """The client has not logged in, or does not read what was written before the close."""
         if not self._closing:
             log.info(
-                "closed the connection of %s: no login within %g s",
+                "closed the connection of %s: no login within %s",
                 self.caller.address,
-                LOGIN_SECONDS,
+                in_seconds(LOGIN_SECONDS),
             )
         self.abort()
 

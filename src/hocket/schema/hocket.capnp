@@ -184,7 +184,7 @@ struct CreateTopic {
   # Create a topic. The answer is Done.
 
   topic @0 :Text;
-  # The topic's name: 1 to 255 letters, digits, '.', '_' or '-'. The first character is not '.' or
+  # The topic's name: 1 to 255 ASCII letters, digits, '.', '_' or '-'. It begins with neither '.' nor
   # '-'.
 
   config @1 :TopicConfig;
@@ -757,7 +757,7 @@ struct CreateUser {
   # the role admin.
 
   name @0 :Text;
-  # The user's name: letters, digits, '.', '_' or '-'.
+  # The user's name: ASCII letters, digits, '.', '_' or '-'.
 
   roles @1 :List(Text);
   # The roles that the user has.
@@ -799,7 +799,7 @@ struct CreateRole {
   # Create a role. The answer is Done.
 
   name @0 :Text;
-  # The role's name: letters, digits, '.', '_' or '-'.
+  # The role's name: ASCII letters, digits, '.', '_' or '-'.
 }
 
 struct DeleteRole {

@@ -135,7 +135,7 @@ def _connected(options: ConnectionOptions, target: Target) -> Client:
         try:
             return connect(
                 str(Target(addresses, target.tls)),
-                token=token,
+                token=token or "",  # given: whoever runs a task is nobody else by its variables
                 tls_ca=options.tls_ca,
                 tls_cert=options.tls_cert,
                 tls_key=options.tls_key,

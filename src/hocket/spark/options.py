@@ -245,8 +245,7 @@ def _url(given: Given, wants_tls: bool) -> str:
         raise OutOfRange("servers is missing: say where the broker is, as in host:4150")
     if "@" in servers:  # what stands before the @ may be secret
         raise OutOfRange("servers names hosts only; give the token in the option token")
-    scheme = "hockets" if wants_tls else "hocket"
-    target = parse_url(servers if "://" in servers else f"{scheme}://{servers}")
+    target = parse_url(servers, tls=wants_tls)
     if wants_tls and not target.tls:
         raise OutOfRange(
             f"servers={servers} is without TLS, so tlsCa, tlsCert and tlsKey mean nothing; write "

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from hocket.client.consuming.message import MessageBatch
 from hocket.client.faces.blocking.client import Client
 from hocket.client.faces.blocking.subscription import Subscription
+from hocket.deadline import in_seconds
 from hocket.errors import (
     HocketError,
     NoConnection,
@@ -179,8 +180,8 @@ class _Stretch:
         span = self.span
         return Timeout(
             f"offset {self.position} of topic {span.topic!r}, partition {span.partition}, is there "
-            f"but did not come within {self.options.poll_timeout:g} s. Is the broker reachable, "
-            "and not overloaded? The option pollTimeoutMs says how long to wait"
+            f"but did not come within {in_seconds(self.options.poll_timeout)}. Is the broker "
+            "reachable, and not overloaded? The option pollTimeoutMs says how long to wait"
         )
 
 

@@ -52,12 +52,14 @@ from hocket.frames import (
 )
 from hocket.model import Limits
 from hocket.wire.frame_codec import decode, encode
+from hocket.wire.strangers import FIRST_BYTES_MAX, stranger
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PREFIX = struct.Struct("<IIQ")  # header length, CRC-32C of the header, payload length
 PREFIX_BYTES = PREFIX.size
+LENGTH = struct.Struct("<I")  # of the header: the first field of the prefix
 HEADER_BYTES_MAX = 1 << 20
 OPENING_HEADER_BYTES_MAX = 64 << 10  # before the Welcome
 
@@ -266,13 +268,15 @@ class Connection:
         available = self._end - start
         self._wanted = PREFIX_BYTES
         if available < PREFIX_BYTES:
+            # A stranger may say less than that and then wait: it is known by its first bytes.
+            if self.phase != "open" and available >= LENGTH.size:
+                (length,) = LENGTH.unpack_from(self._chunk, start)
+                if length > self._header_bytes_max:
+                    raise self._too_long(length, 0)
             return False
         length, crc, payload_length = PREFIX.unpack_from(self._chunk, start)
         if length > self._header_bytes_max or payload_length > self._payload_bytes_max:
-            raise ProtocolError(
-                f"a frame of {length} + {payload_length} bytes; at most {self._header_bytes_max} "
-                f"+ {self._payload_bytes_max} (header + payload) are allowed {self._situation()}"
-            )
+            raise self._too_long(length, payload_length)
         self._wanted += length
         if available < self._wanted:
             return False
@@ -287,6 +291,16 @@ class Connection:
         self._frame, self._payload_length = frame, payload_length
         self._start += self._wanted
         return True
+
+    def _too_long(self, length: int, payload_length: int) -> ProtocolError:
+        reason = (
+            f"a frame of {length} + {payload_length} bytes; at most {self._header_bytes_max} "
+            f"+ {self._payload_bytes_max} (header + payload) are allowed {self._situation()}"
+        )
+        if self.phase in ("silent", "greeted"):
+            first = self._chunk[self._start : self._end][:FIRST_BYTES_MAX]
+            return stranger(bytes(first), reason)
+        return ProtocolError(reason)
 
     def _await_payload(self, padded: int) -> None:
         if padded <= IN_CHUNK_MAX:

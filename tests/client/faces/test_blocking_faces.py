@@ -123,7 +123,10 @@ def test_wrong_arguments_are_refused():
         ("async def __anext__(self):", "def __next__(self):"),
         ("raise StopAsyncIteration", "raise StopIteration"),
         ("def producer(self) -> Opening[AsyncProducer]:", "def producer(self) -> Producer:"),
-        ("return Opening(open_producer)", "return open_producer()"),
+        (
+            'return Opening(open_producer, "client.producer(...)")',
+            "return open_producer()",
+        ),
         ("closing: Callable[[], Awaitable[None]]", "closing: Callable[[], None]"),
         ("from any number of tasks. Tasks wait", "from any number of threads. Threads wait"),
         ("yield message  # asyncio", None),

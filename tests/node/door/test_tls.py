@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import random
+import re
 import select
 import shutil
 import socket
@@ -463,16 +464,23 @@ def test_a_client_without_tls_at_a_port_with_tls_is_told(address, style, caplog)
         connect(style, url_of(address, "hocket"))
     assert "this port speaks TLS: use hockets:// instead of hocket://" in str(caught.value)
     assert "Is it running" not in str(caught.value)
-    until(lambda: [record.levelname for record in caplog.records] == ["INFO"])
-    assert "from 127.0.0.1: this port speaks TLS" in caplog.text
+    until(lambda: [record.levelname for record in caplog.records] == ["WARNING"])
+    assert re.fullmatch(
+        r"127\.0\.0\.1:\d+ does not speak TLS, and this port does: it must use hockets:// .*",
+        caplog.messages[0],
+    )
 
 
 @both
-def test_a_client_with_tls_at_a_port_without_is_told(tmp_path, certificates, style):
+def test_a_client_with_tls_at_a_port_without_is_told(tmp_path, certificates, style, caplog):
     with listening(tmp_path / "data") as address, pytest.raises(NoConnection) as caught:
         connect(style, url_of(address), tls_ca=certificates.authority)
     assert "this port does not speak TLS: use hocket:// instead of hockets://" in str(caught.value)
     assert "Is it running" not in str(caught.value)
+    assert re.fullmatch(
+        r"127\.0\.0\.1:\d+ speaks TLS, and this port does not: it must use hocket:// .*",
+        caplog.messages[0],
+    )
 
 
 # --- bad manners ---------------------------------------------------------------------------------

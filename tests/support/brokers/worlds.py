@@ -42,7 +42,7 @@ class EmbeddedWorld:
             await client._open(10)
             return client
 
-        return Opening(open_client)
+        return Opening(open_client, "world.connect(...)")
 
     def close(self) -> None:
         self._end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -91,6 +90,8 @@ def sim(
         ok = _run_many(range(first, first + seeds), mutant, jobs, as_json=as_json, verbose=verbose)
     else:
         if seed is None:
+            import secrets  # late: it takes longer to load than this file
+
             seed = secrets.randbelow(PICKED_BELOW)
             click.echo(f"seed {seed}", err=True)
         ok = _run_one(seed, mutant, as_json=as_json, verbose=verbose)

@@ -15,7 +15,6 @@ from hocket.cli.confirming import confirm, yes_option
 from hocket.cli.names import TOPIC
 from hocket.cli.parameters import KEPT_FOR, LIMIT, RETENTION, SIZE
 from hocket.cli.server_options import Server, pass_server, server_options
-from hocket.client.calls.topics import configured
 from hocket.errors import UnknownTopic
 from hocket.model import PARTITIONS_MAX, check_retention, format_duration
 
@@ -265,6 +264,8 @@ def alter(server: Server, /, topic: str, yes: bool, **config: Any) -> None:
 
 def _loss(client: Client, topic: str, changes: dict[str, Any], timeout: float) -> str:
     """What the topic would lose by these changes, as a sentence; empty if it loses nothing."""
+    from hocket.client.calls.topics import configured  # late: `--help` needs no frames
+
     before = client.describe(topic, timeout=timeout)
     after = configured(before.config, **changes)
     check_retention(after, before.config)

@@ -77,7 +77,7 @@ def of_message(message: Message, replayed_to: Mapping[tuple[str, int], int]) -> 
     }
     try:
         source = Position(about["topic"], int(about["partition"]), int(about["offset"]))
-        index, reason = check_name(about["index"]), about["reason"]
+        index, reason = check_name(about["index"], "an index's name"), about["reason"]
         deliveries, timestamp = int(about["deliveries"]), int(about["timestamp"])
         end = int(about.get("end", source.offset + 1))
     except (KeyError, ValueError):  # BadName among them

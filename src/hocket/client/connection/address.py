@@ -1,4 +1,7 @@
-"""A broker's URL: `hocket://host:port`, or several hosts separated by commas; hockets for TLS."""
+"""A broker's URL: `hocket://host:port`, or several hosts separated by commas; hockets for TLS.
+
+The scheme may be left out, and the port, which is 4150 then.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,21 @@ def reason_of(error: OSError) -> str:
     return error.strerror or str(error)  # a name that cannot be looked up has no such number
 
 
-def parse_url(url: object) -> Target:
+def parse_url(url: object, *, tls: bool = False) -> Target:
+    """What the URL names; `tls` says whether one without a scheme means TLS.
+
+    Raises BadName or OutOfRange, with the URL in it.
+    """
     if not isinstance(url, str):
         raise WrongType(f"a broker's URL must be a str, not {type(url).__name__}")
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme not in ("hocket", "hockets"):
+    scheme, separator, rest = url.strip().partition("://")
+    if not separator:
+        scheme, rest = "hockets" if tls else "hocket", scheme
+    if "@" in rest:  # what stands before the @ may be secret, so it is not repeated
+        raise BadName(
+            "a broker's URL names hosts only, and there is an @ in it: give the token apart from it"
+        )
+    if scheme not in ("hocket", "hockets") or not rest:
         raise BadName(f"a broker's URL looks like hocket://host:port (or hockets://), not {url!r}")
     rest = rest.removesuffix("/")
     try:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, cast
 from hocket.addresses import Address
 from hocket.client.connection.address import Target, reason_of
 from hocket.client.connection.link import LinkOwner
+from hocket.client.connection.strangers import hung_up, not_hocket
 from hocket.client.connection.tcp import TcpConnector
 from hocket.client.connection.tls import tls_failed
+from hocket.deadline import in_seconds
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame
 from hocket.wire.connection import Connection
@@ -56,7 +58,7 @@ class AioConnector:
                     ssl=self._context,
                 )
         except TimeoutError:
-            error = NoConnection(f"{address}: no answer within {self._timeout:g} s")
+            error = NoConnection(f"{address}: no answer within {in_seconds(self._timeout)}")
             owner.lost(None, error)
         except ssl.SSLError as failed:
             owner.lost(None, tls_failed(address, failed))
@@ -188,13 +190,15 @@ class AioLink(asyncio.BufferedProtocol):
             self.ended.set_result(None)
         if not self._closing:
             self._closing = True
-            self._owner.lost(self, self._error or self._why_lost(exc))
+            error = self._error or self._why_lost(exc)
+            self._owner.lost(self, not_hocket(self._address, error))
 
     def _why_lost(self, exc: Exception | None) -> HocketError:
         if isinstance(exc, ssl.SSLError):
             return tls_failed(self._address, exc)
-        reason = "the broker has closed the connection" if exc is None else str(exc)
-        return NoConnection(f"{self._address}: {reason}")
+        if exc is None:
+            return hung_up(self._address, self._wire)
+        return NoConnection(f"{self._address}: {exc}")
 
     def _fail(self, error: HocketError) -> None:
         self._error = self._error or error

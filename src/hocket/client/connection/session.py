@@ -27,12 +27,14 @@ from hocket.client.connection.link import Link
 from hocket.client.connection.report import Report
 from hocket.client.connection.timers import Timers
 from hocket.client.connection.wakeups import WakeUps
+from hocket.deadline import in_seconds
 from hocket.errors import (
     AnotherCluster,
     Closed,
     HocketError,
     NoConnection,
     NotAllowed,
+    NotHocket,
     ProtocolError,
     ReplyLost,
     TooManyAttempts,
@@ -167,12 +169,15 @@ class Session:
         self.state = "greeting"
         self.link = link
         self._timer = self.timers.after(GREETING_US, self._greeting_missed)
-        link.send(frames.Hello(next(self._numbers), client=self._name, token=self._token))
+        hello = frames.Hello(next(self._numbers), client=self._name, token=self._token)
+        hello.features = (frames.LINE_END,)
+        link.send(hello)
 
     def link_lost(self, link: Link | None, error: HocketError) -> None:
         if self.state == "closed" or link is not self.link:
             return
         was_ready = self.state == "ready"
+        is_news = str(error) != str(self.last_error)
         self._let_go(error)
         if isinstance(error, Closed):  # the broker in our own process is gone for good
             self.close(error)
@@ -186,6 +191,8 @@ class Session:
             )
             if self.clock.ticks_us() - self._ready_since_us >= STABLE_US:
                 self._backoff.reset()
+        elif isinstance(error, NotHocket) and is_news:  # a broker may come back there; tell people
+            self.report("warning", "%s; trying again", error)
         delay = self._backoff.next_us() if self._was_ready else 0
         self._timer = self.timers.after(delay, self.start)
 
@@ -308,14 +315,20 @@ class Session:
         self.changed.wake_all()
 
     def _greeting_missed(self) -> None:
-        self._drop(NoConnection(f"{self.target} did not answer within {GREETING_US / 1e6:g} s"))
+        self._drop(
+            NoConnection(
+                f"{self.target} did not answer within {in_seconds(GREETING_US / SECOND_US)}"
+            )
+        )
 
     def _look_for_silence(self) -> None:
         link = self.link
         assert link is not None
         heard = link.heard()
         if heard == self._heard:  # not even an answer to our last Ping
-            self._drop(NoConnection(f"nothing was heard for {2 * SILENCE_US / 1e6:g} s"))
+            self._drop(
+                NoConnection(f"nothing was heard for {in_seconds(2 * SILENCE_US / SECOND_US)}")
+            )
             return
         self._heard = heard
         self.request(frames.Ping(0), lambda _answer: None)
@@ -335,7 +348,10 @@ class Session:
         )
 
     def _cannot_connect(self, error: HocketError) -> HocketError:
-        text = f"no broker can be reached at {self.target}: {error}."
+        text = f"no broker can be reached at {self.target}: {str(error).removesuffix('.')}."
+        if isinstance(error, NotHocket):
+            return NotHocket(f"{text} Is the address right? A broker's port is 4150, if nobody "
+                             "has chosen another")  # fmt: skip
         if type(error) is NoConnection:  # any other error is the word of somebody who is there
             text += " Is it running? Start one with: hocket serve"
         return NoConnection(text)

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING
 from hocket.addresses import Address
 from hocket.client.connection.address import Target, reason_of
 from hocket.client.connection.link import LinkOwner
+from hocket.client.connection.strangers import hung_up, not_hocket
 from hocket.client.connection.tls import Tls, tls_failed
+from hocket.deadline import in_seconds
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame
 from hocket.wire.connection import Connection
@@ -208,7 +210,7 @@ class TcpLink:
             self._owner.opened(self)
             self._serve(self._socket)
         except HocketError as error:
-            self._report(error, opened)
+            self._report(not_hocket(self._address, error), opened)
         except ssl.SSLError as error:
             self._report(tls_failed(self._address, error), opened)
         except OSError as error:
@@ -256,7 +258,7 @@ class TcpLink:
         while not self._closing:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"no answer within {self._timeout:g} s")
+                raise TimeoutError(f"no answer within {in_seconds(self._timeout)}")
             if any(fd == sock.fileno() for fd, _ in poll.poll(left * 1000)):
                 return
             self._drain_wakes()
@@ -324,7 +326,7 @@ class TcpLink:
 
     def _ended(self) -> None:
         self._wire.received_end()
-        raise NoConnection(f"{self._address}: the broker has closed the connection")
+        raise hung_up(self._address, self._wire)
 
     def _hand_on(self, frames: Sequence[tuple[Frame, memoryview]]) -> None:
         if frames:

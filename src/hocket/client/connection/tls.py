@@ -11,11 +11,10 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hocket.adapters.tls import reason_of
 from hocket.addresses import Address
-from hocket.client.connection.address import Target
 from hocket.errors import BadName, NoConnection
 
 if TYPE_CHECKING:
@@ -56,37 +55,39 @@ def _explained(error: ssl.SSLError) -> str:
     return f"TLS failed: {reason}"
 
 
-def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
+class Names(NamedTuple):
+    """What the files are called where their user named them: as arguments, or as variables."""
+
+    ca: str = "tls_ca"
+    cert: str = "tls_cert"
+    key: str = "tls_key"
+
+
+ARGUMENTS = Names()
+
+
+def client_context(
+    ca: Path | None, cert: Path | None, key: Path | None, names: Names = ARGUMENTS
+) -> ssl.SSLContext:
     """A context that trusts brokers by `ca`, or by the system's authorities without one."""
     try:
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
-        raise BadName(f"tls_ca={str(ca)!r} cannot be used: {reason_of(error)}") from error
+        raise BadName(f"{names.ca}={str(ca)!r} cannot be used: {reason_of(error)}") from error
     if cert is not None:
         try:
             context.load_cert_chain(cert, key)
         except (OSError, ssl.SSLError) as error:
-            with_key = "without tls_key" if key is None else f"with tls_key={str(key)!r}"
+            with_key = f"without {names.key}" if key is None else f"with {names.key}={str(key)!r}"
             raise BadName(
-                f"tls_cert={str(cert)!r} {with_key} cannot be used: {reason_of(error)}; they must "
-                "be PEM files, and belong together"
+                f"{names.cert}={str(cert)!r} {with_key} cannot be used: {reason_of(error)}; they "
+                "must be PEM files, and belong together"
             ) from error
     elif key is not None:
-        raise BadName("tls_key is given without tls_cert, the certificate that it belongs to")
-    return context
-
-
-def context_for(
-    target: Target, ca: Path | None, cert: Path | None, key: Path | None
-) -> ssl.SSLContext | None:
-    if target.tls:
-        return client_context(ca, cert, key)
-    if ca is not None or cert is not None or key is not None:
         raise BadName(
-            f"{target} is without TLS, so tls_ca, tls_cert and tls_key mean nothing; "
-            "write hockets://"
+            f"{names.key} is given without {names.cert}, the certificate that it belongs to"
         )
-    return None
+    return context
 
 
 class Tls:

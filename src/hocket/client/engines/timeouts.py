@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hocket.client.connection.session import Request, Session
 from hocket.client.producing.delivery import Pusher
+from hocket.deadline import in_seconds
 from hocket.errors import HocketError, NoConnection, OutcomeUnknown, StorageFull, Timeout
 from hocket.frames import SeekIndex, SkipUnreadable
 
@@ -22,15 +23,15 @@ def unanswered(
     name = type(request.frame).__name__
     if not request.left:
         return NoConnection(
-            f"{name} could not be sent to {session.target} within {timeout} s: there is no "
-            f"connection ({session.last_error})"
+            f"{name} could not be sent to {session.target} within {in_seconds(timeout)}: "
+            f"there is no connection ({session.last_error})"
         )
     # A seek or a skip may be sent twice, so it does not count among the changes; but it may have
     # happened.
     if not changes and not isinstance(request.frame, SeekIndex | SkipUnreadable):
-        return Timeout(f"{name} was not answered within {timeout} s")
+        return Timeout(f"{name} was not answered within {in_seconds(timeout)}")
     return OutcomeUnknown(
-        f"{name} was not answered within {timeout} s; it may have been carried out"
+        f"{name} was not answered within {in_seconds(timeout)}; it may have been carried out"
     )
 
 
@@ -45,21 +46,21 @@ def not_connected(session: Session) -> HocketError:
 def not_opened(session: Session, what: str, timeout: float | None) -> HocketError:
     if session.link is None:
         return _not_opened_without_link(session, what, timeout)
-    return Timeout(f"the broker did not open the {what} within {timeout} s")
+    return Timeout(f"the broker did not open the {what} within {in_seconds(timeout)}")
 
 
 def not_subscribed(session: Session, timeout: float | None) -> HocketError:
     if session.link is None:
         return _not_opened_without_link(session, "subscription", timeout)
     return OutcomeUnknown(
-        f"the broker did not open the subscription within {timeout} s; it may have made the index, "
-        "or replaced the consumer that had it"
+        f"the broker did not open the subscription within {in_seconds(timeout)}; it may have "
+        "made the index, or replaced the consumer that had it"
     )
 
 
 def _not_opened_without_link(session: Session, what: str, timeout: float | None) -> HocketError:
     return NoConnection(
-        f"the {what} could not be opened within {timeout} s: there is no connection to "
+        f"the {what} could not be opened within {in_seconds(timeout)}: there is no connection to "
         f"{session.target} ({session.last_error})"
     )
 
@@ -68,7 +69,8 @@ def window_full(producer: Pusher, timeout: float | None, taken: int) -> HocketEr
     full = producer.full_disk
     why = f"the broker refuses more: {full}" if full else "the broker does not keep up, or is away"
     error = Timeout(
-        f"the window of {producer.options.window_bytes} bytes was full for {timeout} s; {why}"
+        f"the window of {producer.options.window_bytes} bytes was full for {in_seconds(timeout)}; "
+        f"{why}"
     )
     error.written = taken
     return error
@@ -79,7 +81,7 @@ def undelivered(producer: Pusher, timeout: float | None) -> HocketError:
     if producer.full_disk is not None:
         return _full(
             f"{producer.unacked_bytes} bytes for topic {producer.topic!r} were not stored within "
-            f"{timeout} s",
+            f"{in_seconds(timeout)}",
             producer.full_disk,
             may_have_happened=True,
         )
@@ -88,7 +90,7 @@ def undelivered(producer: Pusher, timeout: float | None) -> HocketError:
         state = f"there is no connection ({session.last_error})"
     return OutcomeUnknown(
         f"{producer.unacked_bytes} bytes for topic {producer.topic!r} were not acknowledged within "
-        f"{timeout} s; {state}"
+        f"{in_seconds(timeout)}; {state}"
     )
 
 
@@ -101,44 +103,47 @@ def _full(what: str, full: StorageFull, *, may_have_happened: bool) -> StorageFu
 
 def unpublished(producer: Pusher, withdrawn: bool, timeout: float | None) -> HocketError:
     if producer.full_disk is not None:
-        what = f"the message was not stored within {timeout} s"
+        what = f"the message was not stored within {in_seconds(timeout)}"
         return _full(what, producer.full_disk, may_have_happened=not withdrawn)
     if not withdrawn:
         return OutcomeUnknown(
-            f"the message was not acknowledged within {timeout} s; it may be stored"
+            f"the message was not acknowledged within {in_seconds(timeout)}; it may be stored"
         )
     session = producer.session
     why = "the broker has not answered those before it yet"
     if session.link is None:
         why = f"there is no connection ({session.last_error})"
-    return Timeout(f"the message was not sent within {timeout} s: {why}")
+    return Timeout(f"the message was not sent within {in_seconds(timeout)}: {why}")
 
 
 def undecided(what: str, refusal: HocketError | None, timeout: float | None) -> HocketError:
     if isinstance(refusal, StorageFull):
-        slow = f"the {what} was not carried out within {timeout} s; it may yet happen"
+        slow = f"the {what} was not carried out within {in_seconds(timeout)}; it may yet happen"
         return _full(slow, refusal, may_have_happened=True)
     last = f" (the broker's last word: {refusal})" if refusal else ""
     return OutcomeUnknown(
-        f"the {what} was not answered within {timeout} s{last}; it may yet happen"
+        f"the {what} was not answered within {in_seconds(timeout)}{last}; it may yet happen"
     )
 
 
 def no_message(topic: str, timeout: float | None) -> HocketError:
-    return Timeout(f"no message of topic {topic!r} came within {timeout} s")
+    return Timeout(f"no message of topic {topic!r} came within {in_seconds(timeout)}")
 
 
 def not_committed(topic: str, timeout: float | None) -> HocketError:
     return OutcomeUnknown(
-        f"what was said about messages of topic {topic!r} was not confirmed within {timeout} s"
+        f"what was said about messages of topic {topic!r} was not confirmed within "
+        f"{in_seconds(timeout)}"
     )
 
 
 def not_sought(timeout: float | None) -> HocketError:
-    return OutcomeUnknown(f"the seek was not confirmed within {timeout} s; it may yet happen")
+    return OutcomeUnknown(
+        f"the seek was not confirmed within {in_seconds(timeout)}; it may yet happen"
+    )
 
 
 def not_closed(timeout: float | None) -> HocketError:
     return OutcomeUnknown(
-        f"the broker did not confirm the end of the subscription within {timeout} s"
+        f"the broker did not confirm the end of the subscription within {in_seconds(timeout)}"
     )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hocket.core.session.session import LEASE_US_MAX, LEASE_US_MIN
 from hocket.errors import OutOfRange, WrongType
-from hocket.model import SECOND_US, Settlement, duration_us, format_duration
+from hocket.model import Settlement, duration_us, format_duration
 
 Duration = float | str  # seconds, or "5s"
 
@@ -58,6 +58,6 @@ def lease_us(duration: Duration, what: str) -> int:
     if not LEASE_US_MIN <= found <= LEASE_US_MAX:
         raise OutOfRange(
             f"{what} must lie between {format_duration(LEASE_US_MIN)} and "
-            f"{format_duration(LEASE_US_MAX)}, not {found / SECOND_US:g} s"
+            f"{format_duration(LEASE_US_MAX)}, not {format_duration(found)}"
         )
     return found

@@ -13,6 +13,7 @@ from hocket.core.session.session import Caller
 from hocket.errors import HocketError, ProtocolError
 from hocket.frames import Frame
 from hocket.model import SECOND_US, Limits
+from hocket.node.door.strangers import Strangers
 from hocket.node.door.tcp_peer import TcpPeer
 from hocket.node.settings import HELLO_TIMEOUT_US
 
@@ -47,6 +48,7 @@ class Connections:
         self._expected: OrderedDict[TcpPeer, float] = OrderedDict()  # until when, in this order
         self._resumed_at = 0.0
         self._peers: dict[int, Peer] = {}
+        self.strangers = Strangers()
         self._last = 0
         self._unflushed: list[TcpPeer] = []
 
@@ -56,10 +58,13 @@ class Connections:
         self.node.connected(self._last, caller)
         return self._last
 
-    def accept(self, transport: Transport, caller: Caller) -> None:
-        """Begin a connection over TCP. The node hears of it after the transport's handshake."""
+    def accept(self, transport: Transport, caller: Caller, place: str) -> None:
+        """Begin a connection over TCP. The node hears of it after the transport's handshake.
+
+        `place` is where it comes from, for people: with the port.
+        """
         self._last += 1
-        peer = TcpPeer(self._last, transport, self, caller)
+        peer = TcpPeer(self._last, transport, self, caller, place)
         self._peers[self._last] = peer
         self.expect(peer)
         peer.start()
@@ -102,6 +107,7 @@ class Connections:
         self._expected.pop(peer, None)
 
     def tick(self) -> None:
+        self.strangers.tick()
         now = monotonic()
         could_hear = self.reading and self._resumed_at + self._patience <= now
         while self._expected and next(iter(self._expected.values())) <= now:
@@ -111,7 +117,7 @@ class Connections:
             else:
                 peer.overdue()
 
-    def abort_strangers(self) -> None:
+    def abort_unknown(self) -> None:
         """Hang up on peers that the node does not know, and so cannot say goodbye to."""
         for peer in list(self._expected):
             if not peer.is_known:

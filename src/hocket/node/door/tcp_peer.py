@@ -23,13 +23,17 @@ from hocket.core.session.session import Caller
 from hocket.errors import HocketError, ProtocolError
 from hocket.frames import Access, Failure, Frame, Indexes, Topics
 from hocket.model import Limits
+from hocket.node.door.strangers import HTTP_ANSWER, Strangers, described
 from hocket.node.node import Node
 from hocket.wire.connection import Connection
+from hocket.wire.strangers import Stranger, language
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 log = logging.getLogger("hocket.node")
+
+NO_TLS = "does not speak TLS, and this port does: it must use hockets:// instead of hocket://"
 
 # How much may wait to be sent beyond the credit that consumers gave: answers that nobody reads.
 UNSENT_BYTES_MAX = 64 << 20
@@ -43,6 +47,7 @@ class Owner(Protocol):
     limits: Limits
     node: Node
     reading: bool  # whether the node takes frames now
+    strangers: Strangers
 
     def expect(self, peer: TcpPeer) -> None:
         """Call `peer.overdue` unless `expect_no_more` comes in time."""
@@ -56,13 +61,16 @@ class Owner(Protocol):
 
 
 class TcpPeer:
-    def __init__(self, number: int, transport: Transport, owner: Owner, caller: Caller) -> None:
+    def __init__(
+        self, number: int, transport: Transport, owner: Owner, caller: Caller, place: str
+    ) -> None:
         self._number = number
         self._transport = transport
         self._descriptor = transport.fileno()
         self._owner = owner
         self._loop = owner.loop
         self._caller = caller
+        self._place = place
         self._wire = Connection("server", owner.limits)
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
@@ -171,8 +179,8 @@ class TcpPeer:
             self._transport.handshake()
         except BlockingIOError:
             return
-        except NotTls:
-            self._answer_in_plain()
+        except NotTls as error:
+            self._answer_in_plain(error.first)
         except OSError as error:
             self._say(f"the TLS handshake failed: {reason_of(error)}")
             self._send_away()
@@ -181,11 +189,17 @@ class TcpPeer:
             caller = self._caller._replace(certified=self._transport.user)
             self._owner.node.connected(self._number, caller)
 
-    def _answer_in_plain(self) -> None:
+    def _answer_in_plain(self, first: bytes) -> None:
         """Tell a client that speaks no TLS so, in plain: it was given the wrong scheme."""
         assert isinstance(self._transport, TlsTransport)
         self._transport = PlainTransport(self._transport.plain)
-        self._turn_away("this port speaks TLS: use hockets:// instead of hocket://")
+        if language(first) == "HTTP":
+            self._answer_http(first)
+            return
+        self._owner.strangers.met(self._place, NO_TLS)
+        why = "this port speaks TLS: use hockets:// instead of hocket://"
+        self.send(Failure(0, ProtocolError.code, why))
+        self._send_away()
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -260,8 +274,25 @@ class TcpPeer:
 
     def _refuse(self, error: HocketError) -> None:
         """Tell the client, if that is possible, how it broke the protocol, and hang up."""
+        if isinstance(error, Stranger):
+            if language(error.first) == "HTTP":
+                self._answer_http(error.first)
+                return
+            self._meet(error.first)
+            self._queue(self._wire.farewell())
+            self._send_away()
+            return
         log.warning("connection %d broke the protocol: %s", self._number, error)
         self._queue(self._wire.farewell())
+        self._send_away()
+
+    def _meet(self, first: bytes) -> None:
+        with_tls = isinstance(self._transport, TlsTransport)
+        self._owner.strangers.met(self._place, described(first, with_tls=with_tls))
+
+    def _answer_http(self, first: bytes) -> None:
+        self._meet(first)
+        self._queue([HTTP_ANSWER])
         self._send_away()
 
     def _turn_away(self, why: str) -> None:

@@ -21,6 +21,7 @@ from functools import partial
 from hocket.core.metadata.access import Access
 from hocket.core.session.session import Demand, Session, failure
 from hocket.core.session.throttle import Throttle
+from hocket.deadline import in_seconds
 from hocket.errors import Busy, HocketError, NotAllowed, TooManyAttempts
 from hocket.frames import Hello
 from hocket.model import SECOND_US
@@ -170,7 +171,7 @@ class Authentication:
 
 
 def _wait(address: str, wait_us: int) -> TooManyAttempts:
-    seconds = -(-wait_us // SECOND_US)
+    wait = in_seconds(-(-wait_us // SECOND_US))
     return TooManyAttempts(
-        f"too many wrong tokens came from {address or 'this address'}; try again in {seconds} s"
+        f"too many wrong tokens came from {address or 'this address'}; try again in {wait}"
     )

@@ -26,6 +26,7 @@ from hocket.client.faces.aio.access import AsyncAccessCalls
 from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.faces.aio.transaction import AsyncTransaction, decide, drop
+from hocket.client.faces.misuse import AsyncFace
 from hocket.client.faces.opening import Opening
 from hocket.client.faces.topics_reader import selected_topics
 from hocket.client.producing.outgoing import Outcome
@@ -53,7 +54,7 @@ async def nothing_else() -> None:
     """Nothing else ends with a client."""
 
 
-class AsyncClient(AsyncAccessCalls):
+class AsyncClient(AsyncAccessCalls, AsyncFace):
     """A connection to a broker, for any number of tasks of the loop that it was opened on.
 
     It comes back by itself when it is lost: what was being produced is sent again and stored once,
@@ -384,7 +385,7 @@ class AsyncClient(AsyncAccessCalls):
             self._producers[producer] = None
             return producer
 
-        return Opening(open_producer)
+        return Opening(open_producer, "client.producer(...)")
 
     def transaction(
         self,
@@ -518,7 +519,7 @@ class AsyncClient(AsyncAccessCalls):
             self._subscriptions[subscription] = None
             return subscription
 
-        return Opening(open_subscription)
+        return Opening(open_subscription, "client.subscribe(...)")
 
     def _forget(self, ended: AsyncProducer | AsyncSubscription | AsyncTransaction) -> None:
         if isinstance(ended, AsyncProducer):

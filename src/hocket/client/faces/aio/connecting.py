@@ -7,18 +7,18 @@ from collections.abc import Awaitable, Callable
 from os import PathLike
 from typing import Any
 
-from hocket.client.connection.address import parse_url
 from hocket.client.connection.aio_tcp import AioConnector
+from hocket.client.connection.destination import destination
 from hocket.client.connection.embedded import EmbeddedConnector, start_broker
 from hocket.client.connection.timeout import check_timeout
-from hocket.client.connection.tls import Path, context_for
+from hocket.client.connection.tls import Path
 from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.opening import Opening
 
 
 def connect(
-    url: str,
+    url: str | None = None,
     *,
     token: str | None = None,
     tls_ca: Path | None = None,
@@ -30,9 +30,15 @@ def connect(
 ) -> Opening[AsyncClient]:
     """A client of the broker at `hocket://host:port`; `hockets://` for TLS.
 
-    `async with` it, or `await` it for a client that you close yourself. Several hosts may be given,
-    separated by commas: they are tried in turn, now and whenever the connection is lost. Raises
-    NoConnection when none of them answers.
+    `async with` it, or `await` it for a client that you close yourself.
+
+    What is not given comes from the environment: the URL from HOCKET_SERVER (else it is
+    hocket://127.0.0.1:4150), the token from HOCKET_TOKEN, the files of TLS from HOCKET_TLS_CA,
+    HOCKET_TLS_CERT and HOCKET_TLS_KEY. `host:port` will do for a URL, and `host` for port 4150;
+    without a scheme, TLS is spoken if one of these files is named.
+
+    Several hosts may be given, separated by commas: they are tried in turn, now and whenever the
+    connection is lost. Raises NoConnection when none of them answers.
 
     If the process ends and the client is not closed, what was sent is delivered and what was
     acknowledged is committed all the same, if that takes no more than `exit_timeout` seconds; what
@@ -40,23 +46,23 @@ def connect(
     """
     timeout = check_timeout(timeout)
     exit_seconds = check_timeout(exit_timeout, "exit_timeout")
-    target = parse_url(url)
-    context = context_for(target, tls_ca, tls_cert, tls_key)
+    there = destination(url, token, tls_ca, tls_cert, tls_key)
     seconds = 10.0 if timeout is None else max(timeout, 0.1)
 
     async def open_client() -> AsyncClient:
-        connector = AioConnector(target, context, seconds)
+        connector = AioConnector(there.target, there.context, seconds)
         client = AsyncClient(
             connector,
-            token=token,
+            token=there.token,
             name=name,
             closing=connector.wait_closed,
             exit_timeout=exit_seconds,
         )
-        await client._open(timeout)
+        with there.blamed():
+            await client._open(timeout)
         return client
 
-    return Opening(open_client)
+    return Opening(open_client, "hocket.aio.connect(...)")
 
 
 def embedded(
@@ -96,7 +102,7 @@ def embedded(
         await client._open(None)
         return client
 
-    return Opening(open_client)
+    return Opening(open_client, "hocket.aio.embedded(...)")
 
 
 def _end_again(starting: asyncio.Future[tuple[Any, Callable[[], None]]]) -> None:

@@ -13,6 +13,7 @@ from hocket.client.connection.session import again, closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts
 from hocket.client.engines.aio import AioEngine
+from hocket.client.faces.misuse import AsyncFace
 from hocket.client.producing.arrow_rows import arrow_portions
 from hocket.client.producing.bulk import Portion, list_portions
 from hocket.client.producing.core import ProducerCore
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncProducer:
+class AsyncProducer(AsyncFace):
     """A stream of messages to one topic, from any number of tasks; made by `client.producer`.
 
     Messages of one task with the same key, or to the same partition, are stored in the order they

@@ -14,6 +14,7 @@ from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.message import AsyncMessage, AsyncMessageBatch
 from hocket.client.engines import timeouts
 from hocket.client.engines.aio import AioEngine
+from hocket.client.faces.misuse import AsyncIterated
 from hocket.client.faces.reader import Reader, TopicReader, async_reader
 from hocket.client.faces.topics_reader import Selection, TopicsReader
 from hocket.deadline import Deadline
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-class AsyncSubscription:
+class AsyncSubscription(AsyncIterated):
     """Messages of one topic, or of several; made by `client.subscribe`.
 
     Iterate it, or call `receive`, from any number of tasks: each message goes to one of them, and

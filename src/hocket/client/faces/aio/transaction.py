@@ -13,6 +13,7 @@ from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.aio.producer import AsyncProducer
+from hocket.client.faces.misuse import AsyncFace
 from hocket.client.producing.delivery import ProducerOptions
 from hocket.client.producing.staging import (
     Deciding,
@@ -55,7 +56,7 @@ def _forget_nothing(_producer: AsyncProducer) -> None:
     """The client does not know the producers of a transaction."""
 
 
-class AsyncTransaction:
+class AsyncTransaction(AsyncFace):
     """Made by `client.transaction`. The end of the `async with` block commits; an exception aborts.
 
     It may be used by any number of tasks, until it is committed, aborted or prepared.

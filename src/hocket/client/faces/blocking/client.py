@@ -28,6 +28,7 @@ from hocket.client.faces.blocking.access import AccessCalls
 from hocket.client.faces.blocking.producer import Producer, Publisher
 from hocket.client.faces.blocking.subscription import Subscription
 from hocket.client.faces.blocking.transaction import Transaction, decide, drop
+from hocket.client.faces.misuse import Face
 from hocket.client.faces.topics_reader import selected_topics
 from hocket.client.producing.outgoing import Outcome
 from hocket.client.producing.staging import check_participants
@@ -54,7 +55,7 @@ def nothing_else() -> None:
     """Nothing else ends with a client."""
 
 
-class Client(AccessCalls):
+class Client(AccessCalls, Face):
     """A connection to a broker, for any number of threads.
 
     It comes back by itself when it is lost: what was being produced is sent again and stored once,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from os import PathLike
 
-from hocket.client.connection.address import parse_url
+from hocket.client.connection.destination import destination
 from hocket.client.connection.embedded import EmbeddedConnector, start_broker
 from hocket.client.connection.tcp import TcpConnector
 from hocket.client.connection.timeout import check_timeout
-from hocket.client.connection.tls import Path, context_for
+from hocket.client.connection.tls import Path
 from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.faces.blocking.client import Client
 
 
 def connect(
-    url: str,
+    url: str | None = None,
     *,
     token: str | None = None,
     tls_ca: Path | None = None,
@@ -26,6 +26,11 @@ def connect(
 ) -> Client:
     """A client of the broker at `hocket://host:port`; `hockets://` for TLS.
 
+    What is not given comes from the environment: the URL from HOCKET_SERVER (else it is
+    hocket://127.0.0.1:4150), the token from HOCKET_TOKEN, the files of TLS from HOCKET_TLS_CA,
+    HOCKET_TLS_CERT and HOCKET_TLS_KEY. `host:port` will do for a URL, and `host` for port 4150;
+    without a scheme, TLS is spoken if one of these files is named.
+
     Several hosts may be given, separated by commas: they are tried in turn, now and whenever the
     connection is lost. Raises NoConnection when none of them answers.
 
@@ -34,11 +39,14 @@ def connect(
     is lost then is said on stderr.
     """
     timeout = check_timeout(timeout)
-    target = parse_url(url)
-    context = context_for(target, tls_ca, tls_cert, tls_key)
-    connector = TcpConnector(target, context, 10.0 if timeout is None else max(timeout, 0.1))
     seconds = check_timeout(exit_timeout, "exit_timeout")
-    return Client(connector, token=token, name=name, timeout=timeout, exit_timeout=seconds)
+    there = destination(url, token, tls_ca, tls_cert, tls_key)
+    patience = 10.0 if timeout is None else max(timeout, 0.1)
+    connector = TcpConnector(there.target, there.context, patience)
+    with there.blamed():
+        return Client(
+            connector, token=there.token, name=name, timeout=timeout, exit_timeout=seconds
+        )
 
 
 def embedded(

@@ -15,6 +15,7 @@ from hocket.client.connection.session import again, closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts
 from hocket.client.engines.threads import Engine
+from hocket.client.faces.misuse import Face
 from hocket.client.producing.arrow_rows import arrow_portions
 from hocket.client.producing.bulk import Portion, list_portions
 from hocket.client.producing.core import ProducerCore
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Producer:
+class Producer(Face):
     """A stream of messages to one topic, from any number of threads; made by `client.producer`.
 
     Messages of one thread with the same key, or to the same partition, are stored in the order they

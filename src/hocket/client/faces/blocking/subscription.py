@@ -16,6 +16,7 @@ from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.engines import timeouts
 from hocket.client.engines.threads import Engine
+from hocket.client.faces.misuse import Iterated
 from hocket.client.faces.reader import Reader, TopicReader, reader
 from hocket.client.faces.topics_reader import Selection, TopicsReader
 from hocket.deadline import Deadline
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-class Subscription:
+class Subscription(Iterated):
     """Messages of one topic, or of several; made by `client.subscribe`.
 
     Iterate it, or call `receive`, from any number of threads: each message goes to one of them, and

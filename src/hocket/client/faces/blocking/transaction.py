@@ -15,6 +15,7 @@ from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking.producer import Producer
+from hocket.client.faces.misuse import Face
 from hocket.client.producing.delivery import ProducerOptions
 from hocket.client.producing.staging import (
     Deciding,
@@ -57,7 +58,7 @@ def _forget_nothing(_producer: Producer) -> None:
     """The client does not know the producers of a transaction."""
 
 
-class Transaction:
+class Transaction(Face):
     """Made by `client.transaction`. The end of the `with` block commits; an exception aborts.
 
     It may be used by any number of threads, until it is committed, aborted or prepared.
