@@ -29,7 +29,7 @@ STRESS     := tests/local/test_local_stress.py tests/local/test_queue_stress.py
 MODELS     := $(wildcard tests/core/partition/test_*_model.py tests/local/test_*_model.py)
 
 tests_of_broker-contract := tests/broker_contract
-tests_of_clients         := tests/client tests/wire tests/log tests/sim
+tests_of_clients         := tests/client tests/values tests/wire tests/log tests/sim
 tests_of_commands        := tests/cli tests/e2e tests/rpc
 tests_of_contract        := tests/contract
 tests_of_core            := tests/core $(MODELS:%=--ignore=%)
@@ -50,7 +50,7 @@ QUICK := quick-cores quick-rest
 PURE := $(foreach module,deadline frames layout model timers,tests/test_$(module).py)
 
 tests_of_quick-cores := tests/core
-tests_of_quick-rest  := tests/local $(STRESS:%=--ignore=%) tests/wire tests/client $(PURE) \
+tests_of_quick-rest  := tests/local $(STRESS:%=--ignore=%) tests/wire tests/values tests/client $(PURE) \
     tests/contract/test_closing.py tests/contract/test_connecting.py tests/contract/test_messages.py
 
 NOTES   := .test-notes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xxhash import xxh3_64_intdigest
 
@@ -29,14 +29,18 @@ if TYPE_CHECKING:
     from typing import Self
 
     import pyarrow  # type: ignore[import-untyped]
+    import typing_extensions
     from typing_extensions import Buffer
 
     from hocket.client.producing.records import Headers, Record
 
+    P = typing_extensions.TypeVar("P", bound=Any, default=Buffer)  # the type of values
+else:
+    P = TypeVar("P")
 T = TypeVar("T")
 
 
-class AsyncProducer:
+class AsyncProducer(Generic[P]):
     """A stream of messages to one topic, from any number of tasks; made by `client.producer`.
 
     Messages of one task with the same key, or to the same partition, are stored in the order they
@@ -45,7 +49,7 @@ class AsyncProducer:
 
     def __init__(
         self,
-        forget: Callable[[AsyncProducer], None],
+        forget: Callable[[AsyncProducer[Any]], None],
         engine: AioEngine,
         topic: str,
         options: ProducerOptions,
@@ -81,7 +85,7 @@ class AsyncProducer:
 
     async def send(
         self,
-        value: Buffer,
+        value: P,
         key: Buffer | None = None,
         headers: Headers | None = None,
         timestamp: int | None = None,
@@ -105,7 +109,7 @@ class AsyncProducer:
                         self._wake(gathering, value)
                     return
                 if self._core.next_turn(len(value) + RECORD_BYTES):
-                    await self.send(value)
+                    await AsyncProducer.send(self, value)
                     return
             elif type(key) is bytes:
                 gatherings = self._core.gatherings
@@ -122,7 +126,7 @@ class AsyncProducer:
 
     async def send_future(
         self,
-        value: Buffer,
+        value: P,
         key: Buffer | None = None,
         headers: Headers | None = None,
         timestamp: int | None = None,
@@ -138,7 +142,7 @@ class AsyncProducer:
 
     async def send_many(
         self,
-        values: Sequence[Buffer],
+        values: Sequence[P],
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers | None] | None = None,
     ) -> None:
@@ -172,7 +176,7 @@ class AsyncProducer:
 
     async def _send(
         self,
-        value: Buffer,
+        value: object,
         key: Buffer | None,
         headers: Headers | None,
         timestamp: int | None,
