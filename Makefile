@@ -114,9 +114,10 @@ test-sim: $(VENV)/dev.stamp  ## 500 seeds of a simulated cluster, and every plan
 scale: $(VENV)/bench.stamp  ## a ring of 10,000 nodes, simulated; writes docs/internals/scale.md and its plots
 	@$(BIN)/hocket sim ring --nodes 10000 --write docs/internals
 
-check: $(VENV)/dev.stamp  ## ruff, mypy --strict, import-linter, generated files
+check: $(VENV)/dev.stamp  ## ruff, mypy --strict (for Linux and macOS), import-linter, generated files
 	@echo "==> ruff";          $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "==> mypy --strict"; $(BIN)/mypy
+	@echo "==> mypy for macOS"; $(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	@echo "==> import-linter"; $(BIN)/lint-imports
 	@echo "==> faces";         $(BIN)/python tools/blocking_faces.py --check
 

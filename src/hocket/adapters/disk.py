@@ -199,8 +199,7 @@ def _sync(descriptor: int, otherwise: Callable[[int], None] | None = None) -> No
                 raise
         else:
             return
-    sync: Callable[[int], None] = otherwise or getattr(os, "fdatasync", os.fsync)
-    sync(descriptor)
+    (otherwise or getattr(os, "fdatasync", os.fsync))(descriptor)
 
 
 def _write_first(descriptor: int, views: list[memoryview], position: int) -> int:
