@@ -199,7 +199,9 @@ def _sync(descriptor: int, otherwise: Callable[[int], None] | None = None) -> No
                 raise
         else:
             return
-    (otherwise or getattr(os, "fdatasync", os.fsync))(descriptor)
+    if otherwise is None:
+        otherwise = getattr(os, "fdatasync", os.fsync)
+    otherwise(descriptor)
 
 
 def _write_first(descriptor: int, views: list[memoryview], position: int) -> int:
