@@ -31,7 +31,7 @@ MODELS     := $(wildcard tests/core/partition/test_*_model.py tests/local/test_*
 PLANTED    := tests/core/sharing/test_dispatcher_model.py::test_the_story_finds_a_planted_bug
 
 tests_of_broker-contract := tests/broker_contract
-tests_of_clients         := tests/client tests/wire tests/log tests/sim
+tests_of_clients         := tests/client tests/values tests/wire tests/log tests/sim
 tests_of_commands        := tests/cli tests/e2e tests/rpc
 tests_of_contract        := tests/contract
 tests_of_core            := tests/core $(MODELS:%=--ignore=%) --deselect=$(PLANTED)
@@ -52,7 +52,7 @@ QUICK := quick-cores quick-rest
 PURE := $(foreach module,deadline frames layout model timers,tests/test_$(module).py)
 
 tests_of_quick-cores := tests/core
-tests_of_quick-rest  := tests/local $(STRESS:%=--ignore=%) tests/wire tests/client $(PURE) \
+tests_of_quick-rest  := tests/local $(STRESS:%=--ignore=%) tests/wire tests/values tests/client $(PURE) \
     tests/contract/test_closing.py tests/contract/test_connecting.py tests/contract/test_messages.py
 
 # The tests start some hundred interpreters. Where the environment forbids bytecode, each of them
@@ -120,9 +120,10 @@ test-sim: $(VENV)/dev.stamp  ## 500 seeds of a simulated cluster, and every plan
 scale: $(VENV)/bench.stamp  ## a ring of 10,000 nodes, simulated; writes docs/internals/scale.md and its plots
 	@$(BIN)/hocket sim ring --nodes 10000 --write docs/internals
 
-check: $(VENV)/dev.stamp  ## ruff, mypy --strict, import-linter, generated files
+check: $(VENV)/dev.stamp  ## ruff, mypy --strict (for Linux and macOS), import-linter, generated files
 	@echo "==> ruff";          $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "==> mypy --strict"; $(BIN)/mypy
+	@echo "==> mypy for macOS"; $(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	@echo "==> import-linter"; $(BIN)/lint-imports
 	@echo "==> faces";         $(BIN)/python tools/blocking_faces.py --check
 

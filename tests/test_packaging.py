@@ -164,7 +164,7 @@ NOUNS = {
 
 
 def test_hocket_exports_exactly_its_public_names():
-    others = {"__version__", "aio", "connect", "embedded", "errors", "local"}
+    others = {"__version__", "aio", "connect", "embedded", "errors", "local", "values"}
     assert set(hocket.__all__) == NOUNS | others
     assert hocket.__all__ == sorted(hocket.__all__)
     assert set(hocket.__all__) <= set(dir(hocket))
@@ -235,11 +235,48 @@ def settled(batch: Batch, error: hocket.errors.HocketError) -> None:
     reveal_type(batch)
     reveal_type(error.may_have_happened)
 
+class Order: ...
+class OrderCoder:
+    def encode(self, value: Order) -> bytes: return b""
+    def decode(self, data: bytes) -> Order: return Order()
+
+def typed(client: Client, order: Order, raw: hocket.Subscription) -> None:
+    with client.subscribe("t", value=Order) as orders, client.subscribe("t") as plain:
+        reveal_type(orders)
+        reveal_type(orders.receive().value)
+        reveal_type([message.value for message in orders])
+        reveal_type(orders.receive_batch().values())
+        reveal_type(orders.receive().raw)
+        reveal_type(plain.receive().value)
+    reveal_type(raw.receive().value)
+    reveal_type(client.subscribe("t", value=list[Order]).receive().value)
+    reveal_type(client.subscribe("t", value=OrderCoder()).receive().value)
+    reveal_type(client.subscribe("t", value=hocket.values.coder(Order | None)).receive().value)
+    with client.producer("t", value=Order) as producer:
+        reveal_type(producer)
+        producer.send(order)
+        producer.send_many([order])
+        producer.send(b"")
+    client.producer("t").send(order)
+    client.publish("t", order, value=Order)
+    client.publish("t", order)
+    client.publish("t", value=b"as the message was called before")
+    with client.transaction("id") as transaction:
+        transaction.send("t", order, value=Order)
+        transaction.send("t", order)
+        transaction.send_many("t", [order], value=OrderCoder())
+
+async def awaited(client: hocket.AsyncClient) -> None:
+    async with client.subscribe("t", value=Order) as orders:
+        reveal_type((await orders.receive()).value)
+        async for message in orders:
+            reveal_type(message.value)
+
 hocket.Consumer
 """
 
 
-def test_a_type_checker_knows_the_nouns_and_no_others(tmp_path: Path):
+def test_a_type_checker_knows_the_nouns_the_types_of_values_and_no_others(tmp_path: Path):
     program = tmp_path / "program.py"
     program.write_text(ANNOTATED)
     found = subprocess.run(
@@ -252,12 +289,36 @@ def test_a_type_checker_knows_the_nouns_and_no_others(tmp_path: Path):
         cwd=ROOT,
     )  # fmt: skip
     said = [line.split(": ", 1)[1] for line in found.stdout.splitlines() if ": " in line]
+    said = [line for line in said if not re.match("note: (Possible|    def)", line)]
     assert said == [
         'note: Revealed type is "hocket.client.faces.blocking.client.Client"',
-        'note: Revealed type is "hocket.client.faces.blocking.producer.Producer"',
-        'note: Revealed type is "hocket.client.consuming.message.MessageBatch"',
-        'note: Revealed type is "hocket.client.consuming.message.MessageBatch"',
+        'note: Revealed type is "hocket.client.faces.blocking.producer.Producer'
+        '[typing_extensions.Buffer]"',
+        'note: Revealed type is "hocket.client.consuming.message.MessageBatch[bytes]"',
+        'note: Revealed type is "hocket.client.consuming.message.MessageBatch[bytes]"',
         'note: Revealed type is "bool"',
+        'note: Revealed type is "hocket.client.faces.blocking.subscription.Subscription'
+        '[program.Order]"',
+        'note: Revealed type is "program.Order"',
+        'note: Revealed type is "list[program.Order]"',
+        'note: Revealed type is "list[program.Order]"',
+        'note: Revealed type is "bytes"',
+        'note: Revealed type is "bytes"',
+        'note: Revealed type is "bytes"',
+        'note: Revealed type is "list[program.Order]"',
+        'note: Revealed type is "program.Order"',
+        'note: Revealed type is "Any"',
+        'note: Revealed type is "hocket.client.faces.blocking.producer.Producer[program.Order]"',
+        'error: Argument 1 to "send" of "Producer" has incompatible type "bytes"; expected "Order"'
+        "  [arg-type]",
+        'error: Argument 1 to "send" of "Producer" has incompatible type "Order"; expected "Buffer"'
+        "  [arg-type]",
+        'error: No overload variant of "publish" of "Client" matches argument types "str", "Order"'
+        "  [call-overload]",
+        'error: No overload variant of "send" of "Transaction" matches argument types "str", '
+        '"Order"  [call-overload]',
+        'note: Revealed type is "program.Order"',
+        'note: Revealed type is "program.Order"',
         'error: Module has no attribute "Consumer"  [attr-defined]',
     ], found.stdout + found.stderr
 
@@ -266,7 +327,8 @@ def test_a_type_checker_knows_the_nouns_and_no_others(tmp_path: Path):
 def test_what_belongs_to_the_broker_is_not_loaded_unasked(statement: str):
     code = (
         f"import sys, hocket; {statement}\n"
-        "heavy = {'capnp', 'hocket.client', 'hocket.node', 'hocket.wire', 'click', 'pyarrow'}\n"
+        "heavy = {'capnp', 'hocket.client', 'hocket.node', 'hocket.wire', 'click', 'pyarrow',\n"
+        "    'json', 'hocket.values', 'pydantic', 'orjson', 'msgspec'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -28,7 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FACES = Path("src/hocket/client/faces")
-NAMES = ("access", "client", "dead_letters", "producer", "subscription", "transaction")
+NAMES = ("access", "client", "dead_letters", "producer", "subscription", "transaction", "typed")
 
 WORDS = [
     # the language
@@ -38,7 +38,7 @@ WORDS = [
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\bAwaitable\[(\w+)\]", r"\1"),
     # what has to be opened first: `Opening` is what an asyncio user may `async with` or `await`
-    (r"\bOpening\[(\w+)\]", r"\1"),
+    (r"\bOpening\[(\w+(?:\[\w+\])?)\]", r"\1"),
     (r"\bOpening\((\w+), \"[^\"]*\"\)", r"\1()"),
     # names
     (r"\bfrom asyncio import Future\b", "from concurrent.futures import Future"),

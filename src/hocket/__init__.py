@@ -4,6 +4,7 @@
     hocket.connect    a client of a broker
     hocket.embedded   a broker in this process, and a client of it
     hocket.aio        both for asyncio, with the same names
+    hocket.values     what `value=` takes: types, and coders of your own
     hocket.errors     the errors that Hocket raises on purpose, all below HocketError
 
 The classes exported here are those of the objects that users hold: they are for annotations and
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hocket import aio as aio
     from hocket import errors as errors
     from hocket import local as local
+    from hocket import values as values
     from hocket.client.consuming.message import Message as Message
     from hocket.client.consuming.message import MessageBatch as Batch
     from hocket.client.faces.aio.client import AsyncClient as AsyncClient
@@ -59,6 +61,7 @@ __all__ = [
     "embedded",
     "errors",
     "local",
+    "values",
 ]
 
 # The module that each name lives in; its name there, where that is another one, follows a colon.
@@ -77,7 +80,7 @@ _HOMES = {
     "connect": "hocket.client.faces.blocking.connecting",
     "embedded": "hocket.client.faces.blocking.connecting",
 }
-_MODULES = ("aio", "errors", "local")
+_MODULES = ("aio", "errors", "local", "values")
 
 if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for one of ours
 

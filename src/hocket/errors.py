@@ -295,6 +295,39 @@ class StoreStopped(HocketError):
     code = "storeStopped"
 
 
+class Unencodable(HocketError, ValueError):
+    """A value does not fit the type that its producer was opened with; nothing was sent.
+
+    The message names the part of the value that is wrong.
+    """
+
+
+class Undecodable(HocketError, ValueError):
+    """The value of a message cannot be read as the type that its subscription was opened with.
+
+    `topic`, `partition` and `offset` say which message it is, `reason` what is wrong with it, and
+    `message` is the message itself: its bytes are `message.raw`, and it can be acknowledged or
+    rejected like any other. The subscription goes on behind it.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        topic: str,
+        partition: int,
+        offset: int,
+        reason: str,
+        message: Any = None,
+    ) -> None:
+        super().__init__(text)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.reason = reason
+        self.message = message
+
+
 class CorruptData(HocketError):
     """Records cannot be read: they do not match their checksum, or their producer wrote nonsense.
 

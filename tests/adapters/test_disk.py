@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
 import subprocess
@@ -210,6 +211,72 @@ def test_writes_that_the_system_cuts_short_are_completed(
     file = DirectoryDisk(tmp_path).open("f", create=True)
     file.write([b"abc", b"", b"defgh", b"i"], 1, sync=True)
     assert file.read(20, 0) == b"\0abcdefghi"
+    file.close()
+
+
+# --- systems that lack what Linux has ------------------------------------------------------------
+
+LINUX_ONLY = ("RWF_DSYNC", "pwritev", "fdatasync", "posix_fadvise", "POSIX_FADV_DONTNEED")
+FULL_SYNC = 51  # F_FULLFSYNC of macOS
+
+
+@pytest.mark.parametrize("lacking", [LINUX_ONLY, *[(name,) for name in LINUX_ONLY[:4]]])
+def test_a_system_without_the_calls_of_linux(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: tuple[str, ...]
+) -> None:
+    for name in lacking:
+        monkeypatch.delattr(os, name)
+    disk = DirectoryDisk(tmp_path / "a" / "b")
+    disk.make_directory("")
+    disk.lock()
+    file = disk.open("f", create=True)
+    buffers = [bytes([number % 251]) * (number % 3) for number in range(BUFFERS_MAX + 7)]
+    file.write(buffers, 3, sync=True)
+    file.write([b"abc"], 0, sync=True)
+    file.sync()
+    file.drop_cache(0, 100)
+    assert file.read(10_000, 0) == b"abc" + b"".join(buffers)
+    file.close()
+    disk.unlock()
+
+
+def test_what_is_synced_leaves_the_cache_of_the_drive_where_fsync_does_not_see_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS: F_FULLFSYNC, and no other call, for data and for names."""
+    calls: list[str] = []
+    for name in LINUX_ONLY:
+        monkeypatch.delattr(os, name)
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", FULL_SYNC, raising=False)
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: calls.append("fsync"))
+    monkeypatch.setattr(fcntl, "fcntl", lambda _descriptor, what: calls.append(f"fcntl {what}"))
+    disk = DirectoryDisk(tmp_path)
+    file = disk.open("f", create=True)
+    file.write([b"abc"], 0, sync=True)
+    file.sync()
+    disk.sync_directory("")
+    file.close()
+    assert calls == [f"fcntl {FULL_SYNC}"] * 3
+
+
+def test_a_file_system_that_does_not_know_the_full_sync_is_synced_as_well_as_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    code = errno.ENOTSUP
+
+    def refuse(_descriptor: int, _what: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", FULL_SYNC, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    file = DirectoryDisk(tmp_path).open("f", create=True)
+    file.sync()
+    assert len(synced) == 1
+    code = errno.EIO  # which is what must never be passed over
+    with pytest.raises(OSError, match="Input/output error"):
+        file.sync()
     file.close()
 
 

@@ -1,8 +1,11 @@
 """A directory of the machine's file system, as `ports.Disk`.
 
 A synced write is one `pwritev` with RWF_DSYNC. That takes the interpreter's lock back once, where
-write and fsync would take it twice. Where the file system does not know the flag, or there are more
-buffers than one call takes, one fdatasync follows the write.
+write and fsync would take it twice. Where the system or the file system does not know the flag, or
+there are more buffers than one call takes, one fdatasync follows the write.
+
+macOS has neither. Its fsync leaves data in the drive's own cache, which a power failure empties;
+F_FULLFSYNC is what fsync is elsewhere.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 BUFFERS_MAX = 1024  # IOV_MAX of Linux
 LOCK_NAME = "lock"
+NOT_KNOWN = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.ENOTTY)
 
 
 class DirectoryFile:
@@ -30,24 +34,25 @@ class DirectoryFile:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._knows_dsync = True
+        # The flag for a write that is synced at once; 0: it is not known here.
+        self._dsync: int = getattr(os, "RWF_DSYNC", 0) if hasattr(os, "pwritev") else 0
 
     def write(self, buffers: Sequence[Buffer], position: int, *, sync: bool = False) -> None:
         views = [view for view in map(_as_bytes, buffers) if len(view)]
-        at_once = sync and self._knows_dsync and 0 < len(views) <= BUFFERS_MAX
+        at_once = sync and self._dsync and 0 < len(views) <= BUFFERS_MAX
         if at_once:
             try:
-                whole = self._write_some(views, position, os.RWF_DSYNC)
+                whole = self._write_some(views, position, self._dsync)
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
                     raise
-                self._knows_dsync = at_once = False
+                self._dsync = 0
             else:
                 if whole:
                     return  # the usual case: durable after one call
         self._write_all(views, position)
         if sync:
-            os.fdatasync(self._descriptor)
+            _sync(self._descriptor)
 
     def _write_some(self, views: list[memoryview], position: int, flags: int) -> bool:
         return os.pwritev(self._descriptor, views, position, flags) == sum(map(len, views))
@@ -56,7 +61,7 @@ class DirectoryFile:
         first = 0
         while first < len(views):
             some = views[first : first + BUFFERS_MAX]
-            count = os.pwritev(self._descriptor, some, position)
+            count = _write_first(self._descriptor, some, position)
             position += count
             for view in some:
                 if count < len(view):
@@ -77,7 +82,7 @@ class DirectoryFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def sync(self) -> None:
-        os.fdatasync(self._descriptor)
+        _sync(self._descriptor)
 
     def truncate(self, length: int) -> None:
         os.ftruncate(self._descriptor, length)
@@ -86,8 +91,10 @@ class DirectoryFile:
         return os.fstat(self._descriptor).st_size
 
     def drop_cache(self, position: int, length: int) -> None:
-        with suppress(OSError):  # advice only
-            os.posix_fadvise(self._descriptor, position, length, os.POSIX_FADV_DONTNEED)
+        advise = getattr(os, "posix_fadvise", None)
+        if advise is not None:
+            with suppress(OSError):  # advice only
+                advise(self._descriptor, position, length, getattr(os, "POSIX_FADV_DONTNEED", 0))
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -176,6 +183,29 @@ def _as_bytes(buffer: Buffer) -> memoryview:
 def _sync_directory(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        _sync(descriptor, os.fsync)
     finally:
         os.close(descriptor)
+
+
+def _sync(descriptor: int, otherwise: Callable[[int], None] | None = None) -> None:
+    """Return when what was written to the file, and its length, outlives a power failure."""
+    full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is not None:
+        try:
+            fcntl.fcntl(descriptor, full)
+        except OSError as error:
+            if error.errno not in NOT_KNOWN:  # to a file system over the network, say
+                raise
+        else:
+            return
+    if otherwise is None:
+        otherwise = getattr(os, "fdatasync", os.fsync)
+    otherwise(descriptor)
+
+
+def _write_first(descriptor: int, views: list[memoryview], position: int) -> int:
+    """Write some of it, from the beginning on; returns how many bytes."""
+    if hasattr(os, "pwritev"):
+        return os.pwritev(descriptor, views, position)
+    return os.pwrite(descriptor, views[0], position)

@@ -12,12 +12,14 @@ moment is the last line of `turn`; and a broker that closes down can make single
 
 from __future__ import annotations
 
-import os
 import selectors
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any
+
+from hocket.adapters.waker import new_waker
 
 Task = Callable[[], None]
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -26,8 +28,9 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 class Loop:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._selector.register(self._wake_fd, READ, None)
+        self._waker = new_waker()
+        self.wake = self._waker.wake
+        self._selector.register(self._waker.descriptor, READ, None)
         self._tasks: deque[Task] = deque()
         self._asleep = False
         self._stopping = False
@@ -41,9 +44,6 @@ class Loop:
         # Rule 2 of local.waiting: change first, then look whether the loop sleeps.
         if self._asleep:
             self.wake()
-
-    def wake(self) -> None:
-        os.eventfd_write(self._wake_fd, 1)
 
     def register(self, socket: Any, events: int, ready: Callable[[int], None]) -> None:
         self._selector.register(socket, events, ready)
@@ -84,7 +84,7 @@ class Loop:
         self._asleep = False
         for key, events in ready:
             if key.data is None:
-                os.eventfd_read(self._wake_fd)
+                self._waker.clear()
             else:
                 key.data(events)
         for _ in range(len(self._tasks)):
@@ -92,8 +92,9 @@ class Loop:
         self._turn_ended()
 
     def close(self) -> None:
-        self._selector.close()
-        os.close(self._wake_fd)
+        with suppress(OSError):  # a forked child has no kqueue of its parent's to close
+            self._selector.close()
+        self._waker.close()
 
 
 def _nothing() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Protocol
 
@@ -53,6 +54,12 @@ class Transport(Protocol):
 
     def forked(self) -> None:
         """Close this process's copy of the descriptor: see `forking`."""
+
+
+def send_at_once(sock: socket.socket) -> None:
+    """Have the system wait for nothing more before it sends what it is given."""
+    with suppress(OSError):  # macOS refuses it for a client that is gone already
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class PlainTransport:

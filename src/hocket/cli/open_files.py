@@ -12,6 +12,7 @@ import resource
 log = logging.getLogger("hocket.node")
 
 RESERVED = 256  # for the log's own files, and a little more
+OPEN_MAX = 10_240  # macOS names no hard limit, and grants so many without being configured
 
 
 def connections_that_fit(wanted: int, doors: int = 1) -> int:
@@ -19,15 +20,28 @@ def connections_that_fit(wanted: int, doors: int = 1) -> int:
 
     Raises the process's own limit as far as the system allows.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard == resource.RLIM_INFINITY:
+    limit = _raised_limit()
+    if limit == resource.RLIM_INFINITY:
         return wanted
-    fit = max(1, (hard - min(RESERVED, hard // 2)) // doors)
+    fit = max(1, (limit - min(RESERVED, limit // 2)) // doors)
     if fit < wanted:
         log.info(
             "%d files may be open, so %d connections are taken, not %d; raise the limit (ulimit "
-            "-n, or LimitNOFILE=) for more", hard, fit, wanted,
+            "-n, or LimitNOFILE=) for more", limit, fit, wanted,
         )  # fmt: skip
     return min(wanted, fit)
+
+
+def _raised_limit() -> int:
+    """Have as many files as the system allows; returns how many these are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = [hard] if soft != hard else []
+    if hard == resource.RLIM_INFINITY and soft < OPEN_MAX:
+        wanted.append(OPEN_MAX)
+    for limit in wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        except (ValueError, OSError):
+            continue
+        return limit
+    return soft

@@ -8,7 +8,6 @@ still be ended.
 
 from __future__ import annotations
 
-import os
 import select
 import signal
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from hocket.adapters.waker import new_waker
 from hocket.cli.exits import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -26,7 +26,8 @@ class StopSignals:
     _raising = False
 
     def __enter__(self) -> StopSignals:
-        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._waker = new_waker()
+        self._woken = self._waker.descriptor
         self._former: dict[int, Any] = {
             each: signal.signal(each, self._received) for each in SIGNALS
         }
@@ -35,7 +36,7 @@ class StopSignals:
     def _received(self, number: int, _frame: FrameType | None) -> None:
         self.requested = number
         self._restore()
-        os.write(self._waker, b"!")
+        self._waker.wake()
         if self._raising:
             raise Interrupted(number)
 
@@ -73,5 +74,4 @@ class StopSignals:
 
     def __exit__(self, *_: object) -> None:
         self._restore()
-        os.close(self._woken)
-        os.close(self._waker)
+        self._waker.close()

@@ -15,11 +15,12 @@ somebody takes it, so a waiter that is cancelled loses nothing and passes the hi
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
-from os import cpu_count, sched_yield
+from functools import partial
 from threading import TIMEOUT_MAX, Lock
-from time import monotonic
+from time import monotonic, sleep
 from typing import TypeVar
 
 from hocket.deadline import Deadline
@@ -37,7 +38,9 @@ SPINS = 10
 # ten slices would be added to every wait, beyond the deadline of a brief one.
 SPIN_SECONDS_MAX = 0.001
 # More spinning threads than cores only keep the partner off them, so the others sleep at once.
-_turns_to_spin = [None] * (cpu_count() or 1)
+_turns_to_spin = [None] * (os.cpu_count() or 1)
+# Lets another thread run. Not every system has it; to sleep for no time does the same.
+sched_yield: Callable[[], None] = getattr(os, "sched_yield", partial(sleep, 0))
 
 
 def refuse_without_gil(gil_enabled: bool) -> None:

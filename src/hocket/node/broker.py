@@ -19,7 +19,7 @@ from hocket.adapters.disk import DirectoryDisk
 from hocket.adapters.executor import ThreadExecutor
 from hocket.adapters.loop import READ, Loop
 from hocket.adapters.tls import TlsTransport
-from hocket.adapters.transport import PlainTransport
+from hocket.adapters.transport import PlainTransport, send_at_once
 from hocket.addresses import Address
 from hocket.core.session.session import TRUSTED, Caller
 from hocket.errors import Closed, HocketError, NoConnection, ShuttingDown
@@ -140,7 +140,7 @@ class Broker:
                 sock.close()
                 continue
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            send_at_once(sock)
             tls = self._listeners[listener]
             transport = PlainTransport(sock) if tls is None else TlsTransport(sock, tls)
             place = str(Address(str(address[0]), address[1]))

@@ -18,7 +18,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import capnp  # type: ignore[import-untyped]
@@ -38,7 +38,8 @@ UNKNOWN_BYTES_MAX = 1 << 20  # that a connection may send before its first login
 LOGIN_SECONDS = 10.0  # that a connection may take for its first login
 CLOSE_SECONDS = 2.0  # for the client to read what was written before the close
 # A client whose machine vanished without closing is noticed after about two minutes.
-KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+# (TCP_KEEPALIVE is the name that macOS has for TCP_KEEPIDLE; Linux does not have it.)
+KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPALIVE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
 # Takes a connection and pycapnp's stream on it; returns pycapnp's TwoPartyServer.
 Serve = Callable[["Connection", Any], Any]
@@ -277,7 +278,8 @@ def _caller(transport: asyncio.BaseTransport) -> Caller:
 
 def _keep_alive(sock: socket.socket | None) -> None:
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in KEEPALIVE.items():
-            if hasattr(socket, name):  # some systems do not have all of them
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        with suppress(OSError):  # macOS refuses it for a client that is gone already
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in KEEPALIVE.items():
+                if hasattr(socket, name):  # some systems do not have all of them
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -140,6 +140,10 @@ class BlockingMessage(Message):
     def __new__(cls, inner: AsyncMessage, loop: LoopThread) -> BlockingMessage:
         return tuple.__new__(cls, (*inner, inner, loop))
 
+    @property
+    def value(self) -> Any:
+        return self[9].value
+
     def ack(self) -> None:
         self._settle("ack")
 
@@ -173,6 +177,12 @@ class BlockingBatch:
 
     def messages(self) -> list[BlockingMessage]:
         return [BlockingMessage(each, self._loop) for each in self._inner.messages()]
+
+    def sift(self) -> tuple[list[BlockingMessage], list[Any]]:
+        good, bad = self._inner.sift()
+        for error in bad:
+            error.message = BlockingMessage(error.message, self._loop)
+        return [BlockingMessage(each, self._loop) for each in good], bad
 
 
 class BlockingFuture:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from hocket.client.calls.topics import StartLike, check_int, checked_start
 from hocket.client.connection.timeout import seconds_us
 from hocket.client.consuming.attachment import SubscriptionOptions
+from hocket.client.consuming.typed import Decoding
 from hocket.client.producing.delivery import ProducerOptions
+from hocket.client.producing.encoding import coder_for
 from hocket.client.sharing.verdict import Duration, lease_us
 from hocket.core.session.session import DELIVERIES_MAX, PREFETCH_MAX
 from hocket.errors import BadName, OutOfRange, WrongType
@@ -60,6 +63,7 @@ def subscription_options(
     prefetch: int,
     failover: str,
     create: bool = True,
+    value: Any = None,
 ) -> SubscriptionOptions:
     if index is not None:
         check_name(index, "an index's name")
@@ -82,6 +86,7 @@ def subscription_options(
         raise OutOfRange(f"credit_bytes must be 1 or more, not {credit}")
     if positions is not None and not isinstance(positions, Mapping):
         raise WrongType(f"positions must map partitions to offsets, not be {positions!r:.80}")
+    coder = coder_for(value)
     return SubscriptionOptions(
         index=index or "",
         mode=mode,  # type: ignore[arg-type]
@@ -103,6 +108,7 @@ def subscription_options(
         else check_int(max_deliveries, "max_deliveries", 1, DELIVERIES_MAX),
         failover=_failover(failover),
         create=bool(create),
+        decoding=None if coder is None else Decoding(coder),
     )
 
 

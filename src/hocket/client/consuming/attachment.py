@@ -16,6 +16,7 @@ from hocket import frames
 from hocket.client.connection.backoff import Backoff
 from hocket.client.connection.session import Answer, Session, again, closed
 from hocket.client.connection.wakeups import WakeUps
+from hocket.client.consuming.typed import Decoding
 from hocket.errors import HocketError, ProtocolError, ReplyLost, UnknownTopic, WrongProcess
 from hocket.frames import Frame
 from hocket.model import PREFETCH_DEFAULT, Failover, Mode, Start
@@ -43,6 +44,7 @@ class SubscriptionOptions:
     max_deliveries: int = 0  # 0: as the index has it
     failover: Failover = "safe"
     create: bool = True  # of any index: make it if it is not there
+    decoding: Decoding | None = None  # of values that are not bytes
 
 
 class Attachment(ABC):

@@ -6,15 +6,22 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol
 
-from hocket.errors import CorruptData, WrongKind, unreadable
+from hocket.errors import CorruptData, Undecodable, WrongKind, unreadable
 from hocket.wire.arrow import to_arrow
 from hocket.wire.batch import Batch
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
     import pyarrow  # type: ignore[import-untyped]
+    from typing_extensions import TypeVar
+
+    V = TypeVar("V", default=bytes)  # the type of values: bytes, unless `value=` says otherwise
+else:
+    from typing import TypeVar  # of which a default is known since Python 3.13 only
+
+    V = TypeVar("V")
 
 # Of a message: what stands where in the tuple.
 offset_of = itemgetter(5)
@@ -51,16 +58,20 @@ class OfOwnIndex:
         raise _not_shared(f"reject({reason!r})")
 
 
-class Message(OfOwnIndex, tuple[Any, ...]):
+class Message(OfOwnIndex, tuple[Any, ...], Generic[V]):
     """One record: `value`, `key`, `headers`, its position, and when it was made.
 
-    A tuple underneath, because a million of them are made each second. `timestamp` is microseconds
-    since the epoch, `time` the same as a datetime. `headers` may be shared: do not change it.
+    `value` is bytes, or of the type that the subscription was opened with (see `typed`); `raw` is
+    always the bytes. `timestamp` is microseconds since the epoch, `time` the same as a datetime.
+    `headers` may be shared: do not change it.
+
+    A tuple underneath, because a million of them are made each second.
     """
 
     __slots__ = ()
 
-    value: bytes = property(itemgetter(0))  # type: ignore[assignment]
+    value: V = property(itemgetter(0))  # type: ignore[assignment]
+    raw: bytes = property(itemgetter(0))  # type: ignore[assignment]
     key: bytes | None = property(itemgetter(1))  # type: ignore[assignment]
     headers: dict[str, bytes | None] = property(itemgetter(2))  # type: ignore[assignment]
     topic: str = property(itemgetter(3))  # type: ignore[assignment]
@@ -82,7 +93,7 @@ class Message(OfOwnIndex, tuple[Any, ...]):
         self[8].ack(self[5])
 
     def __repr__(self) -> str:
-        value = self.value if len(self.value) <= 40 else self.value[:40] + b"..."
+        value = self.raw if len(self.raw) <= 40 else self.raw[:40] + b"..."
         key = f" key={self.key!r}" if self.key is not None else ""
         return f"<Message {self.topic}[{self.partition}]@{self.offset}{key} value={value!r}>"
 
@@ -129,7 +140,7 @@ def messages_of(
     return list(map(tuple.__new__, repeat(kind), fields))
 
 
-class MessageBatch(OfOwnIndex):
+class MessageBatch(OfOwnIndex, Generic[V]):
     """Messages of one partition that were stored together; they are decoded only when asked for.
 
     `offset` is the first message's, `end` the one behind the last.
@@ -186,9 +197,9 @@ class MessageBatch(OfOwnIndex):
     def __repr__(self) -> str:
         return f"<MessageBatch {self.topic}[{self.partition}]@{self.offset} to {self.end}>"
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[Message[V]]:
         with self._named():
-            return messages_of(
+            return messages_of(  # type: ignore[return-value]
                 self._kind,
                 self._batch,
                 self._first,
@@ -198,9 +209,20 @@ class MessageBatch(OfOwnIndex):
                 repeat(self.delivery_count),
             )
 
-    def values(self) -> list[bytes]:
+    def values(self) -> list[V]:
+        """All values. Raises Undecodable for the first that is not of the subscription's type."""
+        return self.raw_values()  # type: ignore[return-value]
+
+    def raw_values(self) -> list[bytes]:
         with self._named():
             return self._batch.values(self._first, self._last)
+
+    def sift(self) -> tuple[list[Message[V]], list[Undecodable]]:
+        """The messages whose value can be read, and the errors of the others.
+
+        `error.message` is such a message, to be acknowledged or rejected on its own.
+        """
+        return self.messages(), []
 
     def keys(self) -> list[bytes | None]:
         with self._named():
@@ -252,7 +274,7 @@ class _Named:
 
     __slots__ = ("_of",)
 
-    def __init__(self, of: MessageBatch) -> None:
+    def __init__(self, of: MessageBatch[Any]) -> None:
         self._of = of
 
     def __enter__(self) -> None:
@@ -288,7 +310,7 @@ class AsyncOfOwnIndex(OfOwnIndex):
         super().reject(reason)
 
 
-class AsyncMessage(AsyncOfOwnIndex, Message):
+class AsyncMessage(AsyncOfOwnIndex, Message[V]):
     """A message of an asyncio subscription: `await message.ack()`."""
 
     __slots__ = ()
@@ -297,7 +319,7 @@ class AsyncMessage(AsyncOfOwnIndex, Message):
         self[8].ack(self[5])
 
 
-class AsyncMessageBatch(AsyncOfOwnIndex, MessageBatch):
+class AsyncMessageBatch(AsyncOfOwnIndex, MessageBatch[V]):
     """A batch of an asyncio subscription: `await batch.ack()`."""
 
     __slots__ = ()

@@ -23,8 +23,8 @@ from hocket.client.sharing.message import (
 )
 from hocket.errors import HocketError
 
-M = TypeVar("M", bound=Message, covariant=True)
-B = TypeVar("B", bound=MessageBatch, covariant=True)
+M = TypeVar("M", bound=Message[Any], covariant=True)
+B = TypeVar("B", bound=MessageBatch[Any], covariant=True)
 
 
 class Inbox(Protocol[M]):
@@ -87,30 +87,35 @@ class TopicReader(Reader[M, B], Protocol[M, B]):
 
 def reader(
     session: Session, topic: str, options: SubscriptionOptions, arouse: Callable[[Any], None]
-) -> TopicReader[Message, MessageBatch]:
+) -> TopicReader[Message[Any], MessageBatch[Any]]:
     """For the blocking face."""
-    if options.mode == "own":
-        return SubscriptionCore(
-            session, topic, options, message=Message, batch=MessageBatch, arouse=arouse
-        )
-    return SharedCore(
-        session, topic, options, message=SharedMessage, batch=SharedBatch, arouse=arouse
-    )
+    kinds: tuple[Any, Any] = Message, MessageBatch
+    if options.mode != "own":
+        kinds = SharedMessage, SharedBatch
+    return _reader(session, topic, options, kinds, arouse)
 
 
 def async_reader(
     session: Session, topic: str, options: SubscriptionOptions, arouse: Callable[[Any], None]
-) -> TopicReader[AsyncMessage, AsyncMessageBatch]:
+) -> TopicReader[AsyncMessage[Any], AsyncMessageBatch[Any]]:
     """For the asyncio face."""
-    made: TopicReader[Message, MessageBatch]
-    if options.mode == "own":
-        made = SubscriptionCore(
-            session, topic, options, message=AsyncMessage, batch=AsyncMessageBatch, arouse=arouse
-        )
-    else:
-        made = SharedCore(
-            session, topic, options, message=AsyncSharedMessage, batch=AsyncSharedBatch,
-            arouse=arouse,
-        )  # fmt: skip
+    kinds: tuple[Any, Any] = AsyncMessage, AsyncMessageBatch
+    if options.mode != "own":
+        kinds = AsyncSharedMessage, AsyncSharedBatch
+    made = _reader(session, topic, options, kinds, arouse)
     # A core makes what it was told to make, but its type does not say so.
-    return cast(TopicReader[AsyncMessage, AsyncMessageBatch], made)
+    return cast(TopicReader[AsyncMessage[Any], AsyncMessageBatch[Any]], made)
+
+
+def _reader(
+    session: Session,
+    topic: str,
+    options: SubscriptionOptions,
+    kinds: tuple[Any, Any],
+    arouse: Callable[[Any], None],
+) -> TopicReader[Message[Any], MessageBatch[Any]]:
+    message, batch = kinds
+    if options.decoding is not None:
+        message, batch = options.decoding.messages(message), options.decoding.batches(batch)
+    core = SubscriptionCore if options.mode == "own" else SharedCore
+    return core(session, topic, options, message=message, batch=batch, arouse=arouse)

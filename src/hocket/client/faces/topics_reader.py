@@ -37,8 +37,8 @@ from hocket.frames import Frame
 from hocket.model import Start, check_name, check_pattern, matches
 from hocket.timers import Timer
 
-M = TypeVar("M", bound=Message)
-B = TypeVar("B", bound=MessageBatch)
+M = TypeVar("M", bound=Message[Any])
+B = TypeVar("B", bound=MessageBatch[Any])
 T = TypeVar("T")
 
 LOOK_US = 1_000_000  # how often the topics are listed, for those that a pattern matches

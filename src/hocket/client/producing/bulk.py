@@ -51,7 +51,7 @@ Portion = ListPortion | ArrowPortion
 
 def list_portions(
     core: ProducerCore,
-    values: Sequence[Buffer],
+    values: Sequence[object],
     keys: Sequence[Buffer | None] | None,
     headers: Sequence[Headers | None] | None,
 ) -> list[ListPortion]:

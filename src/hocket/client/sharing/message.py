@@ -19,6 +19,7 @@ from hocket.client.consuming.message import (
     AsyncMessageBatch,
     Message,
     MessageBatch,
+    V,
     messages_of,
 )
 from hocket.client.sharing.progress import SharedProgress
@@ -38,7 +39,7 @@ from hocket.wire.batch import Batch
 SPARSE = 16  # where fewer than one record in 16 is wanted, the records between are not read
 
 
-class SharedMessage(Message):
+class SharedMessage(Message[V]):
     """A message of a shared index: it is yours until its lease ends.
 
     `ack`, `nack`, `extend` and `reject` concern this message alone. None of them waits: they are
@@ -65,7 +66,7 @@ class SharedMessage(Message):
         self[8].say(_note(self, rejection(reason)))
 
 
-class AsyncSharedMessage(AsyncMessage):
+class AsyncSharedMessage(AsyncMessage[V]):
     """A message of an asyncio subscription to a shared index: `await message.ack()`."""
 
     __slots__ = ()
@@ -83,7 +84,7 @@ class AsyncSharedMessage(AsyncMessage):
         self[8].say(_note(self, rejection(reason)))
 
 
-def _note(message: Message, verdict: Verdict) -> Note:
+def _note(message: Message[Any], verdict: Verdict) -> Note:
     _, key, _, _, _, offset, _, count, _ = message
     return Note(verdict, offset, offset + 1, count, (hash_of(key),))
 
@@ -93,7 +94,7 @@ def hash_of(key: bytes | None) -> int:
     return 0 if key is None else xxh3_64_intdigest(key)
 
 
-class SharedBatch(MessageBatch):
+class SharedBatch(MessageBatch[V]):
     """Messages of a shared index that stand side by side; each call settles all of them."""
 
     __slots__ = ()
@@ -111,7 +112,7 @@ class SharedBatch(MessageBatch):
         _say(self, rejection(reason))
 
 
-class AsyncSharedBatch(AsyncMessageBatch):
+class AsyncSharedBatch(AsyncMessageBatch[V]):
     __slots__ = ()
 
     async def ack(self) -> None:
@@ -127,7 +128,7 @@ class AsyncSharedBatch(AsyncMessageBatch):
         _say(self, rejection(reason))
 
 
-def _say(batch: MessageBatch, verdict: Verdict) -> None:
+def _say(batch: MessageBatch[Any], verdict: Verdict) -> None:
     progress: SharedProgress = batch._progress  # type: ignore[assignment]
     hashes = (0,) * batch.count
     if verdict.action == "nack" and progress.keyed:

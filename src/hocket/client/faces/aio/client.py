@@ -23,12 +23,14 @@ from hocket.client.engines.aio import AioEngine
 from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.faces.aio import dead_letters
 from hocket.client.faces.aio.access import AsyncAccessCalls
-from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher
+from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher, P
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.faces.aio.transaction import AsyncTransaction, decide, drop
+from hocket.client.faces.aio.typed import AsyncTypedProducer
 from hocket.client.faces.misuse import AsyncFace
 from hocket.client.faces.opening import Opening
 from hocket.client.faces.topics_reader import selected_topics
+from hocket.client.producing.encoding import ABSENT, coder_for, payload
 from hocket.client.producing.outgoing import Outcome
 from hocket.client.producing.staging import check_participants
 from hocket.deadline import Deadline
@@ -47,7 +49,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from hocket.client.consuming.message import V
     from hocket.client.producing.records import Headers
+    from hocket.values import Coder
 
 
 async def nothing_else() -> None:
@@ -75,9 +79,9 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
         self._engine = AioEngine(connector, name=name, token=token or "", exit_seconds=exit_timeout)
         self._closing = closing  # called when all the rest has ended
         self._closed = True  # until it is open
-        self._producers: dict[AsyncProducer, None] = {}
+        self._producers: dict[AsyncProducer[Any], None] = {}
         self._transactions: dict[AsyncTransaction, None] = {}
-        self._subscriptions: dict[AsyncSubscription, None] = {}
+        self._subscriptions: dict[AsyncSubscription[Any], None] = {}
         self._publisher = AsyncPublisher(self._engine)
         # blocking: self._open(timeout)
 
@@ -121,7 +125,7 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
         self._closed = True
         errors: list[HocketError] = []
         try:
-            opened: list[AsyncProducer | AsyncSubscription | AsyncTransaction] = [
+            opened: list[AsyncProducer[Any] | AsyncSubscription[Any] | AsyncTransaction] = [
                 *self._producers,
                 *self._subscriptions,
                 *self._transactions,
@@ -322,11 +326,40 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
 
     # --- messages --------------------------------------------------------------------------------
 
+    @overload
     async def publish(
         self,
         topic: str,
-        value: Buffer,
+        message: Buffer = ...,
         *,
+        value: Buffer = ...,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Position: ...
+
+    @overload
+    async def publish(
+        self,
+        topic: str,
+        message: P,
+        *,
+        value: type[P] | Coder[P] | None,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Position: ...
+
+    async def publish(
+        self,
+        topic: str,
+        message: Any = ABSENT,
+        *,
+        value: Any = ABSENT,
         key: Buffer | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
@@ -335,17 +368,22 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
     ) -> Position:
         """Store one message; returns where it stands once it is as durable as its topic demands.
 
+        The message is bytes, or a value of the type that `value` names: see `hocket.values`.
+
         Publishes of many tasks share frames. A publish is tried again while `timeout` lasts, and
         stored once. For a stream of messages a `producer` is the better choice.
         """
+        if value is not ABSENT:
+            message = payload(topic, message, value)
         return await self._publisher.publish(
-            topic, value, key, headers, partition, timestamp, check_timeout(timeout)
+            topic, message, key, headers, partition, timestamp, check_timeout(timeout)
         )
 
     def producer(
         self,
         topic: str,
         *,
+        value: type[P] | Coder[P] | None = None,
         linger: float = 0.002,
         batch_bytes: int | str = 1 << 20,
         window_bytes: int | str = 16 << 20,
@@ -354,8 +392,8 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
         send_timeout: float | None = None,
         delivery_timeout: float | None = 120,
         timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> Opening[AsyncProducer]:
-        """A stream of messages to a topic.
+    ) -> Opening[AsyncProducer[P]]:
+        """A stream of messages to a topic: bytes, or values of the type that `value` names.
 
         A message waits at most `linger` seconds for others to share its batch; with 0 it leaves at
         once, and what is sent while it is on its way gathers. `send` waits only while
@@ -376,11 +414,12 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
         seconds = check_timeout(send_timeout, "send_timeout")
         opening_timeout = check_timeout(timeout)
         check_name(topic)
+        coder = coder_for(value)
 
-        async def open_producer() -> AsyncProducer:
-            producer = AsyncProducer(
-                self._forget, self._engine, topic, options, on_delivery, seconds
-            )
+        async def open_producer() -> AsyncProducer[P]:
+            made = self._forget, self._engine, topic, options, on_delivery, seconds
+            producer: AsyncProducer[P]
+            producer = AsyncProducer(*made) if coder is None else AsyncTypedProducer(coder, *made)
             await producer._open(opening_timeout)
             self._producers[producer] = None
             return producer
@@ -463,6 +502,7 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
         self,
         topic: str | Iterable[str],
         *,
+        value: type[V] | Coder[V] | None = None,
         index: str | None = None,
         mode: str = "own",
         start: StartLike = "earliest",
@@ -476,8 +516,10 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
         failover: str = "safe",
         create: bool = True,
         timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> Opening[AsyncSubscription]:
+    ) -> Opening[AsyncSubscription[V]]:
         """Read a topic from where `index` is, which the broker remembers.
+
+        Messages have bytes, or values of the type that `value` names: see `hocket.values`.
 
         `topic` may be a list of names, and a name may have `*` for any run of characters: topics
         that match are read as well, also those that are made later, from their first message on.
@@ -509,19 +551,24 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
             prefetch=prefetch,
             failover=failover,
             create=create,
+            value=value,
         )
         opening_timeout = check_timeout(timeout)
         selected = selected_topics(topic, options)
 
-        async def open_subscription() -> AsyncSubscription:
-            subscription = AsyncSubscription(self._forget, self._engine, selected, options)
+        async def open_subscription() -> AsyncSubscription[V]:
+            subscription: AsyncSubscription[V] = AsyncSubscription(
+                self._forget, self._engine, selected, options
+            )
             await subscription._open(opening_timeout)
             self._subscriptions[subscription] = None
             return subscription
 
         return Opening(open_subscription, "client.subscribe(...)")
 
-    def _forget(self, ended: AsyncProducer | AsyncSubscription | AsyncTransaction) -> None:
+    def _forget(
+        self, ended: AsyncProducer[Any] | AsyncSubscription[Any] | AsyncTransaction
+    ) -> None:
         if isinstance(ended, AsyncProducer):
             self._producers.pop(ended, None)
         elif isinstance(ended, AsyncTransaction):

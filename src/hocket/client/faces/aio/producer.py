@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xxhash import xxh3_64_intdigest
 
@@ -30,14 +30,18 @@ if TYPE_CHECKING:
     from typing import Self
 
     import pyarrow  # type: ignore[import-untyped]
+    import typing_extensions
     from typing_extensions import Buffer
 
     from hocket.client.producing.records import Headers, Record
 
+    P = typing_extensions.TypeVar("P", bound=Any, default=Buffer)  # the type of values
+else:
+    P = TypeVar("P")
 T = TypeVar("T")
 
 
-class AsyncProducer(AsyncFace):
+class AsyncProducer(AsyncFace, Generic[P]):
     """A stream of messages to one topic, from any number of tasks; made by `client.producer`.
 
     Messages of one task with the same key, or to the same partition, are stored in the order they
@@ -46,7 +50,7 @@ class AsyncProducer(AsyncFace):
 
     def __init__(
         self,
-        forget: Callable[[AsyncProducer], None],
+        forget: Callable[[AsyncProducer[Any]], None],
         engine: AioEngine,
         topic: str,
         options: ProducerOptions,
@@ -82,7 +86,7 @@ class AsyncProducer(AsyncFace):
 
     async def send(
         self,
-        value: Buffer,
+        value: P,
         key: Buffer | None = None,
         headers: Headers | None = None,
         timestamp: int | None = None,
@@ -106,7 +110,7 @@ class AsyncProducer(AsyncFace):
                         self._wake(gathering, value)
                     return
                 if self._core.next_turn(len(value) + RECORD_BYTES):
-                    await self.send(value)
+                    await AsyncProducer.send(self, value)
                     return
             elif type(key) is bytes:
                 gatherings = self._core.gatherings
@@ -123,7 +127,7 @@ class AsyncProducer(AsyncFace):
 
     async def send_future(
         self,
-        value: Buffer,
+        value: P,
         key: Buffer | None = None,
         headers: Headers | None = None,
         timestamp: int | None = None,
@@ -139,7 +143,7 @@ class AsyncProducer(AsyncFace):
 
     async def send_many(
         self,
-        values: Sequence[Buffer],
+        values: Sequence[P],
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers | None] | None = None,
     ) -> None:
@@ -173,7 +177,7 @@ class AsyncProducer(AsyncFace):
 
     async def _send(
         self,
-        value: Buffer,
+        value: object,
         key: Buffer | None,
         headers: Headers | None,
         timestamp: int | None,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic
 
 from hocket.client.calls.options import check_offset
 from hocket.client.connection.session import again, closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.connection.wakeups import Reply
 from hocket.client.consuming.attachment import SubscriptionOptions
-from hocket.client.consuming.message import AsyncMessage, AsyncMessageBatch
+from hocket.client.consuming.message import AsyncMessage, AsyncMessageBatch, V
 from hocket.client.engines import timeouts
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.misuse import AsyncIterated
@@ -25,17 +25,20 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-class AsyncSubscription(AsyncIterated):
+class AsyncSubscription(AsyncIterated, Generic[V]):
     """Messages of one topic, or of several; made by `client.subscribe`.
 
     Iterate it, or call `receive`, from any number of tasks: each message goes to one of them, and
     those of a partition in order. Partitions take turns. Messages of a shared index come as they
     are leased, those delivered again among them, and are settled one by one.
+
+    Opened with `value=`, a message decodes its value when `message.value` is asked for, and raises
+    Undecodable there if it cannot; the next message is not affected.
     """
 
     def __init__(
         self,
-        forget: Callable[[AsyncSubscription], None],
+        forget: Callable[[AsyncSubscription[Any]], None],
         engine: AioEngine,
         topic: str | Selection,
         options: SubscriptionOptions,
@@ -45,14 +48,14 @@ class AsyncSubscription(AsyncIterated):
 
         def reader_of(
             name: str, options: SubscriptionOptions
-        ) -> TopicReader[AsyncMessage, AsyncMessageBatch]:
+        ) -> TopicReader[AsyncMessage[V], AsyncMessageBatch[V]]:
             def arouse(progress: object) -> None:  # it does not know `self`: see `AsyncProducer`
                 engine.do(partial(core.arouse, progress))
 
             core = async_reader(engine.session, name, options, arouse)
             return core
 
-        self._core: Reader[AsyncMessage, AsyncMessageBatch]
+        self._core: Reader[AsyncMessage[V], AsyncMessageBatch[V]]
         if isinstance(topic, str):
             self._core = reader_of(topic, options)
         else:
@@ -97,7 +100,7 @@ class AsyncSubscription(AsyncIterated):
 
     # --- messages --------------------------------------------------------------------------------
 
-    async def __aiter__(self) -> AsyncIterator[AsyncMessage]:
+    async def __aiter__(self) -> AsyncIterator[AsyncMessage[V]]:
         """Waits for each next message; ends when the subscription is closed."""
         core = self._core
         while True:
@@ -110,7 +113,7 @@ class AsyncSubscription(AsyncIterated):
             except Closed:
                 return
 
-    async def receive(self, timeout: float | None = None) -> AsyncMessage:
+    async def receive(self, timeout: float | None = None) -> AsyncMessage[V]:
         """The next message. Raises Timeout if none comes in time, Closed, and what ended it."""
         message = next(self._core.inbound.ready, None)
         if message is not None:
@@ -123,14 +126,14 @@ class AsyncSubscription(AsyncIterated):
             lambda: timeouts.no_message(self.topic, timeout),
         )
 
-    def receive_nowait(self) -> AsyncMessage:
+    def receive_nowait(self) -> AsyncMessage[V]:
         """The next message if it is here already, else WouldBlock."""
         message = self._engine.do(self._core.next_message)
         if message is None:
             raise WouldBlock(f"no message of topic {self.topic!r} is here yet")
         return message
 
-    async def batches(self) -> AsyncIterator[AsyncMessageBatch]:
+    async def batches(self) -> AsyncIterator[AsyncMessageBatch[V]]:
         """The messages as they are stored together; waits, and ends when it is closed."""
         while True:
             try:
@@ -138,7 +141,7 @@ class AsyncSubscription(AsyncIterated):
             except Closed:
                 return
 
-    async def receive_batch(self, timeout: float | None = None) -> AsyncMessageBatch:
+    async def receive_batch(self, timeout: float | None = None) -> AsyncMessageBatch[V]:
         """The next messages that are stored together; otherwise like `receive`."""
         timeout = check_timeout(timeout)
         return await self._engine.wait_for(

@@ -25,11 +25,13 @@ from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking import dead_letters
 from hocket.client.faces.blocking.access import AccessCalls
-from hocket.client.faces.blocking.producer import Producer, Publisher
+from hocket.client.faces.blocking.producer import P, Producer, Publisher
 from hocket.client.faces.blocking.subscription import Subscription
 from hocket.client.faces.blocking.transaction import Transaction, decide, drop
+from hocket.client.faces.blocking.typed import TypedProducer
 from hocket.client.faces.misuse import Face
 from hocket.client.faces.topics_reader import selected_topics
+from hocket.client.producing.encoding import ABSENT, coder_for, payload
 from hocket.client.producing.outgoing import Outcome
 from hocket.client.producing.staging import check_participants
 from hocket.deadline import Deadline
@@ -48,7 +50,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from hocket.client.consuming.message import V
     from hocket.client.producing.records import Headers
+    from hocket.values import Coder
 
 
 def nothing_else() -> None:
@@ -76,9 +80,9 @@ class Client(AccessCalls, Face):
         self._engine = Engine(connector, name=name, token=token or "", exit_seconds=exit_timeout)
         self._closing = closing  # called when all the rest has ended
         self._closed = True  # until it is open
-        self._producers: dict[Producer, None] = {}
+        self._producers: dict[Producer[Any], None] = {}
         self._transactions: dict[Transaction, None] = {}
-        self._subscriptions: dict[Subscription, None] = {}
+        self._subscriptions: dict[Subscription[Any], None] = {}
         self._publisher = Publisher(self._engine)
         self._open(timeout)
 
@@ -122,7 +126,7 @@ class Client(AccessCalls, Face):
         self._closed = True
         errors: list[HocketError] = []
         try:
-            opened: list[Producer | Subscription | Transaction] = [
+            opened: list[Producer[Any] | Subscription[Any] | Transaction] = [
                 *self._producers,
                 *self._subscriptions,
                 *self._transactions,
@@ -321,11 +325,40 @@ class Client(AccessCalls, Face):
 
     # --- messages --------------------------------------------------------------------------------
 
+    @overload
     def publish(
         self,
         topic: str,
-        value: Buffer,
+        message: Buffer = ...,
         *,
+        value: Buffer = ...,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Position: ...
+
+    @overload
+    def publish(
+        self,
+        topic: str,
+        message: P,
+        *,
+        value: type[P] | Coder[P] | None,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> Position: ...
+
+    def publish(
+        self,
+        topic: str,
+        message: Any = ABSENT,
+        *,
+        value: Any = ABSENT,
         key: Buffer | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
@@ -334,17 +367,22 @@ class Client(AccessCalls, Face):
     ) -> Position:
         """Store one message; returns where it stands once it is as durable as its topic demands.
 
+        The message is bytes, or a value of the type that `value` names: see `hocket.values`.
+
         Publishes of many threads share frames. A publish is tried again while `timeout` lasts, and
         stored once. For a stream of messages a `producer` is the better choice.
         """
+        if value is not ABSENT:
+            message = payload(topic, message, value)
         return self._publisher.publish(
-            topic, value, key, headers, partition, timestamp, check_timeout(timeout)
+            topic, message, key, headers, partition, timestamp, check_timeout(timeout)
         )
 
     def producer(
         self,
         topic: str,
         *,
+        value: type[P] | Coder[P] | None = None,
         linger: float = 0.002,
         batch_bytes: int | str = 1 << 20,
         window_bytes: int | str = 16 << 20,
@@ -353,8 +391,8 @@ class Client(AccessCalls, Face):
         send_timeout: float | None = None,
         delivery_timeout: float | None = 120,
         timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> Producer:
-        """A stream of messages to a topic.
+    ) -> Producer[P]:
+        """A stream of messages to a topic: bytes, or values of the type that `value` names.
 
         A message waits at most `linger` seconds for others to share its batch; with 0 it leaves at
         once, and what is sent while it is on its way gathers. `send` waits only while
@@ -375,9 +413,12 @@ class Client(AccessCalls, Face):
         seconds = check_timeout(send_timeout, "send_timeout")
         opening_timeout = check_timeout(timeout)
         check_name(topic)
+        coder = coder_for(value)
 
-        def open_producer() -> Producer:
-            producer = Producer(self._forget, self._engine, topic, options, on_delivery, seconds)
+        def open_producer() -> Producer[P]:
+            made = self._forget, self._engine, topic, options, on_delivery, seconds
+            producer: Producer[P]
+            producer = Producer(*made) if coder is None else TypedProducer(coder, *made)
             producer._open(opening_timeout)
             self._producers[producer] = None
             return producer
@@ -460,6 +501,7 @@ class Client(AccessCalls, Face):
         self,
         topic: str | Iterable[str],
         *,
+        value: type[V] | Coder[V] | None = None,
         index: str | None = None,
         mode: str = "own",
         start: StartLike = "earliest",
@@ -473,8 +515,10 @@ class Client(AccessCalls, Face):
         failover: str = "safe",
         create: bool = True,
         timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> Subscription:
+    ) -> Subscription[V]:
         """Read a topic from where `index` is, which the broker remembers.
+
+        Messages have bytes, or values of the type that `value` names: see `hocket.values`.
 
         `topic` may be a list of names, and a name may have `*` for any run of characters: topics
         that match are read as well, also those that are made later, from their first message on.
@@ -506,19 +550,22 @@ class Client(AccessCalls, Face):
             prefetch=prefetch,
             failover=failover,
             create=create,
+            value=value,
         )
         opening_timeout = check_timeout(timeout)
         selected = selected_topics(topic, options)
 
-        def open_subscription() -> Subscription:
-            subscription = Subscription(self._forget, self._engine, selected, options)
+        def open_subscription() -> Subscription[V]:
+            subscription: Subscription[V] = Subscription(
+                self._forget, self._engine, selected, options
+            )
             subscription._open(opening_timeout)
             self._subscriptions[subscription] = None
             return subscription
 
         return open_subscription()
 
-    def _forget(self, ended: Producer | Subscription | Transaction) -> None:
+    def _forget(self, ended: Producer[Any] | Subscription[Any] | Transaction) -> None:
         if isinstance(ended, Producer):
             self._producers.pop(ended, None)
         elif isinstance(ended, Transaction):

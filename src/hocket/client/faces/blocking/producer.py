@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xxhash import xxh3_64_intdigest
 
@@ -32,14 +32,18 @@ if TYPE_CHECKING:
     from typing import Self
 
     import pyarrow  # type: ignore[import-untyped]
+    import typing_extensions
     from typing_extensions import Buffer
 
     from hocket.client.producing.records import Headers, Record
 
+    P = typing_extensions.TypeVar("P", bound=Any, default=Buffer)  # the type of values
+else:
+    P = TypeVar("P")
 T = TypeVar("T")
 
 
-class Producer(Face):
+class Producer(Face, Generic[P]):
     """A stream of messages to one topic, from any number of threads; made by `client.producer`.
 
     Messages of one thread with the same key, or to the same partition, are stored in the order they
@@ -48,7 +52,7 @@ class Producer(Face):
 
     def __init__(
         self,
-        forget: Callable[[Producer], None],
+        forget: Callable[[Producer[Any]], None],
         engine: Engine,
         topic: str,
         options: ProducerOptions,
@@ -84,7 +88,7 @@ class Producer(Face):
 
     def send(
         self,
-        value: Buffer,
+        value: P,
         key: Buffer | None = None,
         headers: Headers | None = None,
         timestamp: int | None = None,
@@ -108,7 +112,7 @@ class Producer(Face):
                         self._wake(gathering, value)
                     return
                 if self._core.next_turn(len(value) + RECORD_BYTES):
-                    self.send(value)
+                    Producer.send(self, value)
                     return
             elif type(key) is bytes:
                 gatherings = self._core.gatherings
@@ -125,7 +129,7 @@ class Producer(Face):
 
     def send_future(
         self,
-        value: Buffer,
+        value: P,
         key: Buffer | None = None,
         headers: Headers | None = None,
         timestamp: int | None = None,
@@ -141,7 +145,7 @@ class Producer(Face):
 
     def send_many(
         self,
-        values: Sequence[Buffer],
+        values: Sequence[P],
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers | None] | None = None,
     ) -> None:
@@ -173,7 +177,7 @@ class Producer(Face):
 
     def _send(
         self,
-        value: Buffer,
+        value: object,
         key: Buffer | None,
         headers: Headers | None,
         timestamp: int | None,

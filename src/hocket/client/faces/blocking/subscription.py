@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic
 
 from hocket.client.calls.options import check_offset
 from hocket.client.connection.session import again, closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.connection.wakeups import Reply
 from hocket.client.consuming.attachment import SubscriptionOptions
-from hocket.client.consuming.message import Message, MessageBatch
+from hocket.client.consuming.message import Message, MessageBatch, V
 from hocket.client.engines import timeouts
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.misuse import Iterated
@@ -27,17 +27,20 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-class Subscription(Iterated):
+class Subscription(Iterated, Generic[V]):
     """Messages of one topic, or of several; made by `client.subscribe`.
 
     Iterate it, or call `receive`, from any number of threads: each message goes to one of them, and
     those of a partition in order. Partitions take turns. Messages of a shared index come as they
     are leased, those delivered again among them, and are settled one by one.
+
+    Opened with `value=`, a message decodes its value when `message.value` is asked for, and raises
+    Undecodable there if it cannot; the next message is not affected.
     """
 
     def __init__(
         self,
-        forget: Callable[[Subscription], None],
+        forget: Callable[[Subscription[Any]], None],
         engine: Engine,
         topic: str | Selection,
         options: SubscriptionOptions,
@@ -47,14 +50,14 @@ class Subscription(Iterated):
 
         def reader_of(
             name: str, options: SubscriptionOptions
-        ) -> TopicReader[Message, MessageBatch]:
+        ) -> TopicReader[Message[V], MessageBatch[V]]:
             def arouse(progress: object) -> None:  # it does not know `self`: see `Producer`
                 engine.do(partial(core.arouse, progress))
 
             core = reader(engine.session, name, options, arouse)
             return core
 
-        self._core: Reader[Message, MessageBatch]
+        self._core: Reader[Message[V], MessageBatch[V]]
         if isinstance(topic, str):
             self._core = reader_of(topic, options)
         else:
@@ -99,7 +102,7 @@ class Subscription(Iterated):
 
     # --- messages --------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[V]]:
         """Waits for each next message; ends when the subscription is closed."""
         core = self._core
         while True:
@@ -110,7 +113,7 @@ class Subscription(Iterated):
             except Closed:
                 return
 
-    def receive(self, timeout: float | None = None) -> Message:
+    def receive(self, timeout: float | None = None) -> Message[V]:
         """The next message. Raises Timeout if none comes in time, Closed, and what ended it."""
         message = next(self._core.inbound.ready, None)
         if message is not None:
@@ -123,14 +126,14 @@ class Subscription(Iterated):
             lambda: timeouts.no_message(self.topic, timeout),
         )
 
-    def receive_nowait(self) -> Message:
+    def receive_nowait(self) -> Message[V]:
         """The next message if it is here already, else WouldBlock."""
         message = self._engine.do(self._core.next_message)
         if message is None:
             raise WouldBlock(f"no message of topic {self.topic!r} is here yet")
         return message
 
-    def batches(self) -> Iterator[MessageBatch]:
+    def batches(self) -> Iterator[MessageBatch[V]]:
         """The messages as they are stored together; waits, and ends when it is closed."""
         while True:
             try:
@@ -138,7 +141,7 @@ class Subscription(Iterated):
             except Closed:
                 return
 
-    def receive_batch(self, timeout: float | None = None) -> MessageBatch:
+    def receive_batch(self, timeout: float | None = None) -> MessageBatch[V]:
         """The next messages that are stored together; otherwise like `receive`."""
         timeout = check_timeout(timeout)
         return self._engine.wait_for(

@@ -7,16 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 from hocket import frames
 from hocket.client.connection.session import closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts
 from hocket.client.engines.threads import Engine
-from hocket.client.faces.blocking.producer import Producer
+from hocket.client.faces.blocking.producer import P, Producer
 from hocket.client.faces.misuse import Face
 from hocket.client.producing.delivery import ProducerOptions
+from hocket.client.producing.encoding import ABSENT, payload, payloads
 from hocket.client.producing.staging import (
     Deciding,
     StagingCore,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from hocket.client.producing.records import Headers
+    from hocket.values import Coder
 
 ABORT_SECONDS = 5.0  # that the end of a block waits, when something else went wrong already
 
@@ -54,7 +56,7 @@ class StagingProducer(Producer):
         self._core = self.staging = StagingCore(engine.session, topic, options, *name)
 
 
-def _forget_nothing(_producer: Producer) -> None:
+def _forget_nothing(_producer: Producer[Any]) -> None:
     """The client does not know the producers of a transaction."""
 
 
@@ -110,31 +112,87 @@ class Transaction(Face):
 
     # --- sending ---------------------------------------------------------------------------------
 
+    @overload
     def send(
         self,
         topic: str,
-        value: Buffer,
+        message: Buffer = ...,
         key: Buffer | None = None,
         headers: Headers | None = None,
         timestamp: int | None = None,
         partition: int | None = None,
+        *,
+        value: Buffer = ...,
+    ) -> None: ...
+
+    @overload
+    def send(
+        self,
+        topic: str,
+        message: P,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        *,
+        value: type[P] | Coder[P] | None,
+    ) -> None: ...
+
+    def send(
+        self,
+        topic: str,
+        message: Any = ABSENT,
+        key: Buffer | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        *,
+        value: Any = ABSENT,
     ) -> None:
         """Take a message; waits only while the window is full, or to open the topic.
+
+        The message is bytes, or a value of the type that `value` names: see `hocket.values`.
 
         Raises what is wrong with this message at once; then it was not taken. What goes wrong
         later, so that not all of the transaction can be staged, is raised by the next call.
         """
+        if value is not ABSENT:
+            message = payload(topic, message, value)
         producer = self._producer(topic)
-        producer.send(value, key, headers, timestamp, partition)
+        producer.send(message, key, headers, timestamp, partition)
 
+    @overload
     def send_many(
         self,
         topic: str,
         values: Sequence[Buffer],
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers | None] | None = None,
+    ) -> None: ...
+
+    @overload
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[P],
+        keys: Sequence[Buffer | None] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+        *,
+        value: type[P] | Coder[P] | None,
+    ) -> None: ...
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        keys: Sequence[Buffer | None] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+        *,
+        value: Any = None,
     ) -> None:
         """Take many messages at once; if one is wrong, it is named and none is taken."""
+        if value is not None:
+            values = payloads(topic, values, value)
         producer = self._producer(topic)
         producer.send_many(values, keys, headers)
 

@@ -1,0 +1,1 @@
+"""A Python without what only Linux has: put this folder first on PYTHONPATH."""
