@@ -96,6 +96,16 @@ def _ago_us(text: str) -> int | None:
     return sum(model.duration_us(piece[0], "how long ago") for piece in pieces)
 
 
+def _ago(value: str | model.Start) -> model.Start:
+    """That long ago."""
+    if isinstance(value, model.Start):
+        return value
+    ago_us = _ago_us(value)
+    if ago_us is None:
+        raise OutOfRange(f"it must look like 10m, 2h30m or 30d, not {value[:80]!r}")
+    return model.Start("time", max(0, time.time_ns() // 1000 - ago_us))
+
+
 def _place(value: str | model.Start) -> model.Start:
     """Where to start or to end; how long ago counts from now."""
     ago_us = _ago_us(value) if isinstance(value, str) else None
@@ -123,5 +133,6 @@ SECONDS = Checked("duration", _seconds)
 RETENTION = Checked("duration", _retention, [FOREVER])
 SIZE = Checked("size", model.size_bytes)
 LIMIT = Checked("size", _limit, [UNLIMITED])
+AGO = Checked("duration", _ago)
 START = Checked("start", _place, ["earliest", "latest"])
 END = Checked("end", _end, ["latest"])
