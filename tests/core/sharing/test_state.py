@@ -199,6 +199,29 @@ def test_of_merged_changes_only_what_follows_the_last_reset_counts():
     assert whole == ShareChange(settled=[(10, 11)], reset=9)
 
 
+def test_a_change_that_revives_speaks_of_nothing_before_the_start():
+    change = ShareChange(settled=[(2, 4), (7, 8)], revived=[(2, 3)])
+    assert change.first == 3
+    assert ShareChange(settled=[(2, 3)], revived=[(2, 3)]).first == 1 << 64
+
+
+def test_a_second_death_is_told_from_the_first():
+    first = ShareChange(dying=[Unit(0, 1, 5, "x")])
+    assert first.encode() == {"dying": [[0, 1, 5, "x"]]}
+    second = ShareChange(dying=[Unit(0, 1, 5, "x", 2)])
+    assert second.encode() == {"dying": [[0, 1, 5, "x", 2]]}
+    assert through_the_log(second) == second
+
+
+def test_what_was_said_of_a_message_before_it_was_revived_is_void():
+    whole = ShareChange(settled=[(0, 6)], counts=[(0, 3, 1), (8, 9, 2)], dying=[(2, 5, 5, "x")])
+    whole.merge(ShareChange(revived=[(2, 4)], revived_to={9: 7}, revivals=1, settled=[(3, 4)]))
+    assert whole == ShareChange(
+        settled=[(0, 2), (4, 6), (3, 4)], counts=[(0, 2, 1), (8, 9, 2)],
+        dying=[Unit(4, 5, 5, "x")], revived=[(2, 4)], revived_to={9: 7}, revivals=1,
+    )  # fmt: skip
+
+
 def test_a_thousand_acks_make_a_small_entry():
     in_order = ShareChange(settled=[(offset, offset + 1) for offset in range(1_000_000, 1_001_000)])
     assert in_order.encode() == {"settled": [1_000_000, 1_000]}
