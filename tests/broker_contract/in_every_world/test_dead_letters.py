@@ -217,6 +217,18 @@ def test_what_is_gone_cannot_be_given_back_and_those_before_it_are(world, client
     assert client.replay_dead_letters(topic) == 1  # as a new message
 
 
+def test_what_came_from_another_topic_is_not_given_back(world, client):
+    topic = poisoned(world, b"one")
+    (letter,) = client.dead_letters(topic)
+    with client.subscribe(topic + ".dlq") as dead:
+        headers = dict(dead.receive(timeout=10).headers)
+    client.publish(topic + ".dlq", b"forged", headers=headers | {"hocket-dlq-topic": b"other"})
+    with pytest.raises(errors.WrongKind, match="of topic 'other'"):
+        client.replay_dead_letters(topic, to_index=True)
+    assert [each.replayed for each in client.dead_letters(topic)] == [True, False]
+    assert client.lag(topic, letter.index) == 1
+
+
 def test_what_cannot_be_given_back_is_said(world, client):
     topic = poisoned(world, b"one")
     given = {"partition": 0, "dead_partition": 0}

@@ -61,10 +61,6 @@ class DeadLetter:
         """Whether it can be replayed, and was not."""
         return not (self.replayed or self.unreadable or self.purged)
 
-    def is_of(self, topic: str, index: str) -> bool:
-        """Whether this index of the topic has given it up, and it is pending."""
-        return self.is_pending and (self.source.topic, self.index) == (topic, index)
-
     def headers_for_replay(self) -> dict[str, bytes | None]:
         """Its headers, and one that says where it was among the dead letters."""
         where = f"{self.position.topic}/{self.position.partition}/{self.position.offset}"

@@ -54,6 +54,7 @@ class Trimming:
         ]
         for group, _ in later:
             self._wiring.partitions.admit_tidying(group)
+        self._forget_deleted()
         finish = partial(self._operations.answer_done, frame.request)
         number = self._operations.begin(connection, topic.name, len(later), finish)
         for group, offset in later:
@@ -61,6 +62,15 @@ class Trimming:
             self._waiting.setdefault(group, []).append((offset, origin))
             hosted = self._wiring.partitions[group]
             self._wiring.partitions.step(hosted, events.MoveLogStart(offset))
+
+    def _forget_deleted(self) -> None:
+        """Those who wait for a topic that was deleted were told by that (`Operations`)."""
+        held = self._wiring.partitions
+        self._waiting = {
+            group: waiting
+            for group, waiting in self._waiting.items()
+            if held.get(group) is not None
+        }
 
     def moved(self, hosted: Hosted) -> None:
         """The log start of this partition has moved, durably."""

@@ -24,7 +24,7 @@ from hocket.client.calls.topics import StartLike
 from hocket.client.consuming.message import Message
 from hocket.client.faces.blocking.producer import Producer
 from hocket.client.faces.blocking.subscription import Subscription
-from hocket.errors import OutOfRange, UnknownTopic
+from hocket.errors import OutOfRange, UnknownTopic, WrongKind
 from hocket.model import IndexDescription, TopicDescription
 
 
@@ -148,8 +148,14 @@ class GivingBack:
             message = subscription.receive(self._timeout)
             newest[message.partition] = message
             letter = of_message(message, purged)
-            if letter is None or not letter.is_of(self._topic, self._index):
+            if letter is None or letter.index != self._index or not letter.is_pending:
                 continue
+            if letter.source.topic != self._topic:
+                self._give_back()
+                raise WrongKind(
+                    f"the dead letter at offset {message.offset} is of topic "
+                    f"{letter.source.topic!r}, not {self._topic!r}: it can be published again only"
+                )
             come_from = letter.source.partition, message.partition
             if come_from != self._from or len(self._gathered) >= LETTERS_MAX:
                 self._give_back()
