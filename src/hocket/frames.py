@@ -213,6 +213,15 @@ class Offsets:
     offsets: bytes  # packed, one per partition in order
 
 
+@dataclass(slots=True)
+class DeleteMessages:
+    """Delete the messages of a topic that lie before these offsets. Answered by Done."""
+
+    request: int
+    topic: str
+    offsets: bytes  # packed, one per partition in order
+
+
 # --- producing -----------------------------------------------------------------------------------
 
 
@@ -500,6 +509,23 @@ class DeleteIndex:
     index: str
 
 
+@dataclass(slots=True)
+class Revive:
+    """Have a shared index deliver messages again that are dead letters. Answered by Offsets.
+
+    The answer has the offsets of those that are delivered again: not those whose dead letters were
+    used up before.
+    """
+
+    request: int
+    topic: str
+    index: str
+    partition: int
+    offsets: bytes  # packed: of the messages
+    letters: bytes  # packed: of their dead letters, which ascend, in one partition of <topic>.dlq
+    dead_partition: int
+
+
 # --- transactions ------------------------------------------------------------------------------
 
 
@@ -556,4 +582,5 @@ Frame = (
     | CreateUser | RenewToken | TokenIssued | DeleteUser | SetRoles | CreateRole | DeleteRole
     | AddGrant | RemoveGrant | DescribeAccess | Access | ExplainAccess | Explained
     | SkipUnreadable | NameParticipants
+    | Revive | DeleteMessages
 )  # fmt: skip

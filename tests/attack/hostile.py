@@ -30,7 +30,8 @@ LITTER = ["litter-1", "litter-2"]
 # What these do to a topic is allowed to everybody while access control is off.
 DESTRUCTIVE = (
     frames.DeleteTopic, frames.AlterTopic, frames.SeekIndex, frames.SkipUnreadable,
-    frames.DeleteIndex, frames.CreateTopic, frames.OpenSubscription,
+    frames.DeleteIndex, frames.CreateTopic, frames.OpenSubscription, frames.Revive,
+    frames.DeleteMessages,
 )  # fmt: skip
 
 NUMBERS = [
@@ -68,6 +69,8 @@ SAMPLES: list[Frame] = [
     frames.SeekIndex(1, OPEN, "eve-own", Start("earliest")),
     frames.SkipUnreadable(1, OPEN, "eve-own", 0, 0),
     frames.DeleteIndex(1, OPEN, "eve-other"),
+    frames.Revive(1, OPEN, "eve-shared", 0, packed([0, 1]), packed([0, 1]), 0),
+    frames.DeleteMessages(1, LITTER[0], packed([0, 0])),
     frames.CommitTransaction(1, "job", 3, (Participant(OPEN, 0, b"p" * 16, 1, 1, 1),)),
     frames.NameParticipants(1, "job", 3, 0, (Participant(OPEN, 0, b"p" * 16, 1, 1, 1),)),
     frames.AbortTransaction(1, "job", 3, (b"p" * 16,)),

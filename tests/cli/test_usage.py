@@ -92,12 +92,30 @@ WRONG = {
     "memory without limit": (["topic", "create", "t", "--memory-bytes", "unlimited"], "64MiB"),
     "a bad durability": (["topic", "create", "t", "--durability", "hope"], "quorum"),
     "nothing to alter": (["topic", "alter", "t"], "at least one option"),
-    "a delete without --yes": (["topic", "delete", "t"], "--yes"),
     "an index delete without --yes": (["index", "delete", "t", "i"], "--yes"),
     "a header without value": (["publish", "t", "v", "--header", "kind"], "NAME=VALUE"),
     "a header twice": (["publish", "t", "v", "--header", "a=1", "--header", "a=2"], "twice"),
     "a negative partition": (["publish", "t", "v", "--partition", "-1"], "-1"),
     "a bad start": (["consume", "t", "--start", "soon"], "earliest"),
+    "a start that is long ago twice": (["consume", "t", "--start", "5m5m"], "2h30m"),
+    "a start that begins with minutes": (["consume", "t", "--start", "5m2h"], "2h30m"),
+    "an end that is none": (["consume", "t", "--to", "soon"], "2h30m"),
+    "an end before everything": (["consume", "t", "--to", "earliest"], "later"),
+    "an end, and no end": (["consume", "t", "--to", "5m", "--follow"], "choose one"),
+    "an end of a shared index": (
+        ["consume", "t", "--to", "5", "--index", "i", "--mode", "shared"],
+        "--max",
+    ),
+    "an offset of two topics": (["consume", "a", "b", "--to", "5"], "one topic"),
+    "an offset of a pattern": (["consume", "a*", "--to", "5"], "one topic"),
+    "a field that is none": (["consume", "t", "--format", "{vlaue}"], "{value}"),
+    "a field without a name": (["consume", "t", "--format", "{}"], "{value}"),
+    "a brace alone": (["consume", "t", "--format", "{value"], "'}'"),
+    "a field of a field": (["consume", "t", "--format", "{value.x}"], "{value}"),
+    "a field with a width": (["consume", "t", "--format", "{offset:>9}"], "behind the name"),
+    "a field that is converted": (["consume", "t", "--format", "{key!r}"], "behind the name"),
+    "an empty template": (["consume", "t", "--format", ""], "empty"),
+    "a template and JSON": (["consume", "t", "--json", "--format", "{key}"], "choose one"),
     "a bad mode": (["consume", "t", "--mode", "mine"], "key_shared"),
     "max of nothing": (["consume", "t", "--max", "0"], "0"),
     "no acks without an index": (["consume", "t", "--no-ack"], "--index"),
@@ -141,6 +159,33 @@ def test_a_wrong_command_line_is_one_line_that_says_what_is_wrong(name: str):
     assert result.stderr.startswith("hocket: ")
     assert result.stderr.count("\n") == 1
     assert words in result.stderr
+
+
+SLIPS = {
+    "a command": (["prodcue", "t"], "command 'prodcue'", "produce"),
+    "a command of a group": (["topic", "craete", "t"], "command 'craete'", "create"),
+    "an option": (["topic", "list", "--sever", "x"], "option '--sever'", "--server"),
+    "an option before the command": (["--sever", "x", "topic", "list"], "option '--sever'", "--server"),  # noqa: E501
+    "an option with its value": (["topic", "list", "--sever=x"], "option '--sever'", "--server"),
+    "an option that is another's": (["topic", "create", "t", "--partition", "3"], "option '--partition'", "--partitions"),  # noqa: E501
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_slip_is_met_with_the_nearest_name(name: str):
+    args, what, meant = SLIPS[name]
+    result = run(*args)
+    assert result.exit_code == 2
+    said = f"hocket: No such {what}. Did you mean '{meant}'? Try 'hocket"
+    assert result.stderr.startswith(said), result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("args", [["xyzzy"], ["topic", "xyzzy"], ["topic", "list", "--xyzzy"]])
+def test_nothing_is_suggested_for_what_is_like_nothing(args: list[str]):
+    result = run(*args)
+    assert result.exit_code == 2
+    assert "xyzzy'. Try 'hocket" in result.stderr
 
 
 def test_debug_adds_the_traceback():

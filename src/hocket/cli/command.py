@@ -79,6 +79,16 @@ class Group(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self.commands)  # in the order in which we define them, not by name
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, but that a slip is met with the nearest of all our names."""
+        name = args[0]
+        is_command = ctx.resilient_parsing or name.startswith("-")
+        if not is_command and self.get_command(ctx, name) is None:
+            raise click.UsageError(exits.no_such("command", name, self.list_commands(ctx)), ctx)
+        return super().resolve_command(ctx, args)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_commands(ctx, formatter)
         _format_options(self, ctx, formatter)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 import click
 
@@ -59,7 +61,8 @@ def report(error: BaseException, *, debug: bool) -> int:
         click.echo(error.format_message(), err=True)
         return USAGE
     if isinstance(error, click.UsageError):
-        say(f"{error.format_message().rstrip('.')}. {_hint(error)}")
+        said = _usage(error).rstrip(".")
+        say(f"{said}{'' if said.endswith('?') else '.'} {_hint(error)}")
         return USAGE
     if isinstance(error, click.ClickException):
         say(error.format_message())
@@ -76,6 +79,19 @@ def report(error: BaseException, *, debug: bool) -> int:
     else:
         say(f"unexpected {type(error).__name__}: {error}; --debug shows where it happened")
     return code_of(error)
+
+
+def no_such(what: str, name: str, known: Iterable[str]) -> str:
+    """There is no command, or option, of this name; the nearest one that there is, is named."""
+    nearest = get_close_matches(name, known, n=1)
+    sentence = f"No such {what} '{name}'."
+    return f"{sentence} Did you mean '{nearest[0]}'?" if nearest else sentence
+
+
+def _usage(error: click.UsageError) -> str:
+    if isinstance(error, click.NoSuchOption):
+        return no_such("option", error.option_name, error.possibilities or ())
+    return error.format_message()
 
 
 def _hint(error: click.UsageError) -> str:

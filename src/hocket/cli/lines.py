@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-_ESCAPES = {"\\n": "\n", "\\r": "\r", "\\t": "\t", "\\0": "\0"}
+ESCAPES = {"\\n": "\n", "\\r": "\r", "\\t": "\t", "\\0": "\0"}
 
 
 class LineSplitter:
@@ -51,7 +51,7 @@ def unescape(_context: click.Context, option: click.Parameter, text: str | None)
     """Read a delimiter as it is typed: '\\n', '\\t' and '\\0' stand for what they name."""
     if text is None:
         return None
-    for escape, meant in _ESCAPES.items():
+    for escape, meant in ESCAPES.items():
         text = text.replace(escape, meant)
     if not text:
         raise click.BadParameter("it must not be empty", param=option)

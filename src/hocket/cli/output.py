@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -69,9 +71,8 @@ def moment(timestamp_us: int) -> str:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | int]]) -> str:
     """Aligned columns under their names; a name that ends in '>' puts its column to the right."""
-    cells = [[number(cell) if isinstance(cell, int) else cell for cell in row] for row in rows]
     right = [name.endswith(">") for name in columns]
-    lines = [[name.removesuffix(">") for name in columns], *cells]
+    lines = _cells(columns, rows)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
@@ -80,6 +81,57 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | int]]) -> str:
         ).rstrip()
         for line in lines
     )
+
+
+def _cells(columns: Sequence[str], rows: Iterable[Sequence[str | int]]) -> list[list[str]]:
+    cells = [[number(cell) if isinstance(cell, int) else cell for cell in row] for row in rows]
+    return [[name.removesuffix(">") for name in columns], *cells]
+
+
+WIDTH = 80  # columns, where nobody says how wide the terminal is
+
+
+def width() -> int:
+    """How many columns there are to print on."""
+    return max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
+def blocks(
+    columns: Sequence[str], rows: Sequence[Sequence[str | int]], columns_max: int = WIDTH
+) -> str:
+    """A table that is not wider than this: what does not fit stands below, as a table of its own.
+
+    Each of them begins with the first column, which says what a row is about.
+    """
+    widths = [max(map(len, each)) for each in zip(*_cells(columns, rows), strict=True)]
+    parts = [[0]]
+    taken = widths[0]
+    for at in range(1, len(columns)):
+        if len(parts[-1]) > 1 and taken + 2 + widths[at] > columns_max:
+            parts.append([0])
+            taken = widths[0]
+        parts[-1].append(at)
+        taken += 2 + widths[at]
+    return "\n\n".join(
+        table([columns[at] for at in part], [[row[at] for at in part] for row in rows])
+        for part in parts
+    )
+
+
+def folded(items: Iterable[str], columns_max: int) -> list[str]:
+    """The items with commas between them, in lines that are not longer than this if they can be."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + 1 + len(item) <= columns_max:
+            lines[-1] += f",{item}"
+        else:
+            lines.append(item)
+    return lines
+
+
+def wrapped(text: str, columns_max: int = WIDTH, indent: int = 0) -> str:
+    """The text in lines of at most this length; lines but the first are indented."""
+    return "\n".join(textwrap.wrap(text, columns_max, subsequent_indent=" " * indent))
 
 
 _to_line = json.JSONEncoder(ensure_ascii=False).encode

@@ -6,6 +6,8 @@ before anything has happened.
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -79,6 +81,51 @@ def _limit(value: str | int) -> str | int:
     return UNLIMITED if value == UNLIMITED else model.size_bytes(value)
 
 
+_UNITS = ("d", "h", "m", "s", "ms", "us")
+_PIECE = re.compile(r"\d+(?:\.\d+)?(us|ms|s|m|h|d)")
+
+
+def _ago_us(text: str) -> int | None:
+    """The microseconds of how long ago, "10m" or "2h30m"; None: it is something else."""
+    pieces = list(_PIECE.finditer(text))
+    if not pieces or "".join(piece[0] for piece in pieces) != text:
+        return None
+    ranks = [_UNITS.index(piece[1]) for piece in pieces]
+    if ranks != sorted(set(ranks)):
+        raise OutOfRange(f"name each unit once, the largest first, as in 2h30m; not {text[:80]!r}")
+    return sum(model.duration_us(piece[0], "how long ago") for piece in pieces)
+
+
+def _ago(value: str | model.Start) -> model.Start:
+    """That long ago."""
+    if isinstance(value, model.Start):
+        return value
+    ago_us = _ago_us(value)
+    if ago_us is None:
+        raise OutOfRange(f"it must look like 10m, 2h30m or 30d, not {value[:80]!r}")
+    return model.Start("time", max(0, time.time_ns() // 1000 - ago_us))
+
+
+def _place(value: str | model.Start) -> model.Start:
+    """Where to start or to end; how long ago counts from now."""
+    ago_us = _ago_us(value) if isinstance(value, str) else None
+    if ago_us is not None:
+        return model.Start("time", max(0, time.time_ns() // 1000 - ago_us))
+    try:
+        return model.Start.of(value)
+    except OutOfRange:
+        raise OutOfRange(
+            "it is 'earliest', 'latest', an offset, an ISO time, or how long ago, as in 10m or "
+            f"2h30m; not {str(value)[:80]!r}"
+        ) from None
+
+
+def _end(value: str | model.Start) -> model.Start:
+    if value == "earliest":
+        raise OutOfRange("nothing comes before 'earliest': name a later end")
+    return _place(value)
+
+
 DURATION = Checked("duration", _duration)
 KEPT_FOR = Checked("duration", _kept_for)
 DURATION_US = Checked("duration", _duration_us)
@@ -86,4 +133,6 @@ SECONDS = Checked("duration", _seconds)
 RETENTION = Checked("duration", _retention, [FOREVER])
 SIZE = Checked("size", model.size_bytes)
 LIMIT = Checked("size", _limit, [UNLIMITED])
-START = Checked("start", model.Start.of, ["earliest", "latest"])
+AGO = Checked("duration", _ago)
+START = Checked("start", _place, ["earliest", "latest"])
+END = Checked("end", _end, ["latest"])

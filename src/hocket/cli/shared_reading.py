@@ -7,12 +7,13 @@ No message is taken that is not printed, since a message that is taken counts as
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hocket.cli.line_writer import LineWriter
 from hocket.cli.output import message_json
+from hocket.cli.template import Template
 from hocket.errors import Timeout, UnknownTopic, WouldBlock
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hocket.client.faces.blocking.subscription import Subscription
 
 PORTION = 500  # messages written at once
+LOOK_SECONDS = 1.0  # how often it is looked which indexes were made meanwhile
 QUIET = 0.2  # seconds without a message, after which the broker is asked whether any are left
 
 
@@ -33,7 +35,10 @@ class SharedReading:
         partitions: Sequence[int],
         follow: bool,
         count_max: int | None,
+        look: Callable[[], None] | None = None,
     ) -> None:
+        """With `look`, it is called about once a second while there is nothing to read."""
+        self._look = look
         self._client = client
         self._subscription = subscription
         self._partitions = partitions
@@ -59,10 +64,17 @@ class SharedReading:
     def _first(self) -> Message | None:
         while True:
             try:
-                return self._subscription.receive(None if self._follow else QUIET)
+                return self._subscription.receive(self._patience())
             except Timeout:
-                if self._is_done():
+                if self._look is not None:
+                    self._look()
+                if not self._follow and self._is_done():
                     return None
+
+    def _patience(self) -> float | None:
+        if not self._follow:
+            return QUIET
+        return None if self._look is None else LOOK_SECONDS
 
     def _is_done(self) -> bool:
         """Whether nothing is left for us. What other consumers hold may or may not come again."""
@@ -80,13 +92,18 @@ class SharedReading:
 class SharedPrinting:
     """Writes messages to stdout, and acknowledges each once it is written."""
 
-    def __init__(self, writer: LineWriter, *, as_json: bool) -> None:
+    def __init__(
+        self, writer: LineWriter, *, as_json: bool, template: Template | None = None
+    ) -> None:
         self._writer = writer
         self._as_json = as_json
+        self._template = template
 
     def print(self, messages: list[Message]) -> None:
         if self._as_json:
             lines = [message_json(message, counted=True) for message in messages]
+        elif self._template is not None:
+            lines = [self._template.line(message) for message in messages]
         else:
             lines = [message.value + b"\n" for message in messages]
         try:

@@ -41,8 +41,10 @@ from hocket.node.requests.indexes import Indexes
 from hocket.node.requests.operations import Operations
 from hocket.node.requests.producing import Producing
 from hocket.node.requests.registering import Registering
+from hocket.node.requests.reviving import Reviving
 from hocket.node.requests.topics import Topics
 from hocket.node.requests.transacting import Transacting
+from hocket.node.requests.trimming import Trimming
 from hocket.node.running.committed_log import CommittedLog
 from hocket.node.running.partitions import Hosted, Reaction, Watcher
 from hocket.node.settings import NodeSettings
@@ -84,6 +86,8 @@ class Node:
         self._topics = Topics(wiring, self._consuming, operations)
         self._guarding = Guarding(wiring, self._access, executor)
         self._dead_letters = DeadLetters(wiring, self._topics.create)
+        self._reviving = Reviving(wiring)
+        self._trimming = Trimming(wiring, operations)
         self._retention = Retention(wiring)
         self._paused = False
         # From here on everything is built. What is below calls what is above by these tables only.
@@ -109,6 +113,8 @@ class Node:
             **self._transacting.servants(),
             **self._consuming.servants(),
             **self._indexes.servants(),
+            **self._reviving.servants(),
+            **self._trimming.servants(),
         }
 
     def _table_of_changes(self) -> dict[int, Callable[[Any], None]]:
@@ -128,7 +134,7 @@ class Node:
             StageAcked: self._producing.staged,
             TransactionApplied: self._transacting.applied,
             events.EndMoved: self._advanced,
-            events.LogStartMoved: self._advanced,
+            events.LogStartMoved: self._log_start_moved,
             events.ShareChanged: self._share_changed,
             events.IndexMoved: self._indexes.moved,
             events.IndexFenced: self._indexes.fenced,
@@ -196,6 +202,8 @@ class Node:
         """Append what the turn has gathered."""
         if self._dead_letters.waiting:
             self._dead_letters.work()
+        if self._reviving.waiting:
+            self._reviving.work()
         self._wiring.partitions.end_turn()
 
     def commit(self) -> None:
@@ -259,6 +267,10 @@ class Node:
     def _advanced(self, hosted: Hosted, _effect: events.EndMoved | events.LogStartMoved) -> None:
         self._wiring.deliveries.advanced(hosted)
         self._wiring.shares.advanced(hosted)
+
+    def _log_start_moved(self, hosted: Hosted, effect: events.LogStartMoved) -> None:
+        self._advanced(hosted, effect)
+        self._trimming.moved(hosted)
 
     def _share_changed(self, hosted: Hosted, effect: events.ShareChanged) -> None:
         self._wiring.shares.changed(effect)

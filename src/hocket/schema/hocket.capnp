@@ -90,6 +90,8 @@ struct Frame {
     # What was added since, in the order in which it came.
     skipUnreadable @53 :SkipUnreadable;
     nameParticipants @54 :NameParticipants;
+    revive @55 :Revive;
+    deleteMessages @56 :DeleteMessages;
   }
 }
 
@@ -254,10 +256,21 @@ struct FindOffsets {
 }
 
 struct Offsets {
-  # The answer to FindOffsets, SeekIndex and SkipUnreadable.
+  # The answer to FindOffsets, SeekIndex, SkipUnreadable and Revive.
 
   offsets @0 :Data;
   # Packed: one offset for each partition that the request is about, in the order of the partitions.
+  # For Revive: the offsets of the messages that are delivered again.
+}
+
+struct DeleteMessages {
+  # Delete the messages of a topic that lie before the given offsets. The answer is Done.
+
+  topic @0 :Text;
+  # The topic's name.
+
+  offsets @1 :Data;
+  # Packed: one offset for each partition of the topic, in the order of the partitions.
 }
 
 # --- producing -----------------------------------------------------------------------------------
@@ -634,6 +647,30 @@ struct DeleteIndex {
 
   index @1 :Text;
   # The index's name.
+}
+
+struct Revive {
+  # Have a shared index deliver messages again that it has given up, and that are dead letters. Other
+  # indexes do not get them. A dead letter is used up by that: said again, the request changes
+  # nothing. The answer is Offsets, with the offsets of the messages that are delivered again.
+
+  topic @0 :Text;
+  # The topic's name.
+
+  index @1 :Text;
+  # The index's name.
+
+  partition @2 :UInt32;
+  # The partition that has the messages.
+
+  offsets @3 :Data;
+  # Packed: the offsets of the messages.
+
+  letters @4 :Data;
+  # Packed: the offsets of their dead letters, as many, each larger than the one before.
+
+  deadPartition @5 :UInt32;
+  # The partition of `<topic>.dlq` that has the dead letters.
 }
 
 # --- shared indexes ------------------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from hocket.cli import token_file
 from hocket.cli.commands import user as user_commands
 from tests.support.cli import Hocket, Outcome, Serving, fails, serving
 
@@ -111,6 +113,60 @@ def test_lists_for_people_and_for_programs(guarded: Guarded):
     everything = guarded("grant", "list", "--json").json()
     assert {"role": "admin", "action": "admin", "topic": "*", "index": "*"} in everything
     fails(guarded("grant", "list", "ghost"), 3, "no role 'ghost'; there are: admin,")
+
+
+def test_a_token_is_written_to_a_file_that_only_its_owner_can_read(
+    guarded: Guarded, tmp_path: Path
+):
+    file = tmp_path / "eve.token"
+    made = guarded("user", "create", "eve", "--role", "worker", "--out", str(file))
+    assert (made.code, made.stdout) == (0, b"")
+    said = f"the token of 'eve' is in '{file}'; use it with: hocket --token-file {file}"
+    assert made.stderr == f"hocket: {said}\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+    first = file.read_text()
+    assert first.startswith("hocket_eve_")
+    assert guarded.anonymous("--token-file", str(file), "topic", "list", "--names").code == 0
+
+    fails(guarded("user", "token", "eve", "--out", str(file)), 1, "exists", "--force")
+    assert file.read_text() == first
+    fails(guarded("user", "token", "nobody", "--out", str(file), "--force"), 3, "nobody")
+    assert file.read_text() == first
+    file.chmod(0o644)
+    assert guarded("user", "token", "eve", "--out", str(file), "--force").code == 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.read_text() != first
+    assert list(tmp_path.iterdir()) == [file]
+    assert guarded("user", "delete", "eve", "--yes").code == 0
+
+
+def test_no_user_is_made_if_its_token_cannot_be_written(guarded: Guarded, tmp_path: Path):
+    there = tmp_path / "there"
+    there.write_text("mine")
+    create = ("user", "create", "mallory", "--role", "worker")
+    fails(guarded(*create, "--out", str(there)), 1, "exists", "nothing was done", "--force")
+    fails(guarded(*create, "--out", str(tmp_path / "no" / "file")), 1, "nothing was done")
+    fails(guarded(*create, "--out", str(tmp_path / "no" / "file"), "--force"), 1, "nothing was")
+    fails(guarded(*create, "--out", str(tmp_path)), 2, "directory")
+    fails(guarded(*create, "--force"), 2, "--out")
+    users = [each["user"] for each in guarded("user", "list", "--json").json()]
+    assert "mallory" not in users
+    fails(guarded("user", "create", "bob", "--out", str(tmp_path / "bob")), 1, "a user 'bob'")
+    assert [each.name for each in tmp_path.iterdir()] == ["there"]
+    assert there.read_text() == "mine"
+
+
+def test_a_disk_without_room_for_the_token_is_found_out_first(
+    guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(token_file.os, "pwrite", full)
+    file = tmp_path / "file"
+    fails(guarded("user", "create", "mallory", "--out", str(file)), 1, "No space left on device")
+    assert "mallory" not in guarded("user", "list").text()
+    assert not file.exists()
 
 
 def test_can_says_yes_or_no_and_why(guarded: Guarded):
@@ -253,7 +309,7 @@ def test_a_token_that_could_not_be_written_can_be_had_anew(monkeypatch: pytest.M
 
     monkeypatch.setattr(user_commands.click, "echo", full)
     with pytest.raises(OSError, match="No space") as raised:
-        user_commands._show("secret", "bob")
+        user_commands._hand_over("secret", "bob", None, None)
     assert raised.value.__notes__ == [
         "the token is lost; make a new one with: hocket user token bob"
     ]

@@ -6,10 +6,13 @@ import os
 import select
 import signal
 import subprocess
+import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from hocket import connect
 from tests.support.cli import HOCKET, Hocket, but_for_new_indexes, environment, fails, json_lines
 from tests.support.threads import PATIENCE, until
 
@@ -45,6 +48,67 @@ def test_it_prints_what_is_there_and_ends(hocket: Hocket, topic: str):
 def test_it_begins_where_it_is_told(hocket: Hocket, topic: str, start: str, values: str):
     publish(hocket, topic, "a", "b", "c")
     assert hocket("consume", topic, "--start", start).text() == values
+
+
+def test_long_ago_is_a_place_to_begin_and_to_end(hocket: Hocket, server: str, topic: str):
+    now = time.time_ns() // 1000
+    hour = 3_600_000_000
+    with connect(server) as client, client.producer(topic) as producer:
+        for hours in (30, 5, 1):
+            producer.send(f"{hours}h ago".encode(), timestamp=now - hours * hour)
+    everything = "30h ago\n5h ago\n1h ago\n"
+    begin = {"40d": everything, "1d": "5h ago\n1h ago\n", "2h30m": "1h ago\n", "5m": ""}
+    for start, values in begin.items():
+        assert hocket("consume", topic, "--start", start).text() == values
+    fails(hocket("consume", topic, "--start", "90000d"), 2, "100 years")
+    iso = datetime.fromtimestamp((now - 2 * hour) / 1e6, UTC).isoformat()
+    end = {
+        "1d": "30h ago\n", "2h30m": "30h ago\n5h ago\n", "latest": everything, "0": "",
+        "2": "30h ago\n5h ago\n", "99": everything, iso: "30h ago\n5h ago\n",
+        "2999-01-01": everything,
+    }  # fmt: skip
+    for to, values in end.items():
+        assert hocket("consume", topic, "--to", to).text() == values, to
+    assert hocket("consume", topic, "--start", "1d", "--to", "2h").text() == "5h ago\n"
+    assert hocket("consume", topic, "--start", "2h", "--to", "1d").text() == ""
+
+
+def test_an_index_goes_no_further_than_to(hocket: Hocket, topic: str):
+    publish(hocket, topic, "a", "b", "c")
+    assert hocket("consume", topic, "--index", "i", "--to", "2").text() == "a\nb\n"
+    assert position(hocket, topic, "i") == 2
+    assert hocket("consume", topic, "--index", "i", "--to", "2").text() == ""
+    assert hocket("consume", topic, "--index", "i", "--to", "latest").text() == "c\n"
+
+
+def test_an_offset_to_end_at_is_of_one_partition(hocket: Hocket, topic_of_four: str):
+    publish(hocket, topic_of_four, "a", "b", "c", partition=1)
+    fails(hocket("consume", topic_of_four, "--to", "2", "--index", "i"), 2, "--partition", "4")
+    assert hocket("index", "list", topic_of_four, "--json").json() == []  # nothing was made
+    fails(hocket("consume", "nowhere", "--to", "2"), 3, "nowhere")
+    assert hocket("consume", topic_of_four, "--to", "2", "--partition", "1").text() == "a\nb\n"
+
+
+@pytest.mark.parametrize("more", [(), ("--index", "i"), ("--index", "s", "--mode", "shared")])
+def test_a_template_shows_keys_and_places(hocket: Hocket, topic_of_four: str, more: tuple[str]):
+    hocket("publish", topic_of_four, "v", "--key", "k", "--header", "h=x", "--partition", "2")
+    shown = hocket(
+        "consume", topic_of_four, "--format", "{partition}/{offset} {key}={value} {headers}", *more
+    )
+    assert shown.text() == '2/0 k=v {"h": "x"}\n'
+
+
+def test_indexes_of_topics_that_come_later_are_told_too(hocket: Hocket, topic: str):
+    first, second = f"{topic}.a", f"{topic}.b"
+    hocket("topic", "create", first).text()
+    args = ("consume", f"{topic}.*", "--follow", "--index", "i", "--mode", "shared")
+    with hocket.process(*args) as process:
+        assert process.stderr is not None
+        assert f"made the index 'i' of '{first}'" in process.stderr.readline().decode()
+        hocket("topic", "create", second).text()
+        assert f"made the index 'i' of '{second}'" in process.stderr.readline().decode()
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr.read().decode() == "hocket: interrupted\n"  # each is told once
 
 
 def test_max_ends_it_early(hocket: Hocket, topic: str):

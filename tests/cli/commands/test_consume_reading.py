@@ -126,6 +126,20 @@ def test_following_waits_without_end():
     assert subscription.timeouts == [None, None]
 
 
+def test_following_a_pattern_looks_around_while_nothing_comes():
+    looks: list[int] = []
+    subscription = Subscription(Gap(0, 0), Batch(0, 0, 5))
+    reading = Reading(
+        subscription,  # type: ignore[arg-type]
+        ends=None,
+        count_max=5,
+        timeout=7,
+        look=lambda: looks.append(len(subscription.timeouts)),
+    )
+    assert [count for _, count in iter(reading.next, None)] == [5]
+    assert (looks, subscription.timeouts) == ([1], [1.0, 1.0])
+
+
 class Writer:
     """Takes so many lines, then fails."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hocket as library
-from tests.support.cli import Hocket
+from tests.support.cli import Hocket, fails
 from tests.support.threads import until
 
 
@@ -54,6 +54,55 @@ def test_replayed_ones_are_published_again_and_listed_no_more(hocket: Hocket, po
     assert [row["replayed"] for row in rows] == [True, True]
     consumed = hocket("consume", poisoned, "--start", "3", "--json").text()
     assert consumed.count("hocket-replayed") == 2
+
+
+def test_a_table_of_all_says_which_were_replayed(hocket: Hocket, poisoned: str):
+    hocket("dlq", "replay", poisoned, "--max", "1").text()
+    lines = [line.split() for line in hocket("dlq", "list", poisoned, "--all").text().splitlines()]
+    assert lines[0][4] == "REPLAYED"
+    assert [line[4] for line in lines[1:]] == ["yes", "no"]
+
+
+def test_dead_letters_are_given_back_to_their_index(hocket: Hocket, poisoned: str):
+    assert hocket("consume", poisoned, "--index", "other").code == 0
+    back = ("dlq", "replay", poisoned, "--index", "workers", "--to-index")
+    assert hocket(*back, "--max", "1").text() == f"1 message of {poisoned} given back\n"
+    assert hocket(*back, "--json").json() == {"topic": poisoned, "replayed": 1}
+    assert hocket(*back, "--json").json()["replayed"] == 0
+    assert hocket("consume", poisoned, "--index", "other").text() == ""
+    shown = hocket(
+        "consume", poisoned, "--index", "workers", "--mode", "shared", "--format", "{offset}"
+    )
+    assert shown.text() == "0\n1\n"
+    fails(hocket("dlq", "replay", "no-such-topic", "--to-index"), 3, "no-such-topic")
+
+
+def test_what_the_topic_does_not_keep_any_more_cannot_be_given_back(
+    hocket: Hocket, server: str, poisoned: str
+):
+    with library.connect(server) as client:
+        client.delete_messages(poisoned, [1])
+    outcome = hocket("dlq", "replay", poisoned, "--to-index")
+    fails(outcome, 2, "offset 0", "is not kept", "published to the topic again")
+    rows = hocket("dlq", "list", poisoned, "--all", "--json").json()
+    assert [row["replayed"] for row in rows] == [False, False]
+
+
+def test_a_purge_asks_and_deletes(hocket: Hocket, poisoned: str):
+    fails(hocket("dlq", "purge", poisoned), 2, "2 dead letters", "--yes")
+    fails(hocket("dlq", "purge", "no-such-topic"), 3, "no-such-topic")
+    fails(hocket("dlq", "purge", poisoned, "--older-than", "long"), 2, "30d")
+    assert len(hocket("dlq", "list", poisoned, "--json").json()) == 2
+    assert hocket("dlq", "purge", poisoned, "--older-than", "1h").text() == (
+        f"0 dead letters of {poisoned} deleted\n"
+    )
+    purge = ("dlq", "purge", poisoned, "--yes")
+    assert hocket(*purge, "--index", "nobody", "--json").json()["purged"] == 0
+    assert hocket(*purge, "--index", "workers", "--json").json() == {
+        "topic": poisoned, "purged": 2,
+    }  # fmt: skip
+    assert hocket("dlq", "list", poisoned, "--all", "--json").json() == []
+    assert hocket(*purge).text() == f"0 dead letters of {poisoned} deleted\n"
 
 
 def test_an_index_may_be_named(hocket: Hocket, poisoned: str):

@@ -49,6 +49,37 @@ def test_lag_is_per_partition(hocket: Hocket, billing: str):
     assert [line.split()[:5] for line in lines[1:]] == [["billing", "0", "2", "5", "3"]]
 
 
+def test_without_a_topic_all_are_shown_and_the_worst_lag_comes_first(
+    hocket: Hocket, billing: str, topic_of_four: str
+):
+    for partition, count in enumerate((1, 3, 0, 2)):
+        for _ in range(count):
+            hocket("publish", topic_of_four, "x", "--partition", f"{partition}")
+    hocket("consume", topic_of_four, "--index", "slow", "--start", "latest")
+    hocket("index", "reset", topic_of_four, "slow", "--to", "earliest")
+
+    rows = hocket("index", "list", "--json").json()
+    mine = [row for row in rows if row["topic"] in (billing, topic_of_four)]
+    assert [(row["topic"], row["index"], row["lag"]) for row in mine] == [
+        (topic_of_four, "slow", 6), (billing, "billing", 3),
+    ]  # fmt: skip
+    assert [row["lag"] for row in rows] == sorted((row["lag"] for row in rows), reverse=True)
+    assert hocket("index", "lag", "--json").json() == rows
+
+    lines = [line.split() for line in hocket("index", "list").stdout.decode().splitlines()]
+    assert lines[0][:3] == ["TOPIC", "INDEX", "MODE"]
+    assert [row[:5] for row in lines if row[0] == topic_of_four] == [
+        [topic_of_four, "slow", "own", "4", "6"]
+    ]
+    lines = [line.split() for line in hocket("index", "lag").stdout.decode().splitlines()]
+    assert lines[0][:3] == ["TOPIC", "INDEX", "PARTITION"]
+    assert [(row[2], row[5]) for row in lines if row[0] == topic_of_four] == [
+        ("1", "3"), ("3", "2"), ("0", "1"), ("2", "0"),
+    ]  # fmt: skip
+    fails(hocket("index", "lag", "nosuch"), 3, "nosuch")
+    fails(hocket("index", "list", "a b"), 2, "'a b'")
+
+
 @pytest.mark.parametrize(
     ("to", "position"), [("earliest", 0), ("latest", 5), ("1", 1), ("2020-01-01", 0)]
 )

@@ -161,9 +161,28 @@ def test_a_bar_shows_bytes_messages_and_rate(hocket: Hocket, topic: str, tmp_pat
     bar, summary = outcome.stderr.rstrip("\n").rsplit("\n", 1)
     assert summary.startswith("hocket: produced 1 message (3.0 MiB)")
     assert "100%" in bar
-    assert "3.00M/3.00M" in bar
-    assert "1 message," in bar
+    assert "| 1 message (3.0 MiB): " in bar
     assert "B/s" in bar
+
+
+def test_the_bar_is_told_what_the_broker_has_acknowledged(
+    hocket: Hocket, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    told: list[int] = []
+
+    class Recording(Progress):
+        def add_stored(self, count: int) -> None:
+            told.append(count)
+            super().add_stored(count)
+
+    monkeypatch.setattr("hocket.cli.commands.produce.Progress", Recording)
+    path = in_file(tmp_path, b"a line\n" * 1000)
+    outcome = hocket("produce", topic, "--file", path, "--progress")
+    assert sum(told) == 1000
+    bar, said, _ = outcome.stderr.rpartition("hocket: produced ")
+    assert said
+    assert "100%|" in bar
+    assert bar.rstrip().rpartition("| ")[2].startswith("1,000 messages (6.8 KiB): ")
 
 
 def test_the_summary_counts(monkeypatch: pytest.MonkeyPatch):

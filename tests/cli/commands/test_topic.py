@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hocket import connect
+from hocket.cli.commands import topic as topic_commands
+from hocket.model import PartitionDescription, TopicConfig, TopicDescription
 from tests.support.cli import Hocket, fails
 from tests.support.threads import until
 
@@ -71,9 +74,60 @@ def test_describe_shows_each_partition(hocket: Hocket, topic_of_four: str):
     lines = hocket("topic", "describe", topic_of_four).text().splitlines()
     head = next(at for at, line in enumerate(lines) if "PARTITION" in line)
     assert lines[head].split()[:3] == ["PARTITION", "START", "END"]
-    assert [line.split()[:3] for line in lines[head + 1 :]] == [
+    assert [line.split()[:3] for line in lines[head + 1 : head + 5]] == [
         ["0", "0", "0"], ["1", "0", "0"], ["2", "0", "3"], ["3", "0", "0"],
     ]  # fmt: skip
+
+
+def test_describe_fits_eighty_columns(hocket: Hocket, server: str):
+    name = "n" * 255
+    hocket("topic", "create", name, "--partitions", "20").text()
+    lines = hocket("topic", "describe", name).text().splitlines()
+    assert max(map(len, lines)) <= 80
+    heads = [line.split() for line in lines if "PARTITION " in line]
+    assert [head[0] for head in heads] == ["PARTITION"] * 2
+    assert " ".join(word for head in heads for word in head[1:]) == (
+        "START END IN MEMORY MEMORY DISK MEMORY READS DISK READS LEADER REPLICAS"
+    )
+    with connect(server) as client:
+        client.delete_topic(name)
+
+
+LARGE = 123_456_789_012
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_a_description_with_all_that_is_long_fits(columns: int):
+    node = "a-node-with-a-long-name"
+    description = TopicDescription(
+        "t" * 255,
+        TopicConfig(partitions=120),
+        tuple(
+            PartitionDescription(
+                number, start=LARGE, end=LARGE, memory_start=LARGE, memory_bytes=LARGE,
+                disk_bytes=LARGE, memory_reads=LARGE, disk_reads=LARGE, leader=node,
+                replicas=tuple(f"{at}-{node}" for at in range(7)),
+            )
+            for number in range(120)
+        ),
+    )  # fmt: skip
+    shown = topic_commands.described(description, {"i" * 255: LARGE}, columns)
+    assert max(map(len, shown.splitlines())) <= columns
+    for part in ("TOPIC", "119", "REPLICAS", "6-a-node-wi…", "were removed"):
+        assert part.lower() in shown.lower()
+    assert "".join(shown.split()).count("t" * 255) == 1
+    assert (shown.count("PARTITION ") == 1) is (columns == 200)
+
+
+def test_a_delete_without_a_terminal_needs_yes(hocket: Hocket, topic: str):
+    fails(hocket("topic", "delete", topic), 2, "no terminal to ask", "--yes")
+    assert f"{topic}\n" in hocket("topic", "list", "--names").text()
+
+
+def test_a_delete_of_nothing_says_so_before_it_asks(hocket: Hocket):
+    outcome = hocket("topic", "delete", "nosuch")
+    fails(outcome, 3, "nosuch")
+    assert "--yes" not in outcome.stderr
 
 
 def test_list_is_a_table_or_json(hocket: Hocket, topic_of_four: str):

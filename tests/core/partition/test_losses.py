@@ -166,6 +166,19 @@ def test_a_shared_index_delivers_again_what_was_settled_by_what_is_lost():
         assert partition.cursors.applied["workers"].position == start
 
 
+def test_what_was_revived_since_a_loss_takes_the_index_back_no_further():
+    logged = shared()
+    settle(logged, (0, 8))
+    logged.produce(batch(sequence=1), PUSH)
+    logged.durable()
+    revived = ShareChange(revived=[(2, 3)], revived_to={9: 4}, revivals=1, settled=[(8, 9)])
+    logged.step(ChangeShare(None, "workers", revived))
+    logged.settle()
+    settle(logged, (2, 3))
+    lost = recovered(logged.log, lost={4}).shares["workers"]
+    assert (lost.start, lost.ahead()) == (9, 0)
+
+
 def test_after_a_loss_any_message_may_be_with_a_consumer():
     logged = shared()
     logged.step(ChangeShare(None, "workers", ShareChange(clean=True, lent=[(1, 2)])))

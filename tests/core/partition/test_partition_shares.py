@@ -95,6 +95,42 @@ def test_replay_gives_the_same_state(with_snapshot):
     assert again.cursors.applied == live.cursors.applied == again.cursors.leading
 
 
+def revive(logged: Logged, *ranges: tuple[int, int]) -> None:
+    change = ShareChange(revived=list(ranges), revived_to={9: 4}, revivals=1)
+    logged.step(ChangeShare(CONSUMER, "workers", change))
+
+
+@pytest.mark.parametrize("with_snapshot", [False, True])
+def test_what_is_revived_takes_the_index_back_to_it_also_after_a_crash(with_snapshot):
+    logged = shared()
+    settle(logged, (0, 8))
+    logged.settle()
+    revive(logged, (2, 3), (5, 6))
+    (changed,) = logged.settle()
+    assert changed.origins == [CONSUMER]
+    snapshot = logged.snapshot() if with_snapshot else None
+    settle(logged, (5, 6))
+    logged.settle()
+    for partition in (logged.partition, recovered(logged.log, snapshot)):
+        state = partition.shares["workers"]
+        assert (state.start, state.ahead(), state.lost) == (2, 5, 0)
+        assert (state.revived_to, state.revivals) == ({9: 4}, 1)
+        assert partition.cursors.applied["workers"].position == 2
+
+
+def test_what_the_log_start_passes_before_it_is_revived_durably_is_lost():
+    logged = shared()
+    settle(logged, (0, 8))
+    logged.settle()
+    logged.step(MoveLogStart(4))
+    revive(logged, (2, 3), (5, 6))
+    logged.settle()
+    for partition in (logged.partition, recovered(logged.log)):
+        state = partition.shares["workers"]
+        assert (state.start, state.lost) == (5, 1)
+        assert partition.cursors.applied["workers"].position == 5
+
+
 def test_what_is_not_durable_is_not_in_a_snapshot():
     logged = shared()
     settle(logged, (0, 2))

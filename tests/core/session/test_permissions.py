@@ -66,6 +66,8 @@ MATRIX: dict[type, str] = {
     frames.OpenSubscription: "off subscriber admin trusted",
     frames.SeekIndex: "off subscriber admin trusted",
     frames.SkipUnreadable: "off subscriber admin trusted",
+    frames.Revive: "off subscriber admin trusted",
+    frames.DeleteMessages: "off deleter admin trusted",
     frames.DeleteIndex: "off deleter admin trusted",
     frames.Credit: EVERYBODY,  # who has the handle
     frames.Commit: EVERYBODY,
@@ -95,7 +97,7 @@ OF_TOPICS = [  # what is about a topic, and tells nothing about it to those who 
     frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.DescribeTopic,
     frames.FindOffsets, frames.ListIndexes, frames.OpenProducer, frames.Publish,
     frames.OpenSubscription, frames.SeekIndex, frames.SkipUnreadable, frames.DeleteIndex,
-    frames.CommitTransaction, frames.NameParticipants,
+    frames.CommitTransaction, frames.NameParticipants, frames.Revive, frames.DeleteMessages,
 ]  # fmt: skip
 
 
@@ -120,6 +122,8 @@ def sent(kind: type, topic: str = "orders") -> Frame:
         frames.OpenSubscription: (topic, "billing"),
         frames.SeekIndex: (topic, "billing", Start()),
         frames.SkipUnreadable: (topic, "billing", 0, 5),
+        frames.Revive: (topic, "billing", 0, packed([5]), packed([0]), 0),
+        frames.DeleteMessages: (topic, packed([5])),
         frames.DeleteIndex: (topic, "billing"),
         frames.Credit: (OWN, 1),
         frames.Commit: (OWN, packed([0, 0])),

@@ -106,6 +106,8 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.ListIndexes(7, "orders"),
         frames.SeekIndex(7, "orders", "billing", Start()),
         frames.SkipUnreadable(7, "orders", "billing", 1, 5),
+        frames.Revive(7, "orders", "billing", 1, packed([5]), packed([0]), 0),
+        frames.DeleteMessages(7, "orders", packed([5, 5, 5])),
         frames.DeleteIndex(7, "orders", "billing"),
         frames.Settle(7, SHARED, "ack", packed([0, 5, 6])),
         frames.CommitTransaction(7, "t", 1, ()),
@@ -233,6 +235,7 @@ def test_after_hello_every_kind_is_handled_or_refused_with_words(kind):
         (frames.SeekIndex(7, "orders", "billing", Start()), (0, 1, 2)),
         (frames.SeekIndex(7, "orders", "billing", Start(), 1), (1,)),
         (frames.SkipUnreadable(7, "orders", "billing", 1, 5), (1,)),
+        (frames.Revive(7, "orders", "billing", 1, packed([5]), packed([0]), 0), (1,)),
         (frames.DeleteIndex(7, "orders", "billing"), (0, 1, 2)),
     ],
 )
@@ -354,6 +357,7 @@ def test_the_topic_of_an_open_producer_may_have_gone():
         frames.SeekIndex(7, "orders", "billing", Start(), 3),
         frames.SeekIndex(7, "orders", "billing", Start(), -2),
         frames.SkipUnreadable(7, "orders", "billing", 3, 0),
+        frames.Revive(7, "orders", "billing", 3, packed([5]), packed([0]), 0),
         frames.SkipUnreadable(7, "orders", "billing", -1, 0),
     ],
 )
@@ -379,6 +383,7 @@ def test_a_subscription_without_an_index_has_nothing_to_commit_to():
         frames.OpenSubscription(7, "orders", "bad name"),
         frames.SeekIndex(7, "orders", "", Start()),
         frames.SkipUnreadable(7, "orders", "a b", 0, 0),
+        frames.Revive(7, "orders", "a b", 0, packed([5]), packed([0]), 0),
         frames.DeleteIndex(7, "orders", "../x"),
     ],
 )

@@ -219,6 +219,27 @@ class SharingAgainstStory(RuleBasedStateMachine):
             unit = dying[which % len(dying)]
             self.world.dead_letter(p, unit.start, unit.end if units else unit.start + 1)
 
+    @rule(
+        which=some,
+        spots=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+        again=st.sampled_from([False, False, False, True]),
+    )
+    def revive(self, which: int, spots: list[int], again: bool) -> None:
+        p, world = self.partition(which), self.world
+        log = world.logs[p]
+        known = [
+            offset
+            for offset in range(log.begin, log.end)
+            if world.sharing.reaches(p, offset) and not world.sharing.is_dying(p, offset)
+        ]
+        settled = [offset for offset in known if log.messages[offset].state == "settled"]
+        picked = [
+            some[-1 - spot % len(some)]
+            for spot in spots
+            if (some := settled if spot % 8 else known)
+        ]
+        world.revive(p, list(dict.fromkeys(picked)), again=again)
+
     @rule(passed=st.sampled_from([1, 20, 30, 60, 100]))
     def tick(self, passed: int) -> None:
         self.world.tick(passed)
@@ -295,7 +316,7 @@ def test_lives_are_eventful_and_as_the_story_has_it(mode, small_limits):
     others |= {f"{action} holds, {state}" for action, state in HOLDING}
     others |= {f"{action} of a suspect" for action in ("ack", "nack")}
     others |= {"told", "not counted", "suspected", "suspected at a restart", "suspect still"}
-    others |= {"leased alone"}
+    others |= {"leased alone", "revived", "not revived", "not revived again"}
     missing = (actions | others | {"crashed", "restarted cleanly"}) - set(seen)
     assert not missing, f"these lives never saw {missing}"
 
@@ -359,6 +380,7 @@ NOTHING = lambda *_arguments: None  # noqa: E731
 SAME = bytes(range(256))
 NOT_YET = Leases._not_yet
 RESTORE = ShareState.restore
+REVIVE = Ledger.revive
 
 # name: (mode, where, attribute, what stands there instead)
 MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
@@ -428,6 +450,16 @@ MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
     "the end is not in good order": (
         "shared", Dispatcher, "_closed", lambda _self, _leases, change: change,
     ),
+    "a dead letter is used twice": (
+        "shared", Ledger, "revive",
+        lambda self, letters, log: REVIVE(self, letters, (self.revived_to.clear(), log)[1]),
+    ),
+    "what is not settled is revived": ("shared", Ledger, "_is_settled", lambda *_: True),
+    "a revival is not logged": (
+        "shared", Leases, "_revive",
+        without(Leases._revive, lambda self: self._change.revived.clear()),
+    ),
+    "keys that are in flight are forgotten": ("key_shared", KeyOrder, "claimed", NOTHING),
     "draining is forgotten": ("key_shared", KeyOrder, "_holders", property(
         lambda _self: Counter(), NOTHING)),
     "keys lose their order": ("key_shared", Key, "add", lambda self, o: self._old.insert(0, o)),

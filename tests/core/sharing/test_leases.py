@@ -353,6 +353,41 @@ def test_after_a_restart_only_what_was_settled_before_it_can_hold():
     assert leases.settle(BOB, "ack", [(0, 10)], **again) == [(8, 10)]
 
 
+def test_what_was_revived_is_not_settled_by_what_was_said_before_a_restart():
+    again = {"now_us": 0, "again": True, "lost": None}
+    leases = opened(10, ShareChange(settled=[(0, 5), (6, 8)]), in_flight_max=0)
+    assert leases.revive([(2, 0), (7, 1), (5, 2)], 9) == [(2, 3), (7, 8)]
+    changed(leases)
+    assert leases.settle(BOB, "ack", [(0, 10)], **again) == [(2, 3), (5, 6), (7, 10)]
+    assert changed(leases) == {"settled": [0, 2, 1, 2, 1, 1]}
+
+
+def test_what_was_revived_is_as_if_it_had_never_been_delivered():
+    leases = opened(10, ShareChange(settled=[(0, 5)], clean=True))
+    leased(leases, 3)
+    leases.settle(ADA, "ack", [(6, 7)], now_us=0)
+    assert leases.revive([(6, 0), (1, 1)], 9) == [(1, 2), (6, 7)]
+    assert leased(leases, 10, BOB) == [(1, 2, 1), (6, 7, 1), (8, 10, 1)]
+    assert leases.revive([(9, 2)], 9) == [], "it is not settled"
+
+
+def test_what_lies_too_far_back_cannot_be_revived():
+    leases = opened(100, span_max=10)
+    leased(leases, 10)
+    leases.settle(ADA, "ack", [(0, 10)], now_us=0)
+    leased(leases, 5)
+    assert [leases.reaches(offset) for offset in (4, 5, 9)] == [False, True, True]
+
+
+def test_only_what_dies_is_dying():
+    leases = opened(10)
+    leased(leases, 3)
+    leases.settle(ADA, "reject", [(1, 2)], now_us=0)
+    assert [leases.is_dying(offset) for offset in (0, 1, 2, 9)] == [False, True, False, False]
+    leases.settle(ADA, "ack", [(0, 1)], now_us=0)
+    assert not leases.is_dying(0)
+
+
 def test_what_is_said_again_is_done_where_it_was_not_heard():
     leases = opened(10)
     leased(leases, 3)

@@ -78,22 +78,27 @@ changes = st.builds(
 )
 
 
-def with_details(drawn: list[tuple[ShareChange, list, list]]) -> list[ShareChange]:
+def with_details(drawn: list[tuple[ShareChange, list, list, list]]) -> list[ShareChange]:
     """Counts and deaths only of messages that are not settled, as the ledger has it; each dies
-    once, and settled ones are not settled again."""
-    settled: set[int] = set()
+    once, and settled ones are not settled again, but that they were revived."""
+    settled: set[int] = set(range(3))
     dying: set[int] = set()
-    for change, counts, deaths in drawn:
+    for number, (change, counts, deaths, revived) in enumerate(drawn, 1):
         if change.reset is not None:
             settled, dying = set(range(change.reset)), set()
+        back = members(revived) & settled
+        if back:
+            change.revived = merged((offset, offset + 1) for offset in back)
+            change.revived_to, change.revivals = {7 + number % 2: number}, number
+            settled, dying = settled - back, dying - back
         fresh = {(s, e, n) for s, e, n in counts if not members([(s, e)]) & (settled | dying)}
         change.counts = sorted(fresh)
         for start, end, n in deaths:
             if not members([(start, end)]) & (settled | dying):
-                change.dying.append((start, end, n, "poison"))
+                change.dying.append(Unit(start, end, n, "poison", number % 3))
                 dying |= members([(start, end)])
         settled |= members(change.settled)
-    return [change for change, _, _ in drawn]
+    return [change for change, *_ in drawn]
 
 
 rows = st.lists(
@@ -104,7 +109,8 @@ marked = st.lists(
     st.tuples(ranges, st.integers(1, 5), marks).map(lambda row: (*row[0], row[1] + MARK * row[2])),
     max_size=3,
 )
-histories = st.lists(st.tuples(changes, marked, rows), max_size=6).map(with_details)
+some_revived = st.just([]) | st.lists(ranges, max_size=2)
+histories = st.lists(st.tuples(changes, marked, rows, some_revived), max_size=6).map(with_details)
 
 
 def all_of(state: ShareState) -> object:
@@ -113,7 +119,7 @@ def all_of(state: ShareState) -> object:
     marks = bytes(0 if flag else mark for flag, mark in zip(done, state.marks(), strict=True))
     return (
         state.start, done.rstrip(b"\0"), kept.rstrip(b"\0"), state.settings, state.clean,
-        state.lent, state.dying, marks.rstrip(b"\0"),
+        state.lent, state.dying, marks.rstrip(b"\0"), state.revived_to, state.revivals,
     )  # fmt: skip
 
 
@@ -134,19 +140,23 @@ def test_it_makes_no_difference_whether_changes_are_merged_logged_or_snapshotted
 @settings(max_examples=2_000 if LONG else 60)
 @given(histories, st.lists(offsets, max_size=6))
 def test_the_state_is_what_sets_and_dicts_say(history, log_starts):
-    state, settled, counts, dying = ShareState(3), set(range(3)), {}, {}
+    state, settled, counts, dying, gone = ShareState(3), set(range(3)), {}, {}, 0
     for change, log_start in zip(history, [*log_starts, *[0] * 6], strict=False):
         if change.reset is not None:
             settled, counts, dying = set(range(change.reset)), {}, {}
+        for offset in members(change.revived):
+            settled.discard(offset)
+            counts.pop(offset, None)
+            dying.pop(offset, None)
         for start, end, count in change.counts:
             counts |= dict.fromkeys(range(start, end), count)
-        for start, end, count, reason in change.dying:
+        for start, end, count, reason, _ in change.dying:
             dying |= dict.fromkeys(range(start, end), (count, reason))
         settled |= members(change.settled)
         state.apply(change)
-        if log_start:
-            settled |= set(range(log_start))
-            state.log_start_moved(log_start)
+        gone = max(gone, log_start)
+        settled |= set(range(gone))
+        state.log_start_moved(gone)
         start = next(offset for offset in range(1_000) if offset not in settled)
         done, kept = state.maps()
         assert state.start == start
@@ -180,13 +190,36 @@ def test_what_comes_too_late_for_the_log_start_changes_nothing():
     late.merge(ShareChange(settled=[(4, 8)], settings=ShareSettings(7)))
     state.apply(late)
     assert state.maps() == (b"\0\0", b"\2\2")
-    assert (state.start, state.dying, state.settings.lease_us) == (10, [(10, 11, 5, "y")], 7)
+    assert (state.start, state.dying, state.settings.lease_us) == (10, [Unit(10, 11, 5, "y")], 7)
 
 
 def test_of_merged_changes_only_what_follows_the_last_reset_counts():
     whole = ShareChange(settled=[(1, 2)], counts=[(3, 4, 1)], dying=[(5, 6, 1, "x")], clean=True)
     whole.merge(ShareChange(reset=9, settled=[(10, 11)]))
     assert whole == ShareChange(settled=[(10, 11)], reset=9)
+
+
+def test_a_change_that_revives_speaks_of_nothing_before_the_start():
+    change = ShareChange(settled=[(2, 4), (7, 8)], revived=[(2, 3)])
+    assert change.first == 3
+    assert ShareChange(settled=[(2, 3)], revived=[(2, 3)]).first == 1 << 64
+
+
+def test_a_second_death_is_told_from_the_first():
+    first = ShareChange(dying=[Unit(0, 1, 5, "x")])
+    assert first.encode() == {"dying": [[0, 1, 5, "x"]]}
+    second = ShareChange(dying=[Unit(0, 1, 5, "x", 2)])
+    assert second.encode() == {"dying": [[0, 1, 5, "x", 2]]}
+    assert through_the_log(second) == second
+
+
+def test_what_was_said_of_a_message_before_it_was_revived_is_void():
+    whole = ShareChange(settled=[(0, 6)], counts=[(0, 3, 1), (8, 9, 2)], dying=[(2, 5, 5, "x")])
+    whole.merge(ShareChange(revived=[(2, 4)], revived_to={9: 7}, revivals=1, settled=[(3, 4)]))
+    assert whole == ShareChange(
+        settled=[(0, 2), (4, 6), (3, 4)], counts=[(0, 2, 1), (8, 9, 2)],
+        dying=[Unit(4, 5, 5, "x")], revived=[(2, 4)], revived_to={9: 7}, revivals=1,
+    )  # fmt: skip
 
 
 def test_a_thousand_acks_make_a_small_entry():
@@ -209,7 +242,9 @@ def test_a_dead_message_amid_others_leaves_them_dying():
     state = ShareState(0)
     state.apply(ShareChange(dying=[(2, 8, 5, "poison"), (10, 12, 1, "other")]))
     state.apply(ShareChange(settled=[(4, 5), (11, 20)]))
-    assert state.dying == [(2, 4, 5, "poison"), (5, 8, 5, "poison"), (10, 11, 1, "other")]
+    assert state.dying == [
+        Unit(2, 4, 5, "poison"), Unit(5, 8, 5, "poison"), Unit(10, 11, 1, "other"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("reset", [0, 4, 90])
@@ -217,7 +252,9 @@ def test_an_index_that_is_put_elsewhere_keeps_its_settings_and_nothing_else(rese
     state = ShareState(3, ShareSettings(1, 2, "fast"))
     state.apply(ShareChange(settled=[(5, 7)], counts=[(3, 4, 2)], dying=[(8, 9, 2, "x")]))
     state.apply(ShareChange(reset=reset))
-    assert all_of(state) == (reset, b"", b"", ShareSettings(1, 2, "fast"), False, [], [], b"")
+    assert all_of(state) == (
+        reset, b"", b"", ShareSettings(1, 2, "fast"), False, [], [], b"", {}, 0,
+    )  # fmt: skip
 
 
 def test_a_snapshot_of_a_million_messages_in_no_order_stays_small():

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.support.core.sharing_world import KEYS
 
+REVIVING = 0.08  # how often dead letters are given back, after a step
 WEIGHTS = {
     "append": 30, "log_start": 10, "reset": 3, "join": 20, "leave": 10, "give_credit": 30,
     "widen": 5, "settle": 60, "fetched": 80, "nothing_fetched": 10, "dead_lettered": 20,
@@ -20,6 +21,7 @@ WEIGHTS = {
 def live(machine: Any, seed: int, steps: int) -> Counter[str]:
     """One life, to the end; what happened in it, by how often. Raises where it went wrong."""
     dice = random.Random(f"sharing/{seed}")
+    reviving = random.Random(f"reviving/{seed}")  # so that all else happens with or without it
     machine.begin(
         partitions=dice.randint(1, 2),
         most=dice.choice([1, 2, 3, 3]),
@@ -31,6 +33,8 @@ def live(machine: Any, seed: int, steps: int) -> Counter[str]:
         (name,) = dice.choices(names, weights)
         if _is_possible(machine.world, name):
             getattr(machine, name)(**_ARGUMENTS[name](dice))
+        if reviving.random() < REVIVING:
+            machine.revive(**_ARGUMENTS["revive"](reviving))
     machine.teardown()
     return machine.world.seen
 
@@ -99,6 +103,11 @@ _ARGUMENTS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
         "limit": dice.choice([0, 3, 100, 100, 100]),
     },
     "scan_failed": lambda dice: {"which": dice.randint(0, 5)},
+    "revive": lambda dice: {
+        "which": dice.randint(0, 5),
+        "spots": [dice.randint(0, 40) for _ in range(dice.randint(1, 4))],
+        "again": dice.random() < 0.25,
+    },
     "damaged": lambda dice: {
         "which": dice.randint(0, 5),
         "before": dice.randint(0, 3),

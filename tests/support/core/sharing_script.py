@@ -84,6 +84,11 @@ class SharingStage:
     def _buried(self, what: str) -> list[str]:
         return self._step(events.DeadLettered(*_triple(what)))
 
+    def _revive(self, number: str, *pairs: str) -> list[str]:
+        """`revive 0 3:7`: message 3 of partition 0, by the dead letter at offset 7."""
+        letters = [(int(offset), int(letter)) for offset, letter in (p.split(":") for p in pairs)]
+        return self._step(events.Revive(int(number), letters, 9, 1))
+
     def _restart(self) -> list[str]:
         self.sharing, self.numbers = Dispatcher(self.mode), {}
         return [line for number in self.states for line in self._open(number)]
@@ -221,6 +226,9 @@ class SharingStage:
             refused = " ".join(_range(*each) for each in effect.refused)
             when = f"after {effect.waits_for} of the log" if effect.waits_for else "at once"
             return [f"answer {names[effect.consumer]} {when}; refused: {refused or 'nothing'}"]
+        if isinstance(effect, events.Revived):
+            ranges = " ".join(_range(0, *each).partition(":")[2] for each in effect.ranges)
+            return [f"revived: {ranges or 'nothing'}"]
         return [f"end the older {names[effect.consumer]}: {effect.why}"]
 
     _commands: ClassVar[dict[str, Callable[..., list[str]]]] = {
@@ -230,6 +238,7 @@ class SharingStage:
         "log-start": _log_start,
         "put": _put,
         "buried": _buried,
+        "revive": _revive,
         "restart": _restart,
         "close": _close,
         "wait": _wait,

@@ -40,6 +40,8 @@ from hocket.core.sharing.events import (
     PartitionAdded,
     Record,
     Reset,
+    Revive,
+    Revived,
     Scan,
     ScanFailed,
     Scanned,
@@ -59,6 +61,7 @@ from hocket.core.sharing.state import (
 )
 
 LEASE_US, GRACE_US = 100, 30
+DEAD_LOG = 77  # the number of the log that has the dead letters
 IN_FLIGHT_MAX, SPAN_MAX, GAP_MAX, FETCH_MAX = 14, 40, 4, 6
 RECORD_BYTES, BATCH = 10, 3
 # What holds already when it is said again, by what has become of the message.
@@ -104,6 +107,7 @@ class Log:
     state: ShareState = field(default_factory=lambda: ShareState(0))  # as logged
     taken: list[tuple[str, int, list[tuple[Any, ...]]]] = field(default_factory=list)
     durable: int = 0  # so many of `taken` have been promised to somebody
+    letters: int = 0  # how many dead letters there were
 
     @property
     def end(self) -> int:
@@ -358,7 +362,7 @@ class World:
             if client.next not in left[:1]:
                 client.turn = turn if left else -1
                 client.next = None
-        self.point_out(client)
+            self.point_out(client)
 
     def has(self, client: Client, p: int, offset: int) -> bool:
         log = self.logs[p]
@@ -510,6 +514,26 @@ class World:
                 log.messages[offset].state = "settled"
                 self.seen["buried"] += 1
         self.step(DeadLettered(p, start, end))
+
+    def revive(self, p: int, offsets: list[int], *, again: bool) -> None:
+        """Deliver these again, by new dead letters, or `again` by some that are used up."""
+        log = self.logs[p]
+        used_up = log.state.revived_to.get(DEAD_LOG, 0)
+        letters = [(offset, log.letters + at) for at, offset in enumerate(offsets)]
+        if again:
+            letters = [(offset, used_up - 1) for offset in offsets[:used_up]]
+        if not letters:
+            return
+        log.letters = max(log.letters, letters[-1][1] + 1)
+        back = [] if again else [o for o in offsets if log.messages[o].state == "settled"]
+        for offset in back:
+            log.messages[offset] = Message(log.messages[offset].key)
+        if back and self.mode == "key_shared":
+            self.scans = [scan for scan in self.scans if scan.partition != p]
+        self.seen["not revived again" if again else "revived" if back else "not revived"] += 1
+        self.revived = back
+        self.step(Revive(p, letters, DEAD_LOG, 1))
+        assert log.state.revived_to[DEAD_LOG] > letters[-1][1], "it would be revived once more"
 
     def tick(self, passed: int) -> None:
         self.now_us += passed
@@ -666,6 +690,9 @@ class World:
         for effect in effects:
             if isinstance(effect, Record):
                 self.logged(effect)
+            elif isinstance(effect, Revived):
+                found = [offset for low, high in effect.ranges for offset in range(low, high)]
+                assert found == sorted(self.revived)
             elif isinstance(effect, Scan):
                 assert self.mode == "key_shared"
                 assert effect.partition not in [scan.partition for scan in self.scans]

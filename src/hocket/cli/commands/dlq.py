@@ -1,4 +1,4 @@
-"""`hocket dlq ...`: lists the messages that shared indexes have given up, and replays them."""
+"""`hocket dlq ...`: lists the messages that shared indexes gave up, replays and purges them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import click
 
 from hocket.cli import output
 from hocket.cli.command import Command, Group
+from hocket.cli.confirming import confirm, yes_option
 from hocket.cli.names import INDEX, TOPIC
+from hocket.cli.parameters import AGO
 from hocket.cli.server_options import Server, pass_server, server_options
 
 if TYPE_CHECKING:
     from hocket.client.calls.dead_letters import DeadLetter
+    from hocket.model import Start
 
 SHOWN_MAX = 40  # characters of a value in a table
 
@@ -29,10 +32,11 @@ max_option = click.option(
     examples="""
 $ hocket dlq list orders
 $ hocket dlq replay orders --index workers
+$ hocket dlq purge orders --older-than 30d
 """,
 )
 def dlq() -> None:
-    """Look at the dead letters of a topic, and deliver them again.
+    """Look at the dead letters of a topic, deliver them again, or delete them.
 
     When a shared index has delivered a message in vain as often as it may, the message goes to
     TOPIC.dlq.
@@ -63,23 +67,33 @@ def list_letters(
     with_replayed: bool,
     as_json: bool,
 ) -> None:
-    """List the dead letters of TOPIC, where each came from, and why it was given up."""
+    """List the dead letters of TOPIC, where each came from, and why it was given up.
+
+    Those that were replayed are listed with --all, and the table then says which they are.
+    """
     with server.connect() as client:
         found = client.dead_letters(topic, index=index, timeout=server.timeout)
     letters = [each for each in found if with_replayed or not each.replayed][:limit]
     if as_json:
         output.print_json([_fields(each) for each in letters])
         return
-    click.echo(
-        output.table(
-            ["INDEX", "PARTITION>", "OFFSET>", "DELIVERIES>", "DIED", "REASON", "VALUE"],
-            [
-                (each.index, each.source.partition, each.source.offset, each.deliveries,
-                 output.moment(each.died), each.reason, _shown(each.value))
-                for each in letters
-            ],
+    columns = ["INDEX", "PARTITION>", "OFFSET>", "DELIVERIES>", "DIED", "REASON", "VALUE"]
+    rows = [
+        (each.index, each.source.partition, each.source.offset, each.deliveries,
+         output.moment(each.died), each.reason, _shown(each.value))
+        for each in letters
+    ]  # fmt: skip
+    if with_replayed:
+        replayed = ["yes" if each.replayed else "no" for each in letters]
+        columns.insert(4, "REPLAYED")
+        click.echo(
+            output.table(
+                columns,
+                [(*row[:4], one, *row[4:]) for row, one in zip(rows, replayed, strict=True)],
+            )
         )
-    )  # fmt: skip
+        return
+    click.echo(output.table(columns, rows))
 
 
 @dlq.command(
@@ -88,28 +102,96 @@ def list_letters(
     examples="""
 $ hocket dlq replay orders                    # everything that was not replayed yet
 $ hocket dlq replay orders --index workers --max 10
+$ hocket dlq replay orders --index workers --to-index   # to no other index
 """,
 )
 @click.argument("topic", type=TOPIC)
 @index_option
 @max_option
+@click.option(
+    "--to-index", is_flag=True,
+    help="Give each back to the index that gave it up, and to no other; nothing is published.",
+)  # fmt: skip
 @output.json_option
 @server_options
 @pass_server
 def replay(
-    server: Server, /, topic: str, index: str | None, limit: int | None, as_json: bool
+    server: Server,
+    /,
+    topic: str,
+    index: str | None,
+    limit: int | None,
+    to_index: bool,
+    as_json: bool,
 ) -> None:
     """Publish the dead letters of TOPIC to it again, as new messages.
 
     Every index of the topic gets them. Each is replayed once, unless this command is cut short.
     Those that hold what could not be read (`hocket dlq list --json` says "unreadable") stay.
+
+    With --to-index nothing is published: the index that gave a message up delivers it once more, at
+    its old offset, and counts its deliveries from the start. Each is delivered again once, also if
+    this command is cut short and repeated. The topic must still keep the message.
     """
     with server.connect() as client:
-        count = client.replay_dead_letters(topic, index=index, limit=limit, timeout=server.timeout)
+        count = client.replay_dead_letters(
+            topic, index=index, limit=limit, to_index=to_index, timeout=server.timeout
+        )
     if as_json:
         output.print_json({"topic": topic, "replayed": count})
+    elif to_index:
+        click.echo(f"{output.messages(count)} of {topic} given back")
     else:
         click.echo(f"{output.messages(count)} published to {topic} again")
+
+
+@dlq.command(
+    "purge",
+    cls=Command,
+    examples="""
+$ hocket dlq purge orders                       # all of them; it asks first
+$ hocket dlq purge orders --older-than 30d --yes
+$ hocket dlq purge orders --index workers --yes
+""",
+)
+@click.argument("topic", type=TOPIC)
+@index_option
+@click.option(
+    "--older-than", "before", type=AGO, metavar="DURATION",
+    help="Only those that were given up that long ago, or before (30d, 2h30m).",
+)  # fmt: skip
+@yes_option
+@output.json_option
+@server_options
+@pass_server
+def purge(
+    server: Server,
+    /,
+    topic: str,
+    index: str | None,
+    before: Start | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete dead letters of TOPIC for good, replayed ones among them.
+
+    Without an option, all of them are deleted.
+    """
+    with server.connect() as client:
+        if not yes:
+            found = client.dead_letters(topic, index=index, timeout=server.timeout)
+            count = sum(before is None or each.died < before.value for each in found)
+            if count:
+                confirm(yes, "Go on?", f"This deletes {_letters(count)} of '{topic}'.")
+        count = client.purge_dead_letters(topic, index=index, before=before, timeout=server.timeout)
+    if as_json:
+        output.print_json({"topic": topic, "purged": count})
+    else:
+        click.echo(f"{_letters(count)} of {topic} deleted")
+
+
+def _letters(count: int) -> str:
+    return f"{output.number(count)} dead letter{'' if count == 1 else 's'}"
 
 
 def _shown(value: bytes) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,8 +16,13 @@ from hocket.cli.exits import say
 from hocket.cli.names import INDEX, TOPIC
 from hocket.cli.parameters import START
 from hocket.cli.server_options import Server, pass_server, server_options
-from hocket.errors import UnknownIndex
-from hocket.model import IndexDescription, Start
+from hocket.errors import NotAllowed, UnknownIndex, UnknownTopic
+from hocket.model import IndexDescription, IndexPartition, Start
+
+if TYPE_CHECKING:
+    from hocket.client.faces.blocking.client import Client
+
+Found = tuple[str, IndexDescription]  # with its topic
 
 
 @click.group(
@@ -37,74 +44,80 @@ def index() -> None:
     cls=Command,
     examples="""
 $ hocket index list orders
+$ hocket index list                 # of all topics, the worst lag first
 $ hocket index list orders --json
 """,
 )
-@click.argument("topic", type=TOPIC)
+@click.argument("topic", required=False, type=TOPIC)
 @output.json_option
 @server_options
 @pass_server
-def list_indexes(server: Server, /, topic: str, as_json: bool) -> None:
+def list_indexes(server: Server, /, topic: str | None, as_json: bool) -> None:
     """List the indexes of TOPIC, and how many messages each has yet to consume.
+
+    Without TOPIC it is all topics that you may consume, and the index with the most to consume
+    comes first.
 
     LOST are those that were removed, by retention say, before the index had consumed them.
     """
     with server.connect() as client:
-        found = client.indexes(topic, timeout=server.timeout)
+        found = _found(client, topic, server.timeout)
     if as_json:
-        output.print_json([_fields(each) for each in found])
+        output.print_json([_fields(each, where, named=topic) for where, each in found])
         return
-    click.echo(
-        output.table(
-            ["INDEX", "MODE", "PARTITIONS>", "LAG>", "LOST>", "CONSUMED NOW", "HOLDS RETENTION"],
-            [
-                (each.name, each.mode, len(each.partitions), each.lag, each.lost,
-                 _yes(any(one.attached for one in each.partitions)), _yes(each.hold_retention))
-                for each in found
-            ],
-        )
+    _print_table(
+        ["INDEX", "MODE", "PARTITIONS>", "LAG>", "LOST>", "CONSUMED NOW", "HOLDS RETENTION"],
+        [
+            (where, (each.name, each.mode, len(each.partitions), each.lag, each.lost,
+             _yes(any(one.attached for one in each.partitions)), _yes(each.hold_retention)))
+            for where, each in found
+        ],
+        named=topic,
     )  # fmt: skip
-    _say_lost(found)
+    _say_lost(found, named=topic)
 
 
 @index.command(
     "lag",
     cls=Command,
     examples="""
-$ hocket index lag orders               # of every index
+$ hocket index lag                      # of all topics, the worst lag first
+$ hocket index lag orders               # of every index of the topic
 $ hocket index lag orders billing
 $ hocket index lag orders billing --json
 """,
 )
-@click.argument("topic", type=TOPIC)
+@click.argument("topic", required=False, type=TOPIC)
 @click.argument("index", required=False, type=INDEX)
 @output.json_option
 @server_options
 @pass_server
-def lag(server: Server, /, topic: str, index: str | None, as_json: bool) -> None:
+def lag(server: Server, /, topic: str | None, index: str | None, as_json: bool) -> None:
     """Show per partition how far INDEX, or every index of TOPIC, is behind the end.
+
+    Without TOPIC it is all topics that you may consume: the index that is the furthest behind comes
+    first, and of its partitions the one that is.
 
     LOST are messages that were removed, by retention say, before the index had consumed them.
     """
     with server.connect() as client:
-        found = client.indexes(topic, timeout=server.timeout)
-    if index is not None:
-        found = [_named(found, index, topic)]
+        found = _found(client, topic, server.timeout)
+    if topic is not None and index is not None:
+        found = [(topic, _named([each for _, each in found], index, topic))]
     if as_json:
-        output.print_json([_fields(each) for each in found])
+        output.print_json([_fields(each, where, named=topic) for where, each in found])
         return
-    click.echo(
-        output.table(
-            ["INDEX", "PARTITION>", "POSITION>", "END>", "LAG>", "LOST>", "CONSUMED NOW"],
-            [
-                (each.name, one.partition, one.position, one.end, one.lag, one.lost,
-                 _yes(one.attached))
-                for each in found
-                for one in each.partitions
-            ],
-        )
+    _print_table(
+        ["INDEX", "PARTITION>", "POSITION>", "END>", "LAG>", "LOST>", "CONSUMED NOW"],
+        [
+            (where, (each.name, one.partition, one.position, one.end, one.lag, one.lost,
+             _yes(one.attached)))
+            for where, each in found
+            for one in (each.partitions if topic is not None else _worst_first(each.partitions))
+        ],
+        named=topic,
     )  # fmt: skip
-    _say_lost(found)
+    _say_lost(found, named=topic)
 
 
 @index.command(
@@ -191,10 +204,36 @@ def delete(server: Server, /, topic: str, index: str, yes: bool) -> None:
         client.delete_index(topic, index, timeout=server.timeout)
 
 
-def _say_lost(indexes: list[IndexDescription]) -> None:
-    for each in indexes:
+def _found(client: Client, topic: str | None, timeout: float) -> list[Found]:
+    """The indexes of this topic; of all topics, if it is None, with the worst lag first."""
+    if topic is not None:
+        return [(topic, each) for each in client.indexes(topic, timeout=timeout)]
+    found: list[Found] = []
+    for name in client.topics(timeout=timeout):
+        with suppress(UnknownTopic, NotAllowed):  # deleted since; or another's
+            found += [(name, each) for each in client.indexes(name, timeout=timeout)]
+    return sorted(found, key=lambda each: (-each[1].lag, each[0], each[1].name))
+
+
+def _worst_first(partitions: Sequence[IndexPartition]) -> list[IndexPartition]:
+    return sorted(partitions, key=lambda one: (-one.lag, one.partition))
+
+
+def _print_table(
+    columns: list[str], rows: list[tuple[str, tuple[str | int, ...]]], *, named: str | None
+) -> None:
+    """Print the rows, which come with their topics; those are shown unless the user named one."""
+    if named is None:
+        click.echo(output.table(["TOPIC", *columns], [(topic, *row) for topic, row in rows]))
+    else:
+        click.echo(output.table(columns, [row for _, row in rows]))
+
+
+def _say_lost(found: list[Found], *, named: str | None) -> None:
+    for topic, each in found:
         if each.lost:
-            say(f"index '{each.name}': {output.lost(each.lost)}")
+            of = "" if named else f" of '{topic}'"
+            say(f"index '{each.name}'{of}: {output.lost(each.lost)}")
 
 
 def _named(indexes: list[IndexDescription], name: str, topic: str) -> IndexDescription:
@@ -205,12 +244,13 @@ def _named(indexes: list[IndexDescription], name: str, topic: str) -> IndexDescr
     raise UnknownIndex(f"the topic '{topic}' has no index '{name}'; there are: {known}")
 
 
-def _fields(description: IndexDescription) -> dict[str, Any]:
+def _fields(description: IndexDescription, topic: str, *, named: str | None) -> dict[str, Any]:
     fields = asdict(description)
     for one, partition in zip(fields["partitions"], description.partitions, strict=True):
         one["lag"] = partition.lag
     totals = {"lag": description.lag, "lost": description.lost}
-    return {"index": fields.pop("name"), **totals, **fields}
+    where = {} if named else {"topic": topic}
+    return {**where, "index": fields.pop("name"), **totals, **fields}
 
 
 def _yes(fact: bool) -> str:

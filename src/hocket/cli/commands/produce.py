@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,11 +88,10 @@ def produce(
     An empty line is an empty message. A last line without a delimiter counts. Nothing is decoded.
     Ctrl-C ends the input: what was read until then is sent. A second Ctrl-C gives up.
     """
-    stored: deque[int] = deque()  # how many, batch by batch; filled by the client's threads
 
-    def delivered(outcome: Outcome) -> None:
+    def delivered(outcome: Outcome) -> None:  # told by the client's threads
         if not isinstance(outcome, HocketError):
-            stored.append(outcome.end - outcome.start)
+            progress.add_stored(outcome.end - outcome.start)
 
     with (
         _open(path) as descriptor,
@@ -113,9 +111,10 @@ def produce(
                 sending.send_all(_chunks(descriptor, stop), LineSplitter(delimiter))
             finally:
                 producer.flush()
+                progress.all_stored()
         except HocketError as error:
-            read = output.messages(progress.messages)
-            error.add_note(f"Of {read} read, at least {output.number(sum(stored))} are stored.")
+            read, stored = output.messages(progress.messages), output.number(progress.stored)
+            error.add_note(f"Of {read} read, at least {stored} are stored.")
             raise
         finally:
             progress.close()
@@ -140,6 +139,7 @@ class Sending:
             if splitter.rest_bytes > MESSAGE_BYTES_MAX:
                 raise self._too_large()
         self._send(splitter.end())
+        self._progress.add_bytes(0)
 
     def _send(self, lines: list[bytes]) -> None:
         if not lines:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+REPLICAS_COLUMNS = 38  # of a table: three names of nodes
+
 
 def config_options(command: F) -> F:
     """Add the options for what can be set for a topic.
@@ -185,17 +187,27 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
         fields = asdict(description)
         output.print_json({"topic": fields.pop("name"), **fields, "lost": lost})
         return
-    click.echo(_config_text(description.name, description.config))
-    click.echo()
-    click.echo(_partitions_table(description))
-    for each in description.partitions:
-        if each.problem:
-            click.echo(f"\npartition {each.partition}: {each.problem}")
-    for name, count in lost.items():
-        click.echo(f"\nindex {name}: {output.lost(count)}")
+    click.echo(described(description, lost, output.width()))
 
 
-def _config_text(name: str, config: TopicConfig) -> str:
+def described(description: TopicDescription, lost: dict[str, int], columns_max: int) -> str:
+    """The description, in lines that are not longer than this."""
+    remarks = [
+        f"partition {each.partition}: {each.problem}"
+        for each in description.partitions
+        if each.problem
+    ]
+    remarks += [f"index {name}: {output.lost(count)}" for name, count in lost.items()]
+    return "\n\n".join(
+        [
+            _config_text(description.name, description.config, columns_max),
+            _partitions_table(description, columns_max),
+            *(output.wrapped(remark, columns_max) for remark in remarks),
+        ]
+    )
+
+
+def _config_text(name: str, config: TopicConfig, columns_max: int) -> str:
     disk_time, disk_bytes = config.disk_retention_us, config.disk_bytes_max
     lines = [
         ("topic", name),
@@ -208,20 +220,26 @@ def _config_text(name: str, config: TopicConfig) -> str:
                        else f", at most {output.size(disk_bytes)} per partition")),
         ("segments", output.size(config.segment_bytes_max)),
     ]  # fmt: skip
-    return "\n".join(f"{label:<12} {value}" for label, value in lines)
+    return "\n".join(
+        output.wrapped(f"{label:<12} {value}", columns_max, indent=13) for label, value in lines
+    )
 
 
-def _partitions_table(description: TopicDescription) -> str:
-    return output.table(
-        ["PARTITION>", "START>", "END>", "IN MEMORY>", "MEMORY>", "DISK>",
-         "MEMORY READS>", "DISK READS>", "LEADER", "REPLICAS"],
-        [
+def _partitions_table(description: TopicDescription, columns_max: int) -> str:
+    rows: list[tuple[str | int, ...]] = []
+    for each in description.partitions:
+        first, *rest = output.folded(map(_short, each.replicas), REPLICAS_COLUMNS) or [""]
+        rows.append(
             (each.partition, each.start, each.end, each.memory_start,
              output.size(each.memory_bytes), output.size(each.disk_bytes),
-             each.memory_reads, each.disk_reads, _short(each.leader),
-             ",".join(map(_short, each.replicas)))
-            for each in description.partitions
-        ],
+             each.memory_reads, each.disk_reads, _short(each.leader), first)
+        )  # fmt: skip
+        rows += [("",) * 9 + (line,) for line in rest]
+    return output.blocks(
+        ["PARTITION>", "START>", "END>", "IN MEMORY>", "MEMORY>", "DISK>",
+         "MEMORY READS>", "DISK READS>", "LEADER", "REPLICAS"],
+        rows,
+        columns_max,
     )  # fmt: skip
 
 
@@ -305,6 +323,8 @@ def _is_less(limit: int | None, former: int | None) -> bool:
 @pass_server
 def delete(server: Server, /, topic: str, yes: bool) -> None:
     """Delete the topic NAME with its messages and indexes."""
-    confirm(yes, f"Delete the topic '{topic}' with all its messages?")
     with server.connect() as client:
+        if not yes:
+            client.describe(topic, timeout=server.timeout)  # raises if there is nothing to ask for
+            confirm(yes, f"Delete the topic '{topic}' with all its messages?")
         client.delete_topic(topic, timeout=server.timeout)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import click
 
 from hocket.cli import output
@@ -10,6 +13,7 @@ from hocket.cli.confirming import confirm, yes_option
 from hocket.cli.exits import say
 from hocket.cli.names import ROLE, USER
 from hocket.cli.server_options import Server, pass_server, server_options
+from hocket.cli.token_file import opened, token_file_options
 
 
 @click.group(
@@ -32,7 +36,7 @@ def user() -> None:
     cls=Command,
     examples="""
 $ hocket user create ann --role admin
-$ hocket user create billing --role reader --role writer > billing.token
+$ hocket user create billing --role reader --role writer --out billing.token
 """,
 )
 @click.argument("name", type=USER)
@@ -40,13 +44,18 @@ $ hocket user create billing --role reader --role writer > billing.token
     "--role", "roles", multiple=True, type=ROLE, metavar="ROLE",
     help="A role of the user; may be given several times. The first user must have 'admin'.",
 )  # fmt: skip
+@token_file_options
 @server_options
 @pass_server
-def create(server: Server, /, name: str, roles: tuple[str, ...]) -> None:
-    """Make the user NAME, and print its token."""
-    with server.connect() as client:
-        token = client.create_user(name, roles, timeout=server.timeout)
-    _show(token, name)
+def create(
+    server: Server, /, name: str, roles: tuple[str, ...], out: Path | None, force: bool
+) -> None:
+    """Make the user NAME, and print its token, or write it to a file.
+
+    If the file cannot be written, no user is made.
+    """
+    with opened(out, force=force) as write, server.connect() as client:
+        _hand_over(client.create_user(name, roles, timeout=server.timeout), name, out, write)
 
 
 @user.command(
@@ -81,18 +90,26 @@ def delete(server: Server, /, name: str, yes: bool) -> None:
         client.delete_user(name, timeout=server.timeout)
 
 
-@user.command("token", cls=Command, examples="\n$ hocket user token billing > billing.token\n")
+@user.command(
+    "token",
+    cls=Command,
+    examples="""
+$ hocket user token billing > billing.token
+$ hocket user token billing --out billing.token --force
+""",
+)
 @click.argument("name", type=USER)
+@token_file_options
 @server_options
 @pass_server
-def token(server: Server, /, name: str) -> None:
-    """Print a new token for the user NAME.
+def token(server: Server, /, name: str, out: Path | None, force: bool) -> None:
+    """Print a new token for the user NAME, or write it to a file.
 
-    The old token is void at once, and connections that were made with it are closed.
+    The old token is void at once, and connections that were made with it are closed. If the file
+    cannot be written, the old token stays good.
     """
-    with server.connect() as client:
-        new = client.renew_token(name, timeout=server.timeout)
-    _show(new, name)
+    with opened(out, force=force) as write, server.connect() as client:
+        _hand_over(client.renew_token(name, timeout=server.timeout), name, out, write)
 
 
 @user.command(
@@ -116,10 +133,19 @@ def set_roles(server: Server, /, name: str, roles: tuple[str, ...], none: bool) 
         client.set_roles(name, roles, timeout=server.timeout)
 
 
-def _show(token: str, name: str) -> None:
+def _hand_over(
+    token: str, name: str, out: Path | None, write: Callable[[str], None] | None
+) -> None:
+    """Print the token, or write it to the file `out`."""
     try:
-        click.echo(token)
+        if write is None:
+            click.echo(token)
+        else:
+            write(token)
     except OSError as error:
         error.add_note(f"the token is lost; make a new one with: hocket user token {name}")
         raise
-    say("this token is shown once; keep it in a file (--token-file) or in HOCKET_TOKEN")
+    if write is None:
+        say("this token is shown once; keep it in a file (--token-file) or in HOCKET_TOKEN")
+    else:
+        say(f"the token of '{name}' is in '{out}'; use it with: hocket --token-file {out}")

@@ -2,7 +2,8 @@
 
 A dead letter is pending until it is replayed; one that cannot be read never is. For each index that
 has given messages up, an own index of the dead-letter topic, `replay.<index>`, keeps how far the
-replay has come.
+replay has come. Another one, `purged.<index>`, keeps how far the dead letters of the index were
+purged: they are listed no more, though their bytes stay as long as others lie before them.
 
 Nothing here waits: `faces.aio.dead_letters` and `faces.blocking.dead_letters` do.
 """
@@ -13,11 +14,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from hocket import frames
+from hocket.client.calls.call import Call
+from hocket.client.calls.topics import check_int
 from hocket.client.consuming.message import Message
-from hocket.model import NAME_BYTES_MAX, IndexDescription, Position, check_name
+from hocket.frames import packed, unpacked
+from hocket.model import (
+    NAME_BYTES_MAX,
+    PARTITIONS_MAX,
+    IndexDescription,
+    Position,
+    check_name,
+)
 
 SUFFIX = ".dlq"
 PREFIX = "hocket-dlq-"  # of the headers that the broker adds
+LETTERS_MAX = 500  # that are given back by one request
 REPLAYED = "hocket-replayed"  # the header of a message that was published again: where it had been
 
 
@@ -42,11 +54,12 @@ class DeadLetter:
     unreadable: str = ""
     end: int = 0  # the offset behind the last message that this dead letter stands for
     part: str = "1/1"  # which part of a batch that is too large for one dead letter
+    purged: bool = False  # it is listed no more
 
     @property
     def is_pending(self) -> bool:
         """Whether it can be replayed, and was not."""
-        return not self.replayed and not self.unreadable
+        return not (self.replayed or self.unreadable or self.purged)
 
     def headers_for_replay(self) -> dict[str, bytes | None]:
         """Its headers, and one that says where it was among the dead letters."""
@@ -68,8 +81,16 @@ def replay_index(index: str) -> str:
     return f"replay.{blake2b(index.encode(), digest_size=16).hexdigest()}"
 
 
-def of_message(message: Message, replayed_to: Mapping[tuple[str, int], int]) -> DeadLetter | None:
-    """The dead letter in this message; None: somebody has put something else into the topic."""
+def purge_index(index: str) -> str:
+    """The index of the dead-letter topic that keeps how far those of `index` were purged."""
+    return replay_index(index).replace("replay.", "purged.", 1)
+
+
+def of_message(message: Message, positions: Mapping[tuple[str, int], int]) -> DeadLetter | None:
+    """The dead letter in this message; None: somebody has put something else into the topic.
+
+    `positions` are those of the indexes that say what was replayed and purged.
+    """
     about = {
         name.removeprefix(PREFIX): (data or b"").decode(errors="replace")
         for name, data in message.headers.items()
@@ -84,7 +105,8 @@ def of_message(message: Message, replayed_to: Mapping[tuple[str, int], int]) -> 
         return None
     headers = {name: data for name, data in message.headers.items() if not name.startswith(PREFIX)}
     unreadable = about.get("unreadable", "")
-    replayed = message.offset < replayed_to.get((replay_index(index), message.partition), 0)
+    replayed = message.offset < positions.get((replay_index(index), message.partition), 0)
+    purged = message.offset < positions.get((purge_index(index), message.partition), 0)
     return DeadLetter(
         source=source,
         index=index,
@@ -100,12 +122,42 @@ def of_message(message: Message, replayed_to: Mapping[tuple[str, int], int]) -> 
         unreadable=unreadable,
         end=end,
         part=about.get("part", "1/1"),
+        purged=purged,
     )
 
 
-def replayed_so_far(indexes: Iterable[IndexDescription]) -> dict[tuple[str, int], int]:
-    """Index and partition of the dead letters -> the first offset that is still pending."""
-    return {(each.name, one.partition): one.position for each in indexes for one in each.partitions}
+def positions_of(
+    indexes: Iterable[IndexDescription], prefix: str = ""
+) -> dict[tuple[str, int], int]:
+    """Index and partition of the dead letters -> the first offset that it has not come past."""
+    return {
+        (each.name, one.partition): one.position
+        for each in indexes
+        if each.name.startswith(prefix)
+        for one in each.partitions
+    }
+
+
+def revive(
+    topic: str, index: str, partition: int, letters: Sequence[tuple[int, int]], dead_partition: int
+) -> Call[list[int]]:
+    check_name(index, "an index's name")
+    check_int(partition, "a partition", 0, PARTITIONS_MAX - 1)
+    check_int(dead_partition, "a partition", 0, PARTITIONS_MAX - 1)
+    # Not `changes`: a dead letter is used up once, so saying it twice does no harm.
+    return Call(
+        frames.Revive(
+            0,
+            check_name(topic),
+            index,
+            partition,
+            packed(offset for offset, _ in letters),
+            packed(letter for _, letter in letters),
+            dead_partition,
+        ),
+        lambda answer: unpacked(answer.offsets),
+        frames.Offsets,
+    )
 
 
 class Quota:
@@ -121,6 +173,28 @@ class Quota:
 
     def count(self) -> None:
         self.counted += 1
+
+
+class Purging:
+    """Counts which dead letters go, those before `ends`, and up to where all messages go."""
+
+    def __init__(self, index: str | None, ends: Sequence[int]) -> None:
+        self.count = 0
+        self.starts = list(ends)  # in each partition, the first message that stays
+        self._index = index
+        self._ends = ends
+
+    def look_at(self, message: Message, letter: DeadLetter | None) -> None:
+        """The next message of the dead-letter topic, and the dead letter in it if there is one."""
+        if message.partition >= len(self._ends):
+            return
+        is_meant = letter is not None and self._index in (None, letter.index)
+        if message.offset < self._ends[message.partition]:
+            self.count += is_meant and letter is not None and not letter.purged
+            if self._index is None or is_meant or (letter is not None and letter.purged):
+                return
+        starts = self.starts
+        starts[message.partition] = min(starts[message.partition], message.offset)
 
 
 def are_unread(position: Callable[[int], int], ends: Sequence[int]) -> bool:

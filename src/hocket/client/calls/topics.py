@@ -6,7 +6,7 @@ The blocking and the asyncio client make the same calls; they differ in how they
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from hocket.errors import (
     UnknownTopic,
     WrongType,
 )
-from hocket.frames import unpacked
+from hocket.frames import packed, unpacked
 from hocket.model import (
     PARTITIONS_MAX,
     IndexDescription,
@@ -190,6 +190,13 @@ def delete_index(topic: str, index: str) -> Call[None]:
     return Call(
         frames.DeleteIndex(0, check_name(topic), index), _nothing, frames.Done, changes=True
     )
+
+
+def delete_messages(topic: str, offsets: Sequence[int]) -> Call[None]:
+    for offset in offsets:
+        check_int(offset, "an offset", 0, _NUMBER_MAX)
+    # Not `changes`: what is deleted stays so, and offsets are not given twice.
+    return Call(frames.DeleteMessages(0, check_name(topic), packed(offsets)), _nothing, frames.Done)
 
 
 # --- what is set per topic -----------------------------------------------------------------------

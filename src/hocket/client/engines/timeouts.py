@@ -9,7 +9,7 @@ from hocket.client.connection.session import Request, Session
 from hocket.client.producing.delivery import Pusher
 from hocket.deadline import in_seconds
 from hocket.errors import HocketError, NoConnection, OutcomeUnknown, StorageFull, Timeout
-from hocket.frames import SeekIndex, SkipUnreadable
+from hocket.frames import DeleteMessages, Revive, SeekIndex, SkipUnreadable
 
 # A client that was dropped without being closed has so long to deliver what was sent, and looks so
 # often whether that is done.
@@ -26,9 +26,9 @@ def unanswered(
             f"{name} could not be sent to {session.target} within {in_seconds(timeout)}: "
             f"there is no connection ({session.last_error})"
         )
-    # A seek or a skip may be sent twice, so it does not count among the changes; but it may have
-    # happened.
-    if not changes and not isinstance(request.frame, SeekIndex | SkipUnreadable):
+    # Some may be sent twice, so they do not count among the changes; but they may have happened.
+    repeatable = SeekIndex | SkipUnreadable | Revive | DeleteMessages
+    if not changes and not isinstance(request.frame, repeatable):
         return Timeout(f"{name} was not answered within {in_seconds(timeout)}")
     return OutcomeUnknown(
         f"{name} was not answered within {in_seconds(timeout)}; it may have been carried out"

@@ -331,8 +331,10 @@ class Partition:
             if change.reset is not None and name not in self.shares:
                 self.shares[name] = ShareState(change.reset)
             if name in self.shares:  # else deleted before this became durable
-                self.shares[name].apply(change)
-                self.cursors.move_shared(name, self.shares[name].start)
+                share = self.shares[name]
+                share.apply(change)
+                share.log_start_moved(self.start)  # it may have passed what was revived meanwhile
+                self.cursors.move_shared(name, share.start)
 
     # --- the log -----------------------------------------------------------------------------
 

@@ -168,6 +168,8 @@ RULES: dict[type, Rule | None] = {
     frames.OpenSubscription: _needs_on_index("subscribe"),
     frames.SeekIndex: _needs_on_index("subscribe"),
     frames.SkipUnreadable: _needs_on_index("subscribe"),
+    frames.Revive: _needs_on_index("subscribe"),
+    frames.DeleteMessages: _needs("delete"),
     frames.DeleteIndex: _needs_on_index("delete"),
     frames.Credit: _by_handle,
     frames.Commit: _by_handle,

@@ -410,7 +410,7 @@ class Session:
         return Demand(frame, None, opened)
 
     def _of_index(
-        self, frame: frames.SeekIndex | frames.SkipUnreadable | frames.DeleteIndex
+        self, frame: frames.SeekIndex | frames.SkipUnreadable | frames.Revive | frames.DeleteIndex
     ) -> Effect:
         topic = self._catalogue.topic(frame.topic)
         check_name(frame.index, "an index's name")
@@ -483,6 +483,7 @@ class Session:
         frames.ListTopics: _plain,
         frames.DescribeTopic: _of_topic,
         frames.FindOffsets: _of_topic,
+        frames.DeleteMessages: _of_topic,
         frames.ListIndexes: _of_topic,
         frames.OpenProducer: _open_producer,
         frames.Push: _push,
@@ -493,6 +494,7 @@ class Session:
         frames.Commit: _of_subscription,
         frames.SeekIndex: _of_index,
         frames.SkipUnreadable: _of_index,
+        frames.Revive: _of_index,
         frames.DeleteIndex: _of_index,
         frames.Settle: _settle,
         frames.CommitTransaction: _commit_transaction,
@@ -511,7 +513,10 @@ class Session:
     }
 
 
-_OfTopic = frames.DescribeTopic | frames.FindOffsets | frames.ListIndexes | frames.OpenProducer
+_OfTopic = (
+    frames.DescribeTopic | frames.FindOffsets | frames.DeleteMessages | frames.ListIndexes
+    | frames.OpenProducer
+)  # fmt: skip
 
 
 def _numbers(data: bytes) -> list[int]:

@@ -50,6 +50,8 @@ from hocket.core.sharing.events import (
     Record,
     Refunded,
     Reset,
+    Revive,
+    Revived,
     Scan,
     ScanFailed,
     Scanned,
@@ -100,6 +102,13 @@ class Dispatcher:
     def leased(self, partition: int) -> int:
         """How many messages of the partition are with consumers."""
         return self._leases[partition].leased
+
+    def is_dying(self, partition: int, offset: int) -> bool:
+        return self._leases[partition].is_dying(offset)
+
+    def reaches(self, partition: int, offset: int) -> bool:
+        """Whether a message of the partition that lies this far back can be revived."""
+        return self._leases[partition].reaches(offset)
 
     # --- consumers come and go -------------------------------------------------------------------
 
@@ -372,6 +381,14 @@ class Dispatcher:
         self._leases[event.partition].dead_lettered(event.start, event.end)
         return [*self._records([event.partition]), *self._dispatch()]
 
+    def _revive(self, event: Revive) -> list[Effect]:
+        number = event.partition
+        runs = self._leases[number].revive(event.letters, event.log)
+        if runs:
+            self._scanning.pop(number, None)  # keys are read anew, from the first of these on
+        records = self._records([number], event.token)
+        return [Revived(event.token, runs), *records, *self._dispatch()]
+
     def _reset(self, event: Reset) -> list[Effect]:
         for fetch, fetching in list(self._fetches.items()):
             if fetching.partition == event.partition:
@@ -559,6 +576,7 @@ class Dispatcher:
         ScanFailed: _scan_failed,
         Settle: _settle,
         DeadLettered: _dead_lettered,
+        Revive: _revive,
         Reset: _reset,
         Tick: _tick,
         Closing: _closing,

@@ -160,6 +160,19 @@ class DeadLettered:
 
 
 @dataclass(slots=True)
+class Revive:
+    """Deliver these messages again: (offset, offset of its dead letter), in the latters' order.
+
+    `log` is the number of the log that has the dead letters. The answer is Revived.
+    """
+
+    partition: int
+    letters: Sequence[tuple[int, int]]
+    log: int
+    token: int  # of the Record that logs it
+
+
+@dataclass(slots=True)
 class Reset:
     """The index was put to this offset."""
 
@@ -181,7 +194,7 @@ class Closing:
 Event = (
     PartitionAdded | SettingsChanged | Joined | Widened | Left | CreditGiven | Advanced
     | Fetched | Refunded | FetchFailed | FetchDamaged | Scanned | ScanFailed | Settle
-    | DeadLettered | Reset | Tick | Closing
+    | DeadLettered | Revive | Reset | Tick | Closing
 )  # fmt: skip
 
 # --- effects -------------------------------------------------------------------------------------
@@ -246,6 +259,14 @@ class Answer:
 
 
 @dataclass(slots=True)
+class Revived:
+    """These messages are delivered again, as soon as the Record with this token is durable."""
+
+    token: int
+    ranges: list[tuple[int, int]]
+
+
+@dataclass(slots=True)
 class EndConsumer:
     """The consumer was replaced, and its number means nothing any more."""
 
@@ -253,4 +274,4 @@ class EndConsumer:
     why: str
 
 
-Effect = Fetch | Send | Scan | Record | Answer | EndConsumer
+Effect = Fetch | Send | Scan | Record | Answer | Revived | EndConsumer

@@ -118,6 +118,10 @@ class KeyOrder:
     def is_ready(self) -> bool:
         return self.scanned >= self._claimed_end
 
+    def claimed(self, end: int) -> None:
+        """Messages up to here are in flight, and their keys are not known yet."""
+        self._claimed_end = max(self._claimed_end, end)
+
     def scan(self, start: int, hashes: Sequence[int]) -> bool:
         """These are the hashes from `start` on. Returns False if none of them is new and next."""
         new = hashes[self.scanned - start :] if start <= self.scanned else ()
@@ -234,7 +238,7 @@ class KeyOrder:
 
     def _left_or_changed(self, start: int, end: int, before: int, after: int, holder: int) -> None:
         if after in _IN_FLIGHT and end > self.scanned:
-            self._claimed_end = max(self._claimed_end, end)
+            self.claimed(end)
         for offset, key_hash in enumerate(self._scanned_hashes(start, end), start):
             if not key_hash:
                 self.leasable += (after in _OPEN) - (before in _OPEN)

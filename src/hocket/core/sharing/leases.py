@@ -84,6 +84,7 @@ class Leases(Ledger):
         maps = Maps(state.start, done, counts, state.marks())
         self._before = state.start, done  # what was settled already; see `_settled_before`
         super().__init__(maps, state.settings, end=end, immortal=immortal)
+        self.revived_to, self.revivals = dict(state.revived_to), state.revivals
         self._grace_us = grace_us
         self._in_flight_max = in_flight_max
         self._span_max = span_max
@@ -461,6 +462,19 @@ class Leases(Ledger):
             self._settle(*run, DYING)
         self._advance()
 
+    def reaches(self, offset: int) -> bool:
+        """Whether a message this far back can be revived: the maps must span all behind it."""
+        return self._maps.covered - offset <= self._span_max
+
+    def _revive(self, runs: list[Range]) -> None:
+        """A key-shared index begins its order anew: what it knew of keys begins behind these."""
+        keys, self.keys = self.keys, None
+        super()._revive(runs)
+        self._before = _without_revived(*self._before, runs)
+        if keys is not None:
+            self.order_keys()
+            self.spread(self._consumers)
+
     # --- consumers -------------------------------------------------------------------------------
 
     def welcome(
@@ -535,6 +549,7 @@ class Leases(Ledger):
     def order_keys(self) -> None:
         """Keep the order of keys from now on: the index is key-shared."""
         self.keys = KeyOrder(self._maps)
+        self.keys.claimed(self._maps.in_flight_end())
 
     def spread(self, consumers: list[int]) -> None:
         """These consumers share the keys now."""
@@ -566,3 +581,13 @@ class Leases(Ledger):
         if self.keys is not None:
             self.order_keys()
             self.spread(self._consumers)
+
+
+def _without_revived(base: int, done: bytes, runs: list[Range]) -> tuple[int, bytes]:
+    """What was settled from `base` on, and all before it, but for these."""
+    more = max(0, base - runs[0][0])
+    base, flags = base - more, bytearray(b"\1" * more + done)
+    for start, end in runs:
+        low, high = start - base, min(end - base, len(flags))
+        flags[low:high] = bytes(max(0, high - low))
+    return base, bytes(flags)

@@ -12,13 +12,16 @@ Rule 3: a lease whose time is over counts as a delivery unless its message is in
 Rule 4: where several runs come back, the newest comes first: in the order of keys each message then
         belongs at the front of its key's queue.
 
+Rule 5: a settled message becomes available again only if it is revived, once for each dead letter:
+        `revived_to` says which dead letters were used up.
+
 What has to survive the broker's process is gathered as a ShareChange.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hocket.core.sharing.keys import KeyOrder
 from hocket.core.sharing.maps import (
@@ -45,6 +48,7 @@ from hocket.core.sharing.state import (
     Count,
     ShareChange,
     ShareSettings,
+    Unit,
 )
 
 REASON_MAX = 500  # characters
@@ -80,6 +84,8 @@ class Ledger:
         self.end = end  # of the partition
         self.keys: KeyOrder | None = None  # of a key-shared index
         self._immortal = immortal
+        self.revived_to: dict[int, int] = {}  # see core.sharing.state
+        self.revivals = 0
         self._change = ShareChange()
         self._begin(maps)
 
@@ -160,7 +166,13 @@ class Ledger:
     def take_change(self) -> ShareChange | None:
         """What happened since the last call and has to be logged; None: nothing."""
         change = self._change
-        if not (change.settled or change.counts or change.dying or change.reset is not None):
+        if not (
+            change.settled
+            or change.counts
+            or change.dying
+            or change.reset is not None
+            or change.revived_to
+        ):
             return None
         self._change = ShareChange()
         change.dying.sort()
@@ -206,6 +218,47 @@ class Ledger:
                 self._come_back(base + low, base + high, WITHHELD, RESTARTED, UNCLAIMED)
             else:
                 self._end(base + low, base + high, state, REFUSED)
+
+    def revive(self, letters: Sequence[tuple[int, int]], log: int) -> list[Range]:
+        """Deliver messages again that are dead letters: (offset, offset of its dead letter).
+
+        The dead letters come in order, and `log` is the number of the log that has them. Of those
+        that were used up before nothing is revived; nor is a message that is not settled, since
+        that one is delivered anyway. Returns the others. That all are used up is logged in any
+        case, so that whoever asked can wait until it is durable.
+        """
+        used_up = self.revived_to.get(log, 0)
+        runs = merged(
+            (offset, offset + 1)
+            for offset, letter in letters
+            if letter >= used_up and self._is_settled(offset)
+        )
+        self.revived_to[log] = max(used_up, *(letter + 1 for _, letter in letters))
+        self._change.revived_to[log] = self.revived_to[log]
+        if runs:
+            self._revive(runs)
+        return runs
+
+    def _revive(self, runs: list[Range]) -> None:
+        self.revivals += 1
+        self._change.revive(runs)
+        self._change.revivals = self.revivals
+        maps = self._maps
+        maps.reopen(runs[0][0])
+        for start, end in runs:
+            cut = slice(start - maps.base, end - maps.base)
+            maps.counts[cut] = maps.marks[cut] = bytes(end - start)
+            self._turn(start, end, SETTLED, AVAILABLE)
+
+    def _is_settled(self, offset: int) -> bool:
+        maps = self._maps
+        if not maps.start <= offset < maps.covered:
+            return offset < maps.start
+        return maps.states[offset - maps.base] == SETTLED
+
+    def is_dying(self, offset: int) -> bool:
+        maps = self._maps
+        return maps.start <= offset < maps.covered and maps.states[offset - maps.base] == DYING
 
     # --- from state to state ---------------------------------------------------------------------
 
@@ -276,7 +329,7 @@ class Ledger:
         # The reason becomes a header in UTF-8, and a consumer in this process may give any string.
         reason = reason[:REASON_MAX].encode(errors="replace").decode()
         self._change.dying += [
-            (first, min(end, first + unit_max), deliveries, reason)
+            Unit(first, min(end, first + unit_max), deliveries, reason, self.revivals)
             for first in range(start, end, unit_max)
         ]
 

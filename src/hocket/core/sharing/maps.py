@@ -134,6 +134,29 @@ class Maps:
             self.base = start
         self.start = start
 
+    def in_flight_end(self) -> int:
+        """Behind the last message that is reserved or leased; 0: there is none."""
+        return 1 + max(
+            (
+                self.base + at
+                for state in (RESERVED, LEASED)
+                if (at := self.states.rfind(state)) >= 0
+            ),
+            default=-1,
+        )
+
+    def reopen(self, start: int) -> None:
+        """Messages from `start` on may be settled no longer; so far all below are settled."""
+        more = self.base - start
+        if more > 0:
+            self.states[:0] = bytes((SETTLED,)) * more
+            self.counts[:0] = bytes(more)
+            self.marks[:0] = bytes(more)
+            self.holders = array("Q", bytes(8 * more)) + self.holders
+            self.deadlines = array("q", bytes(8 * more)) + self.deadlines
+            self.base = start
+        self.start = min(self.start, start)
+
     def advance(self) -> None:
         """Move `start` behind the settled messages at the front, and the maps if it is worth it."""
         found = RUNS_OF[SETTLED].match(self.states, self.start - self.base)

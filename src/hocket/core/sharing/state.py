@@ -1,6 +1,7 @@
 """How far a shared index has come in one partition, durably: which messages are done.
 
-Rule 1: a settled message stays settled, until the index is put elsewhere.
+Rule 1: a settled message stays settled, until the index is put elsewhere or the message is revived:
+        it was a dead letter, and is to be delivered again, as if it were new.
 Rule 2: a change says only what is new, so that the changes of a turn make one entry. It makes no
         difference whether changes are applied one by one or merged.
 
@@ -22,10 +23,12 @@ from hocket.core.sharing.ranges import (
     Range,
     clipped,
     deltas,
+    gaps,
     merged,
     packed_map,
     rows_of,
     unpacked_map,
+    without,
 )
 
 UNIT_MAX = 100  # messages that go to the dead letters together
@@ -51,50 +54,81 @@ class Unit(NamedTuple):
     end: int
     deliveries: int
     reason: str
+    life: int = 0  # how often messages of the index had been revived before; it tells apart the
+    # deaths of one message
 
 
+DyingRow = Unit | tuple[int, int, int, str]
 Count = tuple[int, int, int]  # start, end, deliveries so far (and the mark, where it is logged)
 
 
 @dataclass(slots=True)
 class ShareChange:
-    """What is logged. `reset` is applied first; later `counts` override earlier ones."""
+    """What is logged. `reset` is applied first, then `revived`; later `counts` override earlier."""
 
     settled: list[Range] = field(default_factory=list)  # done for good
     counts: list[Count] = field(default_factory=list)  # of messages not settled, with marks
-    dying: list[tuple[int, int, int, str]] = field(default_factory=list)  # see Unit
+    dying: list[DyingRow] = field(default_factory=list)
     settings: ShareSettings | None = None
     reset: int | None = None  # the new start; everything from before is forgotten
     clean: bool = False  # the broker closed in good order ...
     lent: list[Range] = field(default_factory=list)  # ... and these were with consumers then
+    revived: list[Range] = field(default_factory=list)  # settled no longer: to be delivered again
+    # The number of a log of dead letters -> what lies below this offset there was revived.
+    revived_to: dict[int, int] = field(default_factory=dict)
+    revivals: int = 0  # how often there was one, with this one; 0: this is none
 
     @property
     def first(self) -> int:
         """The first message that the change speaks of; beyond all messages if there is none."""
-        firsts = [first for first, *_ in (*self.settled, *self.counts)]
-        firsts += [first for first, *_ in self.dying]
-        return min(firsts, default=1 << 64)
+        spoken = [(row[0], row[1]) for row in (*self.settled, *self.counts, *self.dying)]
+        if self.revived:  # these lie before the start of the index, and rightly so
+            spoken = without(spoken, self.revived)
+        return min((first for first, _ in spoken), default=1 << 64)
 
     def merge(self, later: ShareChange) -> None:
         if later.reset is not None:
             self.reset = later.reset
-            self.settled, self.counts, self.dying = [], [], []
+            self.settled, self.counts, self.dying, self.revived = [], [], [], []
+        if later.revived:
+            self.revive(later.revived)
+        self.revived_to |= later.revived_to
+        self.revivals = later.revivals or self.revivals
         self.settled += later.settled
         self.counts += later.counts
         self.dying += later.dying
         self.settings = later.settings or self.settings
         self.clean, self.lent = later.clean, list(later.lent)
 
+    def revive(self, ranges: list[Range]) -> None:
+        """These are to be delivered again: what was said of them before this is void."""
+        void = merged(ranges)
+        self.settled = without(self.settled, void)
+        self.counts = [
+            (low, high, count)
+            for start, end, count in self.counts
+            for low, high in gaps(clipped(void, start, end), start, end)
+        ]
+        self.dying = [
+            unit._replace(start=low, end=high)
+            for unit in (Unit(*row) for row in self.dying)
+            for low, high in gaps(clipped(void, unit.start, unit.end), unit.start, unit.end)
+        ]
+        self.revived += ranges
+
     def encode(self) -> dict[str, Any]:
         """As JSON knows it, without the empty fields."""
         fields = {
             "settled": deltas(merged(self.settled)),
             "counts": deltas([(start, end, n % MARK) for start, end, n in self.counts]),
-            "dying": [list(unit) for unit in self.dying],
+            "dying": [list(unit[:4] if unit[4:] == (0,) else unit) for unit in self.dying],
             "settings": list(self.settings or ()),
             "clean": self.clean,
             "lent": deltas(self.lent),
             "marks": _packed_marks([n // MARK for _, _, n in self.counts]),
+            "revived": deltas(merged(self.revived)),
+            "revivedTo": [list(each) for each in self.revived_to.items()],
+            "revivals": self.revivals,
         }
         found: dict[str, Any] = {name: value for name, value in fields.items() if value}
         if self.reset is not None:
@@ -119,6 +153,9 @@ class ShareChange:
             reset=data.get("reset"),
             clean=data.get("clean", False),
             lent=[(start, end) for start, end in rows_of(data.get("lent", ()), 2)],
+            revived=[(start, end) for start, end in rows_of(data.get("revived", ()), 2)],
+            revived_to=dict(data.get("revivedTo", ())),
+            revivals=data.get("revivals", 0),
         )
 
 
@@ -142,7 +179,8 @@ class ShareState:
     """Every message below `start` is settled, and `start` itself is not. A new state is clean."""
 
     __slots__ = (
-        "_counts", "_done", "_marks", "clean", "dying", "lent", "lost", "settings", "start",
+        "_counts", "_done", "_marks", "clean", "dying", "lent", "lost", "revivals", "revived_to",
+        "settings", "start",
     )  # fmt: skip
 
     def __init__(self, start: int, settings: ShareSettings = ShareSettings()) -> None:  # noqa: B008
@@ -152,6 +190,8 @@ class ShareState:
         self.lost = 0  # messages that were gone before they were settled, since the last reset
         self.lent: list[Range] = []
         self.dying: list[Unit] = []  # in order, without overlaps
+        self.revivals = 0
+        self.revived_to: dict[int, int] = {}
         self._done = bytearray()  # one byte for each message from `start` on: 1 if it is settled
         self._counts = bytearray()  # as long as `_done`
         self._marks = bytearray()  # as long as `_done`
@@ -163,11 +203,16 @@ class ShareState:
             self.dying = []
         self.settings = change.settings or self.settings
         self.clean, self.lent = change.clean, list(change.lent)
+        if change.revived:
+            self._revive(change.revived)
+        self.revived_to |= change.revived_to
+        self.revivals = max(self.revivals, change.revivals)
         if change.counts:
             self._count(change.counts)
-        for start, end, deliveries, reason in change.dying:
-            if end > self.start:  # else the log start has passed it meanwhile
-                insort(self.dying, Unit(max(start, self.start), end, deliveries, reason))
+        for row in change.dying:
+            unit = Unit(*row)
+            if unit.end > self.start:  # else the log start has passed it meanwhile
+                insort(self.dying, unit._replace(start=max(unit.start, self.start)))
         if change.settled:
             self._settle(change.settled)
 
@@ -207,7 +252,10 @@ class ShareState:
             taken |= {"done": packed_map(self._done), "counts": packed_map(self._counts)}
             if self._marks.count(0) < len(self._marks):
                 taken["marks"] = packed_map(self._marks)
-        as_change = ShareChange(dying=list(self.dying), clean=self.clean, lent=self.lent)
+        as_change = ShareChange(
+            dying=list(self.dying), clean=self.clean, lent=self.lent,
+            revived_to=self.revived_to, revivals=self.revivals,
+        )  # fmt: skip
         return taken | {"rest": as_change.encode()}
 
     @staticmethod
@@ -239,6 +287,20 @@ class ShareState:
                 size = cut.stop - cut.start
                 self._counts[cut] = bytes((count,)) * size
                 self._marks[cut] = bytes((mark,)) * size
+
+    def _revive(self, ranges: list[Range]) -> None:
+        first = min(start for start, _ in ranges)
+        if first < self.start:
+            more = self.start - first
+            self._done[:0] = b"\1" * more
+            self._counts[:0] = bytes(more)
+            self._marks[:0] = bytes(more)
+            self.start = first
+        self._cover(max(end for _, end in ranges))
+        for start, end in ranges:
+            cut = slice(start - self.start, end - self.start)
+            self._done[cut] = self._counts[cut] = self._marks[cut] = bytes(end - start)
+            self._leave(start, end)
 
     def _settle(self, ranges: list[Range]) -> None:
         self._cover(max(end for _, end in ranges))

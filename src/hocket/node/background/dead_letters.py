@@ -24,6 +24,8 @@ from hocket import frames
 from hocket.core.origin import Origin
 from hocket.core.partition import events
 from hocket.core.session.session import DEAD_LETTERS
+from hocket.core.sharing.state import DyingRow
+from hocket.core.sharing.state import Unit as Dying
 from hocket.errors import CorruptData, HocketError, OutOfRange, TopicExists
 from hocket.frames import Frame
 from hocket.log.model import FileUnreadable, ReadResult
@@ -72,6 +74,7 @@ class Unit:
     pieces: list[Piece] = field(default_factory=list)
     stored: int = 0  # how many of the pieces are in the dead letters, durably
     trouble: str = ""  # why the unit was put off, as was last logged
+    life: int = 0  # see core.sharing.state.Unit: a message that was revived dies anew
 
     @property
     def topic(self) -> str:
@@ -95,6 +98,8 @@ class Unit:
         """The same whenever this is stored, so that it is stored once. Clients may not use it,
         or one of them could have the broker take a dead letter for a repetition."""
         name = f"{self.hosted.group}/{self.index}/{self.epoch}/{start}/{end}{what}"
+        if self.life and not what:
+            name += f"/{self.life}"
         digest_size = 16 - len(OWN_PRODUCERS)
         return (
             OWN_PRODUCERS
@@ -133,11 +138,16 @@ class DeadLetters:
         # the next unit of that source is looked at
         self._set_aside: dict[tuple[int, str], tuple[int, int]] = {}
 
-    def take(self, hosted: Hosted, index: str, dying: Sequence[tuple[int, int, int, str]]) -> None:
-        """Work on these units later: (start, end, deliveries, reason), which are durably dying."""
+    def take(self, hosted: Hosted, index: str, dying: Sequence[DyingRow]) -> None:
+        """Work on these units later, which are durably dying."""
         if dying:
             epoch = hosted.core.cursors.applied[index].epoch
-            self.waiting += [Unit(hosted, index, *unit, epoch, unit[0]) for unit in dying]
+            for each in (Dying(*row) for row in dying):
+                unit = Unit(
+                    hosted, index, each.start, each.end, each.deliveries, each.reason, epoch,
+                    at=each.start, life=each.life,
+                )  # fmt: skip
+                self.waiting.append(unit)
 
     def work(self) -> None:
         """Begin with units that wait, one at a time of each source. Called each turn and tick."""

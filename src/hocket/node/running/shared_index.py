@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.state import ShareSettings
+from hocket.errors import HocketError
 from hocket.log.model import ReadResult
 from hocket.model import Mode
 from hocket.node.running.sessions import Address
@@ -29,3 +31,12 @@ class SharedIndex:
     consumers: dict[int, Consumer] = field(default_factory=dict)
     reads: dict[int, ReadResult] = field(default_factory=dict)  # by fetch, until it is sent
     used_us: int = 0  # when the index was last seen not to be idle
+
+
+@dataclass(slots=True)
+class Revival:
+    """Dead letters that are delivered again, until that is durable."""
+
+    shared: SharedIndex
+    done: Callable[[list[tuple[int, int]] | HocketError], None]
+    ranges: list[tuple[int, int]] = field(default_factory=list)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import cast
 
 from hocket import frames
 from hocket.core.origin import Origin
@@ -18,8 +19,8 @@ from hocket.core.session.session import DEAD_LETTERS, Demand, OpenedSubscription
 from hocket.core.sharing import events as core
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.leases import Leases
-from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
-from hocket.errors import Busy, Fenced, HocketError, WrongKind
+from hocket.core.sharing.state import SPAN_MAX, ShareChange, ShareSettings, ShareState
+from hocket.errors import Busy, Fenced, HocketError, OutOfRange, WrongKind, from_code
 from hocket.log.store import LogStore
 from hocket.model import Mode
 from hocket.node.running.leasing import Leasing
@@ -27,7 +28,7 @@ from hocket.node.running.own_requests import NODE
 from hocket.node.running.partitions import Hosted, Partitions
 from hocket.node.running.sessions import Address
 from hocket.node.running.settlements import Settlements
-from hocket.node.running.shared_index import Consumer, SharedIndex
+from hocket.node.running.shared_index import Consumer, Revival, SharedIndex
 from hocket.ports import Clock, Network
 
 IDLE_US = 60_000_000  # an index leaves memory this long after its last consumer has left
@@ -50,6 +51,8 @@ class Shares:
         self._numbers: dict[Address, tuple[SharedIndex, int]] = {}
         # token -> messages in the dead letters whose settling is not durable yet
         self._buried: dict[int, tuple[Hosted, str, int, int]] = {}
+        # token -> index, what is revived, and whom to tell when that is durable
+        self._revivals: dict[int, Revival] = {}
         self._last_consumer = 0
         self._settlements = Settlements(network)
         self._leasing = Leasing(
@@ -223,6 +226,45 @@ class Shares:
         connection, handle = address
         self._network.send(connection, frames.HandleEnded(0, handle, code, message))
 
+    def revive(
+        self,
+        hosted: Hosted,
+        index: str,
+        letters: list[tuple[int, int]],
+        dead_log: int,
+        done: Callable[[list[tuple[int, int]] | HocketError], None],
+    ) -> bool:
+        """Deliver these messages again: (offset, offset of its dead letter in this log).
+
+        `done` is told which, when that is durable. Returns False, and does nothing, if it has to
+        wait: the index cannot be taken into memory yet, or the log does not have it yet that all of
+        these are dead letters.
+        """
+        number = hosted.core.number
+        shared = self._shared.get((hosted.core.topic, index))
+        if shared is None or number not in shared.groups:
+            if not hosted.core.is_settled:
+                return False
+            if shared is None:
+                mode = cast(Mode, hosted.core.cursors.leading[index].mode)
+                shared = SharedIndex(hosted.core.topic, index, mode, Dispatcher(mode), {})
+                self._shared[hosted.core.topic, index] = shared
+            shared.used_us = self._clock.now_us()
+            self._add_partition(shared, hosted, 0)
+        if any(shared.core.is_dying(number, offset) for offset, _ in letters):
+            return False
+        first = min(offset for offset, _ in letters)
+        if not shared.core.reaches(number, first):
+            raise OutOfRange(
+                f"offset {first} of topic {hosted.core.topic!r}, partition {number}, lies more "
+                f"than {SPAN_MAX} messages behind where index {index!r} is; its dead letter can be "
+                "published to the topic again"
+            )
+        token = self._settlements.next_token()
+        self._revivals[token] = Revival(shared, done)
+        self._step(shared, core.Revive(number, letters, dead_log, token))
+        return True
+
     # --- what happens to the index ---------------------------------------------------------------
 
     def grow(self, address: Address, hosted: Hosted) -> None:
@@ -250,6 +292,9 @@ class Shares:
             buried = self._buried.pop(origin.request, None)
             if buried is not None:
                 self._tell_buried(*buried)
+            revival = self._revivals.pop(origin.request, None)
+            if revival is not None:
+                revival.done(revival.ranges)
             self._settlements.durable(origin.request)
 
     def sought(self, hosted: Hosted, index: str, offset: int) -> list[Address]:
@@ -272,6 +317,10 @@ class Shares:
             if shared.topic == topic and index in (None, shared.index):
                 del self._shared[shared.topic, shared.index]
                 self._settlements.refuse_all(shared, code, message)
+                for token, revival in list(self._revivals.items()):
+                    if revival.shared is shared:
+                        del self._revivals[token]
+                        revival.done(from_code(code, message))
                 consumers, shared.consumers = shared.consumers, {}
                 # Not by `close`, which would hand the messages of each to the others.
                 for consumer in consumers.values():
@@ -355,6 +404,8 @@ class Shares:
                 to_do.extend(self._leasing.send(shared, effect))
             elif isinstance(effect, core.Record):
                 self._record(shared, effect)
+            elif isinstance(effect, core.Revived):
+                self._revivals[effect.token].ranges = effect.ranges
             elif isinstance(effect, core.Answer):
                 self._settlements.decided(effect)
             else:

@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from hocket import frames
+from hocket.client.calls import dead_letters as dead_letter_calls
 from hocket.client.calls import topics as topic_calls
 from hocket.client.calls.dead_letters import DeadLetter
 from hocket.client.calls.options import (
@@ -219,6 +220,12 @@ class Client(AccessCalls, Face):
         """Return when the broker has answered."""
         self._engine.call(topic_calls.ping(), timeout)
 
+    def delete_messages(
+        self, topic: str, offsets: Sequence[int], *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> None:
+        """Delete the messages of a topic that lie before these offsets, one for each partition."""
+        self._engine.call(topic_calls.delete_messages(topic, offsets), timeout)
+
     # --- indexes ---------------------------------------------------------------------------------
 
     def indexes(
@@ -315,13 +322,50 @@ class Client(AccessCalls, Face):
         *,
         index: str | None = None,
         limit: int | None = None,
+        to_index: bool = False,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> int:
         """Publish dead letters that were not replayed yet to the topic again; returns how many.
 
-        They are new messages, for every index of the topic, with the header `hocket-replayed`.
+        They are new messages, for every index of the topic, with the header `hocket-replayed`. With
+        `to_index` nothing is published: the index that gave a message up delivers it once more, as
+        if it were new, and no other index does. Raises OutOfRange for a message that the topic does
+        not keep any more; those before it are delivered again.
         """
-        return dead_letters.replay(self, topic, index, limit, check_timeout(timeout))
+        seconds = check_timeout(timeout)
+        return dead_letters.replay(self, topic, index, limit, to_index, seconds)
+
+    def purge_dead_letters(
+        self,
+        topic: str,
+        *,
+        index: str | None = None,
+        before: StartLike | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> int:
+        """Delete dead letters for good: all, or those of an index, or that died before a time.
+
+        Returns how many, replayed ones among them.
+        """
+        return dead_letters.purge(self, topic, index, before, check_timeout(timeout))
+
+    def revive(
+        self,
+        topic: str,
+        index: str,
+        letters: Sequence[tuple[int, int]],
+        *,
+        partition: int,
+        dead_partition: int,
+        timeout: float | None = DEFAULT_TIMEOUT,
+    ) -> list[int]:
+        """Have a shared index deliver messages again: (offset, offset of its dead letter).
+
+        `replay_dead_letters(to_index=True)` is made of this. Returns the offsets of those that are
+        delivered again; those whose dead letters were used up before are not.
+        """
+        call = dead_letter_calls.revive(topic, index, partition, letters, dead_partition)
+        return self._engine.call(call, timeout)
 
     # --- messages --------------------------------------------------------------------------------
 
