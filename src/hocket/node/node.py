@@ -99,6 +99,7 @@ class Node:
             raise
         recovery.tell(wiring)
         self._transacting.started()
+        self._guarding.started()
 
     def _table_of_servants(self) -> dict[type, Servant]:
         """Who serves a request, by the type of its frame."""

@@ -5,7 +5,8 @@ The secret has 256 random bits, as 43 characters of URL-safe base64. Names and s
 
 Nobody can guess 256 random bits, however fast a guess is; slow hashing is for what people choose.
 So the hash is a plain one, and to look at a token costs nothing. Earlier versions kept argon2id
-hashes, which are still understood; `hocket user token NAME` replaces one.
+hashes. They are understood where argon2-cffi is installed, the extra `hocket[argon2]`;
+`hocket user token NAME` replaces one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from hocket.model import NAME_BYTES_MAX
@@ -63,6 +65,11 @@ def is_token_of(token: str, token_hash: str | None) -> bool:
     It takes as long for those, so that the time does not tell which users there are.
     """
     return hmac.compare_digest(hash_token(token), token_hash or SHA256 + "0" * 64)
+
+
+def can_verify_slow() -> bool:
+    """Whether `is_slow_token_of` can be called: argon2-cffi is an extra."""
+    return find_spec("argon2") is not None
 
 
 def is_slow_token_of(token: str, token_hash: str | None, settings: Argon2Settings) -> bool:

@@ -50,6 +50,10 @@ class Guarding:
         self._authentication = Authentication(wiring, access, executor)
         self._asked: dict[int, Asked] = {}  # by the index of the change
 
+    def started(self) -> None:
+        """Users are known."""
+        self._authentication.started()
+
     def servants(self) -> dict[type, Servant]:
         return {
             frames.Hello: self._authentication.hello,
