@@ -11,8 +11,10 @@ import sys
 import traceback
 
 import click
+from click.core import ParameterSource
 
 from hocket import errors
+from hocket.cli import stderr_log
 
 FAILED = 1
 USAGE = 2
@@ -47,18 +49,24 @@ def code_of(error: BaseException) -> int:
 
 
 def say(message: str) -> None:
-    """Print one line for people, on stderr."""
+    """Print one line for people, on stderr; in JSON if all else there is."""
+    if stderr_log.is_json():
+        stderr_log.log.error("%s", " ".join(message.split()))
+        return
     click.echo(f"hocket: {' '.join(message.split())}", err=True)
 
 
 def report(error: BaseException, *, debug: bool) -> int:
     """Tell the user about an error that ended the command. Returns the exit code."""
-    if debug:
+    if debug and stderr_log.is_json():
+        stderr_log.log.error("what happened", exc_info=error)
+    elif debug:
         traceback.print_exception(error)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return USAGE
     if isinstance(error, click.UsageError):
+        _name_the_source(error)
         say(f"{error.format_message().rstrip('.')}. {_hint(error)}")
         return USAGE
     if isinstance(error, click.ClickException):
@@ -76,6 +84,18 @@ def report(error: BaseException, *, debug: bool) -> int:
     else:
         say(f"unexpected {type(error).__name__}: {error}; --debug shows where it happened")
     return code_of(error)
+
+
+def _name_the_source(error: click.UsageError) -> None:
+    """A bad value is that of a variable, or that of an option: name the one that was given."""
+    if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
+        return
+    if error.param_hint is not None or not isinstance(error.param, click.Option):
+        return
+    flag = max(error.param.opts, key=len)
+    error.param_hint = f"'{flag}'"
+    if error.ctx.get_parameter_source(error.param.name or "") is ParameterSource.ENVIRONMENT:
+        error.param_hint = f"the variable {error.param.envvar} ({flag})"
 
 
 def _hint(error: click.UsageError) -> str:

@@ -1,20 +1,27 @@
 """Which broker a command talks to, and as which user.
 
-The options may stand before the subcommand or after it; the later one wins. The token comes from a
-file or the environment, never from the command line, which every user of the machine can read.
+The options may stand before the subcommand or after it; the later one wins. An option wins over its
+variable, a variable over the context (`contexts`), the context over the default. The token comes
+from a file or the environment, never from the command line, which every user of the machine can
+read.
+
+The context in use belongs to its own server: if an option or a variable names a server, nothing of
+that context is used, or its token would be shown to another broker. Whoever names a context for the
+command, and a server too, wants both.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from hocket.cli import contexts
 from hocket.cli.command import ServerOption
 from hocket.cli.parameters import SECONDS
 
@@ -38,8 +45,11 @@ class Server:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     timeout: float = TIMEOUT_DEFAULT
+    context: str | None = None  # the name of the one to use; None: the one in use, if any
+    said: dict[str, ParameterSource] = field(default_factory=dict)  # by an option or a variable
 
     def connect(self) -> Client:
+        self.use_context()
         import hocket  # loads the client, which takes longer than the rest of the command line
 
         return hocket.connect(
@@ -55,9 +65,36 @@ class Server:
     def for_completion(self) -> Server:
         return replace(self, timeout=min(self.timeout, COMPLETION_TIMEOUT))
 
+    def use_context(self) -> None:
+        """Fill in what nobody has said."""
+        if self.context is None and "server" in self.said:
+            return
+        name, chosen_by = self.chosen_context()
+        if not name:
+            return
+        found = contexts.load().get(name, chosen_by).said()
+        if {"tls_cert", "tls_key"} & self.said.keys():  # they belong together
+            found.pop("tls_cert", None)
+            found.pop("tls_key", None)
+        for field_name, value in found.items():
+            if field_name not in self.said:
+                setattr(self, field_name, value if field_name == "server" else Path(value))
+
+    def chosen_context(self) -> tuple[str, str]:
+        """The name of the context to use, empty for none, and what has chosen it."""
+        if self.context is None:
+            return contexts.load().current, ""
+        source = self.said.get("context")
+        by_variable = source is ParameterSource.ENVIRONMENT
+        return self.context, f"the variable {contexts.VARIABLE}" if by_variable else "--context"
+
     def _token(self) -> str | None:
+        if self.said.get("token_file") is not ParameterSource.COMMANDLINE:
+            token = os.environ.get("HOCKET_TOKEN", "").strip()
+            if token:
+                return token
         if self.token_file is None:
-            return os.environ.get("HOCKET_TOKEN", "").strip() or None
+            return None
         try:
             token = self.token_file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -70,15 +107,22 @@ class Server:
 def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
     assert option.name is not None
     said_above = context.parent is not None and isinstance(context.parent.obj, Server)
-    given_here = context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    source = context.get_parameter_source(option.name)
     server = context.ensure_object(Server)
-    if given_here or not said_above:
+    if source is ParameterSource.COMMANDLINE or not said_above:
         setattr(server, option.name, value)
+        if source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
+            server.said[option.name] = source
 
 
 def server_options(command: F) -> F:
     """Add the options for reaching a broker; the command gets them with `pass_server`."""
     options = [
+        click.option(
+            "--context", metavar="NAME", envvar=contexts.VARIABLE, show_envvar=True,
+            help="Use the broker that `hocket context add` has kept by this name.",
+            cls=ServerOption, expose_value=False, callback=_remember,
+        ),
         click.option(
             "--server", metavar="URL", default=SERVER_DEFAULT, envvar="HOCKET_SERVER",
             show_default=True, show_envvar=True,
@@ -87,6 +131,7 @@ def server_options(command: F) -> F:
         ),
         click.option(
             "--token-file", metavar="FILE", type=click.Path(path_type=Path),
+            envvar="HOCKET_TOKEN_FILE", show_envvar=True,
             help="A file with the token; else HOCKET_TOKEN may hold the token itself.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
@@ -109,6 +154,7 @@ def server_options(command: F) -> F:
         ),
         click.option(
             "--timeout", type=SECONDS, default=TIMEOUT_DEFAULT,
+            envvar="HOCKET_TIMEOUT", show_envvar=True,
             help="How long to wait for the connection and for each answer. [default: 10s]",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
@@ -116,6 +162,14 @@ def server_options(command: F) -> F:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def parse_server(url: str) -> str:
+    """The URL, if it is one."""
+    from hocket.client.connection.address import parse_url
+
+    parse_url(url)
+    return url
 
 
 pass_server = click.make_pass_decorator(Server, ensure=True)

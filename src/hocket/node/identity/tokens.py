@@ -18,7 +18,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from hocket.model import NAME_BYTES_MAX
+from hocket.errors import HocketError
+from hocket.model import NAME_BYTES_MAX, check_name
 from hocket.node.settings import Argon2Settings
 
 if TYPE_CHECKING:
@@ -42,6 +43,17 @@ def user_of(token: str) -> str | None:
     if not token.startswith(PREFIX) or separator != "_" or not 1 <= len(name) <= NAME_BYTES_MAX:
         return None
     return name
+
+
+def is_token(text: str) -> bool:
+    """Whether `make_token` could have made it. Whether it is random, nobody can tell."""
+    user, secret = user_of(text), text[-SECRET_LENGTH:]
+    try:
+        check_name(user or "", "a user's name")
+        decoded = base64.b64decode(secret + "=", altchars=b"-_", validate=True)
+    except (HocketError, ValueError):
+        return False
+    return len(decoded) == SECRET_BYTES
 
 
 def digest_of(token: str) -> bytes:
