@@ -9,6 +9,7 @@ import click
 from hocket.cli import output
 from hocket.cli.command import Command
 from hocket.cli.server_options import Server, pass_server, server_options
+from hocket.errors import NoConnection, Timeout
 
 
 @click.command(
@@ -31,7 +32,10 @@ def ping(server: Server, /, as_json: bool) -> None:
     began = perf_counter()
     with server.connect() as client:
         connected = perf_counter()
-        client.ping(timeout=server.timeout)
+        try:
+            client.ping(timeout=server.timeout)
+        except Timeout as error:  # for a probe that is the same as nobody there
+            raise NoConnection(f"{server.server}: {error}") from error
         answered = perf_counter()
         who = client.broker
     connecting, round_trip = connected - began, answered - connected

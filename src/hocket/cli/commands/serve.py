@@ -87,7 +87,7 @@ def load_config(context: click.Context, option: click.Parameter, path: Path | No
 
 def set_up_log(context: click.Context, _option: click.Parameter, form: str) -> str:
     """At once, so that an error about any other option is told in the same format."""
-    if not context.resilient_parsing:
+    if form == "json" and not context.resilient_parsing:
         log_to_stderr("INFO", form)
     return form
 
