@@ -231,9 +231,3 @@ def test_a_certificate_of_a_flag_is_not_mixed_with_that_of_the_context(tmp_path:
 def test_a_context_that_is_not_there_is_said_with_what_named_it(two: Path):
     fails(run("ping", HOCKET_CONTEXT="prdo"), 3, "HOCKET_CONTEXT", "did you mean 'prod'?")
     fails(run("--context", "prdo", "ping"), 3, "--context", "did you mean 'prod'?")
-
-
-def test_a_program_does_not_read_contexts(two: Path):
-    """Only the command line does: what a service connects to is not up to a file of a user's."""
-    with pytest.raises(NoConnection, match="127.0.0.1:1"):
-        package.connect("hocket://127.0.0.1:1", timeout=1)

@@ -29,6 +29,8 @@ def ping(server: Server, /, as_json: bool) -> None:
     Ends with 0 if the broker has answered, 4 if it wants a token, or another one, and 5 if there is
     no broker or no answer in time.
     """
+    import hocket.client.faces.blocking.connecting  # noqa: F401 - to load it is not the broker's time
+
     began = perf_counter()
     with server.connect() as client:
         connected = perf_counter()
