@@ -50,6 +50,7 @@ class Server:
 
     def connect(self) -> Client:
         self.use_context()
+        self._check_files()
         import hocket  # loads the client, which takes longer than the rest of the command line
 
         return hocket.connect(
@@ -79,6 +80,22 @@ class Server:
         for field_name, value in found.items():
             if field_name not in self.said:
                 setattr(self, field_name, value if field_name == "server" else Path(value))
+
+    def _check_files(self) -> None:
+        """Here, where they are needed: `hocket certs` makes the file that a variable names."""
+        for name in ("tls_ca", "tls_cert", "tls_key"):
+            path: Path | None = getattr(self, name)
+            if path is None or path.exists():
+                continue
+            flag = f"--{name.replace('_', '-')}"
+            hints = {
+                ParameterSource.COMMANDLINE: f"'{flag}'",
+                ParameterSource.ENVIRONMENT: f"the variable HOCKET_{name.upper()} ({flag})",
+                None: f"{flag} of the context '{self.chosen_context()[0]}'",
+            }
+            raise click.BadParameter(
+                f"there is no file '{path}'", param_hint=hints[self.said.get(name)]
+            )
 
     def chosen_context(self) -> tuple[str, str]:
         """The name of the context to use, empty for none, and what has chosen it."""
@@ -136,19 +153,19 @@ def server_options(command: F) -> F:
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(
-            "--tls-ca", metavar="FILE", type=click.Path(exists=True, path_type=Path),
+            "--tls-ca", metavar="FILE", type=click.Path(path_type=Path),
             envvar="HOCKET_TLS_CA", show_envvar=True,
             help="Trust the certificates signed by this one (hockets://).",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(
-            "--tls-cert", metavar="FILE", type=click.Path(exists=True, path_type=Path),
+            "--tls-cert", metavar="FILE", type=click.Path(path_type=Path),
             envvar="HOCKET_TLS_CERT", show_envvar=True,
             help="A client certificate, which names the user; instead of a token.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(
-            "--tls-key", metavar="FILE", type=click.Path(exists=True, path_type=Path),
+            "--tls-key", metavar="FILE", type=click.Path(path_type=Path),
             envvar="HOCKET_TLS_KEY", show_envvar=True, help="The key of --tls-cert.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),

@@ -228,6 +228,15 @@ def test_a_certificate_of_a_flag_is_not_mixed_with_that_of_the_context(tmp_path:
     assert (connected["tls_cert"], connected["tls_key"]) == (theirs, None)
 
 
+def test_files_that_are_gone_are_told_by_what_named_them(two: Path):
+    two.unlink()
+    fails(run("ping", "--context", "prod"), 2, "--tls-ca of the context 'prod'", str(two))
+    fails(run("ping", HOCKET_TLS_CERT="/nonexistent"), 2, "the variable HOCKET_TLS_CERT")
+    fails(run("ping", "--tls-key", "/nonexistent"), 2, "'--tls-key'")
+    # A command that goes to no broker has no use for them; `certs init` makes one.
+    assert run("context", "list", HOCKET_TLS_CA="/nonexistent").code == 0
+
+
 def test_a_context_that_is_not_there_is_said_with_what_named_it(two: Path):
     fails(run("ping", HOCKET_CONTEXT="prdo"), 3, "HOCKET_CONTEXT", "did you mean 'prod'?")
     fails(run("--context", "prdo", "ping"), 3, "--context", "did you mean 'prod'?")
