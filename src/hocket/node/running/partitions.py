@@ -246,7 +246,7 @@ class Partitions:
         else:
             body, header = batch.body
             self.traffic.records_taken += batch.count
-            self.traffic.bytes_taken += len(body)
+            self.traffic.bytes_taken += entry_bytes(len(body))
             entry = NewEntry(
                 kind=effect.kind,
                 codec=header.codec,
