@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import importlib.resources
 import inspect
 import re
@@ -341,11 +340,39 @@ def test_what_belongs_to_the_broker_is_not_loaded_unasked(statement: str):
 
 
 def test_the_base_install_is_light():
-    required = importlib.metadata.requires("hocket") or []
-    names = {re.split(r"[<>=\[; ]", line)[0] for line in required if "extra ==" not in line}
-    assert names == {
-        "argon2-cffi", "click", "crc32c", "lz4", "pycapnp", "tqdm", "xxhash", "zstandard",
-    }  # fmt: skip
+    names = {_name_of(line) for line in PROJECT["project"]["dependencies"]}
+    assert names == {"click", "crc32c", "lz4", "pycapnp", "tqdm", "xxhash", "zstandard"}
+
+
+def _name_of(requirement: str) -> str:
+    return re.split(r"[<>=\[; ]", requirement)[0]
+
+
+def test_only_spark_holds_pandas_back():
+    extras = PROJECT["project"]["optional-dependencies"]
+    bounds = {
+        extra: [line for line in lines if _name_of(line) == "pandas"]
+        for extra, lines in extras.items()
+    }
+    assert {extra: lines for extra, lines in bounds.items() if lines} == {
+        "arrow": ["pandas>=2.2"],
+        "spark": ["pandas<3"],
+    }
+
+
+def test_the_architecture_has_every_dependency_with_its_extra():
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    section = text.split("\n## Dependencies\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| (\w+) \|", section, re.MULTILINE)
+    drawn: dict[str, set[str]] = {}
+    for names, extra in rows[1:]:
+        found = {_name_of(name) for name in names.split(", ")}
+        drawn[extra] = drawn.get(extra, set()) | found
+    declared = {"base": {_name_of(line) for line in PROJECT["project"]["dependencies"]}}
+    for extra, lines in PROJECT["project"]["optional-dependencies"].items():
+        declared[extra] = {_name_of(line) for line in lines} - {"hocket"}
+    declared.pop("console")  # has none yet
+    assert drawn == declared
 
 
 def test_the_package_imports_with_nothing_but_the_standard_library():

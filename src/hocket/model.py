@@ -185,6 +185,15 @@ class RoleDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """Who a client is connected to. `cluster` is empty if the broker is older than that."""
+
+    node: str
+    software: str  # its name and version
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
 class UserDescription:
     name: str
     roles: tuple[str, ...] = ()

@@ -54,11 +54,16 @@ def is_debugging(context: click.Context | None) -> bool:
 
 
 class Command(click.Command):
-    """A click command with `examples`: lines that its help shows as they are."""
+    """A click command with `examples`: lines that its help shows as they are.
 
-    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
+    With `variables`, every option has an environment variable: that prefix and the option's name.
+    """
+
+    def __init__(self, *args: Any, examples: str = "", variables: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.append(_debug_option())
+        if variables:
+            _name_variables(self.params, variables)
         self._examples = examples.strip("\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -67,6 +72,14 @@ class Command(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _format_examples(self._examples, formatter)
         super().format_epilog(ctx, formatter)
+
+
+def _name_variables(parameters: list[click.Parameter], prefix: str) -> None:
+    for each in parameters:
+        if isinstance(each, click.Option) and each.envvar is None:
+            flag = max(each.opts, key=len).lstrip("-")
+            each.envvar = f"{prefix}_{flag.replace('-', '_').upper()}"
+            each.show_envvar = True
 
 
 class Group(click.Group):

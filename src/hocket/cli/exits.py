@@ -13,8 +13,10 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 import click
+from click.core import ParameterSource
 
 from hocket import errors
+from hocket.cli import stderr_log
 
 FAILED = 1
 USAGE = 2
@@ -49,18 +51,24 @@ def code_of(error: BaseException) -> int:
 
 
 def say(message: str) -> None:
-    """Print one line for people, on stderr."""
+    """Print one line for people, on stderr; in JSON if all else there is."""
+    if stderr_log.is_json():
+        stderr_log.log.error("%s", " ".join(message.split()))
+        return
     click.echo(f"hocket: {' '.join(message.split())}", err=True)
 
 
 def report(error: BaseException, *, debug: bool) -> int:
     """Tell the user about an error that ended the command. Returns the exit code."""
-    if debug:
+    if debug and stderr_log.is_json():
+        stderr_log.log.error("what happened", exc_info=error)
+    elif debug:
         traceback.print_exception(error)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return USAGE
     if isinstance(error, click.UsageError):
+        _name_the_source(error)
         said = _usage(error).rstrip(".")
         say(f"{said}{'' if said.endswith('?') else '.'} {_hint(error)}")
         return USAGE
@@ -92,6 +100,18 @@ def _usage(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
         return no_such("option", error.option_name, error.possibilities or ())
     return error.format_message()
+
+
+def _name_the_source(error: click.UsageError) -> None:
+    """A bad value is that of a variable, or that of an option: name the one that was given."""
+    if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
+        return
+    if error.param_hint is not None or not isinstance(error.param, click.Option):
+        return
+    flag = max(error.param.opts, key=len)
+    error.param_hint = f"'{flag}'"
+    if error.ctx.get_parameter_source(error.param.name or "") is ParameterSource.ENVIRONMENT:
+        error.param_hint = f"the variable {error.param.envvar} ({flag})"
 
 
 def _hint(error: click.UsageError) -> str:

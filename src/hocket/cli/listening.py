@@ -18,8 +18,8 @@ MAKE_CERTIFICATES = (
     "give it TLS: make certificates with `hocket certs init`, then add --tls-cert and --tls-key"
 )
 MAKE_AN_ADMIN = (
-    "give it a first user: start it with --listen 127.0.0.1:PORT and run "
-    "`hocket user create NAME --role admin`"
+    "give it a first user: add --admin-token-file FILE, or start it with --listen 127.0.0.1:PORT "
+    "and run `hocket user create NAME --role admin`"
 )
 
 

@@ -9,8 +9,8 @@ from hocket.cli.command import Program
 from hocket.cli.server_options import server_options
 
 COMMANDS = [
-    "serve", "topic", "publish", "produce", "consume", "index", "dlq", "user", "role",
-    "grant", "can", "log", "certs", "sim", "completion",
+    "serve", "ping", "topic", "publish", "produce", "consume", "index", "dlq", "user", "role",
+    "grant", "can", "context", "log", "certs", "sim", "completion",
 ]  # fmt: skip
 
 

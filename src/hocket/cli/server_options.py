@@ -1,13 +1,19 @@
 """Which broker a command talks to, and as which user.
 
-The options may stand before the subcommand or after it; the later one wins. The token comes from a
-file or the environment, never from the command line, which every user of the machine can read.
+The options may stand before the subcommand or after it; the later one wins. An option wins over its
+variable, a variable over the context (`contexts`), the context over the default. The token comes
+from a file or the environment, never from the command line, which every user of the machine can
+read.
+
+The context in use belongs to its own server: if an option or a variable names a server, nothing of
+that context is used, or its token would be shown to another broker. Whoever names a context for the
+command, and a server too, wants both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +21,7 @@ import click
 from click.core import ParameterSource
 
 from hocket import environment
+from hocket.cli import contexts
 from hocket.cli.command import ServerOption
 from hocket.cli.parameters import SECONDS
 
@@ -38,8 +45,12 @@ class Server:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     timeout: float = TIMEOUT_DEFAULT
+    context: str | None = None  # the name of the one to use; None: the one in use, if any
+    said: dict[str, ParameterSource] = field(default_factory=dict)  # by an option or a variable
 
     def connect(self) -> Client:
+        self.use_context()
+        self._check_files()
         import hocket  # loads the client, which takes longer than the rest of the command line
 
         from_variable = self.server == environment.value(environment.SERVER)
@@ -56,9 +67,52 @@ class Server:
     def for_completion(self) -> Server:
         return replace(self, timeout=min(self.timeout, COMPLETION_TIMEOUT))
 
+    def use_context(self) -> None:
+        """Fill in what nobody has said."""
+        if self.context is None and "server" in self.said:
+            return
+        name, chosen_by = self.chosen_context()
+        if not name:
+            return
+        found = contexts.load().get(name, chosen_by).said()
+        if {"tls_cert", "tls_key"} & self.said.keys():  # they belong together
+            found.pop("tls_cert", None)
+            found.pop("tls_key", None)
+        for field_name, value in found.items():
+            if field_name not in self.said:
+                setattr(self, field_name, value if field_name == "server" else Path(value))
+
+    def _check_files(self) -> None:
+        """Here, where they are needed: `hocket certs` makes the file that a variable names."""
+        for name in ("tls_ca", "tls_cert", "tls_key"):
+            path: Path | None = getattr(self, name)
+            if path is None or path.exists():
+                continue
+            flag = f"--{name.replace('_', '-')}"
+            hints = {
+                ParameterSource.COMMANDLINE: f"'{flag}'",
+                ParameterSource.ENVIRONMENT: f"the variable HOCKET_{name.upper()} ({flag})",
+                None: f"{flag} of the context '{self.chosen_context()[0]}'",
+            }
+            raise click.BadParameter(
+                f"there is no file '{path}'", param_hint=hints[self.said.get(name)]
+            )
+
+    def chosen_context(self) -> tuple[str, str]:
+        """The name of the context to use, empty for none, and what has chosen it."""
+        if self.context is None:
+            return contexts.load().current, ""
+        source = self.said.get("context")
+        by_variable = source is ParameterSource.ENVIRONMENT
+        return self.context, f"the variable {contexts.VARIABLE}" if by_variable else "--context"
+
     def _token(self) -> str | None:
+        if self.said.get("token_file") is not ParameterSource.COMMANDLINE:
+            token = environment.value(environment.TOKEN)
+            if token:
+                return token
         if self.token_file is None:
-            return environment.value(environment.TOKEN)
+            return None
         try:
             token = self.token_file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -71,15 +125,22 @@ class Server:
 def _remember(context: click.Context, option: click.Parameter, value: Any) -> None:
     assert option.name is not None
     said_above = context.parent is not None and isinstance(context.parent.obj, Server)
-    given_here = context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    source = context.get_parameter_source(option.name)
     server = context.ensure_object(Server)
-    if given_here or not said_above:
+    if source is ParameterSource.COMMANDLINE or not said_above:
         setattr(server, option.name, value)
+        if source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
+            server.said[option.name] = source
 
 
 def server_options(command: F) -> F:
     """Add the options for reaching a broker; the command gets them with `pass_server`."""
     options = [
+        click.option(
+            "--context", metavar="NAME", envvar=contexts.VARIABLE, show_envvar=True,
+            help="Use the broker that `hocket context add` has kept by this name.",
+            cls=ServerOption, expose_value=False, callback=_remember,
+        ),
         click.option(
             "--server", metavar="URL", default=SERVER_DEFAULT, envvar=environment.SERVER,
             show_default=True, show_envvar=True,
@@ -88,28 +149,30 @@ def server_options(command: F) -> F:
         ),
         click.option(
             "--token-file", metavar="FILE", type=click.Path(path_type=Path),
+            envvar="HOCKET_TOKEN_FILE", show_envvar=True,
             help=f"A file with the token; else {environment.TOKEN} may hold the token itself.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(
-            "--tls-ca", metavar="FILE", type=click.Path(exists=True, path_type=Path),
+            "--tls-ca", metavar="FILE", type=click.Path(path_type=Path),
             envvar=environment.TLS_CA, show_envvar=True,
             help="Trust the certificates signed by this one (hockets://).",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(
-            "--tls-cert", metavar="FILE", type=click.Path(exists=True, path_type=Path),
+            "--tls-cert", metavar="FILE", type=click.Path(path_type=Path),
             envvar=environment.TLS_CERT, show_envvar=True,
             help="A client certificate, which names the user; instead of a token.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(
-            "--tls-key", metavar="FILE", type=click.Path(exists=True, path_type=Path),
+            "--tls-key", metavar="FILE", type=click.Path(path_type=Path),
             envvar=environment.TLS_KEY, show_envvar=True, help="The key of --tls-cert.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
         click.option(
             "--timeout", type=SECONDS, default=TIMEOUT_DEFAULT,
+            envvar="HOCKET_TIMEOUT", show_envvar=True,
             help="How long to wait for the connection and for each answer. [default: 10s]",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),
@@ -117,6 +180,14 @@ def server_options(command: F) -> F:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def parse_server(url: str) -> str:
+    """The URL, if it is one."""
+    from hocket.client.connection.address import parse_url
+
+    parse_url(url)
+    return url
 
 
 pass_server = click.make_pass_decorator(Server, ensure=True)

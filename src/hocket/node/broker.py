@@ -22,7 +22,7 @@ from hocket.adapters.tls import TlsTransport
 from hocket.adapters.transport import PlainTransport, send_at_once
 from hocket.addresses import Address
 from hocket.core.session.session import TRUSTED, Caller
-from hocket.errors import Closed, HocketError, NoConnection, ShuttingDown
+from hocket.errors import Closed, HocketError, NoConnection, ShuttingDown, StoreStopped
 from hocket.frames import Frame
 from hocket.node.door.connections import Connections, LocalPeer
 from hocket.node.node import Node
@@ -52,6 +52,7 @@ class Broker:
         self._resting: list[socket.socket] = []  # until the next tick
         self._thread: threading.Thread | None = None
         self._closed = False
+        self.connections_ended = 0  # those that were open when it began to shut down
         self._is_inherited = False  # this process is a child, and the broker its parent's
         self._disk = DirectoryDisk(path)
         try:
@@ -79,6 +80,23 @@ class Broker:
         self._connections.forked()
         self._loop.close()
         self._disk.unlock()
+
+    @property
+    def connections_total(self) -> int:
+        """How many connections there were since the broker was opened."""
+        return self._connections.total
+
+    def make_first_admin(self, token: str) -> None:
+        """Make the user that the token names the first admin, before anybody is let in.
+
+        Returns when this is durable. To be called before `listen` and `run`; `node.access_is_on`
+        must be False, and the token one of ours.
+        """
+        self.node.make_first_admin(token)
+        self.node.end_turn()
+        self._executor.drain()
+        if not self.node.access_is_on:
+            raise StoreStopped("the first admin could not be made durable; see the log")
 
     # --- listening -------------------------------------------------------------------------------
 
@@ -229,6 +247,7 @@ class Broker:
             if listener not in self._resting:
                 self._loop.unregister(listener)
             listener.close()
+        self.connections_ended = len(self._connections)
         self._connections.pause()
         self._connections.abort_unknown()
         try:

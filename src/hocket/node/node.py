@@ -15,6 +15,7 @@ whoever appended it. Three tables, built once, say who gets what.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,7 @@ from hocket.node.requests.transacting import Transacting
 from hocket.node.requests.trimming import Trimming
 from hocket.node.running.committed_log import CommittedLog
 from hocket.node.running.partitions import Hosted, Reaction, Watcher
+from hocket.node.running.traffic import Holdings, Traffic
 from hocket.node.settings import NodeSettings
 from hocket.node.wiring import Servant, Wiring
 from hocket.ports import Clock, Disk, Executor, Network
@@ -103,6 +105,7 @@ class Node:
             raise
         recovery.tell(wiring)
         self._transacting.started()
+        self._guarding.started()
 
     def _table_of_servants(self) -> dict[type, Servant]:
         """Who serves a request, by the type of its frame."""
@@ -144,6 +147,30 @@ class Node:
     def access_is_on(self) -> bool:
         """There is a user: a client from outside the process has to say which user it is."""
         return self._access.is_on
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._wiring.partitions.traffic
+
+    def holdings(self) -> Holdings:
+        """What is stored here, counted now."""
+        wiring = self._wiring
+        topics = wiring.catalogue.topics.values()
+        stats = [wiring.log.stats(hosted.group) for hosted in wiring.partitions]
+        return Holdings(
+            topics=len(topics),
+            partitions=len(stats),
+            memory_bytes=sum(each.memory_bytes for each in stats),
+            disk_bytes=sum(each.disk_bytes for each in stats),
+            durability=dict(Counter(topic.config.durability for topic in topics)),
+        )
+
+    def make_first_admin(self, token: str) -> None:
+        """Turn access control on, with the user that the token names as its admin.
+
+        For a broker that serves nobody yet. It is done once what was appended is durable.
+        """
+        self._guarding.make_first_admin(token)
 
     def committed_log(self) -> CommittedLog:
         return CommittedLog(self._wiring.log)

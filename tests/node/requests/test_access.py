@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 import pytest
@@ -245,6 +246,35 @@ def test_a_verification_that_breaks_is_a_refusal_and_is_logged(monkeypatch, capl
     monkeypatch.setattr(tokens, "is_slow_token_of", broken)
     assert is_refused(place.connect().ask(frames.Hello, token=known["bob"]))
     assert "cannot be verified: MemoryError" in caplog.text
+
+
+def test_without_argon2_an_old_token_is_refused_with_what_to_do_and_all_else_works(
+    monkeypatch, caplog
+):
+    place, known, looked_at = with_old_hashes(monkeypatch)
+    eve = token_of(place.trusted().ask(frames.CreateUser, "eve", ("worker",)))
+    monkeypatch.setitem(sys.modules, "argon2", None)  # as if it were not installed
+    place.crash()
+    assert "2 users cannot log in by their tokens" in caplog.text
+    assert "ann, bob; renew the token with `hocket user token NAME`, or install" in caplog.text
+    caplog.clear()
+    answer = place.connect().ask(frames.Hello, token=known["bob"])
+    assert is_refused(answer, "renew the token with `hocket user token NAME`, or install")
+    assert "as user 'bob'" in caplog.text
+    assert "install hocket[argon2]" in caplog.text
+    for token in ("nonsense", "hocket_eve_" + "x" * 43, "hocket_ghost_" + "x" * 43):
+        other = place.connect("10.0.0.2").ask(frames.Hello, token=token)
+        assert other == answer  # or it would tell who these users are
+    assert looked_at == []
+    assert isinstance(place.greeted(eve).ask(frames.ListTopics), frames.Topics)
+    new = token_of(place.trusted().ask(frames.RenewToken, "bob"))
+    place.greeted(new)
+    place.trusted().ask(frames.RenewToken, "ann")
+    answer = place.connect("10.0.0.3").ask(frames.Hello, token=known["bob"])
+    assert not is_refused(answer, "argon2")  # there is no such user any more
+    caplog.clear()
+    place.crash()
+    assert "cannot log in" not in caplog.text
 
 
 def test_more_tokens_than_can_wait_are_turned_away(monkeypatch):

@@ -1,6 +1,8 @@
 """`hocket serve`: a broker as a process of its own.
 
 The broker prints one line on stdout when it is ready; the last word of the line is its address.
+All else goes to stderr: what it opened, what happens, and at the end what it did. If a service
+manager wants to be told (NOTIFY_SOCKET), it is told at the same moments.
 From then on SIGTERM and SIGINT make it drain and end with 0. Before that line, or a second time,
 these signals kill it, and nothing that was acknowledged is lost. With TLS, SIGHUP makes it read its
 certificates again.
@@ -17,6 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +27,13 @@ import click
 
 from hocket import __version__
 from hocket.addresses import Address
+from hocket.cli import admin_token, supervisor
 from hocket.cli.command import Command, is_debugging
 from hocket.cli.listening import parse_address, refuse_if_open
 from hocket.cli.open_files import connections_that_fit
 from hocket.cli.parameters import DURATION_US, SIZE, Checked
-from hocket.cli.stderr_log import log_to_stderr
+from hocket.cli.serve_report import ServeReport
+from hocket.cli.stderr_log import FORMATS, log_to_stderr
 from hocket.errors import Closed, HocketError, NoConnection
 
 if TYPE_CHECKING:
@@ -53,7 +58,7 @@ def default_data_directory() -> Path:
 
 
 def load_config(context: click.Context, option: click.Parameter, path: Path | None) -> None:
-    """Make the values of the file the defaults, so that the command line wins."""
+    """Make the values of the file the defaults, so that the command line and variables win."""
     if path is None:
         return
     try:
@@ -80,13 +85,23 @@ def load_config(context: click.Context, option: click.Parameter, path: Path | No
     context.default_map = {name.replace("-", "_"): str(value) for name, value in values.items()}
 
 
+def set_up_log(context: click.Context, _option: click.Parameter, form: str) -> str:
+    """At once, so that an error about any other option is told in the same format."""
+    if form == "json" and not context.resilient_parsing:
+        log_to_stderr("INFO", form)
+    return form
+
+
 @click.command(
     cls=Command,
+    variables="HOCKET_SERVE",
     examples="""
 $ hocket serve
 $ hocket serve --listen 127.0.0.1:0 --data ./data     # a free port, printed when ready
 $ hocket serve --config hocket.toml --log-level debug
-$ hocket serve --listen 0.0.0.0:4150 --tls-cert server.pem --tls-key server.key
+$ hocket serve --listen 0.0.0.0:4150 --tls-cert server.pem --tls-key server.key \\
+               --admin-token-file admin.token
+$ HOCKET_SERVE_DATA=./data HOCKET_SERVE_LOG_FORMAT=json hocket serve
 
 hocket.toml has the options' names:
 
@@ -94,6 +109,18 @@ hocket.toml has the options' names:
   data = "/var/lib/hocket"
 """,
 )
+@click.option(
+    "--config", metavar="FILE", type=click.Path(path_type=Path), is_eager=True,
+    expose_value=False, callback=load_config, help="A TOML file with any of these options.",
+)  # fmt: skip
+@click.option(
+    "--log-format", type=click.Choice(FORMATS), default="text", show_default=True,
+    is_eager=True, callback=set_up_log, help="How to log, on stderr: json is an object a line.",
+)  # fmt: skip
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
+    show_default=True, help="How much to log, on stderr.",
+)  # fmt: skip
 @click.option(
     "--listen", metavar="HOST:PORT", type=Checked("address", parse_address),
     default=LISTEN_DEFAULT, show_default=True, help="Where to listen; port 0 picks a free one.",
@@ -115,6 +142,11 @@ hocket.toml has the options' names:
     "--tls-ca", metavar="FILE", type=CERTIFICATE_FILE,
     help="Let clients in by certificates that this one has signed, instead of tokens.",
 )  # fmt: skip
+@click.option(
+    "--admin-token-file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help="If there is no user yet: make the first admin, with the token in this file; without "
+    "one, the broker writes a new token there.",
+)  # fmt: skip
 @click.option("--name", default="", help="The node's name, for people. [default: the store's id]")
 @click.option(
     "--connections", type=click.IntRange(min=1), metavar="N",
@@ -128,14 +160,6 @@ hocket.toml has the options' names:
     "--scrub-interval", type=DURATION_US,
     help="Read and verify everything stored this often; 0 for never. [default: 1d]",
 )  # fmt: skip
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
-    show_default=True, help="How much to log, on stderr.",
-)  # fmt: skip
-@click.option(
-    "--config", metavar="FILE", type=click.Path(path_type=Path), is_eager=True,
-    expose_value=False, callback=load_config, help="A TOML file with any of these options.",
-)  # fmt: skip
 @click.pass_context
 def serve(
     context: click.Context,
@@ -146,51 +170,72 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_ca: Path | None,
+    admin_token_file: Path | None,
     log_level: str,
+    log_format: str,
     **limits: Any,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
     The broker prints one line to stdout when it is ready; the last word is the address for clients.
     Beyond loopback it listens only with TLS and with users. On SIGHUP it reads its certificates
-    again.
+    again. An option wins over its variable, and a variable over --config.
     """
-    log_to_stderr("DEBUG" if is_debugging(context) else log_level.upper())
+    log_to_stderr("DEBUG" if is_debugging(context) else log_level.upper(), log_format)
     load_tls = _tls_loader(tls_cert, tls_key, tls_ca)
     tls = None if load_tls is None else load_tls()
     directory = default_data_directory() if data is None else data
     ports = [listen] if rpc_listen is None else [listen, rpc_listen]
     if not directory.exists():  # so there is no user; refuse before the directory is made
         for each in ports:
-            refuse_if_open(each, tls=tls is not None, users=False)
+            refuse_if_open(each, tls=tls is not None, users=admin_token_file is not None)
+        if admin_token_file is not None:
+            admin_token.check(admin_token_file)
     sys.setswitchinterval(SWITCH_INTERVAL)
     settings = _settings(**limits)
     settings.limits.connections_max = connections_that_fit(
         settings.limits.connections_max, len(ports)
     )
-    broker = _open(directory, settings)
-    endpoint = None if rpc_listen is None else _rpc_endpoint(broker, settings, load_tls)
+    report = _open(directory, settings)
+    broker = report.broker
+    endpoint = None
     try:
+        if admin_token_file is not None:
+            _make_first_admin(admin_token_file, broker)
+        if rpc_listen is not None:
+            endpoint = _rpc_endpoint(broker, settings, load_tls)
         for each in ports:
             refuse_if_open(each, tls=tls is not None, users=broker.node.access_is_on)
-        _stop_on_signals(broker, endpoint, STOPPING if tls is not None else STOPPING_WITHOUT_TLS)
+        stopping = Stopping(broker, endpoint)
+        stopping.on_signals(STOPPING if tls is not None else STOPPING_WITHOUT_TLS)
         if load_tls is not None:
             _renew_tls_on_signal(broker, endpoint, load_tls)
+        scheme = "hocket" if tls is None else "hockets"
         try:
-            address = Address(*broker.listen(*listen, tls))
+            urls = {scheme: f"{scheme}://{Address(*broker.listen(*listen, tls))}"}
             also = ""
             if endpoint is not None and rpc_listen is not None:
-                also = f", RPC on {Address(*endpoint.listen(*rpc_listen))},"
+                urls["rpc"] = str(Address(*endpoint.listen(*rpc_listen)))
+                also = f", RPC on {urls['rpc']},"
         except NoConnection as error:  # we failed to listen, which is not exit code 5
             raise click.ClickException(str(error)) from error
-        scheme = "hocket" if tls is None else "hockets"
-        click.echo(f"hocket {__version__} serving {directory}{also} on {scheme}://{address}")
+        report.started(urls, tls=tls is not None)
+        click.echo(f"hocket {__version__} serving {directory}{also} on {urls[scheme]}")
         sys.stdout.flush()
-        broker.run()
+        supervisor.tell(supervisor.READY)
+        try:
+            broker.run()
+        finally:
+            report.stopped(stopping.reason, stopping.asked)
     finally:
         if endpoint is not None:
             endpoint.close()
         broker.close()
+
+
+def _make_first_admin(path: Path, broker: Broker) -> None:
+    if admin_token.make_first_admin(path, broker):
+        log.info("made the first admin; the token is in %s", path)
 
 
 def _settings(
@@ -217,11 +262,12 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _open(directory: Path, settings: NodeSettings) -> Broker:
+def _open(directory: Path, settings: NodeSettings) -> ServeReport:
     from hocket.node.broker import Broker
 
+    began = monotonic()
     try:
-        return Broker(directory, settings)
+        broker = Broker(directory, settings)
     except HocketError:
         raise
     except OSError as error:
@@ -229,6 +275,7 @@ def _open(directory: Path, settings: NodeSettings) -> Broker:
             f"cannot use the data directory '{directory}': {error.strerror}; "
             "choose another with --data DIR"
         ) from error
+    return ServeReport(broker, directory, began, monotonic())
 
 
 def _tls_loader(
@@ -279,16 +326,25 @@ def _renew_tls_on_signal(
     signal.signal(signal.SIGHUP, post)
 
 
-def _stop_on_signals(
-    broker: Broker, endpoint: Endpoint | None, stopping: tuple[signal.Signals, ...]
-) -> None:
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        for each in stopping:
-            signal.signal(each, signal.SIG_DFL)
-        if endpoint is None:
-            broker.stop()
-        else:  # to finish what RPC clients have begun, the endpoint needs the broker
-            endpoint.stop(then=broker.stop)
+class Stopping:
+    """Why the broker stops, and when it was asked to."""
 
-    for each in stopping:
-        signal.signal(each, stop)
+    def __init__(self, broker: Broker, endpoint: Endpoint | None) -> None:
+        self._broker = broker
+        self._endpoint = endpoint
+        self.reason = "an error"  # unless a signal asks for it
+        self.asked: float | None = None
+
+    def on_signals(self, numbers: tuple[signal.Signals, ...]) -> None:
+        def stop(number: int, _frame: FrameType | None) -> None:
+            for each in numbers:
+                signal.signal(each, signal.SIG_DFL)
+            self.reason, self.asked = signal.Signals(number).name, monotonic()
+            supervisor.tell(supervisor.STOPPING)
+            if self._endpoint is None:
+                self._broker.stop()
+            else:  # to finish what RPC clients have begun, the endpoint needs the broker
+                self._endpoint.stop(then=self._broker.stop)
+
+        for each in numbers:
+            signal.signal(each, stop)

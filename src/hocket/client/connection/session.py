@@ -131,6 +131,7 @@ class Session:
         self.limits = Limits()
         self.features: tuple[str, ...] = ()  # of the broker, as it said last
         self.cluster = ""  # the id of the broker's cluster: once known it never changes
+        self.node = self.software = ""  # of the broker, as it said last
         self.state: State = "down"
         self.link: Link | None = None
         self.failure: HocketError | None = None  # why the session is closed
@@ -303,6 +304,7 @@ class Session:
         self.state = "ready"
         self.limits = frame.limits
         self.features = frame.features
+        self.node, self.software = frame.node, frame.software
         self._was_ready = True
         self._ready_since_us = self.clock.ticks_us()
         if self._watched:
@@ -354,6 +356,8 @@ class Session:
                              "has chosen another")  # fmt: skip
         if type(error) is NoConnection:  # any other error is the word of somebody who is there
             text += " Is it running? Start one with: hocket serve"
+        if isinstance(error, ProtocolError):
+            text += " What answers there does not speak Hocket"
         return NoConnection(text)
 
     # --- requests --------------------------------------------------------------------------------

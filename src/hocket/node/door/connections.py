@@ -73,6 +73,11 @@ class Connections:
         if self._peers.pop(number, None) is not None:
             self.node.disconnected(number)
 
+    @property
+    def total(self) -> int:
+        """How many there were, with those that are open."""
+        return self._last
+
     def __len__(self) -> int:
         return len(self._peers)
 

@@ -7,7 +7,9 @@ Rule 3: an address that has sent too many wrong tokens waits before anything slo
 To look at a token is a matter of microseconds (see `tokens`), so it is done before anything else.
 Only while there are users with a hash of an earlier version, which is slow on purpose, tokens that
 are not right at first sight are verified on another thread, one at a time. Of these rule 1 is true
-once a token was verified: then it is recognised by its SHA-256, until its user changes.
+once a token was verified: then it is recognised by its SHA-256, until its user changes. Where the
+extra that verifies them is not installed, such tokens are refused, and so that rule 2 stays true,
+whoever is refused is told that this may be why.
 """
 
 from __future__ import annotations
@@ -33,9 +35,15 @@ log = logging.getLogger("hocket.node")
 
 WORKER = "access"
 WAITING_MAX = 1_000  # logins whose token is not looked at yet
+_SHOWN_MAX = 20  # names in one line of the log
 WRONG_TOKEN = (
     "the token is not that of a user of this broker; an admin makes a new one with: "
     "hocket user token NAME"
+)
+RENEW_OR_INSTALL = "renew the token with `hocket user token NAME`, or install hocket[argon2]"
+WRONG_TOKEN_OR_OLD = (
+    "the token is not that of a user of this broker, or it is of an earlier version, whose hashes "
+    f"this broker cannot read; an admin can mend that: {RENEW_OR_INSTALL} where the broker runs"
 )
 
 
@@ -83,6 +91,17 @@ class Authentication:
         self._waiting.append(login)
         self._look_at_next()
 
+    def started(self) -> None:
+        """Say which users cannot log in here, if there are any."""
+        users = self._access.committed.users
+        old = sorted(name for name, user in users.items() if tokens.is_slow(user.token_hash))
+        if old and not tokens.can_verify_slow():
+            shown = ", ".join(old[:_SHOWN_MAX]) + (", ..." if len(old) > _SHOWN_MAX else "")
+            log.warning(
+                "%d users cannot log in by their tokens, whose hashes are of an earlier version: "
+                "%s; %s", len(old), shown, RENEW_OR_INSTALL,
+            )  # fmt: skip
+
     def forget(self, user: str) -> None:
         """Do not recognise the user's token any more: it may have another from now on."""
         self._verified.pop(user, None)
@@ -98,7 +117,11 @@ class Authentication:
             wait_us = self._throttle.wait_us(self._address(login), self._wiring.clock.now_us())
             if wait_us:
                 self._refuse(login, _wait(self._address(login), wait_us))
-            elif login.user is None or not self._may_be_slow():
+            elif not self._may_be_slow():
+                self._was_wrong(login)
+            elif not tokens.can_verify_slow():
+                self._was_wrong(login, WRONG_TOKEN_OR_OLD)
+            elif login.user is None:
                 self._was_wrong(login)
             else:
                 self._verify(login, login.user)
@@ -153,9 +176,9 @@ class Authentication:
             reply = login.session.welcome(login.request, login.user)
             self._wiring.network.send(login.connection, reply.frame)
 
-    def _was_wrong(self, login: Login) -> None:
+    def _was_wrong(self, login: Login, words: str = WRONG_TOKEN) -> None:
         self._throttle.was_wrong(self._address(login), self._wiring.clock.now_us())
-        self._refuse(login, NotAllowed(WRONG_TOKEN))
+        self._refuse(login, NotAllowed(words))
 
     def _refuse(self, login: Login, error: HocketError) -> None:
         audit.wrong_token(login.session, login.user, str(error))

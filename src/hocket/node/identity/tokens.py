@@ -5,7 +5,8 @@ The secret has 256 random bits, as 43 characters of URL-safe base64. Names and s
 
 Nobody can guess 256 random bits, however fast a guess is; slow hashing is for what people choose.
 So the hash is a plain one, and to look at a token costs nothing. Earlier versions kept argon2id
-hashes, which are still understood; `hocket user token NAME` replaces one.
+hashes. They are understood where argon2-cffi is installed, the extra `hocket[argon2]`;
+`hocket user token NAME` replaces one.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from hocket.model import NAME_BYTES_MAX
+from hocket.errors import HocketError
+from hocket.model import NAME_BYTES_MAX, check_name
 from hocket.node.settings import Argon2Settings
 
 if TYPE_CHECKING:
@@ -42,6 +45,17 @@ def user_of(token: str) -> str | None:
     return name
 
 
+def is_token(text: str) -> bool:
+    """Whether `make_token` could have made it. Whether it is random, nobody can tell."""
+    user, secret = user_of(text), text[-SECRET_LENGTH:]
+    try:
+        check_name(user or "", "a user's name")
+        decoded = base64.b64decode(secret + "=", altchars=b"-_", validate=True)
+    except (HocketError, ValueError):
+        return False
+    return len(decoded) == SECRET_BYTES
+
+
 def digest_of(token: str) -> bytes:
     """A digest by which a verified token is recognised: a token has 256 random bits."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
@@ -63,6 +77,11 @@ def is_token_of(token: str, token_hash: str | None) -> bool:
     It takes as long for those, so that the time does not tell which users there are.
     """
     return hmac.compare_digest(hash_token(token), token_hash or SHA256 + "0" * 64)
+
+
+def can_verify_slow() -> bool:
+    """Whether `is_slow_token_of` can be called: argon2-cffi is an extra."""
+    return find_spec("argon2") is not None
 
 
 def is_slow_token_of(token: str, token_hash: str | None, settings: Argon2Settings) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hocket import frames
 from hocket.core.metadata.access import Access, Changed
 from hocket.core.metadata.metadata import GROUP
-from hocket.core.metadata.roster import EVERYTHING, Change
+from hocket.core.metadata.roster import ADMIN, EVERYTHING, Change
 from hocket.core.origin import Origin
 from hocket.core.session.session import Demand, OpenedProducer, Session, failure
 from hocket.errors import NotAllowed, UnknownUser
@@ -27,6 +27,7 @@ from hocket.node.wiring import Servant, Wiring
 from hocket.ports import Executor
 
 USERS, ROLES = "1", "2"  # kinds in the place of a user or role in a listing, in this order
+OPERATOR = -1  # stands for the connection of whoever started the broker; no answer goes there
 ONLY_ADDS = ("createRole", "addGrant")  # changes that take no right from anybody
 
 
@@ -49,6 +50,10 @@ class Guarding:
         self._access = access
         self._authentication = Authentication(wiring, access, executor)
         self._asked: dict[int, Asked] = {}  # by the index of the change
+
+    def started(self) -> None:
+        """Users are known."""
+        self._authentication.started()
 
     def servants(self) -> dict[type, Servant]:
         return {
@@ -92,6 +97,16 @@ class Guarding:
             self._wiring.partitions.admit_progress(GROUP)
         append = self._access.change(Origin(connection, 0, request), change)
         self._asked[append.index] = Asked(audit.who(session), token)
+        self._wiring.append_metadata(EntryKind.ACCESS, append.index, append.body)
+
+    def make_first_admin(self, token: str) -> None:
+        """The operator's own token: its user is the first admin, and turns access control on."""
+        user = tokens.user_of(token)
+        assert user is not None
+        change = Change("createUser", user, (ADMIN,), token_hash=tokens.hash_token(token))
+        self._wiring.partitions.admit(GROUP)
+        append = self._access.change(Origin(OPERATOR, 0, 0), change)
+        self._asked[append.index] = Asked("(the operator of this broker)")
         self._wiring.append_metadata(EntryKind.ACCESS, append.index, append.body)
 
     # --- what follows ----------------------------------------------------------------------------

@@ -282,6 +282,9 @@ class Deliveries:
             if isinstance(effect, Send):
                 end = opened.core.partitions[effect.partition].end
                 deliver = Deliver(0, handle, effect.partition, effect.offset, end)
+                traffic = self._partitions.traffic
+                traffic.records_given += found.end_offset - effect.offset
+                traffic.bytes_given += found.bytes
                 self._network.send(connection, deliver, found.slices)
             elif isinstance(effect, TellMoved):
                 self._tell_moved(opened, effect)

@@ -167,8 +167,12 @@ class Leasing:
         end = self._partitions[shared.groups[send.partition]].core.high_watermark
         ranges = packed(n for each in send.ranges for n in each)
         lease = frames.Lease(0, handle, send.partition, end, ranges, continued, send.alone)
+        sent_bytes = sum(map(len, payload))
+        traffic = self._partitions.traffic
+        traffic.records_given += sum(end - start for start, end, *_ in send.ranges)
+        traffic.bytes_given += sent_bytes
         self._network.send(connection, lease, payload)
-        unsent = read.bytes - sum(map(len, payload))
+        unsent = read.bytes - sent_bytes
         return shared.core.step(core.Refunded(send.consumer, unsent)) if unsent else []
 
 

@@ -34,6 +34,7 @@ from hocket.log.model import Loss, NewEntry, Purpose, RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
 from hocket.model import EntryKind, TopicConfig
+from hocket.node.running.traffic import Traffic
 from hocket.wire.batch import PRELUDE, BatchInfo
 from hocket.wire.entry import HEADER_BYTES, Header, padded
 from hocket.wire.stage import open_stage, stage_prelude
@@ -84,6 +85,7 @@ class Partitions:
         self._hosted: dict[int, Hosted] = {}
         self.doubts: dict[int, str] = {}  # groups whose end is not known, and what to say of it
         self._changed: list[Hosted] = []
+        self.traffic = Traffic()
 
     def __getitem__(self, group: int) -> Hosted:
         return self._hosted[group]
@@ -243,6 +245,8 @@ class Partitions:
             entry = stage_entry(effect, hosted.term)
         else:
             body, header = batch.body
+            self.traffic.records_taken += batch.count
+            self.traffic.bytes_taken += entry_bytes(len(body))
             entry = NewEntry(
                 kind=effect.kind,
                 codec=header.codec,

@@ -38,6 +38,7 @@ from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.model import (
     PREFETCH_DEFAULT,
+    BrokerDescription,
     IndexDescription,
     Participant,
     Position,
@@ -113,6 +114,12 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
         broker was or at another address of its URL, is at its end: AnotherCluster.
         """
         return self._engine.session.cluster
+
+    @property
+    def broker(self) -> BrokerDescription:
+        """Who has answered last: its node, the software it runs, and its cluster."""
+        session = self._engine.session
+        return BrokerDescription(session.node, session.software, session.cluster)
 
     async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Deliver what was sent, commit what was acknowledged, and let go.

@@ -39,6 +39,7 @@ from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.model import (
     PREFETCH_DEFAULT,
+    BrokerDescription,
     IndexDescription,
     Participant,
     Position,
@@ -114,6 +115,12 @@ class Client(AccessCalls, Face):
         broker was or at another address of its URL, is at its end: AnotherCluster.
         """
         return self._engine.session.cluster
+
+    @property
+    def broker(self) -> BrokerDescription:
+        """Who has answered last: its node, the software it runs, and its cluster."""
+        session = self._engine.session
+        return BrokerDescription(session.node, session.software, session.cluster)
 
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Deliver what was sent, commit what was acknowledged, and let go.
