@@ -78,22 +78,23 @@ changes = st.builds(
 )
 
 
-def with_details(drawn: list[tuple[ShareChange, list, list]]) -> list[ShareChange]:
+def with_details(drawn: list[tuple[ShareChange, list, list, list]]) -> list[ShareChange]:
     """Counts and deaths only of messages that are not settled, as the ledger has it; each dies
     once, and settled ones are not settled again."""
     settled: set[int] = set()
     dying: set[int] = set()
-    for change, counts, deaths in drawn:
+    for change, counts, deaths, rests in drawn:
         if change.reset is not None:
             settled, dying = set(range(change.reset)), set()
         fresh = {(s, e, n) for s, e, n in counts if not members([(s, e)]) & (settled | dying)}
         change.counts = sorted(fresh)
+        change.rests = [each for each in rests if not members([each[:2]]) & (settled | dying)]
         for start, end, n in deaths:
             if not members([(start, end)]) & (settled | dying):
                 change.dying.append((start, end, n, "poison"))
                 dying |= members([(start, end)])
         settled |= members(change.settled)
-    return [change for change, _, _ in drawn]
+    return [change for change, *_ in drawn]
 
 
 rows = st.lists(
@@ -104,7 +105,11 @@ marked = st.lists(
     st.tuples(ranges, st.integers(1, 5), marks).map(lambda row: (*row[0], row[1] + MARK * row[2])),
     max_size=3,
 )
-histories = st.lists(st.tuples(changes, marked, rows), max_size=6).map(with_details)
+histories = st.lists(st.tuples(changes, marked, rows, rows), max_size=6).map(with_details)
+
+
+def resting(state: ShareState) -> dict[int, int]:
+    return {offset: until for s, e, until in state.rests() for offset in range(s, e)}
 
 
 def all_of(state: ShareState) -> object:
@@ -113,7 +118,7 @@ def all_of(state: ShareState) -> object:
     marks = bytes(0 if flag else mark for flag, mark in zip(done, state.marks(), strict=True))
     return (
         state.start, done.rstrip(b"\0"), kept.rstrip(b"\0"), state.settings, state.clean,
-        state.lent, state.dying, marks.rstrip(b"\0"),
+        state.lent, state.dying, marks.rstrip(b"\0"), resting(state),
     )  # fmt: skip
 
 
@@ -134,14 +139,16 @@ def test_it_makes_no_difference_whether_changes_are_merged_logged_or_snapshotted
 @settings(max_examples=2_000 if LONG else 60)
 @given(histories, st.lists(offsets, max_size=6))
 def test_the_state_is_what_sets_and_dicts_say(history, log_starts):
-    state, settled, counts, dying = ShareState(3), set(range(3)), {}, {}
+    state, settled, counts, dying, rests = ShareState(3), set(range(3)), {}, {}, {}
     for change, log_start in zip(history, [*log_starts, *[0] * 6], strict=False):
         if change.reset is not None:
-            settled, counts, dying = set(range(change.reset)), {}, {}
+            settled, counts, dying, rests = set(range(change.reset)), {}, {}, {}
         for start, end, count in change.counts:
             counts |= dict.fromkeys(range(start, end), count)
         for start, end, count, reason in change.dying:
             dying |= dict.fromkeys(range(start, end), (count, reason))
+        for start, end, until in change.rests:
+            rests |= dict.fromkeys(range(start, end), until)
         settled |= members(change.settled)
         state.apply(change)
         if log_start:
@@ -157,6 +164,7 @@ def test_the_state_is_what_sets_and_dicts_say(history, log_starts):
         for at, count in enumerate(kept):
             if start + at not in settled:
                 assert count + MARK * state.marks()[at] == counts.get(start + at, 0)
+        assert resting(state) == {at: until for at, until in rests.items() if at not in settled}
         assert state.dying == sorted(state.dying)
         assert {
             offset: (unit.deliveries, unit.reason)
@@ -217,7 +225,7 @@ def test_an_index_that_is_put_elsewhere_keeps_its_settings_and_nothing_else(rese
     state = ShareState(3, ShareSettings(1, 2, "fast"))
     state.apply(ShareChange(settled=[(5, 7)], counts=[(3, 4, 2)], dying=[(8, 9, 2, "x")]))
     state.apply(ShareChange(reset=reset))
-    assert all_of(state) == (reset, b"", b"", ShareSettings(1, 2, "fast"), False, [], [], b"")
+    assert all_of(state) == (reset, b"", b"", ShareSettings(1, 2, "fast"), False, [], [], b"", {})
 
 
 def test_a_snapshot_of_a_million_messages_in_no_order_stays_small():
@@ -266,3 +274,18 @@ def test_marks_move_with_their_messages_and_end_with_them():
     assert (state.start, state.marks()) == (3, bytes([SUSPECT, 0, SUSPECT]))
     state.log_start_moved(5)
     assert state.marks() == bytes([SUSPECT])
+
+
+def test_a_broker_that_knows_no_rests_reads_the_rest():
+    change = ShareChange(counts=[(3, 5, 1)], rests=[(3, 5, 7_000)])
+    assert change.encode() == {"counts": [3, 2, 1], "rests": [3, 2, 7_000]}
+    assert through_the_log(change) == change
+
+
+def test_what_rests_among_ten_thousand_is_found_and_the_zeros_are_not():
+    state = ShareState(5)
+    rests = [(5_000, 5_002, 9), (10_004, 10_005, 8)]
+    state.apply(ShareChange(counts=[(5, 10_005, 1)], rests=rests))
+    assert state.rests() == rests
+    state.apply(ShareChange(settled=[(5, 10_005)]))
+    assert state.rests() == []

@@ -161,7 +161,7 @@ class Ledger:
         """What happened since the last call and has to be logged; None: nothing."""
         change = self._change
         if not (change.settled or change.counts or change.dying or change.reset is not None):
-            return None
+            return None  # (what rests has a count, too)
         self._change = ShareChange()
         change.dying.sort()
         return change
@@ -252,6 +252,7 @@ class Ledger:
             elif resting_until:
                 self._turn(*run, before, RESTING)
                 self._set_deadline(*run, resting_until)
+                self._change.rests.append((*run, resting_until))
             else:
                 self._free(*run, before)
 

@@ -9,10 +9,15 @@ Which consumer holds which message is not kept here but in the leader's memory
 after an orderly end the state is `clean`, and `lent` says which messages are with consumers. From
 `start` on, each message has a flag, a count and a mark of one byte each. The mark says what a death
 would mean for the message: whether its last delivery counts, and whether it is suspect.
+
+A message that was nacked with a delay has a time before which it is not delivered again. That time
+stays where it is when the message is delivered again: it has passed by then, and says nothing any
+more. So nobody has to log that it is over.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -25,6 +30,7 @@ from hocket.core.sharing.ranges import (
     merged,
     packed_map,
     rows_of,
+    runs_of_numbers,
     unpacked_map,
 )
 
@@ -54,11 +60,12 @@ class Unit(NamedTuple):
 
 
 Count = tuple[int, int, int]  # start, end, deliveries so far (and the mark, where it is logged)
+Rest = tuple[int, int, int]  # start, end, the time in microseconds before which nobody gets them
 
 
 @dataclass(slots=True)
 class ShareChange:
-    """What is logged. `reset` is applied first; later `counts` override earlier ones."""
+    """What is logged. `reset` is applied first; later counts and rests override earlier ones."""
 
     settled: list[Range] = field(default_factory=list)  # done for good
     counts: list[Count] = field(default_factory=list)  # of messages not settled, with marks
@@ -67,6 +74,7 @@ class ShareChange:
     reset: int | None = None  # the new start; everything from before is forgotten
     clean: bool = False  # the broker closed in good order ...
     lent: list[Range] = field(default_factory=list)  # ... and these were with consumers then
+    rests: list[Rest] = field(default_factory=list)  # nacked with a delay
 
     @property
     def first(self) -> int:
@@ -78,9 +86,10 @@ class ShareChange:
     def merge(self, later: ShareChange) -> None:
         if later.reset is not None:
             self.reset = later.reset
-            self.settled, self.counts, self.dying = [], [], []
+            self.settled, self.counts, self.dying, self.rests = [], [], [], []
         self.settled += later.settled
         self.counts += later.counts
+        self.rests += later.rests
         self.dying += later.dying
         self.settings = later.settings or self.settings
         self.clean, self.lent = later.clean, list(later.lent)
@@ -95,6 +104,7 @@ class ShareChange:
             "clean": self.clean,
             "lent": deltas(self.lent),
             "marks": _packed_marks([n // MARK for _, _, n in self.counts]),
+            "rests": deltas(self.rests),
         }
         found: dict[str, Any] = {name: value for name, value in fields.items() if value}
         if self.reset is not None:
@@ -119,6 +129,7 @@ class ShareChange:
             reset=data.get("reset"),
             clean=data.get("clean", False),
             lent=[(start, end) for start, end in rows_of(data.get("lent", ()), 2)],
+            rests=[(start, end, until) for start, end, until in rows_of(data.get("rests", ()), 3)],
         )
 
 
@@ -142,7 +153,8 @@ class ShareState:
     """Every message below `start` is settled, and `start` itself is not. A new state is clean."""
 
     __slots__ = (
-        "_counts", "_done", "_marks", "clean", "dying", "lent", "lost", "settings", "start",
+        "_counts", "_done", "_marks", "_rests", "clean", "dying", "lent", "lost", "settings",
+        "start",
     )  # fmt: skip
 
     def __init__(self, start: int, settings: ShareSettings = ShareSettings()) -> None:  # noqa: B008
@@ -155,16 +167,21 @@ class ShareState:
         self._done = bytearray()  # one byte for each message from `start` on: 1 if it is settled
         self._counts = bytearray()  # as long as `_done`
         self._marks = bytearray()  # as long as `_done`
+        # Before which time nobody gets a message; as long as `_done`, or empty if none has one.
+        self._rests = array("q")
 
     def apply(self, change: ShareChange) -> None:
         if change.reset is not None:
             self.start, self.lost = change.reset, 0
             self._done, self._counts, self._marks = bytearray(), bytearray(), bytearray()
+            self._rests = array("q")
             self.dying = []
         self.settings = change.settings or self.settings
         self.clean, self.lent = change.clean, list(change.lent)
         if change.counts:
             self._count(change.counts)
+        if change.rests:
+            self._rest(change.rests)
         for start, end, deliveries, reason in change.dying:
             if end > self.start:  # else the log start has passed it meanwhile
                 insort(self.dying, Unit(max(start, self.start), end, deliveries, reason))
@@ -183,6 +200,14 @@ class ShareState:
         """A map of the marks of the messages from `start` on."""
         return bytes(self._marks)
 
+    def rests(self) -> list[Rest]:
+        """The messages that were nacked with a delay, and until when; it may be over by now."""
+        base = self.start
+        return [
+            (base + at, base + at + count, until)
+            for at, count, until in runs_of_numbers(self._rests)
+        ]
+
     def was_cut_off(self) -> None:
         """Changes are lost: any message that is not settled may be with a consumer."""
         self.clean, self.lent = False, []
@@ -193,11 +218,16 @@ class ShareState:
         if gone > 0:
             self.lost += gone - self._done.count(1, 0, gone)
             self._leave(self.start, offset)
-            del self._done[:gone]
-            del self._counts[:gone]
-            del self._marks[:gone]
+            self._drop(gone)
             self.start = offset
             self._advance()
+
+    def _drop(self, count: int) -> None:
+        """Forget so many messages at the front of the maps."""
+        del self._done[:count]
+        del self._counts[:count]
+        del self._marks[:count]
+        del self._rests[:count]
 
     def snapshot(self) -> dict[str, Any]:
         taken: dict[str, Any] = {"start": self.start, "settings": list(self.settings)}
@@ -207,7 +237,9 @@ class ShareState:
             taken |= {"done": packed_map(self._done), "counts": packed_map(self._counts)}
             if self._marks.count(0) < len(self._marks):
                 taken["marks"] = packed_map(self._marks)
-        as_change = ShareChange(dying=list(self.dying), clean=self.clean, lent=self.lent)
+        as_change = ShareChange(
+            dying=list(self.dying), clean=self.clean, lent=self.lent, rests=self.rests()
+        )
         return taken | {"rest": as_change.encode()}
 
     @staticmethod
@@ -228,6 +260,8 @@ class ShareState:
             self._done += bytes(more)
             self._counts += bytes(more)
             self._marks += bytes(more)
+            if self._rests:
+                self._rests.frombytes(bytes(8 * more))
 
     def _count(self, counts: list[Count]) -> None:
         self._cover(max(end for _, end, _ in counts))
@@ -239,6 +273,16 @@ class ShareState:
                 size = cut.stop - cut.start
                 self._counts[cut] = bytes((count,)) * size
                 self._marks[cut] = bytes((mark,)) * size
+
+    def _rest(self, rests: list[Rest]) -> None:
+        self._cover(max(end for _, end, _ in rests))
+        if not self._rests:
+            self._rests.frombytes(bytes(8 * len(self._done)))
+        base = self.start
+        for start, end, until in rests:
+            if end > base:
+                first, last = max(start, base) - base, end - base
+                self._rests[first:last] = array("q", (until,)) * (last - first)
 
     def _settle(self, ranges: list[Range]) -> None:
         self._cover(max(end for _, end in ranges))
@@ -252,19 +296,26 @@ class ShareState:
                 first, last = max(start, base) - base, end - base
                 done[first:last] = b"\1" * (last - first)
                 counts[first:last] = marks[first:last] = bytes(last - first)
+        if self._rests:
+            self._end_rests(ranges)
         if self.dying:
             for start, end in merged(ranges):
                 self._leave(start, end)
         if done and done[0]:
             self._advance()
 
+    def _end_rests(self, ranges: list[Range]) -> None:
+        """These messages are settled: nothing is to be waited for."""
+        base = self.start
+        for start, end in ranges:
+            first, last = max(start, base) - base, max(end, base) - base
+            self._rests[first:last] = array("q", bytes(8 * (last - first)))
+
     def _advance(self) -> None:
         """Move `start` behind the settled messages at the front."""
         first = self._done.find(0)
         first = len(self._done) if first < 0 else first
-        del self._done[:first]
-        del self._counts[:first]
-        del self._marks[:first]
+        self._drop(first)
         self.start += first
 
     def _leave(self, start: int, end: int) -> None:
