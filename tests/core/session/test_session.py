@@ -167,7 +167,7 @@ def test_welcome_names_the_cluster():
 def test_hello_is_answered_by_who_we_are_and_what_we_allow():
     session = new_session()
     effect = answered(session, frames.Hello(3, client="me", features=("unheard-of",)))
-    features = (frames.COMMIT_IN_PARTS,)
+    features = (frames.COMMIT_IN_PARTS, frames.DELAYED)
     assert effect == Reply(frames.Welcome(3, 1, "n1", "hocket 0", features, LIMITS))
     assert (session.greeted, session.client) == (True, "me")
 

@@ -22,7 +22,7 @@ from hocket.client.producing.staging import (
     producers_of,
 )
 from hocket.deadline import Deadline
-from hocket.errors import HocketError, TransactionConflict
+from hocket.errors import HocketError, TransactionConflict, WrongKind
 from hocket.model import Participant, check_name
 
 if TYPE_CHECKING:
@@ -115,12 +115,21 @@ class AsyncTransaction:
         headers: Headers | None = None,
         timestamp: int | None = None,
         partition: int | None = None,
+        *,
+        delay: object = None,
+        deliver_at: object = None,
     ) -> None:
         """Take a message; waits only while the window is full, or to open the topic.
+
+        A transaction takes no delayed messages: with `delay` or `deliver_at` it raises WrongKind.
 
         Raises what is wrong with this message at once; then it was not taken. What goes wrong
         later, so that not all of the transaction can be staged, is raised by the next call.
         """
+        if delay is not None or deliver_at is not None:
+            raise WrongKind(
+                "a transaction takes no delayed messages: publish them when it is committed"
+            )
         producer = await self._producer(topic)
         await producer.send(value, key, headers, timestamp, partition)
 
