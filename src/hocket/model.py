@@ -29,6 +29,7 @@ BATCH_BYTES_MAX = 128 << 20  # of one batch as it is stored
 # Producer ids that begin like this are the broker's own, those of dead letters and of delayed
 # messages that are due. They can be foreseen, so nobody else may use them.
 OWN_PRODUCERS = b"hocket:\0"
+DUE_PRODUCERS = OWN_PRODUCERS + b"due"  # of delayed messages: at most a few in each partition
 PUBLISH_DELAY_US_MAX = 366 * DAY_US  # of a delayed message
 PREFETCH_DEFAULT = 5_000  # messages of a shared index that a consumer may hold unsettled
 

@@ -7,10 +7,10 @@ Rule 1: which messages are released, and in which order, is decided by an entry 
 Rule 2: what is released stays in this log, and is not forgotten, until an entry says that it is
         stored in the partition itself. Nothing more is released before that.
 Rule 3: the batches that carry released messages to the partition are those of one producer, whose
-        id follows from this log and its `life`, numbered without gaps by `sequence`. So after a
+        id follows from the `life` of this log, numbered without gaps by `sequence`. So after a
         crash the same messages make the same batches, and those stored already are recognised.
-Rule 4: a new life begins where that is not so any more: entries were lost to damage, here or there,
-        or the partition has forgotten the producer. Only then may a message be stored twice.
+Rule 4: a new life begins where that is not so any more, since entries were lost to damage, here or
+        there. Only then may a message be stored twice.
 
 Apart from that it is a partition like any other: it gives offsets, which are its own and nobody
 else's, and it recognises what producers send again.
@@ -121,7 +121,7 @@ class WaitingPartition(Partition):
 
     def _lost(self, event: Lost) -> list[Effect]:
         super()._lost(event)
-        # An index is never lower than the life before: each life has had an entry of its own.
+        # Higher than any life that the lost entries may have begun: each takes an entry.
         self.life, self.sequence = max(self.life, self.last_index) + 1, 0
         return []
 

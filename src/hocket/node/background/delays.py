@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
 from hocket import frames
 from hocket.core.origin import Origin
@@ -33,7 +32,7 @@ from hocket.errors import (
 )
 from hocket.frames import Frame
 from hocket.log.model import FileUnreadable, ReadResult
-from hocket.model import MINUTE_US, OWN_PRODUCERS
+from hocket.model import DUE_PRODUCERS, MINUTE_US
 from hocket.node.running.own_requests import NODE
 from hocket.node.running.partitions import Hosted, batch_of
 from hocket.node.wiring import Wiring
@@ -268,7 +267,7 @@ class Delays:
                 timestamps=dues,
                 keys=keys,
                 headers=[tuple(each.items()) for each in headers],
-                producer_id=producer_id(move.hosted.group, move.core.life),
+                producer_id=producer_id(move.core.life),
                 sequence=move.sequence,
             )
         )
@@ -318,11 +317,9 @@ class Delays:
         return events.MovedOn(move.sequence, now_us, count)
 
 
-def producer_id(group: int, life: int) -> bytes:
-    """The same for all that waits in this log, as long as the partition knows it."""
-    name = f"{group}/{life}".encode()
-    digest_size = 16 - len(OWN_PRODUCERS)
-    return OWN_PRODUCERS + blake2b(name, digest_size=digest_size, person=b"hocket-due").digest()
+def producer_id(life: int) -> bytes:
+    """A partition has one log in which messages wait for it, so the life tells all ids apart."""
+    return DUE_PRODUCERS + life.to_bytes(16 - len(DUE_PRODUCERS), "big")
 
 
 def _size(record: Record) -> int:
