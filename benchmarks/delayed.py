@@ -122,6 +122,7 @@ def measure(waiting: int, rounds: int, messages: int, folder: Path) -> dict[str,
             "median": round(statistics.median(each), 3),
             "lowest": round(each[0], 3),
             "highest": round(each[-1], 3),
+            "best over best": round(max(found[f"{what} filled"]) / max(found[f"{what} empty"]), 3),
             "rate without": round(statistics.median(found[f"{what} empty"])),
         }
     return {
