@@ -51,7 +51,6 @@ def test_what_is_due_comes_out_in_order_of_time_and_then_of_publication(history)
                 times.prepare(*given_)
             else:
                 taken = times.snapshot()
-                assert len(taken) == 16 * len(waiting)
                 times = DueTimes()
                 times.restore(taken)
             assert len(times) == len(waiting)
@@ -83,12 +82,12 @@ def test_messages_published_one_by_one_end_up_in_few_chunks(small_chunks):
     assert times._chunks == {}
 
 
-def test_a_million_take_16_bytes_each_and_start_without_being_sorted():
+def test_a_million_take_8_bytes_each_and_start_without_being_sorted():
     times = DueTimes()
     for start in range(0, 1_000_000, 10_000):
         times.add(start, array("q", range(2_000_000 - start, 1_990_000 - start, -1)))
     taken = times.snapshot()
-    assert len(taken) == 16_000_000
+    assert len(taken) < 8_100_000
     again = DueTimes()
     again.restore(taken)
     assert not again._sorted

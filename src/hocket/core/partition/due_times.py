@@ -5,7 +5,7 @@ the first of them is due (`prepare`), so neither a publish nor the start of a br
 Two heaps say which chunks come next: those that are sorted, by their next message, and those that
 are not, by the earliest time in them. Small chunks are merged now and then, so that messages that
 are published one by one, and those left over by their neighbours, cost little more than their 16
-bytes.
+bytes. A snapshot has 8 bytes for most of them: of consecutive offsets, the first one will do.
 
 What `pop` returns follows from what was added and taken out, and from nothing else: in which chunks
 the messages lie, and which of these are sorted, makes no difference.
@@ -140,15 +140,28 @@ class DueTimes:
     # --- kept ------------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """All offsets, and all times, as 64-bit numbers."""
-        chunks = self._chunks.values()
-        offsets = [chunk.offsets[chunk.at :].tobytes() for chunk in chunks]
-        return b"".join([*offsets, *(chunk.dues[chunk.at :].tobytes() for chunk in chunks)])
+        """For each chunk: how many messages, the first offset if they are consecutive, else -1 and
+        all offsets; then all times. Everything as 64-bit numbers."""
+        parts: list[array[int]] = []
+        for chunk in self._chunks.values():
+            offsets, dues = chunk.offsets[chunk.at :], chunk.dues[chunk.at :]
+            first, count = offsets[0], len(offsets)
+            if offsets == array("Q", range(first, first + count)):
+                parts += [array("q", (count, first)), dues]
+            else:
+                parts += [array("q", (count, -1)), offsets, dues]
+        return b"".join(parts)
 
     def restore(self, taken: bytes | memoryview) -> None:
-        offsets, dues = array("Q"), array("q")
-        middle = len(taken) // 2
-        offsets.frombytes(taken[:middle])
-        dues.frombytes(taken[middle:])
-        self._add(offsets, dues)
+        numbers = memoryview(taken).cast("q")
+        at = 0
+        while at < len(numbers):
+            count, first = numbers[at : at + 2]
+            at += 2
+            offsets = array("Q", range(first, first + count) if first >= 0 else ())
+            if first < 0:
+                offsets.frombytes(numbers[at : at + count].cast("B"))
+                at += count
+            self._add(offsets, array("q", numbers[at : at + count]))
+            at += count
         self._chunks_max = SPARE_CHUNKS + len(self._chunks) * 3 // 2
