@@ -155,6 +155,38 @@ def test_lines_are_sent_as_they_come(hocket: Hocket, topic: str):
 # --- progress ------------------------------------------------------------------------------------
 
 
+def test_lines_are_delayed(hocket: Hocket, topic: str):
+    refused = hocket.run("produce", topic, "--delay", "5m", stdin=LINES)
+    assert (refused.code, "takes no delayed messages" in refused.stderr) == (1, True)
+    hocket("topic", "alter", topic, "--delayed")
+    assert hocket("topic", "describe", topic, "--json").json()["config"]["delayed"] is True
+    hocket("produce", topic, "--delay", "1h", stdin=LINES)
+    hocket("produce", topic, "--deliver-at", "2020-01-01T00:00:00Z", stdin=b"due\n")
+    until(lambda: stored(hocket, topic) == 1, what="what is due is there")
+    assert hocket("consume", topic).stdout == b"due\n"
+    lines = hocket("topic", "describe", topic).text().splitlines()
+    assert "delayed      yes" in lines
+    assert lines[-2].split()[:4] == ["PARTITION", "START", "END", "WAITING"]
+    assert lines[-1].split()[:4] == ["0", "0", "1", "5"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--delay", "soon"], "must look like"),
+        (["--deliver-at", "tomorrow"], "no time in ISO format"),
+        (["--deliver-at", "2030-01-01T00:00:00"], "time zone"),
+        (["--delay", "5m", "--deliver-at", "2030-01-01T00:00:00Z"], "not both"),
+    ],
+)
+def test_a_delay_that_makes_no_sense_is_told_before_anything_is_read(
+    hocket: Hocket, topic: str, options: list[str], words: str
+):
+    outcome = hocket.run("produce", topic, *options, stdin=LINES)
+    assert (outcome.code != 0, words in outcome.stderr) == (True, True), outcome.stderr
+    assert stored(hocket, topic) == 0
+
+
 def test_a_bar_shows_bytes_messages_and_rate(hocket: Hocket, topic: str, tmp_path: Path):
     path = in_file(tmp_path, noise(3 << 20).replace(b"\n", b"x") + b"\n")
     outcome = hocket("produce", topic, "--file", path, "--progress")
