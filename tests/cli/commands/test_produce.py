@@ -155,13 +155,15 @@ def test_lines_are_sent_as_they_come(hocket: Hocket, topic: str):
 # --- progress ------------------------------------------------------------------------------------
 
 
-def test_lines_are_delayed(hocket: Hocket, topic: str):
-    refused = hocket.run("produce", topic, "--delay", "5m", stdin=LINES)
-    assert (refused.code, "takes no delayed messages" in refused.stderr) == (1, True)
+def test_lines_are_delayed(hocket: Hocket, topic: str, tmp_path: Path):
+    lines_of = ["--file", in_file(tmp_path, LINES)]
+    refused = hocket("produce", topic, "--delay", "5m", *lines_of)
+    assert (refused.code != 0, "takes no delayed messages" in refused.stderr) == (True, True)
     hocket("topic", "alter", topic, "--delayed")
     assert hocket("topic", "describe", topic, "--json").json()["config"]["delayed"] is True
-    hocket("produce", topic, "--delay", "1h", stdin=LINES)
-    hocket("produce", topic, "--deliver-at", "2020-01-01T00:00:00Z", stdin=b"due\n")
+    hocket("produce", topic, "--delay", "1h", *lines_of)
+    due = ["--file", in_file(tmp_path, b"due\n")]
+    hocket("produce", topic, "--deliver-at", "2020-01-01T00:00:00Z", *due)
     until(lambda: stored(hocket, topic) == 1, what="what is due is there")
     assert hocket("consume", topic).stdout == b"due\n"
     lines = hocket("topic", "describe", topic).text().splitlines()
@@ -180,9 +182,9 @@ def test_lines_are_delayed(hocket: Hocket, topic: str):
     ],
 )
 def test_a_delay_that_makes_no_sense_is_told_before_anything_is_read(
-    hocket: Hocket, topic: str, options: list[str], words: str
+    hocket: Hocket, topic: str, options: list[str], words: str, tmp_path: Path
 ):
-    outcome = hocket.run("produce", topic, *options, stdin=LINES)
+    outcome = hocket("produce", topic, *options, "--file", in_file(tmp_path, LINES))
     assert (outcome.code != 0, words in outcome.stderr) == (True, True), outcome.stderr
     assert stored(hocket, topic) == 0
 
