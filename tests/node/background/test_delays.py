@@ -22,6 +22,7 @@ from hocket.wire import batch as batches
 from tests.node.test_simulated import tiny
 from tests.support.node import simulated
 from tests.support.node.damaged import KilledNode
+from tests.support.node.guarded import is_refused, with_users
 from tests.support.node.simulated import PARTITIONS, SECOND, TOPIC, Consumer, Producer, World
 
 SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "8")))
@@ -437,3 +438,21 @@ def test_a_batch_that_is_sent_again_waits_once():
     place.ada.ask(frames.Publish, "t", 0, True, payload=payload)
     place.tick(2)
     assert place.values() == [b"a"]
+
+
+def test_who_may_publish_may_delay_and_nobody_else():
+    place, tokens = with_users()
+    admin = place.trusted()
+    admin.ask(frames.AlterTopic, "orders", TopicConfig(delayed=True))
+    admin.ask(frames.CreateTopic, "secret", TopicConfig(delayed=True))
+    bob = place.greeted(tokens["bob"])
+    due = place.clock.now_us() + SECOND
+    payload = batches.encode([b"x"], timestamps=due, producer_id=b"b" * 16)
+    assert isinstance(bob.ask(frames.Publish, "orders", 0, True, payload=payload), frames.Published)
+    assert is_refused(bob.ask(frames.Publish, "secret", 0, True, payload=payload))
+    assert is_refused(bob.ask(frames.OpenProducer, "secret", delayed=True))
+    ann = place.greeted(tokens["ann"])
+    for delayed in (True, False):  # an id is its first user's, in both
+        taken = ann.ask(frames.OpenProducer, "orders", b"b" * 16, delayed=delayed)
+        assert isinstance(taken, frames.Failure)
+        assert taken.code == "fenced"
