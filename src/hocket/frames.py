@@ -67,7 +67,9 @@ from hocket.model import (
 
 PROTOCOL_VERSION = 1
 
-COMMIT_IN_PARTS = "commitInParts"  # a feature of a broker: it knows NameParticipants
+# Features of a broker.
+COMMIT_IN_PARTS = "commitInParts"  # it knows NameParticipants
+DELAYED = "delayed"  # it knows delayed messages: OpenProducer and Publish with `delayed`
 
 
 Packed = bytes  # for a class that has a field `bytes`
@@ -231,6 +233,9 @@ class OpenProducer:
 
     With a `transaction`, the producer's batches are staged, not published: they are acknowledged
     when durable, without offsets, and nobody sees them until the transaction is committed.
+
+    `delayed`: the timestamps of the records say when they are due, and nobody sees them before. The
+    offsets of such batches count the topic's delayed records. They are no offsets of the topic.
     """
 
     request: int
@@ -239,6 +244,7 @@ class OpenProducer:
     epoch: int = 0
     transaction: str = ""
     number: int = 0  # of the transaction among those of its id
+    delayed: bool = False
 
 
 @dataclass(slots=True)
@@ -293,6 +299,7 @@ class Publish:
     request: int
     topic: str
     partition: int = -1
+    delayed: bool = False  # as in OpenProducer
 
 
 @dataclass(slots=True)

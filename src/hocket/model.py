@@ -27,9 +27,11 @@ PARTITIONS_MAX = 4096
 NAME_BYTES_MAX = 255
 MESSAGE_BYTES_MAX = 64 << 20  # of one message, key and headers included
 BATCH_BYTES_MAX = 128 << 20  # of one batch as it is stored
-# Producer ids that begin like this are the broker's own, those of dead letters. They can be
-# foreseen, so nobody else may use them.
+# Producer ids that begin like this are the broker's own, those of dead letters and of delayed
+# messages that are due. They can be foreseen, so nobody else may use them.
 OWN_PRODUCERS = b"hocket:\0"
+DUE_PRODUCERS = OWN_PRODUCERS + b"due"  # of delayed messages: at most a few in each partition
+PUBLISH_DELAY_US_MAX = 366 * DAY_US  # of a delayed message
 PREFETCH_DEFAULT = 5_000  # messages of a shared index that a consumer may hold unsettled
 
 Durability = Literal["quorum", "memory"]
@@ -80,6 +82,7 @@ class TopicConfig:
     disk_bytes_max: int | None = None  # per partition
     durability: Durability = "quorum"
     segment_bytes_max: int = 64 << 20
+    delayed: bool = False  # messages may be published that are not due yet
 
 
 def check_retention(config: TopicConfig, before: TopicConfig | None = None) -> None:
@@ -112,6 +115,7 @@ class PartitionDescription:
     leader: str
     replicas: tuple[str, ...]
     problem: str = ""  # what is damaged, in words; empty when all is well
+    waiting: int = 0  # delayed messages that are not in the partition yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ class Checkpointer:
         self._is_small = False  # the checkpoint being published has no new segments
         self.changed = False  # a log's start or a deletion is not recorded yet
         self.full = False  # the last checkpoint met a full disk
+        self.image_bytes = 0  # of the last one
         self.stopped = False
 
     @property
@@ -242,6 +243,7 @@ class Checkpointer:
         self._next = None
         self._last = following
         # The next checkpoint may be somewhat larger than this one, and must fit into the reserve.
+        self.image_bytes = result
         wanted = max(self._settings.reserve_bytes, 2 * result)
         if wanted > self._reserve_bytes:
             self._reserve_bytes, self._reserve_is_gone = wanted, True

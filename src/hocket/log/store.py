@@ -50,6 +50,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+IMAGES = 4  # a checkpoint takes the disk no more than the WAL's bytes divided by this
+
+
 class LogStore:
     """See the module. `recovered` may be cleared once its content has been taken over.
 
@@ -488,8 +491,10 @@ class LogStore:
             due = since_us >= self._settings.retry_us
         else:
             pressing = self._memory_is_due or self._unwritten > self._settings.unwritten_bytes_max
+            # Large states (a million delayed messages) must not be written over and over.
+            least = max(self._settings.checkpoint_bytes, IMAGES * self._checkpointer.image_bytes)
             due = (
-                self._wal.bytes_since_checkpoint >= self._settings.checkpoint_bytes
+                self._wal.bytes_since_checkpoint >= least
                 or since_us >= self._settings.checkpoint_interval_us
                 or (pressing and since_us >= self._settings.checkpoint_spacing_us)
             )

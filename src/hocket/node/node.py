@@ -34,6 +34,7 @@ from hocket.log.store import LogStore
 from hocket.model import EntryKind
 from hocket.node import recovery
 from hocket.node.background.dead_letters import DeadLetters
+from hocket.node.background.delays import Delays
 from hocket.node.background.retention import Retention
 from hocket.node.identity import audit
 from hocket.node.requests.access import Guarding
@@ -90,13 +91,14 @@ class Node:
         self._dead_letters = DeadLetters(wiring, self._topics.create)
         self._reviving = Reviving(wiring)
         self._trimming = Trimming(wiring, operations)
+        self._delays = Delays(wiring)
         self._retention = Retention(wiring)
         self._paused = False
         # From here on everything is built. What is below calls what is above by these tables only.
         self._servants = self._table_of_servants()
         self._committed = self._table_of_changes()
         wiring.partitions.react_with(self._table_of_reactions())
-        wiring.network.answer_to(self._dead_letters.answered)
+        wiring.network.answer_to(self._dead_letters.answered, self._delays.answered)
         try:
             self._recover()
             store.report_to(self)  # what recovery found out about damage is durable afterwards
@@ -141,6 +143,7 @@ class Node:
             events.ShareChanged: self._share_changed,
             events.IndexMoved: self._indexes.moved,
             events.IndexFenced: self._indexes.fenced,
+            events.Released: self._delays.released,
         }
 
     @property
@@ -249,6 +252,7 @@ class Node:
         self._transacting.tick(now_us)
         self._wiring.shares.tick()
         self._dead_letters.tick()
+        self._delays.tick(now_us)
         self._wiring.log.tick()
         self.end_turn()
 
@@ -322,6 +326,11 @@ class Node:
                 )
                 for index, share in hosted.core.shares.items():
                     self._dead_letters.take(hosted, index, share.dying)
+            for number, (group, goal) in enumerate(zip(topic.waiting, topic.groups, strict=False)):
+                known = recovered.pop(group, None)
+                wiring.partitions.host(
+                    topic.name, number, group, topic.config, known, now_us=now_us, waits_for=goal
+                )
         for group in recovered:  # of topics whose deletion was the last thing that happened
             wiring.log.delete_group(group)
 

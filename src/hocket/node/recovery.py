@@ -44,7 +44,9 @@ def recover_metadata(
 
 def _adopt(wiring: Wiring, others: dict[int, RecoveredGroup]) -> None:
     catalogue = wiring.catalogue
-    homes = {group for topic in catalogue.topics.values() for group in topic.groups}
+    homes = {
+        group for topic in catalogue.topics.values() for group in (*topic.groups, *topic.waiting)
+    }
     for topic in catalogue.adopt(others.keys() - homes - catalogue.deleted):
         log.warning(
             "the topic of log %d is lost with its name: the log is topic %r now",

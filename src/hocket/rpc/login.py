@@ -137,7 +137,7 @@ class PushProducer(AsyncProducer):
         for portion in batch.portions(core):
             start = 0
             while start < portion.count:
-                start = await self._when_taken(partial(portion.offer, core, start), None)
+                start = await self._when_taken(core, partial(portion.offer, core, start), None)
 
     def _settle(self, _batch: Outgoing, outcome: Outcome) -> None:
         if isinstance(outcome, Positions):

@@ -294,6 +294,12 @@ struct OpenProducer {
 
   number @4 :UInt64;
   # The number of the transaction among those of its id.
+
+  delayed @5 :Bool;
+  # True: the records of this producer are delayed. The timestamp of a record says when it is due,
+  # and nobody sees the record before. The topic must be one that is `delayed`, and the producer may
+  # not be one of a transaction. The offsets that acknowledge such batches count the topic's delayed
+  # records; they are no offsets of the topic. Ask only a broker with the feature `delayed`.
 }
 
 struct ProducerOpened {
@@ -372,6 +378,9 @@ struct Publish {
 
   partition @1 :Int32 = -1;
   # The partition that the batch goes to. -1: the hash of the batch's first key decides.
+
+  delayed @2 :Bool;
+  # True: the records are delayed, as with a producer that is opened `delayed`.
 }
 
 struct Published {
@@ -1093,6 +1102,10 @@ struct TopicConfig {
 
   segmentBytesMax @10 :UInt64 = 67108864;
   # How large one segment, a file of the log, may become, in bytes.
+
+  delayed @11 :Bool;
+  # True: records may be published that are due later. A topic that has this keeps it, whatever a
+  # later AlterTopic says.
 }
 
 struct TopicDescription {
@@ -1139,6 +1152,9 @@ struct PartitionDescription {
 
   problem @10 :Text;
   # What is damaged, in words. Empty if nothing is damaged.
+
+  waiting @11 :UInt64;
+  # How many delayed records are not in the partition yet, since they are not due.
 }
 
 struct IndexDescription {

@@ -18,6 +18,7 @@ OPENED_BYTES_MAX is found by the consumer.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -262,6 +263,17 @@ def _is_plain(view: memoryview, info: BatchInfo) -> bool:
     if 1 < count <= CHECKED_ITEMS_MAX:
         return _columns.are_in_order(view[start : start + 4 * count + 4])
     return True
+
+
+def timestamps_of(header: Header, body: memoryview) -> array[int]:
+    """The timestamps of the records of a batch, which was checked when it was stored."""
+    stored = body[_fixed_length(header) :]
+    if header.codec != codecs.NONE:
+        raw_length = PRELUDE.unpack_from(body)[2]
+        stored = memoryview(codecs.decompress(header.codec, stored, raw_length))
+    found = array("q")
+    found.frombytes(stored[: 8 * header.count])
+    return found
 
 
 def first_key_hash(buffer: Buffer, info: BatchInfo) -> int | None:

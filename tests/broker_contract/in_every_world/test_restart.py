@@ -67,6 +67,22 @@ def test_what_is_prepared_and_what_is_dropped_outlives_the_broker(world, tmp_pat
         assert client.describe("t").partitions[0].end == 2
 
 
+@only("embedded")
+def test_the_delay_of_a_nack_outlives_the_broker(world, tmp_path):
+    shared = {"index": "workers", "mode": "shared", "failover": "fast"}
+    with world.embedded(tmp_path / "data") as client:
+        client.create_topic("t")
+        client.publish("t", b"later")
+        client.publish("t", b"now")
+        with client.subscribe("t", **shared) as messages:
+            later, _now = take(messages, 2)
+            later.nack(delay="1h")
+            messages.commit()
+    with world.embedded(tmp_path / "data") as client, client.subscribe("t", **shared) as messages:
+        (now,) = take(messages, 1)
+        assert now.value == b"now", "the other one comes in an hour"
+
+
 @only("served")
 def test_what_was_dropped_for_its_age_is_done_again_under_the_same_number(world, tmp_path):
     """A client that died, and comes back after the broker has given it up."""

@@ -155,6 +155,40 @@ def test_lines_are_sent_as_they_come(hocket: Hocket, topic: str):
 # --- progress ------------------------------------------------------------------------------------
 
 
+def test_lines_are_delayed(hocket: Hocket, topic: str, tmp_path: Path):
+    lines_of = ["--file", in_file(tmp_path, LINES)]
+    refused = hocket("produce", topic, "--delay", "5m", *lines_of)
+    assert (refused.code != 0, "takes no delayed messages" in refused.stderr) == (True, True)
+    hocket("topic", "alter", topic, "--delayed")
+    assert hocket("topic", "describe", topic, "--json").json()["config"]["delayed"] is True
+    hocket("produce", topic, "--delay", "1h", *lines_of)
+    due = ["--file", in_file(tmp_path, b"due\n")]
+    hocket("produce", topic, "--deliver-at", "2020-01-01T00:00:00Z", *due)
+    until(lambda: stored(hocket, topic) == 1, what="what is due is there")
+    assert hocket("consume", topic).stdout == b"due\n"
+    lines = hocket("topic", "describe", topic).text().splitlines()
+    assert "delayed      yes" in lines
+    assert lines[-2].split()[:4] == ["PARTITION", "START", "END", "WAITING"]
+    assert lines[-1].split()[:4] == ["0", "0", "1", "5"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--delay", "soon"], "must look like"),
+        (["--deliver-at", "tomorrow"], "no time in ISO format"),
+        (["--deliver-at", "2030-01-01T00:00:00"], "time zone"),
+        (["--delay", "5m", "--deliver-at", "2030-01-01T00:00:00Z"], "not both"),
+    ],
+)
+def test_a_delay_that_makes_no_sense_is_told_before_anything_is_read(
+    hocket: Hocket, topic: str, options: list[str], words: str, tmp_path: Path
+):
+    outcome = hocket("produce", topic, *options, "--file", in_file(tmp_path, LINES))
+    assert (outcome.code != 0, words in outcome.stderr) == (True, True), outcome.stderr
+    assert stored(hocket, topic) == 0
+
+
 def test_a_bar_shows_bytes_messages_and_rate(hocket: Hocket, topic: str, tmp_path: Path):
     path = in_file(tmp_path, noise(3 << 20).replace(b"\n", b"x") + b"\n")
     outcome = hocket("produce", topic, "--file", path, "--progress")

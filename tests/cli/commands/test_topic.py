@@ -38,6 +38,7 @@ def test_create_passes_every_option_on(hocket: Hocket):
         "disk_bytes_max": 10_000_000_000,
         "durability": "memory",
         "segment_bytes_max": 1 << 20,
+        "delayed": False,
     }
     text = hocket("topic", "describe", "config").text()
     assert "in memory    90s, at most 1.0 MiB per partition\n" in text
@@ -67,7 +68,7 @@ def test_describe_shows_each_partition(hocket: Hocket, topic_of_four: str):
     full = described["partitions"][2]
     assert full.keys() == {
         "partition", "start", "end", "memory_start", "memory_bytes", "disk_bytes", "memory_reads",
-        "disk_reads", "leader", "replicas", "problem",
+        "disk_reads", "leader", "replicas", "problem", "waiting",
     }  # fmt: skip
     assert full["memory_bytes"] > 0
     assert full["memory_reads"] >= 1

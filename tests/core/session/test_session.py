@@ -169,7 +169,7 @@ def test_welcome_names_the_cluster():
 def test_hello_is_answered_by_who_we_are_and_what_we_allow():
     session = new_session()
     effect = answered(session, frames.Hello(3, client="me", features=("unheard-of",)))
-    features = (frames.COMMIT_IN_PARTS,)
+    features = (frames.COMMIT_IN_PARTS, frames.DELAYED)
     assert effect == Reply(frames.Welcome(3, 1, "n1", "hocket 0", features, LIMITS))
     assert (session.greeted, session.client) == (True, "me")
 
@@ -701,3 +701,26 @@ def test_a_delay_has_a_limit():
     frame = frames.Settle(7, SHARED, "nack", packed([0, 5, 6]), DELAY_US_MAX)
     assert isinstance(answered(greeted(), frame), Demand)
     assert refused(greeted(), replace(frame, duration_us=DELAY_US_MAX + 1)).code == "outOfRange"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [frames.OpenProducer(1, "orders", delayed=True), frames.Publish(1, "orders", 0, delayed=True)],
+    ids=lambda frame: type(frame).__name__,
+)
+def test_delayed_messages_are_for_topics_that_take_them(frame):
+    session = greeted()
+    refusal = refused(session, frame)
+    assert (refusal.code, "hocket topic alter orders --delayed" in refusal.message) == (
+        "wrongKind", True,
+    )  # fmt: skip
+    topic = session._catalogue.topics["orders"]
+    topic.config = replace(topic.config, delayed=True)
+    demand = answered(session, frame)
+    assert isinstance(demand, Demand)
+    assert demand.topic is topic
+
+
+def test_a_transaction_takes_no_delayed_messages():
+    frame = frames.OpenProducer(1, "orders", transaction="job", number=1, delayed=True)
+    assert refused(greeted(), frame).code == "wrongKind"

@@ -317,6 +317,7 @@ def test_lives_are_eventful_and_as_the_story_has_it(mode, small_limits):
     others |= {f"{action} of a suspect" for action in ("ack", "nack")}
     others |= {"told", "not counted", "suspected", "suspected at a restart", "suspect still"}
     others |= {"leased alone", "revived", "not revived", "not revived again"}
+    others |= {"rests still"} if mode == "shared" else set()
     missing = (actions | others | {"crashed", "restarted cleanly"}) - set(seen)
     assert not missing, f"these lives never saw {missing}"
 
@@ -381,6 +382,7 @@ SAME = bytes(range(256))
 NOT_YET = Leases._not_yet
 RESTORE = ShareState.restore
 REVIVE = Ledger.revive
+RESTS = ShareState.rests
 
 # name: (mode, where, attribute, what stands there instead)
 MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
@@ -404,6 +406,11 @@ MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
     "marks are not in snapshots": (
         "shared", ShareState, "restore", staticmethod(lambda taken: RESTORE(
             {name: each for name, each in taken.items() if name != "marks"})),
+    ),
+    "the delay of a nack is lost at a restart": ("shared", ShareState, "rests", lambda _self: []),
+    "a delay that is over is waited for again": (
+        "shared", ShareState, "rests",
+        lambda self: [(start, end, until + 1_000_000) for start, end, until in RESTS(self)],
     ),
     "anybody may settle": ("shared", Leases, "settle", anybody_may(Leases.settle)),
     "what holds already is refused": (

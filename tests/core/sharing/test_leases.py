@@ -189,6 +189,32 @@ def test_a_message_that_rests_while_the_limit_is_lowered_dies_when_it_wakes():
     ]
 
 
+@pytest.mark.parametrize("failover", ["safe", "fast"])
+def test_the_delay_of_a_nack_outlives_the_broker(failover):
+    before = opened(3)
+    leased(before, 3)
+    before.settle(ADA, "ack", [(0, 1)], now_us=100)
+    before.settle(ADA, "nack", [(1, 2)], now_us=100, duration_us=10 * GRACE_US)
+    before.settle(ADA, "nack", [(2, 3)], now_us=100, duration_us=1)
+    state = ShareState(0, ShareSettings(failover=failover))
+    state.apply(before.take_change())
+    state = ShareState.restore(state.snapshot())
+    after = Leases(state, end=3, now_us=200)
+    after.pass_time(200 + GRACE_US)
+    assert after.reserve(BOB, 3) == [(2, 3)], "of this one the delay is over"
+    after.pass_time(99 + 10 * GRACE_US)
+    assert after.available() == 0
+    after.pass_time(100 + 10 * GRACE_US)
+    assert leased(after, 3, BOB) == [(1, 2, 2)]
+
+
+def test_a_message_that_dies_by_a_nack_does_not_rest():
+    leases = opened(2, ShareChange(settings=ShareSettings(max_deliveries=1), clean=True))
+    leased(leases, 1)
+    leases.settle(ADA, "nack", [(0, 1)], now_us=0, duration_us=9)
+    assert "rests" not in changed(leases)
+
+
 # --- time ----------------------------------------------------------------------------------------
 
 

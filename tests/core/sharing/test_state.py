@@ -83,7 +83,7 @@ def with_details(drawn: list[tuple[ShareChange, list, list, list]]) -> list[Shar
     once, and settled ones are not settled again, but that they were revived."""
     settled: set[int] = set(range(3))
     dying: set[int] = set()
-    for number, (change, counts, deaths, revived) in enumerate(drawn, 1):
+    for number, (change, counts, deaths, revived, rests) in enumerate(drawn, 1):
         if change.reset is not None:
             settled, dying = set(range(change.reset)), set()
         back = members(revived) & settled
@@ -93,6 +93,7 @@ def with_details(drawn: list[tuple[ShareChange, list, list, list]]) -> list[Shar
             settled, dying = settled - back, dying - back
         fresh = {(s, e, n) for s, e, n in counts if not members([(s, e)]) & (settled | dying)}
         change.counts = sorted(fresh)
+        change.rests = [each for each in rests if not members([each[:2]]) & (settled | dying)]
         for start, end, n in deaths:
             if not members([(start, end)]) & (settled | dying):
                 change.dying.append(Unit(start, end, n, "poison", number % 3))
@@ -110,7 +111,13 @@ marked = st.lists(
     max_size=3,
 )
 some_revived = st.just([]) | st.lists(ranges, max_size=2)
-histories = st.lists(st.tuples(changes, marked, rows, some_revived), max_size=6).map(with_details)
+histories = st.lists(st.tuples(changes, marked, rows, some_revived, rows), max_size=6).map(
+    with_details
+)
+
+
+def resting(state: ShareState) -> dict[int, int]:
+    return {offset: until for s, e, until in state.rests() for offset in range(s, e)}
 
 
 def all_of(state: ShareState) -> object:
@@ -119,7 +126,8 @@ def all_of(state: ShareState) -> object:
     marks = bytes(0 if flag else mark for flag, mark in zip(done, state.marks(), strict=True))
     return (
         state.start, done.rstrip(b"\0"), kept.rstrip(b"\0"), state.settings, state.clean,
-        state.lent, state.dying, marks.rstrip(b"\0"), state.revived_to, state.revivals,
+        state.lent, state.dying, marks.rstrip(b"\0"), resting(state), state.revived_to,
+        state.revivals,
     )  # fmt: skip
 
 
@@ -140,18 +148,22 @@ def test_it_makes_no_difference_whether_changes_are_merged_logged_or_snapshotted
 @settings(max_examples=2_000 if LONG else 60)
 @given(histories, st.lists(offsets, max_size=6))
 def test_the_state_is_what_sets_and_dicts_say(history, log_starts):
-    state, settled, counts, dying, gone = ShareState(3), set(range(3)), {}, {}, 0
+    state, settled, counts, dying, rests = ShareState(3), set(range(3)), {}, {}, {}
+    gone = 0
     for change, log_start in zip(history, [*log_starts, *[0] * 6], strict=False):
         if change.reset is not None:
-            settled, counts, dying = set(range(change.reset)), {}, {}
+            settled, counts, dying, rests = set(range(change.reset)), {}, {}, {}
         for offset in members(change.revived):
             settled.discard(offset)
             counts.pop(offset, None)
             dying.pop(offset, None)
+            rests.pop(offset, None)
         for start, end, count in change.counts:
             counts |= dict.fromkeys(range(start, end), count)
         for start, end, count, reason, _ in change.dying:
             dying |= dict.fromkeys(range(start, end), (count, reason))
+        for start, end, until in change.rests:
+            rests |= dict.fromkeys(range(start, end), until)
         settled |= members(change.settled)
         state.apply(change)
         gone = max(gone, log_start)
@@ -167,6 +179,7 @@ def test_the_state_is_what_sets_and_dicts_say(history, log_starts):
         for at, count in enumerate(kept):
             if start + at not in settled:
                 assert count + MARK * state.marks()[at] == counts.get(start + at, 0)
+        assert resting(state) == {at: until for at, until in rests.items() if at not in settled}
         assert state.dying == sorted(state.dying)
         assert {
             offset: (unit.deliveries, unit.reason)
@@ -253,7 +266,7 @@ def test_an_index_that_is_put_elsewhere_keeps_its_settings_and_nothing_else(rese
     state.apply(ShareChange(settled=[(5, 7)], counts=[(3, 4, 2)], dying=[(8, 9, 2, "x")]))
     state.apply(ShareChange(reset=reset))
     assert all_of(state) == (
-        reset, b"", b"", ShareSettings(1, 2, "fast"), False, [], [], b"", {}, 0,
+        reset, b"", b"", ShareSettings(1, 2, "fast"), False, [], [], b"", {}, {}, 0,
     )  # fmt: skip
 
 
@@ -303,3 +316,18 @@ def test_marks_move_with_their_messages_and_end_with_them():
     assert (state.start, state.marks()) == (3, bytes([SUSPECT, 0, SUSPECT]))
     state.log_start_moved(5)
     assert state.marks() == bytes([SUSPECT])
+
+
+def test_a_broker_that_knows_no_rests_reads_the_rest():
+    change = ShareChange(counts=[(3, 5, 1)], rests=[(3, 5, 7_000)])
+    assert change.encode() == {"counts": [3, 2, 1], "rests": [3, 2, 7_000]}
+    assert through_the_log(change) == change
+
+
+def test_what_rests_among_ten_thousand_is_found_and_the_zeros_are_not():
+    state = ShareState(5)
+    rests = [(5_000, 5_002, 9), (10_004, 10_005, 8)]
+    state.apply(ShareChange(counts=[(5, 10_005, 1)], rests=rests))
+    assert state.rests() == rests
+    state.apply(ShareChange(settled=[(5, 10_005)]))
+    assert state.rests() == []

@@ -94,6 +94,7 @@ class Message:
     before: bool = False  # it was settled before this life of the broker began
     mark: str = ""  # "held" or "doubt" while it is with a consumer: whether that delivery counts
     suspect: bool = False  # it was with a consumer that died
+    rest: int = 0  # before this time it is not delivered again: the delay of its last nack
 
 
 @dataclass(slots=True)
@@ -192,6 +193,7 @@ class World:
             message.reason = f"{message.count} deliveries, the last one {why}"
         elif until:
             message.state, message.deadline = "resting", until
+            message.rest = until
         else:
             message.state = "available"
 
@@ -651,8 +653,8 @@ class World:
             for offset in range(log.begin, log.end):
                 message = log.messages[offset]
                 was = message.state
-                then, message.count, message.reason, message.mark, message.suspect = (
-                    told[offset] if offset < len(told) else ("available", 0, "", "", False)
+                then, message.count, message.reason, message.mark, message.suspect, message.rest = (
+                    told[offset] if offset < len(told) else ("available", 0, "", "", False, 0)
                 )
                 self.seen["suspect still"] += message.suspect
                 message.holder, message.deadline = 0, self.now_us + GRACE_US
@@ -661,7 +663,10 @@ class World:
                     message.state = then
                     continue
                 assert clean <= log.state.clean
-                if offset in lent or not (log.state.clean or self.settings.failover == "fast"):
+                if message.rest > self.now_us:
+                    message.state, message.deadline = "resting", message.rest
+                    self.seen["rests still"] += 1
+                elif offset in lent or not (log.state.clean or self.settings.failover == "fast"):
                     message.state = "withheld"
                 else:
                     self.without_doubt(message)
@@ -676,7 +681,14 @@ class World:
 
     def remember(self, log: Log) -> None:
         told = [
-            (message.state, message.count, message.reason, message.mark, message.suspect)
+            (
+                message.state,
+                message.count,
+                message.reason,
+                message.mark,
+                message.suspect,
+                message.rest,
+            )
             for message in log.messages
         ]
         log.taken.append((json.dumps(log.state.snapshot()), log.begin, told))

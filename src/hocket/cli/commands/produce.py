@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ from hocket.cli.parameters import SECONDS
 from hocket.cli.progress import Progress
 from hocket.cli.server_options import Server, pass_server, server_options
 from hocket.cli.stop_signals import StopSignals
+from hocket.client.producing.delays import checked_due_us
 from hocket.errors import HocketError
 from hocket.model import MESSAGE_BYTES_MAX
 
@@ -36,12 +39,27 @@ READ_BYTES = 1 << 20
 STDIN = 0
 
 
+def _moment(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no time in ISO format, as in 2027-01-01T00:00:00+01:00"
+        ) from None
+
+
 @click.command(
     cls=Command,
     examples="""
 $ seq 1000000 | hocket produce numbers
 $ hocket produce orders --file orders.csv --key-separator ';'
 $ find . -print0 | hocket produce files --delimiter '\\0' --codec zstd
+$ echo 'call Ada' | hocket produce reminders --delay 5m
+$ echo 'happy new year' | hocket produce reminders --deliver-at 2027-01-01T00:00:00+01:00
 """,
 )
 @click.argument("topic", type=TOPIC)
@@ -67,6 +85,15 @@ $ find . -print0 | hocket produce files --delimiter '\\0' --codec zstd
     help="How long to wait for a batch to fill. [default: 2ms]",
 )  # fmt: skip
 @click.option(
+    "--delay", metavar="DURATION",
+    help="Nobody sees the messages before so long after they were read, as in 30s, 5m or 2d; "
+    "TOPIC must take delayed messages.",
+)  # fmt: skip
+@click.option(
+    "--deliver-at", metavar="TIME", callback=_moment,
+    help="Nobody sees the messages before this time, in ISO format and with its zone.",
+)  # fmt: skip
+@click.option(
     "--progress/--no-progress", "shown", default=None,
     help="Show a progress bar. [default: if stderr is a terminal]",
 )  # fmt: skip
@@ -81,6 +108,8 @@ def produce(
     delimiter: bytes,
     codec: str,
     linger: float,
+    delay: str | None,
+    deliver_at: datetime | None,
     shown: bool | None,
 ) -> None:
     """Send every line of stdin to TOPIC as a message.
@@ -88,6 +117,8 @@ def produce(
     An empty line is an empty message. A last line without a delimiter counts. Nothing is decoded.
     Ctrl-C ends the input: what was read until then is sent. A second Ctrl-C gives up.
     """
+    if delay is not None or deliver_at is not None:
+        checked_due_us(delay, deliver_at, now_us=time.time_ns() // 1000)  # before a line is read
 
     def delivered(outcome: Outcome) -> None:  # told by the client's threads
         if not isinstance(outcome, HocketError):
@@ -105,7 +136,7 @@ def produce(
             shown=sys.stderr.isatty() if shown is None else shown,
             total_bytes=_size(descriptor),
         )
-        sending = Sending(producer, progress, key_separator)
+        sending = Sending(producer, progress, key_separator, delay, deliver_at)
         try:
             try:
                 sending.send_all(_chunks(descriptor, stop), LineSplitter(delimiter))
@@ -127,7 +158,16 @@ def produce(
 class Sending:
     """Hands lines to the producer, and counts what was handed over."""
 
-    def __init__(self, producer: Producer, progress: Progress, separator: bytes | None) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        progress: Progress,
+        separator: bytes | None,
+        delay: str | None = None,
+        deliver_at: datetime | None = None,
+    ) -> None:
+        self._delay = delay
+        self._deliver_at = deliver_at
         self._producer = producer
         self._progress = progress
         self._separator = separator
@@ -149,7 +189,7 @@ class Sending:
         keys, values = None, lines
         if self._separator is not None:
             keys, values = split_keys(lines, self._separator)
-        self._producer.send_many(values, keys)
+        self._producer.send_many(values, keys, delay=self._delay, deliver_at=self._deliver_at)
         self._progress.add_messages(len(values))
         if len(values) < len(lines):
             raise self._failed(f"has no key separator {self._separator!r}")

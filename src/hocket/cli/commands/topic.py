@@ -67,6 +67,10 @@ def config_options(command: F) -> F:
             help="Acknowledge a message when it is synced to the disks of a majority, or when it "
             "is in memory, where a power cut may lose the last messages. [default: quorum]",
         ),
+        click.option(
+            "--delayed", is_flag=True, default=None,
+            help="Take messages that are due later; this cannot be taken back.",
+        ),
     ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -95,6 +99,7 @@ def topic() -> None:
 $ hocket topic create orders
 $ hocket topic create orders --partitions 4 --memory-retention 10m --disk-retention 30d
 $ hocket topic create audit --disk-retention forever --if-not-exists
+$ hocket topic create reminders --delayed
 """,
 )
 @click.argument("topic", metavar="NAME", type=TOPIC)
@@ -177,7 +182,7 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
     """Show how the topic NAME is set up and what its partitions hold.
 
     START is the oldest offset that can be read, END the offset of the next message. Reads from
-    IN MEMORY on are answered without the disk.
+    IN MEMORY on are answered without the disk. WAITING are delayed messages that are not due yet.
     """
     with server.connect() as client:
         description = client.describe(topic, timeout=server.timeout)
@@ -219,6 +224,7 @@ def _config_text(name: str, config: TopicConfig, columns_max: int) -> str:
                     + ("" if disk_bytes is None
                        else f", at most {output.size(disk_bytes)} per partition")),
         ("segments", output.size(config.segment_bytes_max)),
+        ("delayed", "yes" if config.delayed else "no"),
     ]  # fmt: skip
     return "\n".join(
         output.wrapped(f"{label:<12} {value}", columns_max, indent=13) for label, value in lines
@@ -226,18 +232,20 @@ def _config_text(name: str, config: TopicConfig, columns_max: int) -> str:
 
 
 def _partitions_table(description: TopicDescription, columns_max: int) -> str:
+    delayed = description.config.delayed
     rows: list[tuple[str | int, ...]] = []
     for each in description.partitions:
         first, *rest = output.folded(map(_short, each.replicas), REPLICAS_COLUMNS) or [""]
+        waiting = [each.waiting] if delayed else []
         rows.append(
-            (each.partition, each.start, each.end, each.memory_start,
+            (each.partition, each.start, each.end, *waiting, each.memory_start,
              output.size(each.memory_bytes), output.size(each.disk_bytes),
              each.memory_reads, each.disk_reads, _short(each.leader), first)
         )  # fmt: skip
-        rows += [("",) * 9 + (line,) for line in rest]
+        rows += [("",) * (len(rows[-1]) - 1) + (line,) for line in rest]
     return output.blocks(
-        ["PARTITION>", "START>", "END>", "IN MEMORY>", "MEMORY>", "DISK>",
-         "MEMORY READS>", "DISK READS>", "LEADER", "REPLICAS"],
+        ["PARTITION>", "START>", "END>", *(["WAITING>"] if delayed else []), "IN MEMORY>",
+         "MEMORY>", "DISK>", "MEMORY READS>", "DISK READS>", "LEADER", "REPLICAS"],
         rows,
         columns_max,
     )  # fmt: skip

@@ -226,6 +226,7 @@ def configured(
     disk_bytes: Size | None = None,
     durability: str | None = None,
     segment_bytes: Size | None = None,
+    delayed: bool | None = None,
 ) -> TopicConfig:
     """`config` with the given settings changed; None leaves a setting as it is.
 
@@ -254,6 +255,14 @@ def configured(
         changes["durability"] = durability
     if segment_bytes is not None:
         changes["segment_bytes_max"] = _size(segment_bytes, "segment_bytes")
+    if delayed is not None:
+        if not isinstance(delayed, bool):
+            raise WrongType(f"delayed must be True or False, not {delayed!r}")
+        if config.delayed and not delayed:
+            raise OutOfRange(
+                "a topic that takes delayed messages goes on taking them: some may be waiting"
+            )
+        changes["delayed"] = delayed
     return replace(config, **changes)
 
 

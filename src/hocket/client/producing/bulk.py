@@ -54,19 +54,20 @@ def list_portions(
     values: Sequence[object],
     keys: Sequence[Buffer | None] | None,
     headers: Sequence[Headers | None] | None,
+    due_us: int | None = None,
 ) -> list[ListPortion]:
     core.check_usable()
     plain = checked_values(values)
     if not plain:
         return []
-    if keys is None and headers is None:
+    if keys is None and headers is None and due_us is None:
         core.check_size(max(map(len, plain)) + RECORD_BYTES)
         return [ListPortion(None, plain, [len(value) + RECORD_BYTES for value in plain])]
     all_keys = [None] * len(plain) if keys is None else checked_keys(keys, len(plain))
     all_headers: Sequence[Pairs | None] = (
         [None] * len(plain) if headers is None else checked_header_list(headers, len(plain))
     )
-    records: list[Record] = list(zip(plain, all_keys, all_headers, repeat(None), repeat(None)))
+    records: list[Record] = list(zip(plain, all_keys, all_headers, repeat(due_us), repeat(None)))
     return record_portions(core, records, list(map(_size, records)))
 
 

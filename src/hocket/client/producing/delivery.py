@@ -43,6 +43,7 @@ from hocket.errors import (
     Timeout,
     UnknownProducer,
     WrongProcess,
+    WrongVersion,
     from_code,
 )
 from hocket.frames import Frame, unpacked
@@ -66,6 +67,8 @@ class ProducerOptions:
 
 class Pusher:
     """Opens a producer on each link, pushes its batches, and reports what became of each."""
+
+    delayed = False  # the timestamps of its records say when they are due
 
     def __init__(
         self,
@@ -120,10 +123,20 @@ class Pusher:
     def link_up(self) -> None:
         if self._renewing and not self._anything_exposed():
             self._producer_id, self._epoch = b"", 0
+        if self.delayed and frames.DELAYED not in self.session.features:
+            self.end(
+                WrongVersion(
+                    "the broker is too old to delay messages, and would deliver them at once; "
+                    "upgrade it"
+                )
+            )
+            return
         self.session.request(self._opening(), self._open_answered)
 
     def _opening(self) -> frames.OpenProducer:
-        return frames.OpenProducer(0, self.topic, self._producer_id, self._epoch)
+        return frames.OpenProducer(
+            0, self.topic, self._producer_id, self._epoch, delayed=self.delayed
+        )
 
     def link_down(self) -> None:
         self._close_up()
@@ -360,7 +373,9 @@ class Pusher:
         self._renew_if_drained()
 
     def _delivered(self, gathering: Gathering, batch: Outgoing, offset: int) -> None:
-        outcome: Outcome = Positions(self.topic, gathering.partition, offset, offset + batch.count)
+        outcome: Outcome = Positions(
+            self.topic, gathering.partition, offset, offset + batch.count, self.delayed
+        )
         if offset == FORGOTTEN_OFFSET:
             outcome = ReplyLost("the batch is stored, but the broker no longer knows where")
         self._report(batch, outcome)

@@ -11,17 +11,26 @@ from hocket.model import Position
 from hocket.wire.batch import NO_PRODUCER, PRELUDE
 from hocket.wire.entry import HEADER_BYTES, pack_header, unpack_header
 
+NO_OFFSET = -1  # of a delayed message, which gets its offset when it is due
+
 
 class Positions(NamedTuple):
-    """The offsets of the records of one batch: from `start` up to, and without, `end`."""
+    """The offsets of the records of one batch: from `start` up to, and without, `end`.
+
+    Delayed messages have no offsets yet. There `start` and `end` count the delayed messages of the
+    partition.
+    """
 
     topic: str
     partition: int
     start: int
     end: int
+    delayed: bool = False
 
     def position(self, number: int) -> Position:
         """The position of record `number` of the batch, counted from 0."""
+        if self.delayed:
+            return Position(self.topic, self.partition, NO_OFFSET)
         return Position(self.topic, self.partition, self.start + number)
 
 

@@ -41,7 +41,7 @@ class PublishCore(ProducerCore):
 
     def _push(self, gathering: Gathering, batch: Outgoing) -> None:
         self.session.request(
-            frames.Publish(0, self.topic, gathering.partition),
+            frames.Publish(0, self.topic, gathering.partition, self.delayed),
             partial(self._answered, gathering, batch.stamp),
             payload=[batch.entry],
         )
@@ -80,24 +80,26 @@ class Publication(Reply[Position | HocketError]):
 
 
 class Publications:
-    """The one-off publishes of a client: a hidden producer for each topic."""
+    """The one-off publishes of a client: a hidden producer for each topic, and one more for what
+    is delayed."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._cores: dict[str, PublishCore] = {}
+        self._cores: dict[tuple[str, bool], PublishCore] = {}  # by topic, delayed or not
         # Whoever publishes waits for its own message, so there is no linger and no window.
         self._options = ProducerOptions(linger_us=0, window_bytes=1 << 62)
 
     def new(self, timeout: float | None) -> Publication:
         return Publication(self._session.clock.ticks_us() + seconds_us(timeout, "timeout"))
 
-    def core(self, topic: str) -> PublishCore:
-        core = self._cores.get(topic)
+    def core(self, topic: str, *, delayed: bool = False) -> PublishCore:
+        core = self._cores.get((topic, delayed))
         if core is None or core.failure is not None:
             core = PublishCore(self._session, topic, self._options, _settle)
-            core.forget = partial(self._cores.pop, topic, None)
+            core.delayed = delayed
+            core.forget = partial(self._cores.pop, (topic, delayed), None)
+            self._cores[topic, delayed] = core
             core.open()
-            self._cores[topic] = core
         return core
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hocket.core.metadata.metadata import GROUP, AppendChange, Indexes
@@ -38,6 +38,8 @@ class Topic:
     name: str
     config: TopicConfig
     groups: list[int]  # the log group of each partition
+    # Of a topic with delayed messages: the log group in which those of each partition wait.
+    waiting: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -48,6 +50,7 @@ class Change:
     topic: str
     config: TopicConfig | None = None
     groups: tuple[int, ...] = ()  # the new partitions' groups
+    waiting: tuple[int, ...] = ()  # the new groups in which delayed messages wait
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -56,7 +59,8 @@ class Change:
     def decode(body: bytes) -> Change:
         fields: dict[str, Any] = json.loads(body)
         config = fields["config"] and TopicConfig(**fields["config"])
-        return Change(fields["kind"], fields["topic"], config, tuple(fields["groups"]))
+        waiting = tuple(fields.get("waiting", ()))  # an old entry has none
+        return Change(fields["kind"], fields["topic"], config, tuple(fields["groups"]), waiting)
 
 
 @dataclass(slots=True)
@@ -101,18 +105,23 @@ class Catalogue:
             raise LimitExceeded(f"there are {TOPICS_MAX} topics already")
         config = self._checked(config)
         groups = self._new_groups(config.partitions)
-        return self._append(origin, Change("create", name, config, groups))
+        waiting = self._new_groups(config.partitions if config.delayed else 0)
+        return self._append(origin, Change("create", name, config, groups, waiting))
 
     def alter(self, origin: Origin, name: str, config: TopicConfig) -> AppendChange:
         topic = self._free_topic(name)
         config = self._checked(config, topic.config)
+        # An older client does not know this setting, and must not take it away.
+        config = replace(config, delayed=config.delayed or topic.config.delayed)
         more = config.partitions - topic.config.partitions
         if more < 0:
             raise OutOfRange(
                 f"topic {name!r} has {topic.config.partitions} partitions, and their number "
                 f"cannot be made smaller ({config.partitions}): their records would be lost"
             )
-        return self._append(origin, Change("alter", name, config, self._new_groups(more)))
+        groups = self._new_groups(more)
+        waiting = self._new_groups(config.partitions - len(topic.waiting) if config.delayed else 0)
+        return self._append(origin, Change("alter", name, config, groups, waiting))
 
     def delete(self, origin: Origin, name: str) -> AppendChange:
         self._free_topic(name)
@@ -164,8 +173,8 @@ class Catalogue:
         self._next_group = state["next_group"]
         for fields in state["topics"]:
             config = TopicConfig(**fields["config"])
-            groups = list(fields["groups"])
-            self.topics[fields["name"]] = Topic(fields["name"], config, groups)
+            groups, waiting = list(fields["groups"]), list(fields.get("waiting", ()))
+            self.topics[fields["name"]] = Topic(fields["name"], config, groups, waiting)
 
     def _free_topic(self, name: str) -> Topic:
         topic = self.topic(name)
@@ -219,12 +228,16 @@ class Catalogue:
         topic = self.topics.get(change.topic)
         if change.kind == "delete":
             self.topics.pop(change.topic, None)
-            return tuple(topic.groups) if topic else ()
+            return (*topic.groups, *topic.waiting) if topic else ()
         assert change.config is not None
-        self._next_group = max(self._next_group, *(group + 1 for group in change.groups), 1)
+        made = change.groups + change.waiting
+        self._next_group = max(self._next_group, *(group + 1 for group in made), 1)
         if change.kind == "create":
-            self.topics[change.topic] = Topic(change.topic, change.config, list(change.groups))
+            self.topics[change.topic] = Topic(
+                change.topic, change.config, list(change.groups), list(change.waiting)
+            )
         elif topic is not None:  # else the entry that created it is lost
             topic.config = change.config
             topic.groups.extend(change.groups)
-        return change.groups
+            topic.waiting.extend(change.waiting)
+        return made

@@ -33,6 +33,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hocket.model import DUE_PRODUCERS
+
 REMEMBERED = 32  # batches per producer; not less than Limits.in_flight_max
 NO_PRODUCER = bytes(16)  # the id of a batch without a producer: it is never a duplicate
 
@@ -211,8 +213,16 @@ class Dedupe:
         return bool(self.idle(before_us))
 
     def idle(self, before_us: int) -> list[bytes]:
-        """The producers that were not heard of since `before_us`."""
-        return [each for each, state in self.producers.items() if state.last_used_us < before_us]
+        """The producers that were not heard of since `before_us`.
+
+        Those of delayed messages are left out. However long the broker was down, what had gone
+        before must be recognised: nobody else knows that it has.
+        """
+        return [
+            each
+            for each, state in self.producers.items()
+            if state.last_used_us < before_us and not each.startswith(DUE_PRODUCERS)
+        ]
 
     def forgetting(self, producer_ids: Iterable[bytes]) -> None:
         """An entry that forgets these producers is on its way."""

@@ -6,6 +6,7 @@ imperatives for the driver, which carries them out in their order.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -59,6 +60,7 @@ class Batch:
     body: Any  # the driver's own handle on the bytes, passed through to Append
     # Of the body, to tell a repetition from another batch. None: the sequence alone decides.
     crc: int | None = None
+    dues: array[int] | None = None  # of a batch that waits: when each of its records is due
 
 
 # --- events --------------------------------------------------------------------------------------
@@ -215,10 +217,38 @@ class ForgetApplied:
     through: int
 
 
+@dataclass(slots=True)
+class Release:
+    """It is `through_us` now: up to `count` of the messages that wait, and are due, may go."""
+
+    through_us: int
+    count: int
+
+
+@dataclass(slots=True)
+class MovedOn:
+    """What was released is, durably, where it belongs, in batches up to before `sequence`.
+
+    The next messages may go, as with Release; none if `count` is 0.
+    """
+
+    sequence: int
+    through_us: int
+    count: int
+
+
+@dataclass(slots=True)
+class BeginLife:
+    """What was released cannot go on under the producer id of this life: begin another one."""
+
+    life: int
+
+
 Event = (
     Produce | LogDurable | AttachIndex | CommitIndex | SeekIndex | SkipIndex | DeleteIndex
     | ChangeShare | MoveLogStart | ExpireProducers | TurnEnded | Replayed | Lost
     | StageBatch | ApplyStaged | DropStages | ForgetApplied
+    | Release | MovedOn | BeginLife
 )  # fmt: skip
 
 
@@ -321,7 +351,14 @@ class StagesMoved:
     bytes: int
 
 
+@dataclass(slots=True)
+class Released:
+    """These messages are, durably, released: move them, in this order. There may be none."""
+
+    offsets: list[int]
+
+
 Effect = (
     Append | Acked | Refused | IndexMoved | IndexFenced | ShareChanged | EndMoved | LogStartMoved
-    | StageAcked | TransactionApplied | StagesMoved
+    | StageAcked | TransactionApplied | StagesMoved | Released
 )  # fmt: skip

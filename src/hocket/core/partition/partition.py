@@ -522,7 +522,7 @@ class Partition:
         self.last_index = self.applied_index = index
         if not snapshot:
             return
-        state = json.loads(snapshot)
+        state = json.loads(snapshot.partition(b"\n")[0])  # behind it: see core.partition.waiting
         self.start = state["start"]
         self.end = self.high_watermark = state["end"]
         self.dedupe.restore(state["producers"])

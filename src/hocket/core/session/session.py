@@ -85,6 +85,7 @@ class OpenedProducer:
     epoch: int
     transaction: str = ""  # pushed batches are staged for it
     number: int = 0
+    delayed: bool = False
     # By partition, the first batch that was refused and has not come again.
     refused: dict[int, int] = field(default_factory=dict)
 
@@ -200,7 +201,7 @@ class Session:
         self.greeted = True
         self.rights.user = user
         version = frames.PROTOCOL_VERSION
-        features = (frames.COMMIT_IN_PARTS,)
+        features = (frames.COMMIT_IN_PARTS, frames.DELAYED)
         node, software = self._node, self._software
         return Reply(
             frames.Welcome(request, version, node, software, features, self._limits, self._cluster)
@@ -266,7 +267,7 @@ class Session:
     def _plain(self, frame: Frame) -> Effect:
         return Demand(frame)
 
-    def _of_topic(self, frame: _OfTopic) -> Effect:
+    def _of_topic(self, frame: _OfTopic) -> Demand:
         return Demand(frame, self._catalogue.topic(frame.topic))
 
     def _open_producer(self, frame: frames.OpenProducer) -> Effect:
@@ -275,9 +276,16 @@ class Session:
             raise OutOfRange(f"a producer id has 16 bytes, not {len(frame.producer_id)}")
         if frame.producer_id.startswith(OWN_PRODUCERS):
             raise OutOfRange("this producer id is one of the broker's own; open one without an id")
+        if frame.transaction and frame.delayed:
+            raise WrongKind(
+                "a transaction takes no delayed messages: publish them when it is committed"
+            )
         if frame.transaction:
             frame = self._with_own_id(frame)
-        return self._of_topic(frame)
+        demand = self._of_topic(frame)
+        if frame.delayed:
+            _check_delayed(demand.topic)
+        return demand
 
     def _push(self, frame: frames.Push) -> Effect | None:
         opened = self.handles.get(frame.handle)
@@ -293,6 +301,8 @@ class Session:
         topic = self._catalogue.topic(frame.topic)
         if frame.partition != -1:
             self._check_partition(topic, frame.partition)
+        if frame.delayed:
+            _check_delayed(topic)
         return Demand(frame, topic, None, (frame.partition,))
 
     def _open_subscription(self, frame: frames.OpenSubscription) -> Effect:
@@ -539,6 +549,16 @@ def triples(data: bytes) -> Iterator[tuple[int, int, int]]:
     if len(numbers) % 3:
         raise ProtocolError(f"ranges are three numbers each, and these are {len(numbers)}")
     return zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
+
+
+def _check_delayed(topic: Topic | None) -> None:
+    assert topic is not None
+    if not topic.config.delayed:
+        raise WrongKind(
+            f"topic {topic.name!r} takes no delayed messages; an admin of it can change that with "
+            f"alter_topic({topic.name!r}, delayed=True) or: hocket topic alter {topic.name} "
+            "--delayed"
+        )
 
 
 def _check_lease(lease_us: int) -> None:

@@ -40,6 +40,7 @@ from hocket.core.sharing.maps import (
     LEASED,
     LENT_RUNS,
     RESERVED,
+    RESTING,
     RUNS_OF,
     SETTLED,
     WITHHELD,
@@ -94,12 +95,17 @@ class Leases(Ledger):
         self._open(state, now_us)
 
     def _open(self, state: ShareState, now_us: int) -> None:
-        """Take over what is dying, and leave alone what consumers may still have."""
+        """Take over what is dying or rests, and leave alone what consumers may still have."""
         self.suspects = sum(self._suspects_in(*run) for run in self._marked())
         for unit in state.dying:
             self._cover(unit.end)
             for run in self._maps.runs(RUNS_OF[AVAILABLE], unit.start, unit.end):
                 self._turn(*run, AVAILABLE, DYING)
+        for start, end, until in state.rests():
+            if until > now_us:  # else it is over, and the message may have been delivered since
+                for run in self._maps.runs(RUNS_OF[AVAILABLE], start, end):
+                    self._turn(*run, AVAILABLE, RESTING)
+                    self._set_deadline(*run, until)
         limit = state.start + self._span_max
         if state.clean:
             withheld = state.lent

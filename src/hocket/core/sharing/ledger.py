@@ -173,7 +173,7 @@ class Ledger:
             or change.reset is not None
             or change.revived_to
         ):
-            return None
+            return None  # (what rests has a count, too)
         self._change = ShareChange()
         change.dying.sort()
         return change
@@ -305,6 +305,7 @@ class Ledger:
             elif resting_until:
                 self._turn(*run, before, RESTING)
                 self._set_deadline(*run, resting_until)
+                self._change.rests.append((*run, resting_until))
             else:
                 self._free(*run, before)
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import base64
 import re
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 Range = tuple[int, int]  # half-open offsets
 
 _RUN = re.compile(rb"(.)\1*", re.DOTALL)
+_BLOCK = 4096  # numbers that are looked at together, in search of some that are not 0
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
@@ -85,6 +88,26 @@ def equal_runs(data: bytes | bytearray, start: int, end: int) -> Iterator[tuple[
         return
     for run in _RUN.finditer(data, start, end):
         yield run.start(), run.end(), data[run.start()]
+
+
+def runs_of_numbers(numbers: array[int]) -> list[tuple[int, int, int]]:
+    """(position, length, number) for each run of equal numbers, zeros left out.
+
+    A run may be cut in two. Most numbers are 0.
+    """
+    runs: list[tuple[int, int, int]] = []
+    zeros = array(numbers.typecode, bytes(numbers.itemsize * _BLOCK))
+    for start in range(0, len(numbers), _BLOCK):
+        block = numbers[start : start + _BLOCK]
+        if block == zeros[: len(block)]:
+            continue
+        at = start
+        for number, run in groupby(block):
+            count = sum(1 for _ in run)
+            if number:
+                runs.append((at, count, number))
+            at += count
+    return runs
 
 
 def deltas(rows: Sequence[tuple[int, ...]]) -> list[int]:

@@ -10,10 +10,15 @@ Which consumer holds which message is not kept here but in the leader's memory
 after an orderly end the state is `clean`, and `lent` says which messages are with consumers. From
 `start` on, each message has a flag, a count and a mark of one byte each. The mark says what a death
 would mean for the message: whether its last delivery counts, and whether it is suspect.
+
+A message that was nacked with a delay has a time before which it is not delivered again. That time
+stays where it is when the message is delivered again: it has passed by then, and says nothing any
+more. So nobody has to log that it is over.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -27,6 +32,7 @@ from hocket.core.sharing.ranges import (
     merged,
     packed_map,
     rows_of,
+    runs_of_numbers,
     unpacked_map,
     without,
 )
@@ -60,11 +66,13 @@ class Unit(NamedTuple):
 
 DyingRow = Unit | tuple[int, int, int, str]
 Count = tuple[int, int, int]  # start, end, deliveries so far (and the mark, where it is logged)
+Rest = tuple[int, int, int]  # start, end, the time in microseconds before which nobody gets them
 
 
 @dataclass(slots=True)
 class ShareChange:
-    """What is logged. `reset` is applied first, then `revived`; later `counts` override earlier."""
+    """What is logged. `reset` is applied first, then `revived`; later counts and rests override
+    earlier ones."""
 
     settled: list[Range] = field(default_factory=list)  # done for good
     counts: list[Count] = field(default_factory=list)  # of messages not settled, with marks
@@ -77,6 +85,7 @@ class ShareChange:
     # The number of a log of dead letters -> what lies below this offset there was revived.
     revived_to: dict[int, int] = field(default_factory=dict)
     revivals: int = 0  # how often there was one, with this one; 0: this is none
+    rests: list[Rest] = field(default_factory=list)  # nacked with a delay
 
     @property
     def first(self) -> int:
@@ -90,12 +99,14 @@ class ShareChange:
         if later.reset is not None:
             self.reset = later.reset
             self.settled, self.counts, self.dying, self.revived = [], [], [], []
+            self.rests = []
         if later.revived:
             self.revive(later.revived)
         self.revived_to |= later.revived_to
         self.revivals = later.revivals or self.revivals
         self.settled += later.settled
         self.counts += later.counts
+        self.rests += later.rests
         self.dying += later.dying
         self.settings = later.settings or self.settings
         self.clean, self.lent = later.clean, list(later.lent)
@@ -107,6 +118,11 @@ class ShareChange:
         self.counts = [
             (low, high, count)
             for start, end, count in self.counts
+            for low, high in gaps(clipped(void, start, end), start, end)
+        ]
+        self.rests = [
+            (low, high, until)
+            for start, end, until in self.rests
             for low, high in gaps(clipped(void, start, end), start, end)
         ]
         self.dying = [
@@ -129,6 +145,7 @@ class ShareChange:
             "revived": deltas(merged(self.revived)),
             "revivedTo": [list(each) for each in self.revived_to.items()],
             "revivals": self.revivals,
+            "rests": deltas(self.rests),
         }
         found: dict[str, Any] = {name: value for name, value in fields.items() if value}
         if self.reset is not None:
@@ -156,6 +173,7 @@ class ShareChange:
             revived=[(start, end) for start, end in rows_of(data.get("revived", ()), 2)],
             revived_to=dict(data.get("revivedTo", ())),
             revivals=data.get("revivals", 0),
+            rests=[(start, end, until) for start, end, until in rows_of(data.get("rests", ()), 3)],
         )
 
 
@@ -179,8 +197,8 @@ class ShareState:
     """Every message below `start` is settled, and `start` itself is not. A new state is clean."""
 
     __slots__ = (
-        "_counts", "_done", "_marks", "clean", "dying", "lent", "lost", "revivals", "revived_to",
-        "settings", "start",
+        "_counts", "_done", "_marks", "_rests", "clean", "dying", "lent", "lost", "revivals",
+        "revived_to", "settings", "start",
     )  # fmt: skip
 
     def __init__(self, start: int, settings: ShareSettings = ShareSettings()) -> None:  # noqa: B008
@@ -195,11 +213,14 @@ class ShareState:
         self._done = bytearray()  # one byte for each message from `start` on: 1 if it is settled
         self._counts = bytearray()  # as long as `_done`
         self._marks = bytearray()  # as long as `_done`
+        # Before which time nobody gets a message; as long as `_done`, or empty if none has one.
+        self._rests = array("q")
 
     def apply(self, change: ShareChange) -> None:
         if change.reset is not None:
             self.start, self.lost = change.reset, 0
             self._done, self._counts, self._marks = bytearray(), bytearray(), bytearray()
+            self._rests = array("q")
             self.dying = []
         self.settings = change.settings or self.settings
         self.clean, self.lent = change.clean, list(change.lent)
@@ -209,6 +230,8 @@ class ShareState:
         self.revivals = max(self.revivals, change.revivals)
         if change.counts:
             self._count(change.counts)
+        if change.rests:
+            self._rest(change.rests)
         for row in change.dying:
             unit = Unit(*row)
             if unit.end > self.start:  # else the log start has passed it meanwhile
@@ -228,6 +251,14 @@ class ShareState:
         """A map of the marks of the messages from `start` on."""
         return bytes(self._marks)
 
+    def rests(self) -> list[Rest]:
+        """The messages that were nacked with a delay, and until when; it may be over by now."""
+        base = self.start
+        return [
+            (base + at, base + at + count, until)
+            for at, count, until in runs_of_numbers(self._rests)
+        ]
+
     def was_cut_off(self) -> None:
         """Changes are lost: any message that is not settled may be with a consumer."""
         self.clean, self.lent = False, []
@@ -238,11 +269,16 @@ class ShareState:
         if gone > 0:
             self.lost += gone - self._done.count(1, 0, gone)
             self._leave(self.start, offset)
-            del self._done[:gone]
-            del self._counts[:gone]
-            del self._marks[:gone]
+            self._drop(gone)
             self.start = offset
             self._advance()
+
+    def _drop(self, count: int) -> None:
+        """Forget so many messages at the front of the maps."""
+        del self._done[:count]
+        del self._counts[:count]
+        del self._marks[:count]
+        del self._rests[:count]
 
     def snapshot(self) -> dict[str, Any]:
         taken: dict[str, Any] = {"start": self.start, "settings": list(self.settings)}
@@ -253,7 +289,7 @@ class ShareState:
             if self._marks.count(0) < len(self._marks):
                 taken["marks"] = packed_map(self._marks)
         as_change = ShareChange(
-            dying=list(self.dying), clean=self.clean, lent=self.lent,
+            dying=list(self.dying), clean=self.clean, lent=self.lent, rests=self.rests(),
             revived_to=self.revived_to, revivals=self.revivals,
         )  # fmt: skip
         return taken | {"rest": as_change.encode()}
@@ -276,6 +312,8 @@ class ShareState:
             self._done += bytes(more)
             self._counts += bytes(more)
             self._marks += bytes(more)
+            if self._rests:
+                self._rests.frombytes(bytes(8 * more))
 
     def _count(self, counts: list[Count]) -> None:
         self._cover(max(end for _, end, _ in counts))
@@ -295,12 +333,26 @@ class ShareState:
             self._done[:0] = b"\1" * more
             self._counts[:0] = bytes(more)
             self._marks[:0] = bytes(more)
+            if self._rests:
+                self._rests[:0] = array("q", bytes(8 * more))
             self.start = first
         self._cover(max(end for _, end in ranges))
         for start, end in ranges:
             cut = slice(start - self.start, end - self.start)
             self._done[cut] = self._counts[cut] = self._marks[cut] = bytes(end - start)
             self._leave(start, end)
+        if self._rests:
+            self._end_rests(ranges)
+
+    def _rest(self, rests: list[Rest]) -> None:
+        self._cover(max(end for _, end, _ in rests))
+        if not self._rests:
+            self._rests.frombytes(bytes(8 * len(self._done)))
+        base = self.start
+        for start, end, until in rests:
+            if end > base:
+                first, last = max(start, base) - base, end - base
+                self._rests[first:last] = array("q", (until,)) * (last - first)
 
     def _settle(self, ranges: list[Range]) -> None:
         self._cover(max(end for _, end in ranges))
@@ -314,19 +366,26 @@ class ShareState:
                 first, last = max(start, base) - base, end - base
                 done[first:last] = b"\1" * (last - first)
                 counts[first:last] = marks[first:last] = bytes(last - first)
+        if self._rests:
+            self._end_rests(ranges)
         if self.dying:
             for start, end in merged(ranges):
                 self._leave(start, end)
         if done and done[0]:
             self._advance()
 
+    def _end_rests(self, ranges: list[Range]) -> None:
+        """These messages are settled: nothing is to be waited for."""
+        base = self.start
+        for start, end in ranges:
+            first, last = max(start, base) - base, max(end, base) - base
+            self._rests[first:last] = array("q", bytes(8 * (last - first)))
+
     def _advance(self) -> None:
         """Move `start` behind the settled messages at the front."""
         first = self._done.find(0)
         first = len(self._done) if first < 0 else first
-        del self._done[:first]
-        del self._counts[:first]
-        del self._marks[:first]
+        self._drop(first)
         self.start += first
 
     def _leave(self, start: int, end: int) -> None:

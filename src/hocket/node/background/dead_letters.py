@@ -18,7 +18,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import count
 
 from hocket import frames
 from hocket.core.origin import Origin
@@ -133,7 +132,7 @@ class DeadLetters:
         self._under_way: dict[int, Unit] = {}
         self._put_off_units: list[Unit] = []
         self._making: dict[str, list[int]] = {}  # topics, and which units wait for them
-        self._numbers = count(1)
+        self._numbers = wiring.network.numbers
         # source -> epoch and offset of the last batch of it that was set aside: it is stored before
         # the next unit of that source is looked at
         self._set_aside: dict[tuple[int, str], tuple[int, int]] = {}

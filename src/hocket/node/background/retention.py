@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hocket.core.partition import events
 from hocket.core.partition.retention import plan_log_start
+from hocket.core.partition.waiting import WaitingPartition
 from hocket.errors import CorruptData, HocketError
 from hocket.model import HOUR_US
 from hocket.node.running.partitions import Hosted
@@ -47,6 +48,8 @@ class Retention:
 
     def _planned_log_start(self, hosted: Hosted, now_us: int) -> int:
         core, settings = hosted.core, hosted.settings
+        if isinstance(core, WaitingPartition):
+            return core.needed_from  # what waits does not get too old, nor does it take too much
         start = plan_log_start(
             self._wiring.log.segments(hosted.group),
             log_start=core.start,

@@ -50,12 +50,12 @@ def _text(text: str) -> int:
 
 
 def topic_bytes(topic: TopicDescription) -> int:
-    return 144 + _text(topic.name)
+    return 152 + _text(topic.name)
 
 
 def partition_bytes(partition: PartitionDescription) -> int:
     replicas = sum(_POINTER + _text(replica) for replica in partition.replicas)
-    return 96 + _text(partition.leader) + replicas + _text(partition.problem)
+    return 104 + _text(partition.leader) + replicas + _text(partition.problem)
 
 
 def index_bytes(index: IndexDescription) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from array import array
 
 from hocket import frames
 from hocket.core.metadata.catalogue import Topic
@@ -21,12 +22,26 @@ from hocket.errors import (
     UnknownProducer,
 )
 from hocket.frames import Frame, packed
-from hocket.model import NAME_BYTES_MAX, OWN_PRODUCERS, partition_of
+from hocket.model import (
+    DAY_US,
+    NAME_BYTES_MAX,
+    OWN_PRODUCERS,
+    PUBLISH_DELAY_US_MAX,
+    format_duration,
+    partition_of,
+)
 from hocket.node.identity import audit
 from hocket.node.requests.transacting import Transacting
 from hocket.node.running.partitions import Hosted, batch_of
 from hocket.node.wiring import Servant, Wiring
-from hocket.wire.batch import NO_PRODUCER, BatchInfo, check_content, first_key_hash, whole_batches
+from hocket.wire.batch import (
+    NO_PRODUCER,
+    BatchInfo,
+    check_content,
+    first_key_hash,
+    parse,
+    whole_batches,
+)
 
 log = logging.getLogger("hocket.node")
 
@@ -53,7 +68,8 @@ class Producing:
         assert isinstance(frame, frames.OpenProducer)
         assert topic is not None
         producer_id = frame.producer_id or self._wiring.entropy(16)
-        cores = [self._wiring.partitions[group].core for group in topic.groups]
+        groups = topic.waiting if frame.delayed else topic.groups
+        cores = [self._wiring.partitions[group].core for group in groups]
         if frame.producer_id:
             self._check_owner(session, topic, frame.producer_id)
         if frame.transaction:
@@ -72,7 +88,7 @@ class Producing:
                     "were lost to damage of the log; open a new producer"
                 )
         sequences = [core.dedupe.next_sequence(producer_id, frame.epoch) for core in cores]
-        opened = OpenedProducer(topic.name, producer_id, frame.epoch)
+        opened = OpenedProducer(topic.name, producer_id, frame.epoch, delayed=frame.delayed)
         self._opened(connection, session, frame, opened, sequences)
 
     def _opened(
@@ -103,7 +119,7 @@ class Producing:
         user = session.rights.owner
         if user and producer_id != NO_PRODUCER:
             partitions = self._wiring.partitions
-            for group in topic.groups:
+            for group in (*topic.groups, *topic.waiting):
                 owner = partitions[group].core.dedupe.owner_of(producer_id)
                 if owner not in ("", user):
                     audit.foreign_producer(session, topic.name, producer_id)
@@ -117,7 +133,8 @@ class Producing:
         assert isinstance(frame, frames.Push)
         assert isinstance(opened, OpenedProducer)
         assert topic is not None
-        hosted = self._wiring.partitions[topic.groups[frame.partition]]
+        groups = topic.waiting if opened.delayed else topic.groups
+        hosted = self._wiring.partitions[groups[frame.partition]]
         origin = Origin(connection, frame.handle, 0)
         for info in self._checked(payload):
             if (info.producer_id, info.epoch) != (opened.producer_id, opened.epoch):
@@ -162,7 +179,8 @@ class Producing:
         partition = frame.partition
         if partition == -1:
             partition = chosen_partition(payload, info, len(topic.groups))
-        hosted = self._wiring.partitions[topic.groups[partition]]
+        groups = topic.waiting if frame.delayed else topic.groups
+        hosted = self._wiring.partitions[groups[partition]]
         user = self._user_of(session, topic, hosted, info)
         self._produce(hosted, Origin(connection, 0, frame.request), info, payload, user)
 
@@ -187,9 +205,10 @@ class Producing:
         self._check(info, payload)
         self._wiring.partitions.admit(hosted.group, info.header.length + OWNER_BYTES)
         batch = batch_of(info, payload)
-        self._wiring.partitions.step(
-            hosted, events.Produce(origin, batch, self._wiring.clock.now_us(), user, refused)
-        )
+        now_us = self._wiring.clock.now_us()
+        if hosted.waits_for:
+            batch.dues = _checked_dues(payload, info, now_us)
+        self._wiring.partitions.step(hosted, events.Produce(origin, batch, now_us, user, refused))
 
     def _check(self, info: BatchInfo, payload: memoryview) -> None:
         """Raises for a batch that is too large, or that nobody could read."""
@@ -241,6 +260,23 @@ class Producing:
                 opened.refused[number] = min(first, effect.sequence)
             answer = frames.PushRefused(0, origin.handle, number, effect.sequence, code, message)
         self._wiring.network.send(origin.connection, answer)
+
+
+def _checked_dues(payload: memoryview, info: BatchInfo, now_us: int) -> array[int]:
+    """When each record of a batch with delayed records is due.
+
+    All of the batch is looked at: if a record could not be read when it is due, nobody would be
+    there any more to be told.
+    """
+    batch = parse(payload, info.position, verify=False)
+    batch.check(0, batch.count)
+    dues = array("q", batch.timestamps())
+    if max(dues) > now_us + PUBLISH_DELAY_US_MAX + DAY_US:  # a day more: clocks differ
+        raise OutOfRange(
+            f"a message is delayed by {format_duration(PUBLISH_DELAY_US_MAX)} at most, and one of "
+            f"these would be due in {format_duration(max(dues) - now_us)}"
+        )
+    return dues
 
 
 def chosen_partition(payload: memoryview, info: BatchInfo, partitions: int) -> int:

@@ -7,6 +7,7 @@ from hocket.core.metadata import catalogue as catalogue_core
 from hocket.core.metadata.catalogue import Topic
 from hocket.core.metadata.metadata import GROUP
 from hocket.core.origin import Origin
+from hocket.core.partition.waiting import WaitingPartition
 from hocket.core.session.session import Demand, OpenedProducer, OpenedSubscription, Session, failure
 from hocket.errors import OutOfRange, UnknownTopic
 from hocket.frames import packed
@@ -80,11 +81,16 @@ class Topics:
                 self._wiring.network.send(origin.connection, failure(origin.request, error))
 
     def _configured(self, topic: Topic, new_groups: tuple[int, ...]) -> None:
+        partitions, new = self._wiring.partitions, set(new_groups)
+        for group in {*topic.groups, *topic.waiting} - new:
+            partitions.configure(partitions[group], topic.config)
         for number, group in enumerate(topic.groups):
-            if group in new_groups:
-                self._wiring.partitions.host(topic.name, number, group, topic.config)
-            else:
-                self._wiring.partitions.configure(self._wiring.partitions[group], topic.config)
+            if group in new:
+                partitions.host(topic.name, number, group, topic.config)
+        for number, (group, goal) in enumerate(zip(topic.waiting, topic.groups, strict=False)):
+            if group in new:
+                partitions.host(topic.name, number, group, topic.config, waits_for=goal)
+        new_groups = tuple(group for group in new_groups if group in topic.groups)
         if not new_groups:
             return
         for connection, session in list(self._wiring.sessions.items()):
@@ -145,7 +151,7 @@ class Topics:
         first = _number(frame.after)
         page: Page[PartitionDescription] = Page(paged=frame.paged)
         for group in topic.groups[first:]:
-            partition = self._described(group)
+            partition = self._described(group, topic.waiting)
             if not page.takes(partition, partition_bytes(partition)):
                 break
         described = TopicDescription(topic.name, topic.config, tuple(page.items))
@@ -153,21 +159,33 @@ class Topics:
         next_ = str(end) if end < len(topic.groups) else ""
         self._wiring.network.send(connection, frames.Topics(frame.request, (described,), next_))
 
-    def _described(self, group: int) -> PartitionDescription:
+    def _described(self, group: int, waiting: list[int]) -> PartitionDescription:
         core = self._wiring.partitions[group].core
         stats = self._wiring.log.stats(group)
+        memory_bytes, disk_bytes, problem = stats.memory_bytes, stats.disk_bytes, stats.problem
+        count = 0
+        if core.number < len(waiting):
+            delayed = self._wiring.partitions[waiting[core.number]].core
+            assert isinstance(delayed, WaitingPartition)
+            count = delayed.count
+            theirs = self._wiring.log.stats(waiting[core.number])
+            memory_bytes += theirs.memory_bytes
+            disk_bytes += theirs.disk_bytes
+            if theirs.problem:
+                problem = "; ".join(filter(None, (problem, f"delayed messages: {theirs.problem}")))
         return PartitionDescription(
             partition=core.number,
             start=core.start,
             end=core.high_watermark,
             memory_start=stats.memory_start,
-            memory_bytes=stats.memory_bytes,
-            disk_bytes=stats.disk_bytes,
+            memory_bytes=memory_bytes,
+            disk_bytes=disk_bytes,
             memory_reads=stats.memory_reads,
             disk_reads=stats.disk_reads,
             leader=self._wiring.name,
             replicas=(self._wiring.name,),
-            problem=stats.problem,
+            problem=problem,
+            waiting=count,
         )
 
     def _find_offsets(

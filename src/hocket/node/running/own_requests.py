@@ -7,6 +7,7 @@ stored for the node by the very code that does it for clients.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import TYPE_CHECKING
 
 from hocket.frames import Frame
@@ -23,18 +24,23 @@ class NetworkWithin:
 
     def __init__(self, outside: Network) -> None:
         self._outside = outside
-        self._answered: Callable[[Frame], None] | None = None
+        self.numbers = count(1)  # of the node's own requests, whoever asks
+        self._answered: list[Callable[[Frame], None]] = []
 
-    def answer_to(self, answered: Callable[[Frame], None]) -> None:
-        """Hand the answers to the node's own requests to `answered` from now on."""
-        self._answered = answered
+    def answer_to(self, *answered: Callable[[Frame], None]) -> None:
+        """Hand the answers to the node's own requests to all of these from now on.
+
+        Each knows its own by their numbers, and leaves the others alone.
+        """
+        self._answered += answered
 
     def send(self, connection: int, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         if connection != NODE:
             self._outside.send(connection, frame, payload)
         else:
-            assert self._answered is not None, "the node has asked itself before `answer_to`"
-            self._answered(frame)
+            assert self._answered, "the node has asked itself before `answer_to`"
+            for answered in self._answered:
+                answered(frame)
 
     def close(self, connection: int) -> None:
         self._outside.close(connection)

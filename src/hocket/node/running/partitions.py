@@ -29,13 +29,14 @@ from hocket.core.partition.events import (
     TurnEnded,
 )
 from hocket.core.partition.partition import Partition
+from hocket.core.partition.waiting import WaitingPartition
 from hocket.errors import CorruptData
 from hocket.log.model import Loss, NewEntry, Purpose, RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
 from hocket.model import EntryKind, TopicConfig
 from hocket.node.running.traffic import Traffic
-from hocket.wire.batch import PRELUDE, BatchInfo
+from hocket.wire.batch import PRELUDE, BatchInfo, timestamps_of
 from hocket.wire.entry import HEADER_BYTES, Header, padded
 from hocket.wire.stage import open_stage, stage_prelude
 
@@ -58,11 +59,17 @@ class Hosted:
     term: int
     settings: TopicConfig
     subscribers: dict[tuple[int, int], Subscription] = field(default_factory=dict)
+    # The group of the partition whose delayed messages wait here; 0: this is a partition itself.
+    waits_for: int = 0
     changed: bool = False  # in this turn: at its end the core may have something to append
 
     @property
     def where(self) -> str:
         """For people."""
+        if self.waits_for:
+            return (
+                f"the delayed messages of partition {self.core.number} of topic {self.core.topic!r}"
+            )
         return f"partition {self.core.number} of topic {self.core.topic!r}"
 
 
@@ -83,6 +90,7 @@ class Partitions:
         self._reactions: Mapping[type, Reaction] = {}
         self._watcher: Watcher | None = None
         self._hosted: dict[int, Hosted] = {}
+        self.waiting: dict[int, Hosted] = {}  # those in which delayed messages wait
         self.doubts: dict[int, str] = {}  # groups whose end is not known, and what to say of it
         self._changed: list[Hosted] = []
         self.traffic = Traffic()
@@ -111,7 +119,8 @@ class Partitions:
         """Tell `watcher` of all partitions that are held, and from now on of every change."""
         self._watcher = watcher
         for hosted in self:
-            watcher.hosted(hosted)
+            if not hosted.waits_for:
+                watcher.hosted(hosted)
 
     def host(
         self,
@@ -122,21 +131,26 @@ class Partitions:
         recovered: RecoveredGroup | None = None,
         *,
         now_us: int = 0,
+        waits_for: int = 0,
     ) -> Hosted:
-        core = Partition(topic, number, durability=config.durability)
+        """Hold a partition, or what waits for the partition with the group `waits_for`."""
+        make = WaitingPartition if waits_for else Partition
+        core = make(topic, number, durability=config.durability)
         term = 1
         if recovered is not None:
             term = recovered.term + 1  # the only voter leads again, in a term of its own
             replay(core, recovered, now_us)
             if core.last_index >= recovered.next_index:
                 self._log.go_on_at(group, core.last_index + 1, core.end)
-        hosted = self._hosted[group] = Hosted(group, core, term, config)
+        hosted = self._hosted[group] = Hosted(group, core, term, config, waits_for=waits_for)
+        if waits_for:
+            self.waiting[group] = hosted
         self.configure(hosted, config)
         doubt = self._log.doubt(group)
         if doubt:
             self.doubts[group] = f"{hosted.where}: {doubt}"
         self._hold(group, core.stages.moved())
-        if self._watcher is not None:
+        if self._watcher is not None and not waits_for:
             self._watcher.hosted(hosted)
         return hosted
 
@@ -159,9 +173,10 @@ class Partitions:
 
     def drop(self, group: int) -> Hosted:
         hosted = self._hosted.pop(group)
+        self.waiting.pop(group, None)
         self.doubts.pop(group, None)
         self._log.delete_group(group)
-        if self._watcher is not None:
+        if self._watcher is not None and not hosted.waits_for:
             self._watcher.dropped(hosted)
         return hosted
 
@@ -228,7 +243,11 @@ class Partitions:
                     self._hold(hosted.group, effect)
                     continue
                 self._reactions[type(effect)](hosted, effect)
-                if self._watcher is not None and isinstance(effect, EndMoved | LogStartMoved):
+                if (
+                    self._watcher is not None
+                    and isinstance(effect, EndMoved | LogStartMoved)
+                    and not hosted.waits_for
+                ):
                     self._watcher.advanced(hosted)
 
     def _hold(self, group: int, held: StagesMoved) -> None:
@@ -325,6 +344,8 @@ def replay(core: Partition, recovered: RecoveredGroup, now_us: int) -> None:
                 producer_id, epoch, sequence, header.count, header.max_timestamp, None,
                 header.body_crc,
             )  # fmt: skip
+            if isinstance(core, WaitingPartition):
+                batch.dues = timestamps_of(header, body)
         core.step(
             Replayed(
                 kind=header.kind,

@@ -47,11 +47,13 @@ from hocket.model import (
 )
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from typing import Self
 
     from typing_extensions import Buffer
 
     from hocket.client.consuming.message import V
+    from hocket.client.producing.delays import Delay
     from hocket.client.producing.records import Headers
     from hocket.values import Coder
 
@@ -174,13 +176,15 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
         disk_bytes: Size | None = None,
         durability: str = "quorum",
         segment_bytes: Size | None = None,
+        delayed: bool = False,
         exist_ok: bool = False,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
         """Make a topic. Raises TopicExists, unless `exist_ok`.
 
         Durations are "10m", "7d" or seconds, sizes "64MiB" or bytes; None stands for the default.
-        `disk_retention="forever"` keeps everything.
+        `disk_retention="forever"` keeps everything. With `delayed=True` messages may be published
+        with a delay.
         """
         config = topic_calls.new_config(
             partitions=partitions,
@@ -191,6 +195,7 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
             disk_bytes=disk_bytes,
             durability=durability,
             segment_bytes=segment_bytes,
+            delayed=delayed,
         )
         await self._engine.call(topic_calls.create_topic(name, config, exist_ok=exist_ok), timeout)
 
@@ -415,6 +420,8 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Position:
         """Store one message; returns where it stands once it is as durable as its topic demands.
@@ -423,11 +430,23 @@ class AsyncClient(AsyncAccessCalls, AsyncFace):
 
         Publishes of many tasks share frames. A publish is tried again while `timeout` lasts, and
         stored once. For a stream of messages a `producer` is the better choice.
+
+        With a `delay` ("5m", seconds or a timedelta), or with `deliver_at`, nobody sees the message
+        before it is due; the topic must be made with `delayed=True`. The message gets its offset
+        then, and the time at which it is due as its timestamp: here the offset is -1.
         """
         if value is not ABSENT:
             message = payload(topic, message, value)
         return await self._publisher.publish(
-            topic, message, key, headers, partition, timestamp, check_timeout(timeout)
+            topic,
+            message,
+            key,
+            headers,
+            partition,
+            timestamp,
+            check_timeout(timeout),
+            delay=delay,
+            deliver_at=deliver_at,
         )
 
     def producer(

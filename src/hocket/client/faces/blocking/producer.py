@@ -19,6 +19,7 @@ from hocket.client.faces.misuse import Face
 from hocket.client.producing.arrow_rows import arrow_portions
 from hocket.client.producing.bulk import Portion, list_portions
 from hocket.client.producing.core import ProducerCore
+from hocket.client.producing.delays import checked_due_us
 from hocket.client.producing.delivery import ProducerOptions
 from hocket.client.producing.gathering import Gathering
 from hocket.client.producing.outgoing import Outcome, Outgoing, Positions
@@ -29,12 +30,14 @@ from hocket.errors import Closed, HocketError
 from hocket.model import Position, check_name
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from typing import Self
 
     import pyarrow  # type: ignore[import-untyped]
     import typing_extensions
     from typing_extensions import Buffer
 
+    from hocket.client.producing.delays import Delay
     from hocket.client.producing.records import Headers, Record
 
     P = typing_extensions.TypeVar("P", bound=Any, default=Buffer)  # the type of values
@@ -63,8 +66,9 @@ class Producer(Face, Generic[P]):
         self._engine = engine
         self._send_timeout = send_timeout
         # The core does not know this object, so that a client that is dropped can be collected.
-        settle = Reports(engine, on_delivery).settle
-        self._core = ProducerCore(engine.session, topic, options, settle)
+        self._report = Reports(engine, on_delivery).settle
+        self._core = ProducerCore(engine.session, topic, options, self._report)
+        self._delayed: ProducerCore | None = None  # for messages that are delayed
         self._core.tells_all = on_delivery is not None
 
     @property
@@ -93,15 +97,28 @@ class Producer(Face, Generic[P]):
         headers: Headers | None = None,
         timestamp: int | None = None,
         partition: int | None = None,
+        *,
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
         """Take a message to be delivered soon; waits only while the window is full.
+
+        With a `delay` ("5m", seconds or a timedelta) or `deliver_at` nobody sees the message before
+        it is due; see `publish`. The first such message opens a second producer, and waits for it.
 
         Raises what is wrong with this message (WrongType, MessageTooLarge, UnknownPartition) at
         once, Timeout after `send_timeout`, and Closed; then the message was not taken. A message
         that is taken and cannot be delivered is reported by `flush`, `close` and `on_delivery`.
         """
         # The usual cases take no lock: `gathering` says why that is safe. Every line here counts.
-        if headers is None and timestamp is None and partition is None and type(value) is bytes:
+        if (
+            headers is None
+            and timestamp is None
+            and partition is None
+            and delay is None
+            and deliver_at is None
+            and type(value) is bytes
+        ):
             if key is None:
                 gathering = self._core.sticky
                 turn = gathering.turn - len(value) - RECORD_BYTES
@@ -125,7 +142,7 @@ class Producer(Face, Generic[P]):
                     if not gathering.awake:
                         self._wake(gathering, record)
                     return
-        self._send(value, key, headers, timestamp, partition, None)
+        self._send(value, key, headers, timestamp, partition, None, delay, deliver_at)
 
     def send_future(
         self,
@@ -134,13 +151,16 @@ class Producer(Face, Generic[P]):
         headers: Headers | None = None,
         timestamp: int | None = None,
         partition: int | None = None,
+        *,
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
     ) -> Future[Position]:
         """`send`, with a future of the message's position. The future costs more than the message.
 
         Cancelling the future does not take the message back.
         """
         future: Future[Position] = self._engine.new_future()
-        self._send(value, key, headers, timestamp, partition, future)
+        self._send(value, key, headers, timestamp, partition, future, delay, deliver_at)
         return future
 
     def send_many(
@@ -148,13 +168,21 @@ class Producer(Face, Generic[P]):
         values: Sequence[P],
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers | None] | None = None,
+        *,
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
         """Take many messages at once, at a fraction of the cost of `send`.
 
         They are checked first: if one is wrong, it is named and none is taken. A Timeout says in
-        `written` how many were taken.
+        `written` how many were taken. A `delay` or a `deliver_at` is for all of them.
         """
-        self._send_portions(list_portions(self._core, values, keys, headers))
+        if delay is None and deliver_at is None:
+            self._send_portions(self._core, list_portions(self._core, values, keys, headers))
+            return
+        due_us = self._due_us(delay, deliver_at, None)
+        core = self._open_delayed()
+        self._send_portions(core, list_portions(core, values, keys, headers, due_us))
 
     def send_arrow(self, record_batch: pyarrow.RecordBatch, partition: int | None = None) -> None:
         """Take the rows of an Arrow batch: its `value`, and `key`, `timestamp`, `headers` if given.
@@ -163,16 +191,17 @@ class Producer(Face, Generic[P]):
         `partition` puts all rows there. They are checked first: if one is wrong, it is named and
         none is taken. A Timeout says in `written` how many were taken.
         """
-        self._send_portions(arrow_portions(self._core, record_batch, partition))
+        portions = arrow_portions(self._core, record_batch, partition)
+        self._send_portions(self._core, portions)
 
-    def _send_portions(self, portions: Sequence[Portion]) -> None:
+    def _send_portions(self, core: ProducerCore, portions: Sequence[Portion]) -> None:
         deadline = Deadline(self._send_timeout)
         taken = 0
         for portion in portions:
             start = 0
             while start < portion.count:
-                offer = partial(portion.offer, self._core, start)
-                start = self._when_taken(offer, deadline.remaining(), taken + start)
+                offer = partial(portion.offer, core, start)
+                start = self._when_taken(core, offer, deadline.remaining(), taken + start)
             taken += portion.count
 
     def _send(
@@ -183,22 +212,60 @@ class Producer(Face, Generic[P]):
         timestamp: int | None,
         partition: int | None,
         future: Future[Position] | None,
+        delay: Delay | None,
+        deliver_at: datetime | None,
     ) -> None:
-        record, size = checked(value, key, headers, timestamp, future)
         core = self._core
+        if delay is not None or deliver_at is not None:
+            timestamp = self._due_us(delay, deliver_at, timestamp)
+            checked(value, key, headers, timestamp, future)  # before anything is opened for it
+            core = self._open_delayed()
+        record, size = checked(value, key, headers, timestamp, future)
         core.check_usable()
         gathering = core.gathering_of(record[1], partition)
-        self._when_taken(lambda: core.offer(gathering, record, size) or None, self._send_timeout)
+        self._when_taken(
+            core, lambda: core.offer(gathering, record, size) or None, self._send_timeout
+        )
 
     def _when_taken(
-        self, offer: Callable[[], T | None], timeout: float | None, taken: int = 0
+        self,
+        core: ProducerCore,
+        offer: Callable[[], T | None],
+        timeout: float | None,
+        taken: int = 0,
     ) -> T:
         return self._engine.wait_for(
             offer,
-            self._core.settled,
+            core.settled,
             timeout,
-            lambda: timeouts.window_full(self._core, self._send_timeout, taken),
+            lambda: timeouts.window_full(core, self._send_timeout, taken),
         )
+
+    def _due_us(
+        self, delay: Delay | None, deliver_at: datetime | None, timestamp: int | None
+    ) -> int:
+        now_us = self._engine.session.clock.now_us()
+        return checked_due_us(delay, deliver_at, now_us=now_us, timestamp=timestamp)
+
+    def _open_delayed(self) -> ProducerCore:
+        """The second producer, for what is delayed; opened by the first message that is."""
+        core = self._engine.do(self._delayed_core)
+        wait_until_open(self._engine, core, "topic", self._send_timeout)
+        return core
+
+    def _delayed_core(self) -> ProducerCore:
+        self._core.check_usable()
+        core = self._delayed
+        if core is None or core.failure is not None:
+            known = self._core
+            core = ProducerCore(known.session, known.topic, known.options, self._report)
+            core.delayed, core.tells_all = True, known.tells_all
+            self._delayed = core
+            core.open()
+        return core
+
+    def _cores(self) -> list[ProducerCore]:
+        return [self._core] if self._delayed is None else [self._core, self._delayed]
 
     def _wake(self, gathering: Gathering, record: bytes | Record) -> None:
         self._engine.do(partial(self._core.wake_for, gathering, record))
@@ -212,26 +279,29 @@ class Producer(Face, Generic[P]):
         the others go to `on_delivery` and to futures.
         """
         self._deliver(timeout)
-        if self._core.failure is not None:
-            raise again(self._core.failure)
+        for core in self._cores():
+            if core.failure is not None:
+                raise again(core.failure)
 
     def _deliver(self, timeout: float | None) -> None:
-        core = self._core
+        deadline = Deadline(check_timeout(timeout))
+        error: HocketError | None = None
+        for core in self._cores():
+            self._deliver_of(core, deadline.remaining(), timeout)
+            error = error or self._engine.do(partial(_take_first_error, core))
+        if error is not None:
+            raise again(error)
+
+    def _deliver_of(
+        self, core: ProducerCore, remaining: float | None, timeout: float | None
+    ) -> None:
         serial = self._engine.do(core.cut_all)
         self._engine.wait_for(
             lambda: core.is_settled(serial) or None,
             core.settled,
-            check_timeout(timeout),
+            remaining,
             lambda: timeouts.undelivered(core, timeout),
         )
-        error = self._engine.do(self._take_first_error)
-        if error is not None:
-            raise again(error)
-
-    def _take_first_error(self) -> HocketError | None:
-        error = self._core.first_error
-        self._core.told()
-        return error
 
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Deliver what was sent, and let go; raises an error that nobody was told of yet."""
@@ -247,12 +317,14 @@ class Producer(Face, Generic[P]):
         """False: it is closed already."""
         if isinstance(self._core.failure, Closed):
             return False
-        self._core.stop_taking()
+        for core in self._cores():
+            core.stop_taking()
         return True
 
     def _end(self) -> None:
-        self._core.end(closed("the producer"))
-        self._core.told()  # by whatever `close` raises
+        for core in self._cores():
+            core.end(closed("the producer"))
+            core.told()  # by whatever `close` raises
 
     def _open(self, timeout: float | None) -> None:
         try:
@@ -261,6 +333,12 @@ class Producer(Face, Generic[P]):
         except BaseException:
             self._engine.do(self._end)
             raise
+
+
+def _take_first_error(core: ProducerCore) -> HocketError | None:
+    error = core.first_error
+    core.told()
+    return error
 
 
 class Reports:
@@ -303,12 +381,19 @@ class Publisher:
         partition: int | None,
         timestamp: int | None,
         timeout: float | None,
+        *,
+        delay: Delay | None,
+        deliver_at: datetime | None,
     ) -> Position:
         engine = self._engine
         deadline = Deadline(timeout)
         publication = self._publications.new(timeout)
+        delayed = delay is not None or deliver_at is not None
+        if delayed:
+            now_us = engine.session.clock.now_us()
+            timestamp = checked_due_us(delay, deliver_at, now_us=now_us, timestamp=timestamp)
         record, size = checked(value, key, headers, timestamp, publication)
-        core = engine.do(partial(self._publications.core, check_name(topic)))
+        core = engine.do(partial(self._publications.core, check_name(topic), delayed=delayed))
         wait_until_open(engine, core, "topic", deadline.remaining())
         engine.do(lambda: core.offer(core.gathering_of(record[1], partition), record, size))
         try:

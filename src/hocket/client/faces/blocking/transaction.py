@@ -26,7 +26,7 @@ from hocket.client.producing.staging import (
     producers_of,
 )
 from hocket.deadline import Deadline
-from hocket.errors import HocketError, TransactionConflict
+from hocket.errors import HocketError, TransactionConflict, WrongKind
 from hocket.model import Participant, check_name
 
 if TYPE_CHECKING:
@@ -148,14 +148,22 @@ class Transaction(Face):
         partition: int | None = None,
         *,
         value: Any = ABSENT,
+        delay: object = None,
+        deliver_at: object = None,
     ) -> None:
         """Take a message; waits only while the window is full, or to open the topic.
 
         The message is bytes, or a value of the type that `value` names: see `hocket.values`.
 
+        A transaction takes no delayed messages: with `delay` or `deliver_at` it raises WrongKind.
+
         Raises what is wrong with this message at once; then it was not taken. What goes wrong
         later, so that not all of the transaction can be staged, is raised by the next call.
         """
+        if delay is not None or deliver_at is not None:
+            raise WrongKind(
+                "a transaction takes no delayed messages: publish them when it is committed"
+            )
         if value is not ABSENT:
             message = payload(topic, message, value)
         producer = self._producer(topic)
