@@ -377,9 +377,13 @@ class Workload:
     def _consume(self, number: int, partition_id: PartitionId, slow: bool) -> None:
         self.consumers.append(
             Consumer(
-                self._site, number, partition_id, slow=slow,
-                delivered=self._delivered, log_id=self.log_id,
-            )  # fmt: skip
+                self._site,
+                number,
+                partition_id,
+                slow=slow,
+                delivered=self._delivered,
+                log_id=self.log_id,
+            )
         )
 
     def log_id(self, partition_id: PartitionId) -> PartitionId | None:
