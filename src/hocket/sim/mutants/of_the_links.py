@@ -6,13 +6,12 @@ from typing import Any
 
 from hocket.sim.mutants.mutant import Replacements, mutant
 from hocket.wire import node_codec
-from hocket.wire.structs import Field
+from hocket.wire.structs import Field, write_fields
 
 
 @mutant(seeds=5)
 def forget_a_field_of_a_message() -> Replacements:
     """The codec drops the beacon of every message that has one."""
-    write_fields = node_codec.write_fields
 
     def forget(fields: list[Field], builder: Any, value: Any) -> None:
         write_fields([field for field in fields if field.attribute != "beacon"], builder, value)
