@@ -54,6 +54,7 @@ def test_every_kind_comes_back_as_it_was(kind: type, data: st.DataObject) -> Non
     assert type(back.message) is kind
 
 
+@settings(max_examples=40)
 @given(messages())
 def test_a_message_is_one_segment_and_whole_words(message: Any) -> None:
     header, _ = CODEC.encode(message)

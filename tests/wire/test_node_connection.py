@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import struct
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,12 +33,13 @@ from hocket.wire.framing import (
 )
 from hocket.wire.node_codec import Envelope
 from hocket.wire.node_connection import LINK_RULES, LinkPhase, NodeConnection, Side
-from tests.support.threads import noise
+from tests.support.threads import LONG, noise
 from tests.support.wire.node_strategies import messages_of
 
 HELLO = NodeHello(cluster="c", node="n", position=5, address="n:1", incarnation=7)
 A = Contact(2**64 - 1, "a", 3, "a:4150", "rack")
 PARTITION = PartitionId("orders", 3, 17)
+ROUNDS = 5_000 if LONG else 400
 
 
 def sent(connection: NodeConnection, message: Any, *lives: int) -> bytes:
@@ -294,3 +298,26 @@ def test_the_end_in_the_middle_of_a_message_is_a_breach() -> None:
     acceptor.received(sent(dialler, GetState(1))[:-1])
     with pytest.raises(ProtocolError, match="ended in the middle of a frame"):
         acceptor.received_end()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_flipped_bit_is_found_unless_it_is_in_a_batch(seed: int) -> None:
+    """A batch has the checksum of its producer, which the receiver of its records checks."""
+    chance = random.Random(f"{seed}")
+    said = [GetState(1), fetched(40, 8), Heartbeat(1, 0), RegistryIs(1, Beacon(), 2, (A, A))]
+    whole = b"".join(sent(opened()[0], each) for each in said)
+    for _ in range(ROUNDS):
+        damaged = bytearray(whole)
+        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        acceptor = opened()[1]
+        heard = []
+        with suppress(ProtocolError):
+            heard = acceptor.received(damaged)
+            acceptor.received_end()
+        for envelope, message in zip(heard, said, strict=False):
+            if isinstance(message, Fetched):
+                assert replace(envelope.message, pieces=()) == replace(message, pieces=())
+            else:
+                assert envelope == Envelope(message)
+        differs = heard != [Envelope(each) for each in said]
+        assert differs or acceptor.error is not None
