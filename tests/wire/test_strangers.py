@@ -6,7 +6,8 @@ import pytest
 
 from hocket.errors import ProtocolError
 from hocket.frames import Failure, Hello
-from hocket.wire.connection import OPENING_HEADER_BYTES_MAX, Connection
+from hocket.wire.connection import Connection
+from hocket.wire.framing import OPENING_HEADER_BYTES_MAX
 from hocket.wire.strangers import FIRST_BYTES_MAX, Stranger, language
 
 HTTP = [
