@@ -32,6 +32,10 @@ class Transport(Protocol):
     def user(self) -> str:
         """The user that the other end's certificate names; empty if it showed none."""
 
+    @property
+    def certificate(self) -> bytes:
+        """The certificate that the other end showed, in DER; empty if it showed none."""
+
     def fileno(self) -> int: ...
 
     def handshake(self) -> None:
@@ -61,6 +65,7 @@ class PlainTransport:
     wants_write = False
     unread = 0
     user = ""
+    certificate = b""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock

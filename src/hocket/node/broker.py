@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ from hocket.node.settings import TICK_US, NodeSettings
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from hocket.node.cluster.member import Member, Place
+
 log = logging.getLogger("hocket.node")
 NOTHING = memoryview(b"")
 OPEN_SECONDS = 10.0
@@ -39,7 +42,13 @@ GOODBYE_SECONDS = 2.0  # for clients to take their last answers when the broker 
 class Broker:
     """Opens the data directory when it is made; serves while `run` runs, on whichever thread."""
 
-    def __init__(self, path: Path, settings: NodeSettings | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: NodeSettings | None = None,
+        place: Place | None = None,
+    ) -> None:
+        """With a `place` the broker is a node of a cluster, to be entered with `join`."""
         settings = settings or NodeSettings()
         self._settings = replace(settings, log=replace(settings.log, where=str(path)))
         self._loop = Loop()
@@ -51,16 +60,31 @@ class Broker:
         self._resting: list[socket.socket] = []  # until the next tick
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._is_running = False
         self._is_inherited = False  # this process is a child, and the broker its parent's
         self._disk = DirectoryDisk(path)
+        self.member: Member | None = None
         try:
-            self.node = Node(
-                self._settings,
-                disk=self._disk,
-                executor=self._executor,
-                clock=SystemClock(),
-                network=self._connections,
-            )
+            if place is None:
+                self.node = Node(
+                    self._settings,
+                    disk=self._disk,
+                    executor=self._executor,
+                    clock=SystemClock(),
+                    network=self._connections,
+                )
+            else:
+                from hocket.node.cluster.member import Member
+
+                self.member = Member(
+                    place,
+                    self._settings,
+                    disk=self._disk,
+                    executor=self._executor,
+                    loop=self._loop,
+                    connections=self._connections,
+                )
+                self.node = self.member.node
         except BaseException:
             self._executor.close()
             self._loop.close()
@@ -76,6 +100,8 @@ class Broker:
         for listener in self._listeners:
             listener.close()
         self._connections.forked()
+        if self.member is not None:
+            self.member.links.forked()
         self._loop.close()
         self._disk.unlock()
 
@@ -187,14 +213,18 @@ class Broker:
     def _end_turn(self) -> None:
         self.node.conclude()
         self._connections.flush()  # first: nothing of this waits for the disk, and a commit may
+        if self.member is not None:
+            self.member.links.flush()
         self.node.commit()
         self._connections.flush()
 
     def run(self) -> None:
         """Serve until `stop`. Then send the last answers, make all durable, free the directory."""
+        self._is_running = True
         try:
             self._loop.run()
         finally:
+            self._is_running = False
             self._shut_down()
 
     def start(self) -> None:
@@ -204,8 +234,12 @@ class Broker:
 
     def stop(self) -> None:
         """Make `run` return. May be called on any thread, and in a signal handler."""
-        if not self._closed and not self._is_inherited:
+        if self._closed or self._is_inherited:
+            return
+        if self.member is None or not self._is_running:
             self._loop.stop()
+        else:  # a node of a cluster says goodbye to the ring before
+            self._loop.post(partial(self.member.leave, self._loop.stop))
 
     def close(self) -> None:
         """Stop, and return when everything is durable and the data directory is free.
@@ -238,7 +272,10 @@ class Broker:
             while len(self._connections) and monotonic() < deadline:
                 self._loop.turn(0.05)
             self._connections.abort()
-            self.node.close()
+            if self.member is not None:
+                self.member.close()
+            else:
+                self.node.close()
         finally:
             self._closed = True
             self._executor.close()

@@ -77,13 +77,12 @@ class ClusterNode:
         """Enter the ring by way of these addresses. A root that knows no address founds a ring."""
         member = self.ring.settings
         others = [address for address in seeds if address != member.address]
-        if member.is_root:
-            _version, known = self.node.registering.members()
-            others += [each.address for each in known if each.node != member.node]
-            if not others:
-                self.ring.begin((self.ring.core.me,), member.address)
+        _version, known = self.node.registering.members()
+        others += [each.address for each in known if each.node != member.node]
         if others:
-            self.ring.join(others)
+            self.ring.join(list(dict.fromkeys(others)))
+        elif member.is_root:
+            self.ring.begin((self.ring.core.me,), member.address)
         self.end_turn()
 
     def heard(self, sender: Contact, to_incarnation: int, message: Any) -> None:
@@ -91,7 +90,6 @@ class ClusterNode:
             self.relays.heard(sender, message)
         else:
             self.ring.heard(sender, to_incarnation, message)
-        self.node.end_turn()
 
     def committed_end(self, partition_id: PartitionId) -> int:
         """Up to where consumers may read a partition of this node; 0: the node does not hold it."""

@@ -24,7 +24,8 @@ from hocket.errors import HocketError, ProtocolError
 from hocket.frames import Access, Failure, Frame, Indexes, Topics
 from hocket.model import Limits
 from hocket.node.node import Node
-from hocket.wire.connection import Connection
+from hocket.wire.connection import Connection, Received
+from hocket.wire.link_frames import MAGIC
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -36,6 +37,12 @@ UNSENT_BYTES_MAX = 64 << 20
 _NOWHERE = memoryview(bytearray(64 << 10))  # bytes that are thrown away are received here
 
 
+class Links(Protocol):
+    """Who takes over the connections of other nodes (`node.links`)."""
+
+    def accept(self, transport: Transport, from_address: str, begun: bytes) -> None: ...
+
+
 class Owner(Protocol):
     """What a peer needs of the connections that it is one of (`door.connections`)."""
 
@@ -43,6 +50,7 @@ class Owner(Protocol):
     limits: Limits
     node: Node
     reading: bool  # whether the node takes frames now
+    links: Links | None  # None: this node takes no links from other nodes
 
     def expect(self, peer: TcpPeer) -> None:
         """Call `peer.overdue` unless `expect_no_more` comes in time."""
@@ -75,6 +83,7 @@ class TcpPeer:
         self._reads_on = False  # `_read_on` is posted, for bytes that no readiness announces
         self._events = 0
         self._to_flush = False
+        self._first: bytes | None = b""  # the first bytes, until it is clear who speaks
 
     def start(self) -> None:
         self._shake_hands()
@@ -243,7 +252,11 @@ class TcpPeer:
                     self._wire.received_end()
                     self._lost("")
                     return
-                for frame, payload in self._wire.buffer_updated(count):
+                if self._first is None:
+                    received = self._wire.buffer_updated(count)
+                else:
+                    received = self._begin(bytes(buffer[:count]))
+                for frame, payload in received:
                     node.received(self._number, frame, payload)
                 if self._wire.error is not None:
                     raise self._wire.error
@@ -255,6 +268,37 @@ class TcpPeer:
             self._lost(reason_of(error))
         except ProtocolError as error:
             self._refuse(error)
+
+    def _begin(self, data: bytes) -> Received:
+        """Take the first bytes in. If another node speaks, this is a link, and not for us."""
+        assert self._first is not None
+        begun = self._first + data
+        if self._owner.links is not None:
+            if begun.startswith(MAGIC):
+                self._leave()
+                self._owner.links.accept(self._transport, self._caller.address, begun)
+                return []
+            if MAGIC.startswith(begun):
+                self._first = begun
+                return []
+        self._first = None
+        received: Received = []
+        while begun:
+            buffer = self._wire.get_buffer()
+            count = min(len(buffer), len(begun))
+            buffer[:count] = begun[:count]
+            begun = begun[count:]
+            received += self._wire.buffer_updated(count)
+        return received
+
+    def _leave(self) -> None:
+        """Somebody else takes over the transport."""
+        self._closed = self._closing = True
+        if self._events:
+            self._loop.unregister(self._descriptor)
+            self._events = 0
+        self._owner.expect_no_more(self)
+        self._owner.remove(self._number)
 
     # --- endings ---------------------------------------------------------------------------------
 
