@@ -39,10 +39,15 @@ Action = Literal["publish", "subscribe", "create", "alter", "delete", "admin"]
 
 
 class PartitionId(NamedTuple):
-    """Which partition of which topic."""
+    """Which partition of which topic.
+
+    A topic that is deleted and made anew has other groups, so nodes that talk about the log of a
+    partition name its group, too: the records of one log never pass for those of the other.
+    """
 
     topic: str
     partition: int
+    group: int = 0  # the group of its log, never used twice; 0: whichever log it has now
 
 
 class EntryKind(IntEnum):

@@ -29,6 +29,7 @@ PARTITION_ID = PartitionId("t", 0)
 class Consumer:
     number: int = 1
     partition_id: PartitionId = PARTITION_ID
+    log_id: PartitionId = PARTITION_ID
     diary: list = field(default_factory=list)
     deliveries: int = 0
     next_offset: int = 0

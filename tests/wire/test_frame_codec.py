@@ -40,8 +40,9 @@ from hocket.model import (
     TopicConfig,
     TopicDescription,
 )
-from hocket.wire.frame_codec import SEGMENTS_MAX, _camel, decode, encode
+from hocket.wire.frame_codec import decode, encode
 from hocket.wire.schema import hocket_capnp
+from hocket.wire.structs import SEGMENTS_MAX, camel
 from tests.support.wire.frame_strategies import KINDS, frames, frames_of
 
 NESTED = (
@@ -136,13 +137,13 @@ def test_the_bytes_are_the_bytes(frame: Frame, expected: str) -> None:
 
 def test_the_schema_has_the_frames_and_no_others() -> None:
     members = hocket_capnp.Frame.schema.union_fields
-    assert list(members) == [_camel(kind.__name__) for kind in KINDS]
+    assert list(members) == [camel(kind.__name__) for kind in KINDS]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *NESTED], ids=lambda kind: kind.__name__)
 def test_a_struct_has_the_fields_of_its_class(kind: type) -> None:
     schema = getattr(hocket_capnp, kind.__name__).schema
-    names = [_camel(field.name) for field in dataclasses.fields(kind)]
+    names = [camel(field.name) for field in dataclasses.fields(kind)]
     assert sorted(schema.fieldnames) == sorted(name for name in names if name != "request")
 
 
@@ -158,7 +159,7 @@ def test_an_enum_has_the_values_of_its_literal(enum: str, holder: type, attribut
     literal = typing.get_type_hints(holder)[attribute]
     assert typing.get_origin(literal) is Literal
     numbers = getattr(hocket_capnp, enum).schema.enumerants
-    assert numbers == {_camel(value): n for n, value in enumerate(typing.get_args(literal))}
+    assert numbers == {camel(value): n for n, value in enumerate(typing.get_args(literal))}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_a_kind_of_a_newer_version_is_named(number: int) -> None:
 @pytest.mark.parametrize("number", range(len(KINDS)))
 def test_every_kind_has_the_number_that_frame_kind_reads(number: int) -> None:
     message = hocket_capnp.Frame.new_message()
-    message.init(_camel(KINDS[number].__name__))
+    message.init(camel(KINDS[number].__name__))
     with hocket_capnp.FrameKind.from_bytes(message.to_bytes()) as seen:
         assert seen.kind == number
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from hocket import model
 from hocket.errors import BY_CODE
 from hocket.frames import Hello
-from hocket.wire import connection, frame_codec
-from hocket.wire.frame_codec import _camel
+from hocket.wire import connection, structs
 from hocket.wire.schema import hocket_capnp
+from hocket.wire.structs import camel
 from tests.support.wire.frame_strategies import KINDS
 from tests.support.wire.joined import received, sent
 
@@ -28,7 +28,7 @@ def test_the_error_codes_are_those_of_the_code() -> None:
 
 
 def test_every_kind_of_frame_is_explained() -> None:
-    assert [kind for kind in KINDS if f"`{_camel(kind.__name__)}`" not in PAGE] == []
+    assert [kind for kind in KINDS if f"`{camel(kind.__name__)}`" not in PAGE] == []
 
 
 def test_the_hello_is_the_one_we_send_and_understand() -> None:
@@ -44,8 +44,8 @@ def test_the_limits_are_those_of_the_code() -> None:
     said = {
         "1 MiB;": connection.HEADER_BYTES_MAX == 1 << 20,
         "64 KiB before the `welcome`": connection.OPENING_HEADER_BYTES_MAX == 64 << 10,
-        "512 segments": frame_codec.SEGMENTS_MAX == 512,
-        "4096 more; 8 deep": (frame_codec._SPARE_WORDS, frame_codec.NESTING_MAX) == (4096, 8),
+        "512 segments": structs.SEGMENTS_MAX == 512,
+        "4096 more; 8 deep": (structs.SPARE_WORDS, structs.NESTING_MAX) == (4096, 8),
         "160 MiB by default": limits.frame_bytes_max == 160 << 20,
         "128 MiB by default": limits.batch_bytes_max == 128 << 20,
         "64 MiB |": model.MESSAGE_BYTES_MAX == 64 << 20,

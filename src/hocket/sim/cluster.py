@@ -52,10 +52,9 @@ class Cluster(Site):
         """The end of what the owner's partition has committed; while it is down, as it was."""
         machine = self.workload.owners[partition_id]
         end = self._ends.get(partition_id, 0)
-        if machine.node is not None:
-            end = max(
-                end, machine.node.committed_end(partition_id)
-            )  # the log's word, not the relay's
+        log_id = self.workload.log_id(partition_id)
+        if machine.node is not None and log_id is not None:
+            end = max(end, machine.node.committed_end(log_id))  # the log's word, not the relay's
         return end
 
     def ending(self, machine: Machine) -> None:

@@ -220,9 +220,12 @@ class Consumer:
         *,
         slow: bool,
         delivered: Callable[[Consumer, int], None],
+        log_id: Callable[[PartitionId], PartitionId | None],
     ) -> None:
         self.number = number
         self.partition_id = partition_id
+        self.log_id = partition_id  # with its group, once it is on a machine
+        self._log_id = log_id
         self.slow = slow
         self.machine: Machine | None = None  # None: it is on no machine just now
         self.diary: list[tuple[int, bytes]] = []  # offset and value, as they came
@@ -240,9 +243,11 @@ class Consumer:
 
     def _begin(self) -> None:
         machines = [machine for machine in self._site.machines if machine.is_member]
-        if not machines:
+        log_id = self._log_id(self.partition_id)
+        if not machines or log_id is None:
             self._site.scheduler.after(RETRY_US, self._begin)
             return
+        self.log_id = log_id
         self._start(self._chance.choice(machines))
         if self._site.is_safety_phase:
             delay_us = round(self._chance.expovariate(1 / MOVE_EVERY_US))
@@ -259,7 +264,7 @@ class Consumer:
 
         def start() -> None:
             self._handle = node.relays.consume(
-                self.partition_id, self.next_offset, self.credit_bytes, partial(self._deliver, life)
+                self.log_id, self.next_offset, self.credit_bytes, partial(self._deliver, life)
             )
 
         machine.turn(start)
@@ -332,6 +337,7 @@ class Workload:
         self.deliveries = 0
         self.owners: dict[PartitionId, Machine] = {}
         self.logs: Logs = {}
+        self._log_ids: dict[PartitionId, PartitionId] = {}  # with their groups
         self.producers: list[Producer] = []
         self._founders: list[Founder] = []
         self._site = site
@@ -370,8 +376,28 @@ class Workload:
 
     def _consume(self, number: int, partition_id: PartitionId, slow: bool) -> None:
         self.consumers.append(
-            Consumer(self._site, number, partition_id, slow=slow, delivered=self._delivered)
+            Consumer(
+                self._site,
+                number,
+                partition_id,
+                slow=slow,
+                delivered=self._delivered,
+                log_id=self.log_id,
+            )
         )
+
+    def log_id(self, partition_id: PartitionId) -> PartitionId | None:
+        """With the group of its log; None: the partition is not made yet.
+
+        The owner is asked. In a cluster with one catalogue for all its nodes, each would know.
+        """
+        known = self._log_ids.get(partition_id)
+        node = self.owners[partition_id].node
+        if known is None and node is not None:
+            for each in node.partition_ids():
+                if each._replace(group=0) == partition_id:
+                    known = self._log_ids[partition_id] = each
+        return known
 
     def stop(self) -> None:
         """Publish nothing new; what was begun is finished."""

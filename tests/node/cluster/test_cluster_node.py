@@ -80,7 +80,9 @@ def test_a_watcher_hears_of_partitions_and_of_every_advance(world):
     assert kinds[:PARTITIONS] == ["hosted"] * PARTITIONS
     for number in range(PARTITIONS):
         ends = [
-            end for _what, partition_id, end in watching.events if partition_id == (TOPIC, number)
+            end
+            for _what, partition_id, end in watching.events
+            if partition_id == PartitionId(TOPIC, number)
         ]
         assert ends == sorted(ends)
         assert ends[-1] == sum(map(len, producer.sent[number]))
@@ -90,7 +92,7 @@ def test_one_that_begins_to_watch_is_told_of_what_is_there(world):
     filled(world)
     late = Watching(world)
     assert sorted(partition_id for _what, partition_id, _end in late.events) == [
-        (TOPIC, number) for number in range(PARTITIONS)
+        PartitionId(TOPIC, number) for number in range(PARTITIONS)
     ]
 
 

@@ -14,8 +14,9 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 
 from hocket.frames import Frame
-from hocket.wire.frame_codec import _PACKED_BYTES, _camel
+from hocket.wire.frame_codec import PACKED_BYTES
 from hocket.wire.schema import hocket_capnp
+from hocket.wire.structs import camel
 
 KINDS: tuple[type[Frame], ...] = typing.get_args(Frame)
 
@@ -45,7 +46,7 @@ def _structs(kind: type, **known: st.SearchStrategy[Any]) -> st.SearchStrategy[A
     schema = getattr(hocket_capnp, kind.__name__).schema
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind) if field.name not in known]
-    fields = {name: _values(name, hints[name], schema.fields[_camel(name)]) for name in names}
+    fields = {name: _values(name, hints[name], schema.fields[camel(name)]) for name in names}
     return st.builds(kind, **known, **fields)
 
 
@@ -66,7 +67,7 @@ def _values(name: str, hint: Any, field: Any) -> st.SearchStrategy[Any]:
         )
         return st.lists(items, max_size=3).map(tuple)
     if hint is bytes:
-        item_bytes = _PACKED_BYTES.get(name, 1)
+        item_bytes = PACKED_BYTES.get(name, 1)
         return st.lists(st.binary(min_size=item_bytes, max_size=item_bytes), max_size=4).map(
             b"".join
         )

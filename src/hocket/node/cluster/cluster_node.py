@@ -95,6 +95,10 @@ class ClusterNode:
         """Up to where consumers may read a partition of this node; 0: the node does not hold it."""
         return self._committed.end(partition_id)
 
+    def partition_ids(self) -> list[PartitionId]:
+        """The partitions that this node holds, with their groups."""
+        return self._committed.partition_ids()
+
     def tick(self) -> None:
         self.node.tick()
 
@@ -125,4 +129,4 @@ class ClusterNode:
 
 
 def _partition_id(hosted: Hosted) -> PartitionId:
-    return PartitionId(hosted.core.topic, hosted.core.number)
+    return PartitionId(hosted.core.topic, hosted.core.number, hosted.group)

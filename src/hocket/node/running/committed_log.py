@@ -29,6 +29,9 @@ class CommittedLog:
     def remove(self, partition_id: PartitionId) -> None:
         self._hosted.pop(partition_id, None)
 
+    def partition_ids(self) -> list[PartitionId]:
+        return list(self._hosted)
+
     def end(self, partition_id: PartitionId) -> int:
         hosted = self._hosted.get(partition_id)
         return 0 if hosted is None else hosted.core.high_watermark

@@ -82,7 +82,7 @@ class DeliveryResumesAfterACrash(Checker):
     def _hangs_on(self, consumer: Consumer, crashed: Contact) -> bool:
         """Its way to the owner leads by the one that crashed, and it has not noticed."""
         node = consumer.machine.node if consumer.machine is not None else None
-        relay = None if node is None else node.relays.cores.get(consumer.partition_id)
+        relay = None if node is None else node.relays.cores.get(consumer.log_id)
         return relay is not None and crashed in relay.ancestors[:-1]
 
     def _is_harmed(self) -> bool:

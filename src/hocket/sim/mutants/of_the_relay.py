@@ -23,7 +23,7 @@ def serve_past_the_committed_end() -> Replacements:
     """What is appended is handed on, whether it is committed or not."""
 
     def advanced(node: ClusterNode, hosted: Hosted) -> None:
-        partition_id = PartitionId(hosted.core.topic, hosted.core.number)
+        partition_id = PartitionId(hosted.core.topic, hosted.core.number, hosted.group)
         node.relays.advanced(partition_id, hosted.core.start, hosted.core.end)
 
     def read(
