@@ -112,23 +112,16 @@ class Broker:
 
         Returns the address that was bound; for port 0 it has the port that was picked.
         """
+        return self.listen_on(bind(host, port), tls)
+
+    def listen_on(self, listener: socket.socket, tls: ssl.SSLContext | None) -> tuple[str, int]:
+        """Accept TCP connections at a socket that is bound already."""
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            listener = socket.socket(family, kind, protocol)
-        except OSError as error:
-            raise NoConnection(f"cannot listen on {host}:{port}: {error}") from error
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
             listener.listen(1024)
         except OSError as error:
+            address = listener.getsockname()
             listener.close()
-            raise NoConnection(
-                f"cannot listen on {host}:{port}: {error.strerror}. Is another broker running "
-                "there? Choose another with --listen HOST:PORT (port 0 picks a free one)"
-            ) from error
+            raise _taken(address[0], address[1], error) from error
         listener.setblocking(False)
         self._listeners[listener] = tls
         self._watch(listener)
@@ -280,6 +273,31 @@ class Broker:
             self._closed = True
             self._executor.close()
             self._loop.close()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that is bound and does not listen yet. Raises NoConnection."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise NoConnection(f"cannot listen on {host}:{port}: {error}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise _taken(host, port, error) from error
+    return listener
+
+
+def _taken(host: str, port: int, error: OSError) -> NoConnection:
+    return NoConnection(
+        f"cannot listen on {host}:{port}: {error.strerror}. Is another broker running "
+        "there? Choose another with --listen HOST:PORT (port 0 picks a free one)"
+    )
 
 
 class LocalLink:

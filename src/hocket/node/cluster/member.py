@@ -12,7 +12,6 @@ from random import Random
 from hocket.adapters.clock import SystemClock
 from hocket.adapters.loop import Loop
 from hocket.core.ring.contact import Contact
-from hocket.node_frames import NodeHello
 from hocket.core.ring.settings import SECOND, RingSettings
 from hocket.node.cluster.cluster_node import ClusterNode
 from hocket.node.cluster.membership import Membership
@@ -20,6 +19,7 @@ from hocket.node.cluster.ring_member import MemberSettings
 from hocket.node.door.connections import Connections
 from hocket.node.links.links import NodeLinks, Own
 from hocket.node.settings import NodeSettings
+from hocket.node_frames import NodeHello
 from hocket.ports import Disk, Executor
 from hocket.version import __version__
 
@@ -135,7 +135,9 @@ class Member:
         """Those that are taken, as far as this node knows."""
         ring = self.cluster_node.ring.core
         _version, members = self.cluster_node.node.registering.members()
-        known = {each.position for each in (*members, *ring.small.members, *ring.successors, ring.me)}
+        known = {
+            each.position for each in (*members, *ring.small.members, *ring.successors, ring.me)
+        }
         return tuple(sorted(known))
 
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from hocket.core.ring.circle import candidates, choose, is_candidate
-from hocket.node_frames import HelloAccepted
 from hocket.core.ring.settings import RingSettings
 from hocket.errors import CorruptData, OutOfRange
 from hocket.log.directory import open_directory, read_checked, write_checked
+from hocket.node_frames import HelloAccepted
 from hocket.ports import Disk
 
 PATH = "node.json"

@@ -11,10 +11,10 @@ from time import monotonic, sleep
 from hocket.adapters.tls import reason_of
 from hocket.addresses import parse_port, split_address
 from hocket.core.ring.greeting import is_loopback
+from hocket.errors import HocketError, NoConnection, ProtocolError
 from hocket.node.links.links import read_answer
 from hocket.node.messages import CODEC
 from hocket.node_frames import HelloAccepted, HelloRefused, NodeHello
-from hocket.errors import HocketError, NoConnection, ProtocolError
 from hocket.wire.link_frames import MAGIC, LinkReader, framed
 
 log = logging.getLogger("hocket.links")
@@ -96,11 +96,8 @@ def _answer(sock: socket.socket) -> HelloAccepted | HelloRefused:
         data = sock.recv(16 << 10)
         if not data:
             raise ProtocolError("it hangs up without an answer: is that a node of Hocket?")
-        for header, payload in reader.put(data):
-            answer = decode_greeting(header, payload)
-            if isinstance(answer, HelloAccepted | HelloRefused):
-                return answer
-            raise ProtocolError(f"a {type(answer).__name__} is no answer to a Hello")
+        for header, _payload in reader.put(data):
+            return read_answer(header)
     raise ProtocolError("its answer is not complete in time")
 
 

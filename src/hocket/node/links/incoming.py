@@ -13,8 +13,8 @@ from typing import Protocol
 from hocket.adapters.loop import READ, WRITE, Loop
 from hocket.adapters.tls import reason_of
 from hocket.adapters.transport import Transport
-from hocket.node_frames import HelloAccepted, HelloRefused, NodeHello
 from hocket.errors import ProtocolError
+from hocket.node_frames import HelloAccepted, HelloRefused, NodeHello
 from hocket.ports import Cancellable
 from hocket.wire.link_frames import MAGIC, LinkReader
 

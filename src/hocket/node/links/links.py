@@ -41,7 +41,7 @@ class Receiver(Protocol):
 class Own:
     """This node, as it introduces itself."""
 
-    hello: Hello
+    hello: NodeHello
     successors: int
     positions: Callable[[], tuple[int, ...]]  # the positions that are taken, sorted
     root: Callable[[], str]  # the address of group 0's root, as far as is known
@@ -117,8 +117,10 @@ class NodeLinks:
     def forked(self) -> None:
         """See `forking`: close this process's copies of the sockets."""
         self._closed = True
-        for link in [*self._out.values(), *self._in.values(), *self._strangers]:
-            link.forked()
+        for outgoing in self._out.values():
+            outgoing.forked()
+        for incoming in [*self._in.values(), *self._strangers]:
+            incoming.forked()
 
     @property
     def open_links(self) -> tuple[int, int]:
@@ -202,7 +204,9 @@ class NodeLinks:
     def take(self, link: Incoming, header: bytes, payload: bytes) -> None:
         envelope = CODEC.decode_header(header, _SAID, "on an open link")
         if CODEC.payload_bytes(envelope.message) != len(payload):
-            raise ProtocolError(f"a payload of {len(payload)} bytes that the header did not announce")
+            raise ProtocolError(
+                f"a payload of {len(payload)} bytes that the header did not announce"
+            )
         message, incarnation, to_incarnation = CODEC.fill(envelope, payload)
         hello = link.hello
         assert hello is not None
@@ -229,6 +233,8 @@ def _known(link: Incoming) -> greeting.Incoming:
 
 def read_answer(header: bytes) -> HelloAccepted | HelloRefused:
     """The answer to a Hello. Raises ProtocolError if it is something else."""
-    envelope = CODEC.decode_header(header, (HelloAccepted, HelloRefused), "as the answer to a Hello")
+    envelope = CODEC.decode_header(
+        header, (HelloAccepted, HelloRefused), "as the answer to a Hello"
+    )
     assert isinstance(envelope.message, HelloAccepted | HelloRefused)
     return envelope.message

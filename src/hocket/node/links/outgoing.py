@@ -19,6 +19,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import ip_address
 from random import Random
 from typing import Any, Protocol
@@ -28,8 +29,8 @@ from hocket.adapters.tls import DialledTls, reason_of
 from hocket.adapters.transport import PlainTransport, Transport
 from hocket.addresses import parse_port, split_address
 from hocket.core.ring.contact import Contact
-from hocket.node_frames import HelloAccepted, HelloRefused
 from hocket.errors import HocketError, ProtocolError
+from hocket.node_frames import HelloAccepted, HelloRefused
 from hocket.ports import Cancellable, Executor
 from hocket.wire.link_frames import MAGIC, LinkReader
 
@@ -177,7 +178,9 @@ class Outgoing:
             self._resolved(attempt, _resolve(host, port))
         else:
             self._owner.executor.submit(
-                "resolve", lambda: _resolve(host, port), lambda found: self._resolved(attempt, found)
+                "resolve",
+                lambda: _resolve(host, port),
+                lambda found: self._resolved(attempt, found),
             )
 
     def _resolved(self, attempt: int, found: list[tuple[Any, ...]] | BaseException) -> None:
@@ -207,9 +210,9 @@ class Outgoing:
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         self._socket = sock
         self._descriptor = sock.fileno()
-        error = sock.connect_ex(address)
-        if error not in (0, errno.EINPROGRESS):
-            self._not_connected(os.strerror(error))
+        number = sock.connect_ex(address)
+        if number not in (0, errno.EINPROGRESS):
+            self._not_connected(os.strerror(number))
             return
         self._is_connecting = True
         self._watch_for(WRITE)
@@ -345,10 +348,8 @@ class Outgoing:
     def close(self) -> None:
         """For good; what is queued is tried once more."""
         if self.state == "open":
-            try:
+            with suppress(OSError):
                 self._write()
-            except OSError:
-                pass
         self._closed = True
         self._cancel_timer()
         self._drop_socket()
