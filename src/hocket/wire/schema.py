@@ -11,11 +11,11 @@ from typing import Any
 import capnp  # type: ignore[import-untyped]
 
 
-def _load() -> Any:
-    packaged = resources.files("hocket").joinpath("schema", "hocket.capnp")
+def load(name: str) -> Any:
+    packaged = resources.files("hocket").joinpath("schema", name)
     with resources.as_file(packaged) as path:
         return capnp.load(str(path))
 
 
 # pycapnp makes its types at run time, so there is nothing a type checker could know about them.
-hocket_capnp: Any = _load()
+hocket_capnp: Any = load("hocket.capnp")

@@ -71,8 +71,11 @@ def in_several_segments() -> bytes:
 
 
 def damaged_headers(seed: int, count: int) -> Iterator[bytes]:
+    yield from damaged([*map(encode, SAMPLES), in_several_segments()], seed, count)
+
+
+def damaged(originals: list[bytes], seed: int, count: int) -> Iterator[bytes]:
     chance = random.Random(f"{seed}")
-    originals = [*map(encode, SAMPLES), in_several_segments()]
     for _ in range(count):
         message = bytearray(chance.choice(originals))
         for _ in range(chance.choice([1, 1, 2, 3, 8])):

@@ -1,0 +1,22 @@
+"""All that the nodes of a cluster say to each other, and how it is encoded.
+
+A message that a core makes and that is not among these cannot be sent; a test holds that every
+class of message is here.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from hocket.core.placement.locator import LocatorMessage
+from hocket.core.relay.messages import RelayMessage
+from hocket.core.ring.messages import Message
+from hocket.wire.node_codec import NodeCodec
+
+# In the order of the schema; new ones at the end.
+MESSAGES: tuple[type, ...] = (
+    *get_args(Message),
+    *get_args(RelayMessage),
+    *get_args(LocatorMessage),
+)
+CODEC = NodeCodec(MESSAGES)

@@ -1,0 +1,591 @@
+@0xdd4f0a3c91e27b65;
+# The protocol between the nodes of a cluster: the header of every frame on a link.
+#
+# docs/protocol.md says how a link begins and how its frames are told from those of clients. Rules
+# of this file:
+#
+# * New fields are added at the end of a struct, and new members at the end of the union. A field
+#   number is never reused and never given another meaning. If the sender does not know a field, the
+#   receiver reads the field's default in this file.
+# * Positions, keys, offsets, groups, terms and incarnations are UInt64. Durations are microseconds.
+#   Ranges are half-open.
+# * "Packed" Data is a list of numbers, one after the other. Each number has 64 bits and is unsigned
+#   and little-endian.
+# * Batches are never in a header. They travel beside the header, as the frame's payload, as they
+#   lie in the log; the header says where each begins and how long it is.
+
+struct NodeFrame {
+  request @0 :UInt64;
+  # The side that asks chooses this number, and its answer carries the same number. The number is 0
+  # where no answer is expected. An answer with the number 0 was not asked for.
+
+  fromIncarnation @1 :UInt64;
+  # The sender's life on the ring. The rest of the sender's contact stands in its NodeHello.
+
+  toIncarnation @2 :UInt64;
+  # The life of the receiver that the message is meant for; 0: whichever is there.
+
+  union {
+    # The link.
+    nodeHello @3 :NodeHello;
+    helloAccepted @4 :HelloAccepted;
+    helloRefused @5 :HelloRefused;
+    heartbeat @6 :Heartbeat;
+
+    # The ring.
+    getState @7 :GetState;
+    stateIs @8 :StateIs;
+    busy @9 :Busy;
+    gone @10 :Gone;
+    joinAt @11 :JoinAt;
+    welcome @12 :Welcome;
+    notMine @13 :NotMine;
+    notify @14 :Notify;
+    ping @15 :Ping;
+    pong @16 :Pong;
+    getCloser @17 :GetCloser;
+    closerAre @18 :CloserAre;
+    leaving @19 :Leaving;
+    beaconIs @20 :BeaconIs;
+    register @21 :Register;
+    deregister @22 :Deregister;
+    askRoot @23 :AskRoot;
+    getRegistry @24 :GetRegistry;
+    registryIs @25 :RegistryIs;
+
+    # The relay tree of a partition.
+    attach @26 :Attach;
+    attached @27 :Attached;
+    redirect @28 :Redirect;
+    notRelaying @29 :NotRelaying;
+    detach @30 :Detach;
+    fetch @31 :Fetch;
+    fetched @32 :Fetched;
+    behind @33 :Behind;
+    notAttached @34 :NotAttached;
+    moveUp @35 :MoveUp;
+
+    # Who leads a partition.
+    publishLeader @36 :PublishLeader;
+    whereIs @37 :WhereIs;
+    leaderIs @38 :LeaderIs;
+
+    # What was added since, in the order in which it came.
+  }
+}
+
+struct NodeFrameKind {
+  # NodeFrameKind is laid out like NodeFrame, with the discriminant of the union as a number. It is
+  # never sent. A receiver that does not know the member of a NodeFrame reads the NodeFrame as a
+  # NodeFrameKind, to say which kind of frame it was.
+
+  request @0 :UInt64;
+  # The same as in NodeFrame.
+
+  fromIncarnation @1 :UInt64;
+  # The same as in NodeFrame.
+
+  toIncarnation @2 :UInt64;
+  # The same as in NodeFrame.
+
+  kind @3 :UInt16;
+  # Which member of the union it is, counted from 0 in the order above.
+}
+
+# --- values --------------------------------------------------------------------------------------
+
+struct Contact {
+  # One life of one node.
+
+  position @0 :UInt64;
+  # Where the node is on the ring.
+
+  node @1 :Text;
+  # The node's store id, the same in every life.
+
+  incarnation @2 :UInt64;
+  # The number of this life; 0: not known.
+
+  address @3 :Text;
+  # Where other nodes reach the node, as HOST:PORT.
+
+  domain @4 :Text;
+  # What fails together with the node: a rack, a zone. Empty: nothing.
+}
+
+struct Beacon {
+  # A numbered sign of life of the root. The newer of two has the higher epoch, then the higher
+  # number.
+
+  epoch @0 :UInt64;
+  # The root's incarnation.
+
+  number @1 :UInt64;
+  # Counts the beacons of an epoch.
+
+  registry @2 :UInt64;
+  # The version of the registry when the beacon was sent.
+
+  root @3 :Text;
+  # The root's address.
+}
+
+struct PartitionId {
+  # The log of a partition.
+
+  topic @0 :Text;
+  # The name of the topic.
+
+  partition @1 :UInt32;
+  # The number of the partition in its topic.
+
+  group @2 :UInt64;
+  # The group of the log, never used twice: a topic that is made anew has another.
+}
+
+# --- the link ------------------------------------------------------------------------------------
+
+struct NodeHello {
+  # The first frame of the node that has opened the link. The answer is HelloAccepted or
+  # HelloRefused.
+
+  versionMin @0 :UInt32 = 1;
+  # The oldest version of this protocol that the node speaks.
+
+  versionMax @1 :UInt32 = 1;
+  # The newest version of this protocol that the node speaks.
+
+  cluster @2 :Text;
+  # The id of the cluster that the node belongs to. Empty: the node wants to join the cluster that
+  # it finds here.
+
+  node @3 :Text;
+  # The id of the node's store. The node's certificate names the same.
+
+  name @4 :Text;
+  # The node's name, for people.
+
+  software @5 :Text;
+  # Which software the node runs, for people.
+
+  position @6 :UInt64;
+  # Where the node is on the ring.
+
+  address @7 :Text;
+  # Where other nodes reach the node, as HOST:PORT.
+
+  domain @8 :Text;
+  # What fails together with the node. Empty: nothing.
+
+  incarnation @9 :UInt64;
+  # The node's life on the ring when the link was opened.
+
+  features @10 :List(Text);
+  # What the node can do beyond the version. Unknown names are ignored.
+}
+
+struct HelloAccepted {
+  # The link is open.
+
+  version @0 :UInt32 = 1;
+  # The version that both sides speak from here on.
+
+  cluster @1 :Text;
+  # The id of the cluster. A node that has named none learns it here.
+
+  node @2 :Text;
+  # The id of the store of the node that accepts.
+
+  name @3 :Text;
+  # Its name, for people.
+
+  software @4 :Text;
+  # Which software it runs, for people.
+
+  incarnation @5 :UInt64;
+  # Its life on the ring.
+
+  payloadBytesMax @6 :UInt64 = 167772160;
+  # The largest payload that it takes.
+
+  features @7 :List(Text);
+  # What it can do beyond the version. Unknown names are ignored.
+}
+
+struct HelloRefused {
+  # The link is not opened; the connection ends.
+
+  code @0 :Text = "failed";
+  # Why, for programs: see docs/protocol.md. Treat an unknown code as `failed`.
+
+  text @1 :Text;
+  # Why, for people.
+}
+
+struct Heartbeat {
+  # The sender lives, and so does the link. Either side may send it on an open link.
+
+  number @0 :UInt64;
+  # Counts the sender's heartbeats on this link, from 1.
+
+  heard @1 :UInt64;
+  # The number of the newest heartbeat that the sender has heard on this link; 0: none yet.
+}
+
+# --- the ring ------------------------------------------------------------------------------------
+
+struct GetState {
+  # Tell me your pointers.
+}
+
+struct StateIs {
+  # The answer to GetState: the pointers of the sender.
+
+  predecessor :union {
+    none @0 :Void;
+    # The sender knows no predecessor.
+
+    some @1 :Contact;
+    # The sender's predecessor.
+  }
+
+  successors @2 :List(Contact);
+  # The sender's successors, the nearest first.
+
+  beacon @3 :Beacon;
+  # The newest beacon that the sender has seen.
+}
+
+struct Busy {
+  # My pointers count as undefined now: try again a little later.
+}
+
+struct Gone {
+  # You asked a life of mine that is over, or I am no longer on the ring.
+
+  was @0 :Contact;
+  # The life that is over.
+
+  beacon @1 :Beacon;
+  # The newest beacon that the sender has seen.
+}
+
+struct JoinAt {
+  # Let me in between you and your successor.
+
+  who @0 :Contact;
+  # Who wants to be let in.
+}
+
+struct Welcome {
+  # The answer to JoinAt: you are let in.
+
+  successors @0 :List(Contact);
+  # Those of the sender, the nearest first.
+
+  beacon @1 :Beacon;
+  # The newest beacon that the sender has seen.
+}
+
+struct NotMine {
+  # You do not lie between me and my successor.
+
+  nearer @0 :Contact;
+  # A node that is nearer to you than I am.
+}
+
+struct Notify {
+  # I think that I am your predecessor.
+
+  who @0 :Contact;
+  # Who thinks so.
+}
+
+struct Ping {
+  # Are you there? The answer is Pong.
+
+  about :union {
+    none @0 :Void;
+    # The ping is about the receiver.
+
+    some @1 :Contact;
+    # Ping this node for me, and report.
+  }
+}
+
+struct Pong {
+  # The answer to Ping.
+
+  alive @0 :Bool;
+  # Whether the node that the ping was about answered.
+
+  beacon @1 :Beacon;
+  # The newest beacon that the sender has seen.
+}
+
+struct GetCloser {
+  # A step of a lookup: name the owners of the key, or nodes that are nearer to it.
+
+  key @0 :UInt64;
+  # The key that is looked up.
+
+  count @1 :UInt32;
+  # How many nearer nodes to name at most.
+}
+
+struct CloserAre {
+  # The answer to GetCloser.
+
+  preceding @0 :List(Contact);
+  # Nodes strictly between the asked node and the key, the nearest to the key first.
+
+  owners @1 :List(Contact);
+  # The successor of the key, and the nodes behind that one. If there are any, the lookup is done.
+
+  beyond @2 :List(Contact);
+  # The owners, in case all of `preceding` are dead.
+}
+
+struct Leaving {
+  # I leave on purpose.
+
+  who @0 :Contact;
+  # Who leaves.
+
+  predecessor :union {
+    none @1 :Void;
+    # The one that leaves knows no predecessor.
+
+    some @2 :Contact;
+    # The predecessor of the one that leaves.
+  }
+
+  successors @3 :List(Contact);
+  # The successors of the one that leaves, the nearest first.
+}
+
+struct BeaconIs {
+  # A broadcast: the receiver hands it on to all nodes between itself and the limit.
+
+  beacon @0 :Beacon;
+  # The beacon.
+
+  limit @1 :UInt64;
+  # The position up to which the receiver hands it on.
+}
+
+struct Register {
+  # To the root: enter me in the registry of nodes.
+
+  who @0 :Contact;
+  # Who is to be entered.
+}
+
+struct Deregister {
+  # To the root: strike me from the registry.
+
+  who @0 :Contact;
+  # Who is to be struck.
+}
+
+struct AskRoot {
+  # I am not the root.
+
+  beacon @0 :Beacon;
+  # It says where the root is.
+
+  small @1 :Bool;
+  # The sender is no member of a large ring.
+}
+
+struct GetRegistry {
+  # To the root: tell me the registry.
+}
+
+struct RegistryIs {
+  # The registry, as the root tells it.
+
+  beacon @0 :Beacon;
+  # The root's newest beacon.
+
+  count @1 :UInt64;
+  # How many members the registry has.
+
+  members @2 :List(Contact);
+  # All members if they are few, else some of them; sorted by position.
+
+  founders @3 :List(Contact);
+  # The last small ring, from which the large one grew.
+}
+
+# --- the relay tree of a partition ---------------------------------------------------------------
+
+struct Attach {
+  # Let me be your child.
+
+  partitionId @0 :PartitionId;
+  # The log whose tree it is.
+
+  nextOffset @1 :UInt64;
+  # Where the child goes on.
+
+  consumers @2 :UInt64;
+  # How many consumers there are at the child and below.
+
+  redirects @3 :UInt32;
+  # How often the child was redirected.
+
+  avoid @4 :List(Contact);
+  # Do not redirect to these: they do not answer, or lead nowhere.
+}
+
+struct Attached {
+  # You are my child.
+
+  partitionId @0 :PartitionId;
+  # The log whose tree it is.
+
+  ancestors @1 :List(Contact);
+  # The parent first, the owner last.
+}
+
+struct Redirect {
+  # Ask somebody else.
+
+  partitionId @0 :PartitionId;
+  # The log whose tree it is.
+
+  to @1 :Contact;
+  # Whom to ask.
+}
+
+struct NotRelaying {
+  # I do not take part in this tree, or I am not its owner.
+
+  partitionId @0 :PartitionId;
+  # The log whose tree it is.
+}
+
+struct Detach {
+  # I am your child no more.
+
+  partitionId @0 :PartitionId;
+  # The log whose tree it is.
+}
+
+struct Fetch {
+  # Send me what comes from an offset on, within the credit; wait for it if it is not there yet.
+
+  partitionId @0 :PartitionId;
+  # The log whose tree it is.
+
+  offset @1 :UInt64;
+  # The first record that is wanted.
+
+  creditBytes @2 :UInt64;
+  # How many bytes of batches to send at most; a batch that is larger comes alone.
+
+  waitUs @3 :UInt64;
+  # How long to wait if there is nothing yet.
+
+  consumers @4 :UInt64;
+  # How many consumers there are at the child and below.
+
+  catchingUp @5 :Bool;
+  # The question is for the owner, which answers from its log; the sender need not be its child.
+}
+
+struct Fetched {
+  # The answer to Fetch. Its payload is the batches.
+
+  partitionId @0 :PartitionId;
+  # The log whose tree it is.
+
+  pieces @1 :Data;
+  # The batches of the payload, packed, three numbers each: the offset of its first record, the
+  # offset behind its last record, and how many bytes it has. Batches follow each other in the
+  # payload, with nothing before, between and behind them. The first holds the offset that was asked
+  # for. There may be none.
+
+  end @2 :UInt64;
+  # The end of what is committed, as far as the sender knows.
+
+  ancestors @3 :List(Contact);
+  # The sender first, the owner last.
+
+  room @4 :UInt32;
+  # How many more children the sender could take.
+
+  total @5 :UInt64;
+  # The consumers of the whole tree, as the owner has told.
+
+  isRooted @6 :Bool = true;
+  # False: one of the ancestors looks for a parent itself.
+}
+
+struct Behind {
+  # Take what is before an offset from the owner.
+
+  partitionId @0 :PartitionId;
+  # The log whose tree it is.
+
+  first @1 :UInt64;
+  # The sender has only what begins here.
+}
+
+struct NotAttached {
+  # You are not my child: attach again.
+
+  partitionId @0 :PartitionId;
+  # The log whose tree it is.
+}
+
+struct MoveUp {
+  # I save my parent too little: attach to somebody else.
+
+  partitionId @0 :PartitionId;
+  # The log whose tree it is.
+
+  to @1 :Contact;
+  # Whom to attach to.
+}
+
+# --- who leads a partition -----------------------------------------------------------------------
+
+struct PublishLeader {
+  # A leader tells the nodes that keep the hint.
+
+  partitionId @0 :PartitionId;
+  # What is led.
+
+  leader @1 :Contact;
+  # Who leads.
+
+  term @2 :UInt64;
+  # The leader's term. A newer term wins.
+}
+
+struct WhereIs {
+  # Who leads this partition? The answer is LeaderIs.
+
+  partitionId @0 :PartitionId;
+  # The partition that is asked about.
+}
+
+struct LeaderIs {
+  # The answer to WhereIs.
+
+  partitionId @0 :PartitionId;
+  # The partition that was asked about.
+
+  leader :union {
+    none @1 :Void;
+    # No leader has published itself lately.
+
+    some @2 :Contact;
+    # The leader, as it published itself.
+  }
+
+  term @3 :UInt64;
+  # The leader's term.
+}
