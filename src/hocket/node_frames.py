@@ -27,6 +27,7 @@ class NodeHello:
     domain: str = ""  # what fails together with it
     incarnation: int = 0  # its life on the ring when the link was opened
     features: tuple[str, ...] = ()
+    boot: int = 0  # drawn by chance when its process started: tells two processes apart
 
 
 @dataclass(slots=True)
@@ -41,6 +42,9 @@ class HelloAccepted:
     incarnation: int = 0
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
     features: tuple[str, ...] = ()
+    successors: int = 0  # the length of successor lists in this cluster
+    positions: tuple[int, ...] = ()  # those that are taken, as far as is known, sorted
+    root: str = ""  # the address of the root, as far as is known
 
 
 @dataclass(slots=True)

@@ -182,6 +182,10 @@ struct NodeHello {
 
   features @10 :List(Text);
   # What the node can do beyond the version. Unknown names are ignored.
+
+  boot @11 :UInt64;
+  # A number drawn by chance when the node's process started. Two processes with one store id are
+  # two copies of a data directory.
 }
 
 struct HelloAccepted {
@@ -210,6 +214,15 @@ struct HelloAccepted {
 
   features @7 :List(Text);
   # What it can do beyond the version. Unknown names are ignored.
+
+  successors @8 :UInt32;
+  # The length of successor lists in this cluster.
+
+  positions @9 :List(UInt64);
+  # The positions that are taken, as far as it knows, in ascending order; not all if there are many.
+
+  root @10 :Text;
+  # The address of the root, as far as it knows.
 }
 
 struct HelloRefused {
