@@ -27,7 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FACES = Path("src/hocket/client/faces")
-NAMES = ("access", "client", "dead_letters", "producer", "subscription", "transaction")
+NAMES = ("access", "client", "cluster", "dead_letters", "producer", "subscription", "transaction")
 
 WORDS = [
     # the language

@@ -53,6 +53,24 @@ from hocket.access_frames import (
 from hocket.access_frames import (
     TokenIssued as TokenIssued,
 )
+from hocket.cluster_frames import (
+    DescribeRing as DescribeRing,
+)
+from hocket.cluster_frames import (
+    KeyIsOwned as KeyIsOwned,
+)
+from hocket.cluster_frames import (
+    ListNodes as ListNodes,
+)
+from hocket.cluster_frames import (
+    LookUpKey as LookUpKey,
+)
+from hocket.cluster_frames import (
+    NodesAre as NodesAre,
+)
+from hocket.cluster_frames import (
+    RingIs as RingIs,
+)
 from hocket.model import (
     Failover,
     IndexDescription,
@@ -551,4 +569,5 @@ Frame = (
     | CreateUser | RenewToken | TokenIssued | DeleteUser | SetRoles | CreateRole | DeleteRole
     | AddGrant | RemoveGrant | DescribeAccess | Access | ExplainAccess | Explained
     | SkipUnreadable | NameParticipants
+    | DescribeRing | RingIs | LookUpKey | KeyIsOwned | ListNodes | NodesAre
 )  # fmt: skip

@@ -14,6 +14,7 @@ from hocket.adapters.loop import Loop
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.settings import SECOND, RingSettings
 from hocket.node.cluster.cluster_node import ClusterNode
+from hocket.node.cluster.describing import Describing
 from hocket.node.cluster.membership import Membership
 from hocket.node.cluster.ring_member import MemberSettings
 from hocket.node.door.connections import Connections
@@ -98,6 +99,13 @@ class Member:
             chance=chance,
         )
         self.node = self.cluster_node.node
+        self._describing = Describing(
+            self.node,
+            self.cluster_node.ring,
+            self.cluster_node.inspecting,
+            lambda node: self.links.names.get(node, ""),
+        )
+        self.node.serve_with(self._describing.servants())
         connections.links = self.links
 
     def join(self) -> None:

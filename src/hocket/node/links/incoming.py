@@ -1,4 +1,4 @@
-"""One link from another node, on which this node only reads; it answers the Hello, and nothing else.
+"""One link from another node, on which this node only reads: it answers the Hello, and no more.
 
 Reading never pauses for the clients' sake: what other nodes say may be what frees this one.
 """

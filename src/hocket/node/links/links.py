@@ -64,6 +64,7 @@ class NodeLinks:
         self.chance = chance
         self.tls = tls
         self.receiver: Receiver
+        self.names: dict[str, str] = {}  # of nodes that we have met, by their ids
         self.refusals: dict[str, HelloRefused] = {}  # by address: who refuses us, and why
         self._out: dict[str, Outgoing] = {}  # by address
         self._in: dict[str, Incoming] = {}  # by node: the link that is open
@@ -147,7 +148,8 @@ class NodeLinks:
             return "beyond loopback nodes talk by TLS only"
         return ""
 
-    def accepted(self, link: Outgoing, _answer: HelloAccepted) -> None:
+    def accepted(self, link: Outgoing, answer: HelloAccepted) -> None:
+        self.names[answer.node] = answer.name
         self.refusals.pop(link.address, None)
 
     def refused(self, link: Outgoing, answer: HelloRefused) -> None:
@@ -184,6 +186,7 @@ class NodeLinks:
             audit.link_refused(link.from_address, hello.node, refused.code)
             return refused
         if hello.cluster:
+            self.names[hello.node] = hello.name
             del self._strangers[link]
             self._in[hello.node] = link
             if before is not None:

@@ -6,8 +6,8 @@ other node's link to us.
 Nothing here ever waits: names are resolved by a worker, and connecting, the TLS handshake and the
 greeting go on when the socket is ready. The queue is bounded and may lose, as `ports.Links` says:
 what does not fit is dropped, and all of it when the link breaks. What is urgent goes ahead of bulk,
-frame by frame; the system is given little at a time (TCP_NOTSENT_LOWAT), since whatever it has taken
-cannot be overtaken any more.
+frame by frame; the system is given little at a time (TCP_NOTSENT_LOWAT), since whatever it has
+taken cannot be overtaken any more.
 """
 
 from __future__ import annotations

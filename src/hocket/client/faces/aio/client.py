@@ -23,6 +23,7 @@ from hocket.client.engines.aio import AioEngine
 from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.faces.aio import dead_letters
 from hocket.client.faces.aio.access import AsyncAccessCalls
+from hocket.client.faces.aio.cluster import AsyncClusterCalls
 from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.faces.aio.transaction import AsyncTransaction, decide, drop
@@ -53,7 +54,7 @@ async def nothing_else() -> None:
     """Nothing else ends with a client."""
 
 
-class AsyncClient(AsyncAccessCalls):
+class AsyncClient(AsyncAccessCalls, AsyncClusterCalls):
     """A connection to a broker, for any number of tasks of the loop that it was opened on.
 
     It comes back by itself when it is lost: what was being produced is sent again and stored once,

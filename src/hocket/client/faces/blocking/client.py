@@ -25,6 +25,7 @@ from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking import dead_letters
 from hocket.client.faces.blocking.access import AccessCalls
+from hocket.client.faces.blocking.cluster import ClusterCalls
 from hocket.client.faces.blocking.producer import Producer, Publisher
 from hocket.client.faces.blocking.subscription import Subscription
 from hocket.client.faces.blocking.transaction import Transaction, decide, drop
@@ -54,7 +55,7 @@ def nothing_else() -> None:
     """Nothing else ends with a client."""
 
 
-class Client(AccessCalls):
+class Client(AccessCalls, ClusterCalls):
     """A connection to a broker, for any number of threads.
 
     It comes back by itself when it is lost: what was being produced is sent again and stored once,
