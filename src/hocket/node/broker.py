@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hocket import forking
 from hocket.adapters.clock import SystemClock
@@ -31,12 +31,38 @@ from hocket.node.settings import TICK_US, NodeSettings
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from hocket.node.cluster.member import Member, Place
-
 log = logging.getLogger("hocket.node")
 NOTHING = memoryview(b"")
 OPEN_SECONDS = 10.0
 GOODBYE_SECONDS = 2.0  # for clients to take their last answers when the broker goes down
+
+
+class Surroundings(NamedTuple):
+    """What a broker gives the node that runs on it."""
+
+    settings: NodeSettings
+    disk: DirectoryDisk
+    executor: ThreadExecutor
+    loop: Loop
+    connections: Connections
+
+
+class Links(Protocol):
+    def flush(self) -> None: ...
+    def forked(self) -> None: ...
+
+
+class Member(Protocol):
+    """A node of a cluster, as its broker drives it (`node.cluster.member`)."""
+
+    @property
+    def node(self) -> Node: ...
+    @property
+    def links(self) -> Links: ...
+    def leave(self, done: Callable[[], None]) -> None:
+        """Say goodbye to the other nodes, then call `done`, in any case soon."""
+
+    def close(self) -> None: ...
 
 
 class Broker:
@@ -46,9 +72,9 @@ class Broker:
         self,
         path: Path,
         settings: NodeSettings | None = None,
-        place: Place | None = None,
+        make_member: Callable[[Surroundings], Member] | None = None,
     ) -> None:
-        """With a `place` the broker is a node of a cluster, to be entered with `join`."""
+        """With `make_member` the broker is a node of a cluster; see `node.cluster.member`."""
         settings = settings or NodeSettings()
         self._settings = replace(settings, log=replace(settings.log, where=str(path)))
         self._loop = Loop()
@@ -65,7 +91,7 @@ class Broker:
         self._disk = DirectoryDisk(path)
         self.member: Member | None = None
         try:
-            if place is None:
+            if make_member is None:
                 self.node = Node(
                     self._settings,
                     disk=self._disk,
@@ -74,15 +100,10 @@ class Broker:
                     network=self._connections,
                 )
             else:
-                from hocket.node.cluster.member import Member
-
-                self.member = Member(
-                    place,
-                    self._settings,
-                    disk=self._disk,
-                    executor=self._executor,
-                    loop=self._loop,
-                    connections=self._connections,
+                self.member = make_member(
+                    Surroundings(
+                        self._settings, self._disk, self._executor, self._loop, self._connections
+                    )
                 )
                 self.node = self.member.node
         except BaseException:

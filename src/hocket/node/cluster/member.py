@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Protocol
 
 from hocket.adapters.clock import SystemClock
 from hocket.adapters.loop import Loop
@@ -54,18 +55,26 @@ def greeting_of(place: Place, boot: int) -> NodeHello:
     )  # fmt: skip
 
 
+class Surroundings(Protocol):
+    """What the broker gives (`node.broker`)."""
+
+    @property
+    def settings(self) -> NodeSettings: ...
+    @property
+    def disk(self) -> Disk: ...
+    @property
+    def executor(self) -> Executor: ...
+    @property
+    def loop(self) -> Loop: ...
+    @property
+    def connections(self) -> Connections: ...
+
+
 class Member:
-    def __init__(
-        self,
-        place: Place,
-        settings: NodeSettings,
-        *,
-        disk: Disk,
-        executor: Executor,
-        loop: Loop,
-        connections: Connections,
-    ) -> None:
+    def __init__(self, place: Place, around: Surroundings) -> None:
         self.place = place
+        settings, loop, connections = around.settings, around.loop, around.connections
+        disk, executor = around.disk, around.executor
         member = place.membership
         chance = Random(os.urandom(16))
         own = Own(
