@@ -1284,6 +1284,11 @@ struct NodeDescription {
 
 enum NodeState {
   alive @0;
+  # It has answered just now.
+
   suspect @1;
+  # It has not answered, and may be slow, stopped or cut off.
+
   dead @2;
+  # The node that was asked has given it up.
 }

@@ -121,6 +121,9 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.RemoveGrant(7, "writer", Grant("publish")),
         frames.DescribeAccess(7),
         frames.ExplainAccess(7, "ann", "publish", "orders"),
+        frames.DescribeRing(7),
+        frames.LookUpKey(7, "a key"),
+        frames.ListNodes(7),
     )
 }
 FROM_BROKERS: dict[type, Frame] = {
@@ -145,6 +148,9 @@ FROM_BROKERS: dict[type, Frame] = {
         frames.TokenIssued(7, ""),
         frames.Access(7, (), ()),
         frames.Explained(7, True, ""),
+        frames.RingIs(7, "c", True, 8, (), ()),
+        frames.KeyIsOwned(7, 5, "n1", ()),
+        frames.NodesAre(7, ()),
     )
 }
 EVERY_KIND = FROM_CLIENTS | FROM_BROKERS
