@@ -71,6 +71,8 @@ REFUSALS = {
     "wrongCluster": "the node belongs to another cluster",
     "wrongNode": "the certificate is not a node's, or names another store than the hello",
     "wrongPosition": "the position does not follow from the store id, or another node has it",
+    "twice": "another process has the same store id: a data directory was copied",
+    "plain": "beyond loopback nodes talk by TLS only",
     "oldLife": "a newer life of the node has spoken already",
     "ownNode": "the node has dialled itself",
     "notReady": "the node cannot take part yet; try again a little later",

@@ -28,12 +28,12 @@ _PADDING = [bytes(-length % 8) for length in range(8)]  # by length modulo 8
 
 
 def framed(header: bytes, payload: Sequence[Buffer] = ()) -> list[memoryview]:
+    """The buffers of a frame, none of them empty. The payload is not copied."""
     views = [memoryview(each).cast("B") for each in payload]
     length = sum(map(len, views))
     head = PREFIX.pack(len(header), crc32c(header), length) + header
-    if not length:
-        return [memoryview(head)]
-    return [memoryview(head), *views, memoryview(_PADDING[length % 8])]
+    views = [memoryview(head), *views, memoryview(_PADDING[length % 8])]
+    return [view for view in views if len(view)]  # a writer takes an empty one for a full socket
 
 
 class LinkReader:
