@@ -1,4 +1,4 @@
-"""The bytes of a link: whatever the pieces in which they come, the frames are those that were sent."""
+"""The bytes of a link: however they are cut in pieces, the frames are those that were sent."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hocket.cli.server_options import server_options
 
 COMMANDS = [
     "serve", "topic", "publish", "produce", "consume", "index", "dlq", "user", "role",
-    "grant", "can", "log", "certs", "sim", "completion",
+    "grant", "can", "ring", "node", "log", "certs", "sim", "completion",
 ]  # fmt: skip
 
 

@@ -266,12 +266,13 @@ def test_a_port_that_speaks_something_else_is_complained_about_once(
     one, other = End(world, "a"), End(world, "b")
     with socket.create_server(("127.0.0.1", 0)) as server:
         stranger = other.me._replace(address=f"127.0.0.1:{server.getsockname()[1]}")
+        one.links.send(one.me, stranger, closer(1))
+        link = one.links._out[stranger.address]
         for _ in range(2):
             one.links.send(one.me, stranger, closer(1))
             taken, _ = server.accept()
             with taken:
                 taken.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
-                link = one.links._out[stranger.address]
                 world.until(lambda: link.state == "resting")
             world.until(lambda: link._may_dial)
     complaints = [each for each in caplog.records if "no link to the node" in each.getMessage()]
