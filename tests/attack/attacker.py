@@ -19,8 +19,9 @@ from hocket.errors import BY_CODE, CorruptData, HocketError, ProtocolError, Unkn
 from hocket.frames import Frame
 from hocket.model import TopicConfig
 from hocket.wire.batch import check_entries
-from hocket.wire.connection import PREFIX, Connection
+from hocket.wire.connection import Connection
 from hocket.wire.frame_codec import encode
+from hocket.wire.framing import PREFIX
 from tests.attack.place import OPEN, Place
 
 PATIENCE_SECONDS = 10.0  # for an answer, or for the end of a connection

@@ -17,8 +17,8 @@ from hocket.errors import BY_CODE
 from hocket.frames import Frame
 from hocket.model import Limits
 from hocket.wire.batch import BatchInfo, check_entries, encode
-from hocket.wire.connection import PREFIX
 from hocket.wire.frame_codec import encode as encode_frame
+from hocket.wire.framing import PREFIX
 from tests.attack import hostile
 from tests.attack.attacker import Attacker, WrongAnswer, frame_bytes, framed
 from tests.attack.place import OPEN, PARTITIONS, VICTIM, Place

@@ -87,9 +87,9 @@ def a_token_is_not_looked_at() -> None:
 
 @mutant
 def headers_are_not_checked_against_their_checksum() -> None:
-    from hocket.wire import connection
+    from hocket.wire import framing
 
-    real = connection.PREFIX
+    real = framing.PREFIX
 
     class Forgiving:
         size = real.size
@@ -99,9 +99,9 @@ def headers_are_not_checked_against_their_checksum() -> None:
         def unpack_from(buffer: Any, at: int) -> tuple[int, int, int]:
             length, _crc, payload = real.unpack_from(buffer, at)
             start = at + real.size
-            return length, connection.crc32c(buffer[start : start + length]), payload
+            return length, framing.crc32c(buffer[start : start + length]), payload
 
-    connection.PREFIX = Forgiving  # type: ignore[misc,assignment]
+    framing.PREFIX = Forgiving  # type: ignore[misc,assignment]
 
 
 @mutant

@@ -76,7 +76,9 @@ class Cluster:
         self.consumers: list[Consumer] = []
         self.machines: list[SimpleNamespace] = []
         self.faults = SimpleNamespace(counts={})
-        self.links = SimpleNamespace(faults={}, clogged=[], is_cut_off=lambda _address: False)
+        self.links = SimpleNamespace(
+            faults={}, clogged=[], is_cut_off=lambda _address: False, encoded=0, miscoded=""
+        )
         on_the_ring = SimpleNamespace(core=SimpleNamespace(is_on_the_ring=True))
         self.owner = SimpleNamespace(node=SimpleNamespace(ring=on_the_ring))
         self.workload = SimpleNamespace(owners={PARTITION_ID: self.owner})
@@ -784,6 +786,21 @@ class TestSmallRingsFollowTheRegistry:
         cluster.lookups.append(Lookup(5, (at(10),), (at(20), at(20)), DEAD_US + 1_001))
         with pytest.raises(Violation, match="n10/1 has been dead for long"):
             cluster.look(name)
+
+
+def test_a_message_that_the_codec_has_changed_is_a_violation():
+    name = "encoded_messages_come_back_as_they_were"
+    cluster = begun()
+    assert cluster.checker(name).seen == 0
+    cluster.links.encoded = 3
+    cluster.look(name)
+    cluster.checker(name).at_end()
+    assert cluster.checker(name).seen == 3
+    cluster.links.miscoded = "sent as one, decoded as another"
+    with pytest.raises(Violation, match="decoded as another"):
+        cluster.look(name)
+    with pytest.raises(Violation, match="decoded as another"):
+        cluster.checker(name).at_end()
 
 
 def test_a_violation_crosses_to_another_process():

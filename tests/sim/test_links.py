@@ -6,7 +6,10 @@ import pytest
 
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.messages import Beacon, Ping, RegistryIs
+from hocket.errors import WrongType
+from hocket.sim import links as sim_links
 from hocket.sim.links import MessageChanged, SimLinks, Weather
+from hocket.sim.mutants import MUTANTS
 from hocket.sim.scheduler import Scheduler
 from hocket.sim.trace import Trace
 
@@ -209,3 +212,32 @@ def test_whoever_changes_a_message_on_its_way_is_found_out():
     members.append(world.contacts[0])
     with pytest.raises(MessageChanged):
         world.run()
+
+
+def test_a_share_of_the_messages_goes_through_the_encoding_and_moves_nothing_else(monkeypatch):
+    def outcome(share: float) -> tuple[list[object], int]:
+        monkeypatch.setattr(sim_links, "ENCODED_SHARE", share)
+        world = World(loss=0.1, duplication=0.1, reordering=0.1, tails=0.1)
+        for request in range(MANY):
+            world.send(0, 1, request)
+        world.run()
+        assert world.links.miscoded == ""
+        return world.ears[1].heard_, world.links.encoded
+
+    usual, encoded = outcome(sim_links.ENCODED_SHARE)
+    assert 2 <= encoded <= 30
+    assert outcome(0.0) == (usual, 0)
+    all_of_them, encoded = outcome(1.0)
+    assert (all_of_them, encoded > 800) == (usual, True)
+
+
+def test_what_the_codec_loses_is_seen_and_what_it_does_not_know_cannot_be_sent(monkeypatch):
+    monkeypatch.setattr(sim_links, "ENCODED_SHARE", 1.0)
+    world = World(count=2)
+    message = RegistryIs(1, Beacon(5, 6, 7, "root"), 0, ())
+    with MUTANTS["forget_a_field_of_a_message"].plant():
+        world.links.send(world.contacts[0], world.contacts[1], message)
+    assert world.links.miscoded.startswith("sent as RegistryIs(request=1, beacon=Beacon(epoch=5")
+    assert "decoded as RegistryIs(request=1, beacon=Beacon(epoch=0" in world.links.miscoded
+    with pytest.raises(WrongType, match="no node understands a str"):
+        world.links.send(world.contacts[0], world.contacts[1], "gossip")

@@ -27,6 +27,7 @@ LIVE = "every_member_has_a_live_successor"
 LOOKUPS = "lookups_find_the_successor"
 OFFSETS = "consumers_get_every_offset_once"
 RESUMES = "delivery_resumes_after_a_crash"
+ENCODED = "encoded_messages_come_back_as_they_were"
 TREE = "children_are_bounded_and_trees_have_no_cycle"
 
 # For each who is to find it, and seeds with which it was found, the quickest first.
@@ -53,6 +54,7 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "send_without_credit": (("credit_is_never_exceeded",), (11, 0, 3, 1)),
     "forget_the_credit": ((OFFSETS, RESUMES), (11, 0, 4, 1)),
     "no_cycle_check": ((TREE,), (30, 52, 48, 7)),
+    "forget_a_field_of_a_message": ((ENCODED,), (8, 2, 10, 0)),
 }
 BY_NAME = {kind.name: kind.sentence for kind in CHECKERS}
 SENTENCES = {**BY_NAME, RIGHT: ALL_BECOMES_RIGHT}

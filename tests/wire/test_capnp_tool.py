@@ -33,7 +33,8 @@ from hocket.model import (
     TopicConfig,
     TopicDescription,
 )
-from hocket.wire.connection import PREFIX_BYTES, Connection
+from hocket.wire.connection import Connection
+from hocket.wire.framing import PREFIX_BYTES
 from tests.support.wire.capnp_tool import decode_with_tool, encode_with_tool, framed, needs_tool
 from tests.support.wire.joined import opened, received, sent
 

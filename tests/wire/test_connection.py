@@ -27,15 +27,9 @@ from hocket.frames import (
     Welcome,
 )
 from hocket.model import Limits, TopicConfig
-from hocket.wire.connection import (
-    HEADER_BYTES_MAX,
-    OPENING_HEADER_BYTES_MAX,
-    RULES,
-    WITH_PAYLOAD,
-    Connection,
-    Role,
-)
+from hocket.wire.connection import RULES, WITH_PAYLOAD, Connection, Role
 from hocket.wire.frame_codec import encode
+from hocket.wire.framing import HEADER_BYTES_MAX, OPENING_HEADER_BYTES_MAX
 from tests.support.wire.frame_strategies import KINDS, frames_of
 from tests.support.wire.joined import opened, received, sent
 

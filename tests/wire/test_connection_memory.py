@@ -9,15 +9,15 @@ import pytest
 from crc32c import crc32c
 
 from hocket.frames import Done, Ping, Push
-from hocket.wire.connection import (
+from hocket.wire.connection import Connection
+from hocket.wire.frame_codec import encode
+from hocket.wire.framing import (
     CHUNK_BYTES_MAX,
     CHUNK_BYTES_MIN,
     FIRST_PAYLOAD_MEMORY,
     GROWTH,
     HEADER_BYTES_MAX,
-    Connection,
 )
-from hocket.wire.frame_codec import encode
 from tests.support.threads import noise
 from tests.support.wire.joined import opened, sent
 

@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 
 from hocket.errors import ProtocolError
 from hocket.frames import Done, Frame, Hello, Ping, Publish, Push
-from hocket.wire.connection import (
-    CHUNK_BYTES_MAX,
-    CHUNK_BYTES_MIN,
-    FIRST_PAYLOAD_MEMORY,
-    IN_CHUNK_MAX,
-    RULES,
-    WITH_PAYLOAD,
-    Connection,
-)
+from hocket.wire.connection import RULES, WITH_PAYLOAD, Connection
+from hocket.wire.framing import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, FIRST_PAYLOAD_MEMORY, IN_CHUNK_MAX
 from tests.support.threads import noise
 from tests.support.wire.frame_strategies import frames
 from tests.support.wire.joined import opened, received, sent

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hocket import model
+from hocket import model, node_frames
 from hocket.errors import BY_CODE
 from hocket.frames import Hello
-from hocket.wire import connection, structs
+from hocket.node.messages import CODEC
+from hocket.wire import connection, framing, node_codec, structs
 from hocket.wire.schema import hocket_capnp
 from hocket.wire.structs import camel
 from tests.support.wire.frame_strategies import KINDS
@@ -31,6 +32,33 @@ def test_every_kind_of_frame_is_explained() -> None:
     assert [kind for kind in KINDS if f"`{camel(kind.__name__)}`" not in PAGE] == []
 
 
+def test_every_message_between_nodes_is_explained() -> None:
+    text = section("Between nodes")
+    assert [each for each in CODEC.classes if f"`{camel(each.__name__)}`" not in text] == []
+
+
+def test_the_refusals_of_a_hello_are_those_of_the_code() -> None:
+    table = section("Between nodes").split("| code of `helloRefused` |")[1].split("\n\n")[0]
+    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.M)) == node_frames.REFUSALS
+
+
+def test_the_limits_between_nodes_are_those_of_the_code() -> None:
+    said = {
+        "(2^31)": framing.NODE_MARK == 1 << 31,
+        "1 MiB; 64 KiB before the answer": framing.OPENING_HEADER_BYTES_MAX == 64 << 10,
+        "160 MiB by default": node_frames.PAYLOAD_BYTES_MAX == 160 << 20,
+        "| 255 characters |": node_codec.TEXT_MAX == 255,
+        "| 4000 characters |": node_codec.REASON_MAX == 4000,
+        "| 1024 |": node_codec.ITEMS_MAX == 1024,
+        "| 16,384; none of them empty |": node_codec.PIECES_MAX == 16_384,
+        "| below 4096 |": model.PARTITIONS_MAX == 4096,
+        "This is version 1.": node_frames.NODE_PROTOCOL_VERSION == 1,
+    }
+    text = section("Between nodes")
+    assert [words for words in said if words not in text] == []
+    assert [words for words, true in said.items() if not true] == []
+
+
 def test_the_hello_is_the_one_we_send_and_understand() -> None:
     words = re.findall(r"^([0-9a-f]{8} ?[0-9a-f]{8})    +\S", section("Hello"), re.M)
     frame = bytes.fromhex("".join(words))
@@ -42,8 +70,8 @@ def test_the_hello_is_the_one_we_send_and_understand() -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     limits = model.Limits()
     said = {
-        "1 MiB;": connection.HEADER_BYTES_MAX == 1 << 20,
-        "64 KiB before the `welcome`": connection.OPENING_HEADER_BYTES_MAX == 64 << 10,
+        "1 MiB;": framing.HEADER_BYTES_MAX == 1 << 20,
+        "64 KiB before the `welcome`": framing.OPENING_HEADER_BYTES_MAX == 64 << 10,
         "512 segments": structs.SEGMENTS_MAX == 512,
         "4096 more; 8 deep": (structs.SPARE_WORDS, structs.NESTING_MAX) == (4096, 8),
         "160 MiB by default": limits.frame_bytes_max == 160 << 20,

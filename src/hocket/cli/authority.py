@@ -3,6 +3,7 @@
     ca.pem           the certificate that everybody trusts      ca.key
     server.pem       for brokers                                server.key
     client-NAME.pem  for the user NAME                          client-NAME.key
+    node-ID.pem      for the node whose store is ID             node-ID.key
 
 Only the owner can read the keys (mode 0600), and no file is ever overwritten. All keys are ECDSA on
 P-256: they are small and quick, and every TLS library knows them.
@@ -28,6 +29,7 @@ CLOCKS_APART = timedelta(hours=1)  # a machine whose clock is behind may use a c
 
 SERVER = ExtendedKeyUsageOID.SERVER_AUTH
 CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
+NODE = (SERVER, CLIENT)  # it serves clients and other nodes, and calls other nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,13 @@ class Authority:
         self,
         files: Pair,
         name: str,
-        purpose: x509.ObjectIdentifier,
+        purpose: x509.ObjectIdentifier | tuple[x509.ObjectIdentifier, ...],
         hosts: Iterable[str] = (),
         at: datetime | None = None,
+        uris: Iterable[str] = (),
     ) -> None:
         """Write a certificate for `name`, and its key, into the files."""
+        purposes = purpose if isinstance(purpose, tuple) else (purpose,)
         key = ec.generate_private_key(ec.SECP256R1())
         authority = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         builder = (
@@ -93,13 +97,14 @@ class Authority:
             .issuer_name(self.certificate.subject)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority),
                 critical=False,
             )
         )
         names = [_alternative(host) for host in dict.fromkeys(hosts)]
+        names += [x509.UniformResourceIdentifier(uri) for uri in uris]
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         _save(files, builder.sign(self._key, hashes.SHA256()), key)

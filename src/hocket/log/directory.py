@@ -93,6 +93,21 @@ def lock_existing(disk: Disk, where: str) -> Directory:
         raise
 
 
+def store_id_of(disk: Disk, where: str) -> str:
+    """The id of the store in this directory, which is made if nothing is there.
+
+    A broker may be running on it: what is there is read, without the lock and without a change.
+    """
+    try:
+        if _is_there(disk):
+            return _identify(disk, where).store_id
+    except OSError as error:
+        raise NotADataDirectory(f"{where} cannot be used as a data directory: {error}") from error
+    directory = open_directory(disk, where)
+    disk.unlock()
+    return directory.store_id
+
+
 def _is_there(disk: Disk) -> bool:
     return disk.exists(IDENTITY) or disk.exists(COPY)
 

@@ -14,7 +14,7 @@ from hocket.core.ring.messages import Message
 from hocket.core.ring.views import ViewMessage
 from hocket.wire.node_codec import NodeCodec
 
-# In the order of the schema; new ones at the end.
+# In no particular order: their numbers on the wire are those of the schema.
 MESSAGES: tuple[type, ...] = (
     *get_args(Message),
     *get_args(RelayMessage),

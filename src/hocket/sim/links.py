@@ -11,7 +11,9 @@ nothing about the others:
     breaks    a connection breaks; both ends are told, sooner or later
 
 Messages are not copied, so no node may change a message that it sent or heard. A share of messages
-is copied when sent and compared on arrival, to find a node that does.
+is copied when sent and compared on arrival, to find a node that does. Another share goes through
+the real encoding and back, so that the simulation walks that code too. What comes back is what
+arrives; if it is not what was sent, a checker says so.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ from functools import partial
 from typing import Protocol
 
 from hocket.core.ring.contact import Contact
+from hocket.node.messages import CODEC
 from hocket.sim.scheduler import Scheduler
 from hocket.sim.trace import Trace
 
 COMPARED_SHARE = 0.01
+ENCODED_SHARE = 0.01
 BREAK_NOTICED_US_MAX = 20_000  # within which both ends are told of a break
 
 
@@ -64,6 +68,8 @@ class SimLinks:
         self.faults: dict[str, int] = {}  # by kind: how many messages were struck
         self.sent = 0
         self.arrived = 0
+        self.encoded = 0  # messages that went through the encoding and back
+        self.miscoded = ""  # the first of them that came back as another one
         self._scheduler = scheduler
         self._trace = trace
         self._receivers: dict[str, Receiver] = {}
@@ -75,7 +81,15 @@ class SimLinks:
         self._delay = scheduler.random("delay")
         self._streams = {
             kind: scheduler.random(kind)
-            for kind in ("loss", "duplication", "reordering", "tails", "comparing", "breaks")
+            for kind in (
+                "loss",
+                "duplication",
+                "reordering",
+                "tails",
+                "comparing",
+                "encoding",
+                "breaks",
+            )
         }
 
     # --- who is where --------------------------------------------------------------------------
@@ -108,6 +122,8 @@ class SimLinks:
             return
         if self._strikes("loss", self.weather.loss):
             return
+        if self._streams["encoding"].random() < ENCODED_SHARE:
+            sender, to, message = self._through_bytes(sender, to, message)
         original = None
         if self._streams["comparing"].random() < COMPARED_SHARE:
             original = deepcopy(message)
@@ -115,6 +131,20 @@ class SimLinks:
         self._scheduler.at(self._arrival_us(pair), arrive)
         if self._strikes("duplication", self.weather.duplication):
             self._scheduler.at(self._arrival_us(pair), arrive)
+
+    def _through_bytes(
+        self, sender: Contact, to: Contact, message: object
+    ) -> tuple[Contact, Contact, object]:
+        header, payload = CODEC.encode(message, sender.incarnation, to.incarnation)
+        back = CODEC.decode(header, b"".join(payload))
+        self.encoded += 1
+        if back != (message, sender.incarnation, to.incarnation):
+            self.miscoded = self.miscoded or f"sent as {message}, decoded as {back.message}"
+        return (
+            sender._replace(incarnation=back.from_incarnation),
+            to._replace(incarnation=back.to_incarnation),
+            back.message,
+        )
 
     def _arrival_us(self, pair: tuple[str, str]) -> int:
         weather = self.weather

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -9,6 +10,7 @@ import socket
 import ssl
 import stat
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -16,11 +18,15 @@ import pytest
 from click.testing import CliRunner
 
 import hocket as package
+from hocket.adapters.disk import DirectoryDisk
+from hocket.adapters.node_certificate import check_node_certificate
+from hocket.adapters.tls import server_context
 from hocket.addresses import Address
 from hocket.cli.commands.certs import default_directory
 from hocket.cli.listening import refuse_if_open
 from hocket.cli.program import program
 from hocket.errors import NoConnection
+from hocket.log.directory import lock_existing
 from tests.support.cli import Hocket, Outcome, Serving, fails, serving
 from tests.support.threads import until
 
@@ -80,6 +86,58 @@ def certificate(path: Path) -> dict[str, object]:
 def test_a_client_certificate_names_its_user(certs: Path):
     assert certificate(certs / "client-alice.pem")["subject"] == ((("commonName", "alice"),),)
     assert stat.S_IMODE((certs / "client-alice.key").stat().st_mode) == 0o600
+
+
+def test_a_nodes_certificate_names_its_store_and_serves_clients_too(tmp_path: Path):
+    certs, data = tmp_path / "certs", tmp_path / "data"
+    where = ["--directory", str(certs)]
+    run("certs", "init", *where).text()
+    said = run("certs", "node", "--data", str(data), "--host", "10.0.0.7", *where).text()
+    store = json.loads((data / "hocket.json").read_text())["store"]  # it was founded
+    found = certificate(certs / f"node-{store}.pem")
+    assert found["subject"] == ((("commonName", f"node {store}"),),)
+    names = found["subjectAltName"]
+    assert isinstance(names, tuple)
+    mark = ("URI", f"hocket://node/{store}")
+    for name in (("DNS", "localhost"), ("IP Address", "10.0.0.7"), mark):
+        assert name in names
+    assert check_node_certificate(found, store, time.time()) is None
+    assert stat.S_IMODE((certs / f"node-{store}.key").stat().st_mode) == 0o600
+    first, use, serve, _reach = said.splitlines()
+    assert store in first
+    assert use == "use it with:"
+    assert shlex.split(serve)[2:4] == ["--data", str(data)]
+    made = certs / f"node-{store}.pem", certs / f"node-{store}.key"
+    assert server_context(*made, certs / "ca.pem")
+
+    # The same store again, as it is while a broker runs there: nothing is overwritten or locked.
+    disk = DirectoryDisk(data)
+    lock_existing(disk, str(data))
+    try:
+        fails(run("certs", "node", "--data", str(data), *where), 1, f"node-{store}.pem")
+        for path in made:
+            path.unlink()
+        assert store in run("certs", "node", "--data", str(data), *where).text()
+    finally:
+        disk.unlock()
+
+    assert "node other" in run("certs", "node", "--store-id", "other", *where).text()
+    assert check_node_certificate(certificate(certs / "node-other.pem"), store, time.time())
+
+
+def test_a_nodes_certificate_needs_to_know_the_node(tmp_path: Path):
+    where = ["--directory", str(tmp_path / "certs")]
+    data = ["--data", str(tmp_path / "data")]
+    fails(run("certs", "node", *data, *where), 1, "hocket certs init")
+    assert not (tmp_path / "data").exists()  # nothing is founded in vain
+    run("certs", "init", *where).text()
+    fails(run("certs", "node", *where), 2, "--data DIR", "--store-id ID")
+    fails(run("certs", "node", *data, "--store-id", "x", *where), 2, "--data DIR")
+    fails(run("certs", "node", "--store-id", "a b", *where), 2, "'a b'")
+    fails(run("certs", "node", "--store-id", "a" * 60, *where), 2, "60 characters")
+    fails(run("certs", "node", "--data", str(tmp_path), *where), 1, "is not empty")
+    (tmp_path / "file").write_text("")
+    fails(run("certs", "node", "--data", str(tmp_path / "file" / "x"), *where), 1, "file")
 
 
 def test_nothing_is_overwritten(tmp_path: Path):

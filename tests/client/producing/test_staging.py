@@ -33,9 +33,9 @@ from hocket.errors import (
 )
 from hocket.frames import packed
 from hocket.model import Participant
-from hocket.wire.connection import HEADER_BYTES_MAX
 from hocket.wire.entry import unpack_header
 from hocket.wire.frame_codec import encode
+from hocket.wire.framing import HEADER_BYTES_MAX
 from tests.support.client.scripted import Stage
 
 ID = b"i" * 16

@@ -27,8 +27,8 @@ from hocket.model import (
 )
 from hocket.node.requests import pages, transacting
 from hocket.node.requests.pages import PAGE_BYTES, Page
-from hocket.wire.connection import HEADER_BYTES_MAX
 from hocket.wire.frame_codec import encode
+from hocket.wire.framing import HEADER_BYTES_MAX
 from tests.support.node.running import Speaker, running
 
 LONG = "x" * 255

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from hocket.errors import ProtocolError
 from hocket.frames import Frame, Ping, Publish, Push
-from hocket.wire.connection import PREFIX, Connection
+from hocket.wire.connection import Connection
 from hocket.wire.frame_codec import encode
+from hocket.wire.framing import PREFIX
 from tests.support.threads import LONG, noise
 from tests.support.wire.damaged_headers import damaged_headers
 from tests.support.wire.joined import opened, received, sent

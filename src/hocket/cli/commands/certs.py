@@ -26,6 +26,7 @@ HOSTS = ("localhost", "127.0.0.1", "::1")
 AUTHORITY, BROKER = "ca", "server"
 AUTHORITY_NAME = "Hocket development authority"
 COMMON_NAME_MAX = 64  # characters, by the standard
+NODE_NAME = "node {}"  # no user can have that name: it has a space
 _HOST = re.compile(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?\Z")
 
 
@@ -42,6 +43,13 @@ def _user(name: str) -> str:
             f"{len(name)}; give this user a token instead"
         )
     return name
+
+
+def _store_id(text: str) -> str:
+    check_name(text, "a store's id")
+    if len(NODE_NAME.format(text)) > COMMON_NAME_MAX:
+        raise BadName(f"a store's id of {len(text)} characters does not fit into a certificate")
+    return text
 
 
 def _host(name: str) -> str:
@@ -64,6 +72,7 @@ directory_option = click.option(
     examples="""
 $ hocket certs init --host broker.example.org
 $ hocket certs client alice
+$ hocket certs node --data ./data
 """,
 )
 def certs() -> None:
@@ -121,18 +130,64 @@ def client(name: str, directory: Path | None) -> None:
     files = crypto.Pair.named(where, f"client-{name}")
     _refuse_to_overwrite(files)
     try:
-        authority = _loaded(where)
-        if authority is None:
-            raise click.ClickException(
-                f"there is no authority in '{where}'; make one with `hocket certs init`, or name "
-                "its place with --directory DIR"
-            )
-        authority.issue(files, name, crypto.CLIENT)
+        _authority(where).issue(files, name, crypto.CLIENT)
     except OSError as error:
         raise _unusable(where, error) from error
     click.echo(f"made a certificate for the user {name}: {files.certificate}")
     shown = f"--tls-cert {_quoted(files.certificate)} --tls-key {_quoted(files.key)}"
     _say_next(where, crypto.Pair.named(where, BROKER), f"{_reaching(where)} {shown}")
+
+
+@certs.command(
+    "node",
+    cls=Command,
+    examples="""
+$ hocket certs node --data ./data --host node-1.example.org
+$ hocket certs node --store-id 3f0c5dfb2f5c4f0e8d6f0a4c9b1e7a52 --host 10.0.0.7
+""",
+)
+@click.option(
+    "--data", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
+    help="The node's data directory, which has the id of its store; it is made if it is not there.",
+)  # fmt: skip
+@click.option(
+    "--store-id", metavar="ID", type=Checked("id", _store_id),
+    help="The id of the node's store, if its data directory is on another machine.",
+)  # fmt: skip
+@directory_option
+@click.option(
+    "--host", "hosts", metavar="NAME", multiple=True, type=Checked("host", _host),
+    help="A further name or address by which clients and nodes reach the node; may be repeated.",
+)  # fmt: skip
+def node(
+    data: Path | None, store_id: str | None, directory: Path | None, hosts: tuple[str, ...]
+) -> None:
+    """Make a certificate with which a broker is a node of a cluster.
+
+    It names the store of the node, and is refused for any other store. It also serves clients: it
+    is good for localhost, this machine's name, and every --host.
+    """
+    if (data is None) == (store_id is None):
+        raise click.UsageError("name the node either by --data DIR or by --store-id ID")
+    from hocket.adapters.node_certificate import mark_of
+
+    crypto = _crypto()
+    where = _directory(directory)
+    names = dict.fromkeys((*HOSTS, *_own_name(), *hosts))
+    try:
+        authority = _authority(where)
+        if data is not None:
+            store_id = _store_in(data)
+        assert store_id is not None
+        files = crypto.Pair.named(where, f"node-{store_id}")
+        _refuse_to_overwrite(files)
+        authority.issue(
+            files, NODE_NAME.format(store_id), crypto.NODE, names, uris=[mark_of(store_id)]
+        )
+    except OSError as error:
+        raise _unusable(where, error) from error
+    click.echo(f"made a certificate for the node {store_id}: {files.certificate}")
+    _say_next(where, files, _reaching(where), data)
 
 
 # --- pieces --------------------------------------------------------------------------------------
@@ -181,6 +236,23 @@ def _loaded(directory: Path) -> Authority | None:
     return authority
 
 
+def _authority(directory: Path) -> Authority:
+    authority = _loaded(directory)
+    if authority is None:
+        raise click.ClickException(
+            f"there is no authority in '{directory}'; make one with `hocket certs init`, or name "
+            "its place with --directory DIR"
+        )
+    return authority
+
+
+def _store_in(data: Path) -> str:
+    from hocket.adapters.disk import DirectoryDisk
+    from hocket.log.directory import store_id_of
+
+    return store_id_of(DirectoryDisk(data), str(data))
+
+
 def _refuse_to_overwrite(files: Pair) -> None:
     for path in (files.certificate, files.key):
         if path.exists():
@@ -198,8 +270,9 @@ def _unusable(directory: Path, error: OSError) -> click.ClickException:
     )
 
 
-def _say_next(directory: Path, broker: Pair, reaching: str) -> None:
-    serving = f"--tls-cert {_quoted(broker.certificate)} --tls-key {_quoted(broker.key)}"
+def _say_next(directory: Path, broker: Pair, reaching: str, data: Path | None = None) -> None:
+    serving = "" if data is None else f"--data {_quoted(data)} "
+    serving += f"--tls-cert {_quoted(broker.certificate)} --tls-key {_quoted(broker.key)}"
     click.echo("use it with:")
     click.echo(f"  hocket serve {serving} --tls-ca {_quoted(directory / 'ca.pem')}")
     click.echo(f"  {reaching}")

@@ -19,6 +19,9 @@ from hocket.sim.checkers.children_are_bounded_and_trees_have_no_cycle import (
 from hocket.sim.checkers.consumers_get_every_offset_once import ConsumersGetEveryOffsetOnce
 from hocket.sim.checkers.credit_is_never_exceeded import CreditIsNeverExceeded
 from hocket.sim.checkers.delivery_resumes_after_a_crash import DeliveryResumesAfterACrash
+from hocket.sim.checkers.encoded_messages_come_back_as_they_were import (
+    EncodedMessagesComeBackAsTheyWere,
+)
 from hocket.sim.checkers.every_member_has_a_live_successor import EveryMemberHasALiveSuccessor
 from hocket.sim.checkers.lookups_find_the_successor import LookupsFindTheSuccessor
 from hocket.sim.checkers.only_a_failure_loses_a_principal import OnlyAFailureLosesAPrincipal
@@ -64,12 +67,13 @@ OF_THE_TREE = (
     CreditIsNeverExceeded,
     WhoIsNotNeededIsForgotten,
 )
-CHECKERS: tuple[type[Checker], ...] = (*OF_THE_RING, *OF_THE_TREE)
+OF_THE_LINKS = (EncodedMessagesComeBackAsTheyWere,)
+CHECKERS: tuple[type[Checker], ...] = (*OF_THE_RING, *OF_THE_TREE, *OF_THE_LINKS)
 
 
 def all_checkers(cluster: Cluster) -> list[Checker]:
     watch = RingWatch(cluster)
     return [
         *(kind(watch) for kind in OF_THE_RING),
-        *(kind(cluster) for kind in OF_THE_TREE),
+        *(kind(cluster) for kind in (*OF_THE_TREE, *OF_THE_LINKS)),
     ]
