@@ -18,6 +18,7 @@ from contextlib import suppress
 from os import PathLike
 from typing import Any
 
+from hocket.adapters.transport import Certificate
 from hocket.errors import BadName
 
 Path = str | PathLike[str]
@@ -120,8 +121,8 @@ class TlsTransport:
         return 0 if self._tls is None else self._tls.pending()
 
     @property
-    def certificate(self) -> bytes:
-        return b"" if self._tls is None else self._tls.getpeercert(binary_form=True) or b""
+    def certificate(self) -> Certificate:
+        return None if self._tls is None else self._tls.getpeercert()
 
     @property
     def plain(self) -> socket.socket:

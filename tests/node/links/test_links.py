@@ -23,7 +23,7 @@ from hocket.node.door.connections import Connections
 from hocket.node.links import outgoing
 from hocket.node.links.links import NodeLinks, Own
 from hocket.node_frames import NodeHello
-from hocket.wire.link_frames import MAGIC, framed
+from hocket.wire.framing import NODE_MARK, PREFIX, framed
 
 CLUSTER = "c" * 32
 PATIENCE = 20.0
@@ -243,9 +243,9 @@ def test_a_copy_of_a_running_nodes_directory_is_refused(world: World):
 @pytest.mark.parametrize(
     "noise",
     [
-        MAGIC + b"\xff" * 64,
-        MAGIC + b"".join(framed(b"not capnp")),
-        MAGIC + bytes(200),
+        PREFIX.pack(NODE_MARK | 64, 0, 0) + bytes(64),
+        b"".join(framed(b"not capnp", [], NODE_MARK)),
+        PREFIX.pack(NODE_MARK | 8, 0, 1 << 40),
     ],
 )
 def test_noise_behind_the_magic_word_ends_that_link_alone(world: World, noise: bytes):

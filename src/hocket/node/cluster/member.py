@@ -12,6 +12,7 @@ from typing import Protocol
 
 from hocket.adapters.clock import SystemClock
 from hocket.adapters.loop import Loop
+from hocket.adapters.transport import Certificate
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.settings import SECOND, RingSettings
 from hocket.node.cluster.cluster_node import ClusterNode
@@ -44,7 +45,9 @@ class Place:
     domain: str = ""
     seeds: tuple[str, ...] = ()  # to join by, beside those that are remembered
     tls: Callable[[], ssl.SSLContext | None] = field(default=lambda: None)  # to dial with
-    certificate_fault: Callable[[bytes, str], str] = field(default=lambda _der, _node: "")
+    certificate_fault: Callable[[Certificate, str], str] = field(
+        default=lambda _certificate, _node: ""
+    )
 
 
 def greeting_of(place: Place, boot: int) -> NodeHello:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from hocket.core.ring.circle import candidates, choose, is_candidate
 from hocket.core.ring.settings import RingSettings
 from hocket.errors import CorruptData, OutOfRange
-from hocket.log.directory import open_directory, read_checked, write_checked
+from hocket.log.directory import read_checked, write_checked
 from hocket.node_frames import HelloAccepted
 from hocket.ports import Disk
 
@@ -34,13 +34,6 @@ class Membership:
     @property
     def is_founder(self) -> bool:
         return self.cluster == self.node
-
-
-def store_id(disk: Disk, where: str) -> str:
-    """The store id of this directory, which is made if it is not there."""
-    found = open_directory(disk, where)
-    disk.unlock()
-    return found.store_id
 
 
 def remembered(disk: Disk, where: str, node: str) -> Membership | None:

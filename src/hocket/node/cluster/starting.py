@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hocket.adapters.disk import DirectoryDisk
+from hocket.adapters.transport import Certificate
 from hocket.addresses import Address
 from hocket.errors import BadName
+from hocket.log.directory import store_id_of
 from hocket.node.cluster import membership
 from hocket.node.cluster.member import Place, greeting_of
 from hocket.node.cluster.membership import Membership
@@ -34,7 +36,9 @@ class Wish:
     domain: str = ""
     advertise: str = ""
     tls: Callable[[], ssl.SSLContext | None] = field(default=lambda: None)
-    certificate_fault: Callable[[bytes, str], str] = field(default=lambda _der, _node: "")
+    certificate_fault: Callable[[Certificate, str], str] = field(
+        default=lambda _certificate, _node: ""
+    )
     join_seconds: float = JOIN_SECONDS
 
 
@@ -47,7 +51,7 @@ def place_for(path: Path, wish: Wish, bound: Address) -> Place:
     address = advertised(wish.advertise, bound)
     seeds = tuple(each for each in wish.join if each not in (address, str(bound)))
     disk = DirectoryDisk(path)
-    node = membership.store_id(disk, str(path))
+    node = store_id_of(disk, str(path))
     known = membership.remembered(disk, str(path), node)
     if known is not None:
         membership.refuse_contradiction(known, wish.successors)

@@ -24,8 +24,7 @@ from hocket.errors import HocketError, ProtocolError
 from hocket.frames import Access, Failure, Frame, Indexes, Topics
 from hocket.model import Limits
 from hocket.node.node import Node
-from hocket.wire.connection import Connection, Received
-from hocket.wire.link_frames import MAGIC
+from hocket.wire.connection import Connection
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -83,7 +82,6 @@ class TcpPeer:
         self._reads_on = False  # `_read_on` is posted, for bytes that no readiness announces
         self._events = 0
         self._to_flush = False
-        self._first: bytes | None = b""  # the first bytes, until it is clear who speaks
 
     def start(self) -> None:
         self._shake_hands()
@@ -252,11 +250,7 @@ class TcpPeer:
                     self._wire.received_end()
                     self._lost("")
                     return
-                if self._first is None:
-                    received = self._wire.buffer_updated(count)
-                else:
-                    received = self._begin(bytes(buffer[:count]))
-                for frame, payload in received:
+                for frame, payload in self._wire.buffer_updated(count):
                     node.received(self._number, frame, payload)
                 if self._wire.error is not None:
                     raise self._wire.error
@@ -267,38 +261,21 @@ class TcpPeer:
         except OSError as error:
             self._lost(reason_of(error))
         except ProtocolError as error:
-            self._refuse(error)
+            if self._wire.is_of_node and self._owner.links is not None:
+                self._hand_over(self._owner.links)
+            else:
+                self._refuse(error)
 
-    def _begin(self, data: bytes) -> Received:
-        """Take the first bytes in. If another node speaks, this is a link, and not for us."""
-        assert self._first is not None
-        begun = self._first + data
-        if self._owner.links is not None:
-            if begun.startswith(MAGIC):
-                self._leave()
-                self._owner.links.accept(self._transport, self._caller.address, begun)
-                return []
-            if MAGIC.startswith(begun):
-                self._first = begun
-                return []
-        self._first = None
-        received: Received = []
-        while begun:
-            buffer = self._wire.get_buffer()
-            count = min(len(buffer), len(begun))
-            buffer[:count] = begun[:count]
-            begun = begun[count:]
-            received += self._wire.buffer_updated(count)
-        return received
-
-    def _leave(self) -> None:
-        """Somebody else takes over the transport."""
+    def _hand_over(self, links: Links) -> None:
+        """Another node speaks: this is a link, and somebody else takes over the transport."""
+        begun = bytes(self._wire.unread)
         self._closed = self._closing = True
         if self._events:
             self._loop.unregister(self._descriptor)
             self._events = 0
         self._owner.expect_no_more(self)
         self._owner.remove(self._number)
+        links.accept(self._transport, self._caller.address, begun)
 
     # --- endings ---------------------------------------------------------------------------------
 

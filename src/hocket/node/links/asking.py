@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from time import monotonic, sleep
 
 from hocket.adapters.tls import reason_of
+from hocket.adapters.transport import Certificate
 from hocket.addresses import parse_port, split_address
 from hocket.core.ring.greeting import is_loopback
 from hocket.errors import HocketError, NoConnection, ProtocolError
-from hocket.node.links.links import read_answer
 from hocket.node.messages import CODEC
 from hocket.node_frames import HelloAccepted, HelloRefused, NodeHello
-from hocket.wire.link_frames import MAGIC, LinkReader, framed
+from hocket.wire.node_connection import NodeConnection
 
 log = logging.getLogger("hocket.links")
 TRY_SECONDS = 3.0
@@ -33,7 +33,7 @@ def ask(
     hello: NodeHello,
     *,
     tls: ssl.SSLContext | None,
-    certificate_fault: Callable[[bytes, str], str],
+    certificate_fault: Callable[[Certificate, str], str],
     seconds: float,
 ) -> HelloAccepted:
     """What the first of these nodes that answers says of its cluster.
@@ -65,7 +65,7 @@ def _ask_one(
     address: str,
     hello: NodeHello,
     tls: ssl.SSLContext | None,
-    certificate_fault: Callable[[bytes, str], str],
+    certificate_fault: Callable[[Certificate, str], str],
 ) -> HelloAccepted:
     host, port = split_address(address)
     if tls is None and not is_loopback(host) and not _is_here(host):
@@ -77,27 +77,28 @@ def _ask_one(
         plain.settimeout(TRY_SECONDS)
         sock = plain if tls is None else tls.wrap_socket(plain)
         with sock:
-            sock.sendall(MAGIC)
-            sock.sendall(b"".join(framed(*CODEC.encode(hello))))
-            answer = _answer(sock)
+            wire = NodeConnection("dialler", CODEC)
+            sock.sendall(b"".join(wire.send(hello)))
+            answer = _answer(sock, wire)
             if isinstance(answer, HelloRefused):
                 raise Refused(f"the node at {address} refuses this one: {answer.text}")
             if isinstance(sock, ssl.SSLSocket):
-                fault = certificate_fault(sock.getpeercert(binary_form=True) or b"", answer.node)
+                fault = certificate_fault(sock.getpeercert(), answer.node)
                 if fault:
                     raise Refused(f"the node at {address} cannot be trusted: {fault}")
             return answer
 
 
-def _answer(sock: socket.socket) -> HelloAccepted | HelloRefused:
-    reader = LinkReader()
+def _answer(sock: socket.socket, wire: NodeConnection) -> HelloAccepted | HelloRefused:
     deadline = monotonic() + TRY_SECONDS
     while monotonic() < deadline:
         data = sock.recv(16 << 10)
         if not data:
             raise ProtocolError("it hangs up without an answer: is that a node of Hocket?")
-        for header, _payload in reader.put(data):
-            return read_answer(header)
+        for envelope in wire.received(data):
+            answer = envelope.message
+            if isinstance(answer, HelloAccepted | HelloRefused):
+                return answer
     raise ProtocolError("its answer is not complete in time")
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 import logging
 import ssl
 from collections import deque
+from contextlib import suppress
 from typing import Protocol
 
 from hocket.adapters.loop import READ, WRITE, Loop
 from hocket.adapters.tls import reason_of
 from hocket.adapters.transport import Transport
 from hocket.errors import ProtocolError
-from hocket.node_frames import HelloAccepted, HelloRefused, NodeHello
+from hocket.node.messages import CODEC
+from hocket.node_frames import Heartbeat, HelloAccepted, HelloRefused, NodeHello
 from hocket.ports import Cancellable
-from hocket.wire.link_frames import MAGIC, LinkReader
+from hocket.wire.node_codec import Envelope
+from hocket.wire.node_connection import NodeConnection
 
 log = logging.getLogger("hocket.links")
 
@@ -28,10 +31,8 @@ class Owner(Protocol):
 
     loop: Loop
 
-    def read_hello(self, header: bytes) -> NodeHello: ...
     def judge(self, link: Incoming, hello: NodeHello) -> HelloAccepted | HelloRefused: ...
-    def written(self, answer: HelloAccepted | HelloRefused) -> list[memoryview]: ...
-    def take(self, link: Incoming, header: bytes, payload: bytes) -> None: ...
+    def take(self, link: Incoming, envelope: Envelope) -> None: ...
     def ended(self, link: Incoming) -> None: ...
 
 
@@ -44,8 +45,7 @@ class Incoming:
         self.is_open = False
         self._owner = owner
         self._loop = owner.loop
-        self._reader = LinkReader()
-        self._magic = b""
+        self._wire = NodeConnection("acceptor", CODEC)
         self._unsent: deque[memoryview] = deque()
         self._descriptor = transport.fileno()
         self._events = 0
@@ -57,7 +57,7 @@ class Incoming:
     def start(self, begun: bytes) -> None:
         """`begun` are the bytes that were received before anybody knew that this is a link."""
         self._patience = self._loop.after(GREETING_US, self._too_late)
-        self._guarded_put(begun)
+        self._begin(begun)
         if not self._closed:
             self._watch()
 
@@ -97,17 +97,13 @@ class Incoming:
     def _read(self) -> None:
         try:
             for _ in range(self.transport.reads_per_turn):
-                room = self._reader.room()
-                size = len(room)
-                try:
-                    count = self.transport.recv_into(room)
-                finally:
-                    room.release()
+                buffer = self._wire.get_buffer()
+                count = self.transport.recv_into(buffer)
                 if not count:
                     self.close()
                     return
-                self._frames(self._reader.received(count))
-                if self._closed or (self.transport.short_is_all and count < size):
+                self._take(self._wire.messages(count))
+                if self._closed or (self.transport.short_is_all and count < len(buffer)):
                     return
         except BlockingIOError:
             return
@@ -118,29 +114,30 @@ class Incoming:
                 log.warning("a link from %s broke: %s", self._who(), reason_of(error))
             self.close()
 
-    def _guarded_put(self, data: bytes) -> None:
+    def _begin(self, begun: bytes) -> None:
         try:
-            assert data.startswith(MAGIC)
-            self._frames(self._reader.put(data[len(MAGIC) :]))
+            self._take(self._wire.received(begun))
         except ProtocolError as error:
             self._broken(str(error))
 
-    def _frames(self, frames: list[tuple[bytes, bytes]]) -> None:
-        for header, payload in frames:
+    def _take(self, envelopes: list[Envelope]) -> None:
+        for envelope in envelopes:
             if self._closed or self._closes_when_sent:
                 return
-            if self.hello is None:
-                self._greet(self._owner.read_hello(header))
-            else:
-                self._owner.take(self, header, payload)
+            message = envelope.message
+            if isinstance(message, NodeHello):
+                self._greet(message)
+            elif not isinstance(message, Heartbeat):
+                self._owner.take(self, envelope)
+        if self._wire.error is not None:
+            raise self._wire.error
 
     def _greet(self, hello: NodeHello) -> None:
         self.hello = hello
         answer = self._owner.judge(self, hello)
-        self._unsent.extend(self._owner.written(answer))
+        self._unsent.extend(map(memoryview, self._wire.send(answer)))
         if isinstance(answer, HelloAccepted) and hello.cluster:
             self.is_open = True
-            self._reader.trust()
             assert self._patience is not None
             self._patience.cancel()
         else:  # it is refused, or only wanted to know
@@ -173,6 +170,8 @@ class Incoming:
 
     def _broken(self, why: str) -> None:
         log.warning("the link from %s broke the protocol: %s", self._who(), why)
+        with suppress(OSError):
+            self.transport.send([memoryview(each) for each in self._wire.farewell()])
         self.close()
 
     def _who(self) -> str:

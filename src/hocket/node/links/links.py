@@ -14,21 +14,21 @@ from random import Random
 from typing import Protocol
 
 from hocket.adapters.loop import Loop
-from hocket.adapters.transport import Transport
+from hocket.adapters.transport import Certificate, Transport
 from hocket.core.ring import greeting
 from hocket.core.ring.contact import Contact
-from hocket.errors import HocketError, ProtocolError
+from hocket.errors import HocketError
 from hocket.node.identity import audit
 from hocket.node.links.incoming import Incoming
 from hocket.node.links.outgoing import Outgoing
-from hocket.node.messages import CODEC, MESSAGES
+from hocket.node.messages import CODEC
 from hocket.node_frames import HelloAccepted, HelloRefused, NodeHello
 from hocket.ports import Executor
-from hocket.wire.link_frames import framed
+from hocket.wire.framing import NODE_MARK, framed
+from hocket.wire.node_codec import Envelope
 
 log = logging.getLogger("hocket.links")
 LINKS_MAX = 4096  # from other nodes, and to them
-_SAID = frozenset(MESSAGES)
 
 
 class Receiver(Protocol):
@@ -45,7 +45,7 @@ class Own:
     successors: int
     positions: Callable[[], tuple[int, ...]]  # the positions that are taken, sorted
     root: Callable[[], str]  # the address of group 0's root, as far as is known
-    certificate_fault: Callable[[bytes, str], str]  # of a certificate in DER, for a store id
+    certificate_fault: Callable[[Certificate, str], str]  # of a node with this store id
 
 
 class NodeLinks:
@@ -89,7 +89,9 @@ class NodeLinks:
         except HocketError as error:  # a fault of ours: nobody else could have made this message
             log.error("a %s cannot be sent: %s", type(message).__name__, error)  # noqa: TRY400
             return
-        link.send(framed(header, payload), is_bulk=type(message) in CODEC.with_payload)
+        views = map(memoryview, framed(header, list(payload), NODE_MARK))
+        frame = [view for view in views if len(view)]  # an empty one would look like a full socket
+        link.send(frame, is_bulk=type(message) in CODEC.with_payload)
 
     # --- what the shell calls --------------------------------------------------------------------
 
@@ -130,11 +132,8 @@ class NodeLinks:
 
     # --- outgoing links --------------------------------------------------------------------------
 
-    def hello(self) -> list[memoryview]:
-        return framed(*CODEC.encode(self.own.hello))
-
-    def read_answer(self, header: bytes) -> HelloAccepted | HelloRefused:
-        return read_answer(header)
+    def hello(self) -> NodeHello:
+        return self.own.hello
 
     def fault_of(self, transport: Transport, host: str, answer: HelloAccepted) -> str:
         own = self.own
@@ -164,18 +163,12 @@ class NodeLinks:
 
     # --- incoming links --------------------------------------------------------------------------
 
-    def read_hello(self, header: bytes) -> NodeHello:
-        envelope = CODEC.decode_header(header, (NodeHello,), "as the first frame of a link")
-        assert isinstance(envelope.message, NodeHello)
-        return envelope.message
-
     def judge(self, link: Incoming, hello: NodeHello) -> HelloAccepted | HelloRefused:
         own = self.own
         mine = own.hello
         before = self._in.get(hello.node)
         has_tls = self.tls() is not None
-        certificate = link.transport.certificate
-        fault = own.certificate_fault(certificate, hello.node) if has_tls else ""
+        fault = own.certificate_fault(link.transport.certificate, hello.node) if has_tls else ""
         refused = greeting.refusal(
             hello, cluster=mine.cluster, node=mine.node, address=mine.address, boot=mine.boot,
             known=None if before is None else _known(before), has_tls=has_tls,
@@ -201,16 +194,8 @@ class NodeLinks:
             root=own.root(),
         )
 
-    def written(self, answer: HelloAccepted | HelloRefused) -> list[memoryview]:
-        return framed(*CODEC.encode(answer))
-
-    def take(self, link: Incoming, header: bytes, payload: bytes) -> None:
-        envelope = CODEC.decode_header(header, _SAID, "on an open link")
-        if CODEC.payload_bytes(envelope.message) != len(payload):
-            raise ProtocolError(
-                f"a payload of {len(payload)} bytes that the header did not announce"
-            )
-        message, incarnation, to_incarnation = CODEC.fill(envelope, payload)
+    def take(self, link: Incoming, envelope: Envelope) -> None:
+        message, incarnation, to_incarnation = envelope
         hello = link.hello
         assert hello is not None
         link.incarnation = incarnation
@@ -232,12 +217,3 @@ class NodeLinks:
 def _known(link: Incoming) -> greeting.Incoming:
     assert link.hello is not None
     return greeting.Incoming(link.hello.address, link.hello.boot)
-
-
-def read_answer(header: bytes) -> HelloAccepted | HelloRefused:
-    """The answer to a Hello. Raises ProtocolError if it is something else."""
-    envelope = CODEC.decode_header(
-        header, (HelloAccepted, HelloRefused), "as the answer to a Hello"
-    )
-    assert isinstance(envelope.message, HelloAccepted | HelloRefused)
-    return envelope.message

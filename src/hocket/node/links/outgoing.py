@@ -30,9 +30,10 @@ from hocket.adapters.transport import PlainTransport, Transport
 from hocket.addresses import parse_port, split_address
 from hocket.core.ring.contact import Contact
 from hocket.errors import HocketError, ProtocolError
-from hocket.node_frames import HelloAccepted, HelloRefused
+from hocket.node.messages import CODEC
+from hocket.node_frames import Heartbeat, HelloAccepted, HelloRefused, NodeHello
 from hocket.ports import Cancellable, Executor
-from hocket.wire.link_frames import MAGIC, LinkReader
+from hocket.wire.node_connection import NodeConnection
 
 log = logging.getLogger("hocket.links")
 
@@ -55,8 +56,7 @@ class Owner(Protocol):
     chance: Random
     tls: Callable[[], ssl.SSLContext | None]
 
-    def hello(self) -> Frame: ...
-    def read_answer(self, header: bytes) -> HelloAccepted | HelloRefused: ...
+    def hello(self) -> NodeHello: ...
     def fault_of(self, transport: Transport, host: str, answer: HelloAccepted) -> str:
         """What is wrong with a node that accepts; empty: nothing."""
 
@@ -83,7 +83,7 @@ class Outgoing:
         self._socket: socket.socket | None = None
         self._descriptor = -1
         self._events = 0
-        self._reader = LinkReader()
+        self._wire = NodeConnection("dialler", CODEC)
         self._timer: Cancellable | None = None  # the end of the rest, or of patience
         self._rest_us = REST_US_MIN
         self._may_dial = True
@@ -246,9 +246,8 @@ class Outgoing:
             self._watch_for(WRITE if self._transport.wants_write else READ)
             return
         self.state = "greeting"
-        self._reader = LinkReader()
-        self._writing.append(memoryview(MAGIC))
-        self._writing.extend(self._owner.hello())
+        self._wire = NodeConnection("dialler", CODEC)
+        self._writing.extend(map(memoryview, self._wire.send(self._owner.hello())))
         self._write_hello()
 
     def _write_hello(self) -> None:
@@ -307,20 +306,15 @@ class Outgoing:
     def _read(self) -> None:
         """The other end only ever answers the Hello; and its end is the link's."""
         assert self._transport is not None
-        room = self._reader.room()
-        try:
-            count = self._transport.recv_into(room)
-        finally:
-            room.release()
+        count = self._transport.recv_into(self._wire.get_buffer())
         if not count:
             self._fail("it has closed the connection")
             return
-        for header, _payload in self._reader.received(count):
-            if self.state != "greeting":
-                raise ProtocolError("it sends on a link that is ours to send on")
-            self._answered(self._owner.read_answer(header))
-            if self.state != "open":
-                return
+        for envelope in self._wire.messages(count):
+            if not isinstance(envelope.message, Heartbeat):
+                self._answered(envelope.message)
+        if self._wire.error is not None:
+            raise self._wire.error
         self._watch()
 
     def _answered(self, answer: HelloAccepted | HelloRefused) -> None:
