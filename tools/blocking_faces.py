@@ -28,7 +28,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FACES = Path("src/hocket/client/faces")
-NAMES = ("access", "client", "dead_letters", "producer", "subscription", "transaction", "typed")
+NAMES = (
+    "access", "client", "cluster", "dead_letters", "producer", "subscription", "topics",
+    "transaction", "typed",
+)  # fmt: skip
 
 WORDS = [
     # the language

@@ -25,19 +25,14 @@ from hocket.version import __version__
 
 TYPE_CHECKING = False  # as type checkers know it; `typing` takes longer to load than all of this
 if TYPE_CHECKING:
-    from hocket import aio as aio
-    from hocket import errors as errors
-    from hocket import local as local
-    from hocket import values as values
-    from hocket.client.consuming.message import Message as Message
-    from hocket.client.consuming.message import MessageBatch as Batch
+    from hocket import aio as aio, errors as errors, local as local, values as values
+    from hocket.client.consuming.message import Message as Message, MessageBatch as Batch
     from hocket.client.faces.aio.client import AsyncClient as AsyncClient
     from hocket.client.faces.aio.producer import AsyncProducer as AsyncProducer
     from hocket.client.faces.aio.subscription import AsyncSubscription as AsyncSubscription
     from hocket.client.faces.aio.transaction import AsyncTransaction as AsyncTransaction
     from hocket.client.faces.blocking.client import Client as Client
-    from hocket.client.faces.blocking.connecting import connect as connect
-    from hocket.client.faces.blocking.connecting import embedded as embedded
+    from hocket.client.faces.blocking.connecting import connect as connect, embedded as embedded
     from hocket.client.faces.blocking.producer import Producer as Producer
     from hocket.client.faces.blocking.subscription import Subscription as Subscription
     from hocket.client.faces.blocking.transaction import Transaction as Transaction

@@ -16,42 +16,26 @@ from dataclasses import dataclass, field
 
 from hocket.access_frames import (
     Access as Access,
-)
-from hocket.access_frames import (
     AddGrant as AddGrant,
-)
-from hocket.access_frames import (
     CreateRole as CreateRole,
-)
-from hocket.access_frames import (
     CreateUser as CreateUser,
-)
-from hocket.access_frames import (
     DeleteRole as DeleteRole,
-)
-from hocket.access_frames import (
     DeleteUser as DeleteUser,
-)
-from hocket.access_frames import (
     DescribeAccess as DescribeAccess,
-)
-from hocket.access_frames import (
     ExplainAccess as ExplainAccess,
-)
-from hocket.access_frames import (
     Explained as Explained,
-)
-from hocket.access_frames import (
     RemoveGrant as RemoveGrant,
-)
-from hocket.access_frames import (
     RenewToken as RenewToken,
-)
-from hocket.access_frames import (
     SetRoles as SetRoles,
-)
-from hocket.access_frames import (
     TokenIssued as TokenIssued,
+)
+from hocket.cluster_frames import (
+    DescribeRing as DescribeRing,
+    KeyIsOwned as KeyIsOwned,
+    ListNodes as ListNodes,
+    LookUpKey as LookUpKey,
+    NodesAre as NodesAre,
+    RingIs as RingIs,
 )
 from hocket.model import (
     Failover,
@@ -590,4 +574,5 @@ Frame = (
     | AddGrant | RemoveGrant | DescribeAccess | Access | ExplainAccess | Explained
     | SkipUnreadable | NameParticipants
     | Revive | DeleteMessages
+    | DescribeRing | RingIs | LookUpKey | KeyIsOwned | ListNodes | NodesAre
 )  # fmt: skip

@@ -27,6 +27,7 @@ class NodeHello:
     domain: str = ""  # what fails together with it
     incarnation: int = 0  # its life on the ring when the link was opened
     features: tuple[str, ...] = ()
+    boot: int = 0  # drawn by chance when its process started: tells two processes apart
 
 
 @dataclass(slots=True)
@@ -41,6 +42,9 @@ class HelloAccepted:
     incarnation: int = 0
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
     features: tuple[str, ...] = ()
+    successors: int = 0  # the length of successor lists in this cluster
+    positions: tuple[int, ...] = ()  # those that are taken, as far as is known, sorted
+    root: str = ""  # the address of the root, as far as is known
 
 
 @dataclass(slots=True)
@@ -67,6 +71,8 @@ REFUSALS = {
     "wrongCluster": "the node belongs to another cluster",
     "wrongNode": "the certificate is not a node's, or names another store than the hello",
     "wrongPosition": "the position does not follow from the store id, or another node has it",
+    "twice": "another process has the same store id: a data directory was copied",
+    "plain": "beyond loopback nodes talk by TLS only",
     "oldLife": "a newer life of the node has spoken already",
     "ownNode": "the node has dialled itself",
     "notReady": "the node cannot take part yet; try again a little later",

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hocket.adapters import disk as disk_module
 from hocket.adapters.disk import BUFFERS_MAX, DirectoryDisk

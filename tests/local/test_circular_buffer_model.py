@@ -7,8 +7,7 @@ model alone.
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hocket.errors import Disconnected, OutOfRange, Timeout, WouldBlock

@@ -5,8 +5,7 @@ close) and then both must agree: on every listener's history, on `closed`, on th
 """
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,

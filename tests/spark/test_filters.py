@@ -10,8 +10,7 @@ from itertools import combinations, cycle
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 pytest.importorskip("pyspark")
 pa = pytest.importorskip("pyarrow")

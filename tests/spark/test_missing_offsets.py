@@ -20,9 +20,9 @@ from tests.support.spark import (
     fill,
     fill_segments,
     run_to_end,
+    shortened as shorten,
     stream,
 )
-from tests.support.spark import shortened as shorten
 from tests.support.threads import until
 
 COUNT = 60

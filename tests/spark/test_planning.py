@@ -6,8 +6,7 @@ import pickle
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hocket.spark.offsets import Offsets
 from hocket.spark.planning import Span, limited, rows_between, spans_between, split

@@ -7,8 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from hocket import Client
 from tests.support.spark import failure_of, load, run_to_end, stream

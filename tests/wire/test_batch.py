@@ -9,8 +9,7 @@ from typing import Any
 import lz4.block
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hocket.errors import BadName, CorruptData, MessageTooLarge, OutOfRange, WrongType
 from hocket.model import EntryKind, partition_of

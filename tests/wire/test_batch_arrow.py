@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hocket.errors import CorruptData, MessageTooLarge, OutOfRange, WrongType
 from hocket.wire.arrow import REPEATED_ROWS_MAX, arrow_schema, to_arrow

@@ -16,8 +16,7 @@ import lz4.block
 import pyarrow
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hocket.errors import CorruptData
 from hocket.wire.arrow import to_arrow

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hocket.errors import MessageTooLarge, ProtocolError
 from hocket.frames import (

@@ -6,8 +6,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hocket.errors import ProtocolError
 from hocket.frames import Done, Frame, Hello, Ping, Publish, Push

@@ -8,8 +8,7 @@ import typing
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hocket.errors import OutOfRange, ProtocolError, WrongType
 from hocket.frames import (

@@ -1,4 +1,4 @@
-"""The thread that a node lives on: sockets, tasks from other threads and one ticker, in turns.
+"""The thread that a node lives on: sockets, timers, tasks from other threads, one ticker, in turns.
 
 A turn waits for something to happen, handles all of it, and then calls `turn_ended` once. There a
 node starts one group commit of everything that the turn appended, and writes each connection's
@@ -20,6 +20,7 @@ from time import monotonic
 from typing import Any
 
 from hocket.adapters.waker import new_waker
+from hocket.timers import Timer, TimerHeap
 
 Task = Callable[[], None]
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -37,6 +38,7 @@ class Loop:
         self._ticker: Task = _nothing
         self._tick_seconds = 3600.0
         self._turn_ended: Task = _nothing
+        self._timers: TimerHeap[float] = TimerHeap()
 
     def post(self, task: Task) -> None:
         """Have `task` called on the loop's thread; from any thread, signal handlers included."""
@@ -61,6 +63,12 @@ class Loop:
     def after_turn(self, turn_ended: Task) -> None:
         self._turn_ended = turn_ended
 
+    def after(self, delay_us: int, action: Task) -> Timer:
+        """See `ports.Timers`. To be called on the loop's thread."""
+        timer = Timer(action)
+        self._timers.put(monotonic() + delay_us / 1e6, timer)
+        return timer
+
     def stop(self) -> None:
         """Return from `run` at the end of this turn; from any thread."""
         self.post(self._stop)
@@ -71,7 +79,13 @@ class Loop:
     def run(self) -> None:
         next_tick = monotonic() + self._tick_seconds
         while not self._stopping:
-            self.turn(max(0.0, next_tick - monotonic()))
+            now = monotonic()
+            wake_at = next_tick
+            if self._timers:
+                due = self._timers.next_due()
+                if due is not None and due < wake_at:
+                    wake_at = due
+            self.turn(max(0.0, wake_at - now))
             if monotonic() >= next_tick:
                 self._ticker()
                 next_tick = monotonic() + self._tick_seconds
@@ -89,7 +103,16 @@ class Loop:
                 key.data(events)
         for _ in range(len(self._tasks)):
             self._tasks.popleft()()
+        if self._timers:
+            self._run_timers()
         self._turn_ended()
+
+    def _run_timers(self) -> None:
+        now = monotonic()
+        due = self._timers.next_due()
+        while due is not None and due <= now:
+            self._timers.pop()()
+            due = self._timers.next_due()
 
     def close(self) -> None:
         with suppress(OSError):  # a forked child has no kqueue of its parent's to close

@@ -18,6 +18,7 @@ from contextlib import suppress
 from os import PathLike
 from typing import Any
 
+from hocket.adapters.transport import Certificate
 from hocket.errors import BadName
 
 Path = str | PathLike[str]
@@ -55,6 +56,21 @@ def server_context(certificate: Path, key: Path, authority: Path | None = None) 
                 "a PEM file with the certificate that signs those of clients"
             ) from error
         context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def dialling_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
+    """A context for a node that dials another: both show certificates that `authority` has signed.
+
+    No host name is checked: a node's certificate names the node, wherever it may run
+    (`node.links.greeting`). The files were checked before, by `server_context`.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.check_hostname = False
+    context.load_cert_chain(certificate, key)
+    context.load_verify_locations(authority)
     return context
 
 
@@ -106,6 +122,10 @@ class TlsTransport:
     @property
     def unread(self) -> int:
         return 0 if self._tls is None else self._tls.pending()
+
+    @property
+    def certificate(self) -> Certificate:
+        return None if self._tls is None else self._tls.getpeercert()
 
     @property
     def plain(self) -> socket.socket:
@@ -177,6 +197,13 @@ class TlsTransport:
         if self._tls is not None:
             with suppress(OSError, ValueError):  # the reply is not there, or it was said before
                 self._tls.unwrap()
+
+
+class DialledTls(TlsTransport):
+    """The end that has dialled: it speaks first."""
+
+    def _begun(self) -> ssl.SSLSocket:
+        return self._context.wrap_socket(self._plain, do_handshake_on_connect=False)
 
 
 def joined(views: Sequence[memoryview]) -> memoryview | bytes:

@@ -7,12 +7,15 @@ transport then waits for its descriptor to become readable, or writable if `want
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 BUFFERS_PER_WRITE = 512  # the system takes at most 1024 at a time
+
+
+Certificate = Mapping[str, Any] | None  # as `ssl.SSLSocket.getpeercert` describes one
 
 
 class Transport(Protocol):
@@ -32,6 +35,10 @@ class Transport(Protocol):
     @property
     def user(self) -> str:
         """The user that the other end's certificate names; empty if it showed none."""
+
+    @property
+    def certificate(self) -> Certificate:
+        """The verified certificate that the other end showed; None if it showed none."""
 
     def fileno(self) -> int: ...
 
@@ -68,6 +75,7 @@ class PlainTransport:
     wants_write = False
     unread = 0
     user = ""
+    certificate = None
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock

@@ -20,8 +20,7 @@ from hocket.log.model import Damage, RecoveredGroup
 from hocket.log.replay import Replay
 from hocket.log.settings import LogSettings
 from hocket.log.wal_files import WalFile, WalStart, number_of, wal_path
-from hocket.log.wal_list import PATH as LIST
-from hocket.log.wal_list import WalList
+from hocket.log.wal_list import PATH as LIST, WalList
 from hocket.log.wal_scan import WalScan, envelopes
 from hocket.ports import Disk
 

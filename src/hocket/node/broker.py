@@ -9,9 +9,10 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hocket import forking
 from hocket.adapters.clock import SystemClock
@@ -37,10 +38,44 @@ OPEN_SECONDS = 10.0
 GOODBYE_SECONDS = 2.0  # for clients to take their last answers when the broker goes down
 
 
+class Surroundings(NamedTuple):
+    """What a broker gives the node that runs on it."""
+
+    settings: NodeSettings
+    disk: DirectoryDisk
+    executor: ThreadExecutor
+    loop: Loop
+    connections: Connections
+
+
+class Links(Protocol):
+    def flush(self) -> None: ...
+    def forked(self) -> None: ...
+
+
+class Member(Protocol):
+    """A node of a cluster, as its broker drives it (`node.cluster.member`)."""
+
+    @property
+    def node(self) -> Node: ...
+    @property
+    def links(self) -> Links: ...
+    def leave(self, done: Callable[[], None]) -> None:
+        """Say goodbye to the other nodes, then call `done`, in any case soon."""
+
+    def close(self) -> None: ...
+
+
 class Broker:
     """Opens the data directory when it is made; serves while `run` runs, on whichever thread."""
 
-    def __init__(self, path: Path, settings: NodeSettings | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: NodeSettings | None = None,
+        make_member: Callable[[Surroundings], Member] | None = None,
+    ) -> None:
+        """With `make_member` the broker is a node of a cluster; see `node.cluster.member`."""
         settings = settings or NodeSettings()
         self._settings = replace(settings, log=replace(settings.log, where=str(path)))
         self._loop = Loop()
@@ -53,16 +88,26 @@ class Broker:
         self._thread: threading.Thread | None = None
         self._closed = False
         self.connections_ended = 0  # those that were open when it began to shut down
+        self._is_running = False
         self._is_inherited = False  # this process is a child, and the broker its parent's
         self._disk = DirectoryDisk(path)
+        self.member: Member | None = None
         try:
-            self.node = Node(
-                self._settings,
-                disk=self._disk,
-                executor=self._executor,
-                clock=SystemClock(),
-                network=self._connections,
-            )
+            if make_member is None:
+                self.node = Node(
+                    self._settings,
+                    disk=self._disk,
+                    executor=self._executor,
+                    clock=SystemClock(),
+                    network=self._connections,
+                )
+            else:
+                self.member = make_member(
+                    Surroundings(
+                        self._settings, self._disk, self._executor, self._loop, self._connections
+                    )
+                )
+                self.node = self.member.node
         except BaseException:
             self._executor.close()
             self._loop.close()
@@ -78,6 +123,8 @@ class Broker:
         for listener in self._listeners:
             listener.close()
         self._connections.forked()
+        if self.member is not None:
+            self.member.links.forked()
         self._loop.close()
         self._disk.unlock()
 
@@ -105,23 +152,16 @@ class Broker:
 
         Returns the address that was bound; for port 0 it has the port that was picked.
         """
+        return self.listen_on(bind(host, port), tls)
+
+    def listen_on(self, listener: socket.socket, tls: ssl.SSLContext | None) -> tuple[str, int]:
+        """Accept TCP connections at a socket that is bound already."""
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            listener = socket.socket(family, kind, protocol)
-        except OSError as error:
-            raise NoConnection(f"cannot listen on {host}:{port}: {error}") from error
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
             listener.listen(1024)
         except OSError as error:
+            address = listener.getsockname()
             listener.close()
-            raise NoConnection(
-                f"cannot listen on {host}:{port}: {error.strerror}. Is another broker running "
-                "there? Choose another with --listen HOST:PORT (port 0 picks a free one)"
-            ) from error
+            raise _taken(address[0], address[1], error) from error
         listener.setblocking(False)
         self._listeners[listener] = tls
         self._watch(listener)
@@ -207,14 +247,18 @@ class Broker:
     def _end_turn(self) -> None:
         self.node.conclude()
         self._connections.flush()  # first: nothing of this waits for the disk, and a commit may
+        if self.member is not None:
+            self.member.links.flush()
         self.node.commit()
         self._connections.flush()
 
     def run(self) -> None:
         """Serve until `stop`. Then send the last answers, make all durable, free the directory."""
+        self._is_running = True
         try:
             self._loop.run()
         finally:
+            self._is_running = False
             self._shut_down()
 
     def start(self) -> None:
@@ -224,8 +268,12 @@ class Broker:
 
     def stop(self) -> None:
         """Make `run` return. May be called on any thread, and in a signal handler."""
-        if not self._closed and not self._is_inherited:
+        if self._closed or self._is_inherited:
+            return
+        if self.member is None or not self._is_running:
             self._loop.stop()
+        else:  # a node of a cluster says goodbye to the ring before
+            self._loop.post(partial(self.member.leave, self._loop.stop))
 
     def close(self) -> None:
         """Stop, and return when everything is durable and the data directory is free.
@@ -259,11 +307,39 @@ class Broker:
             while len(self._connections) and monotonic() < deadline:
                 self._loop.turn(0.05)
             self._connections.abort()
-            self.node.close()
+            if self.member is not None:
+                self.member.close()
+            else:
+                self.node.close()
         finally:
             self._closed = True
             self._executor.close()
             self._loop.close()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that is bound and does not listen yet. Raises NoConnection."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise NoConnection(f"cannot listen on {host}:{port}: {error}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise _taken(host, port, error) from error
+    return listener
+
+
+def _taken(host: str, port: int, error: OSError) -> NoConnection:
+    return NoConnection(
+        f"cannot listen on {host}:{port}: {error.strerror}. Is another broker running "
+        "there? Choose another with --listen HOST:PORT (port 0 picks a free one)"
+    )
 
 
 class LocalLink:

@@ -11,6 +11,7 @@ from typing import get_args
 from hocket.core.placement.locator import LocatorMessage
 from hocket.core.relay.messages import RelayMessage
 from hocket.core.ring.messages import Message
+from hocket.core.ring.views import ViewMessage
 from hocket.wire.node_codec import NodeCodec
 
 # In no particular order: their numbers on the wire are those of the schema.
@@ -18,5 +19,6 @@ MESSAGES: tuple[type, ...] = (
     *get_args(Message),
     *get_args(RelayMessage),
     *get_args(LocatorMessage),
+    *get_args(ViewMessage),
 )
 CODEC = NodeCodec(MESSAGES)

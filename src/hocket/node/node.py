@@ -37,6 +37,7 @@ from hocket.node.background.dead_letters import DeadLetters
 from hocket.node.background.delays import Delays
 from hocket.node.background.retention import Retention
 from hocket.node.identity import audit
+from hocket.node.requests import alone
 from hocket.node.requests.access import Guarding
 from hocket.node.requests.consuming import Consuming
 from hocket.node.requests.indexes import Indexes
@@ -120,6 +121,7 @@ class Node:
             **self._indexes.servants(),
             **self._reviving.servants(),
             **self._trimming.servants(),
+            **alone.servants(),
         }
 
     def _table_of_changes(self) -> dict[int, Callable[[Any], None]]:
@@ -181,6 +183,13 @@ class Node:
     def watch(self, watcher: Watcher) -> None:
         """Tell `watcher` of every partition held here, and from now on of every change."""
         self._wiring.partitions.watch(watcher)
+
+    def serve_with(self, servants: dict[type, Servant]) -> None:
+        """Have these serve their kinds of requests from now on."""
+        self._servants |= servants
+
+    def answer(self, connection: int, frame: Frame) -> None:
+        self._wiring.network.send(connection, frame)
 
     # --- what the shell calls ---------------------------------------------
 

@@ -92,6 +92,12 @@ struct Frame {
     nameParticipants @54 :NameParticipants;
     revive @55 :Revive;
     deleteMessages @56 :DeleteMessages;
+    describeRing @57 :DescribeRing;
+    ringIs @58 :RingIs;
+    lookUpKey @59 :LookUpKey;
+    keyIsOwned @60 :KeyIsOwned;
+    listNodes @61 :ListNodes;
+    nodesAre @62 :NodesAre;
   }
 }
 
@@ -1221,4 +1227,121 @@ struct Limits {
 
   creditBytesMax @5 :UInt64 = 1073741824;
   # How many bytes of credit one subscription may have.
+}
+
+# --- the cluster ---------------------------------------------------------------------------------
+
+struct DescribeRing {
+  # Gather how the nodes on the ring see it. The answer is RingIs.
+}
+
+struct RingIs {
+  # The ring, as its nodes see it. Each has answered at its own moment.
+
+  cluster @0 :Text;
+  # The id of the cluster.
+
+  ideal @1 :Bool;
+  # Every successor list and every predecessor is exactly right.
+
+  successors @2 :UInt32;
+  # The length of successor lists.
+
+  nodes @3 :List(RingNode);
+  # Those that answered, by position.
+
+  silent @4 :List(Text);
+  # The ids of nodes that others count on, and that did not answer.
+}
+
+struct RingNode {
+  # One node on the ring, as it sees the ring itself.
+
+  node @0 :Text;
+  # The id of its store.
+
+  name @1 :Text;
+  # Its name, for people.
+
+  address @2 :Text;
+  # Where it is reached, as HOST:PORT.
+
+  position @3 :UInt64;
+  # Where it is on the ring.
+
+  successors @4 :List(Text);
+  # The ids of its successors, the nearest first.
+
+  predecessor @5 :Text;
+  # The id of its predecessor. Empty: it has none.
+
+  fingers @6 :List(Text);
+  # The ids of its fingers, from the longest step to the shortest, each once.
+}
+
+struct LookUpKey {
+  # Find the owner of a key by way of the ring. The answer is KeyIsOwned.
+
+  key @0 :Text;
+  # The key.
+
+  cached @1 :Bool = true;
+  # The nodes may take short cuts that they have learnt. False: from finger to finger.
+}
+
+struct KeyIsOwned {
+  # The answer to LookUpKey.
+
+  position @0 :UInt64;
+  # Where the key is on the ring.
+
+  owner @1 :Text;
+  # The id of the node that owns the key.
+
+  hops @2 :List(Text);
+  # The ids of the nodes that were asked, in order.
+}
+
+struct ListNodes {
+  # Name the nodes of the cluster. The answer is NodesAre.
+}
+
+struct NodesAre {
+  # The answer to ListNodes.
+
+  nodes @0 :List(NodeDescription);
+  # All nodes that belong to the cluster, by position.
+}
+
+struct NodeDescription {
+  # One node of the cluster, as the node that was asked sees it.
+
+  node @0 :Text;
+  # The id of its store.
+
+  name @1 :Text;
+  # Its name, for people.
+
+  address @2 :Text;
+  # Where it is reached, as HOST:PORT.
+
+  state @3 :NodeState;
+  # Whether it lives.
+
+  position @4 :UInt64;
+  # Where it is on the ring.
+
+  domain @5 :Text;
+  # What fails together with it. Empty: nothing.
+}
+
+enum NodeState {
+  alive @0;
+  # It has answered just now.
+
+  suspect @1;
+  # It has not answered, and may be slow, stopped or cut off.
+
+  dead @2;
+  # The node that was asked has given it up.
 }

@@ -71,6 +71,8 @@ struct NodeFrame {
     leaderIs @38 :LeaderIs;
 
     # What was added since, in the order in which it came.
+    getView @39 :GetView;
+    viewIs @40 :ViewIs;
   }
 }
 
@@ -182,6 +184,10 @@ struct NodeHello {
 
   features @10 :List(Text);
   # What the node can do beyond the version. Unknown names are ignored.
+
+  boot @11 :UInt64;
+  # A number drawn by chance when the node's process started. Two processes with one store id are
+  # two copies of a data directory.
 }
 
 struct HelloAccepted {
@@ -210,6 +216,15 @@ struct HelloAccepted {
 
   features @7 :List(Text);
   # What it can do beyond the version. Unknown names are ignored.
+
+  successors @8 :UInt32;
+  # The length of successor lists in this cluster.
+
+  positions @9 :List(UInt64);
+  # The positions that are taken, as far as it knows, in ascending order; not all if there are many.
+
+  root @10 :Text;
+  # The address of the root, as far as it knows.
 }
 
 struct HelloRefused {
@@ -331,6 +346,9 @@ struct GetCloser {
 
   count @1 :UInt32;
   # How many nearer nodes to name at most.
+
+  byFingers @2 :Bool;
+  # Name fingers and successors only, no other node that you know.
 }
 
 struct CloserAre {
@@ -588,4 +606,40 @@ struct LeaderIs {
 
   term @3 :UInt64;
   # The leader's term.
+}
+
+# --- the ring, for people ------------------------------------------------------------------------
+
+struct GetView {
+  # Tell me how you see the ring. The answer is ViewIs.
+}
+
+struct ViewIs {
+  # How the sender sees the ring.
+
+  me @0 :Contact;
+  # The sender itself.
+
+  name @1 :Text;
+  # Its name, for people.
+
+  standing @2 :Text;
+  # Whether it is on the ring: small, member, or something else.
+
+  predecessor :union {
+    none @3 :Void;
+    # The sender knows no predecessor.
+
+    some @4 :Contact;
+    # The sender's predecessor.
+  }
+
+  successors @5 :List(Contact);
+  # The sender's successors, the nearest first.
+
+  fingers @6 :List(Contact);
+  # The sender's fingers, from the longest step to the shortest, each once.
+
+  dead @7 :List(Contact);
+  # Those that the sender has given up.
 }

@@ -26,8 +26,7 @@ from crc32c import crc32c
 
 from hocket.errors import CorruptData, MessageTooLarge, OutOfRange
 from hocket.model import BATCH_BYTES_MAX, EntryKind
-from hocket.wire import codec as codecs
-from hocket.wire import columns as _columns
+from hocket.wire import codec as codecs, columns as _columns
 from hocket.wire.columns import FLAG_KEY_HASHES, FLAGS_VALID, TIMESTAMP_MAX, Columns
 from hocket.wire.entry import HEADER_BYTES, Header, pack_header, padded, unpack_header
 from hocket.wire.layout import Layout

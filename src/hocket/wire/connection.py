@@ -22,8 +22,10 @@ from hocket.frames import (
     HandleEnded,
     Hello,
     Indexes,
+    KeyIsOwned,
     Lease,
     Moved,
+    NodesAre,
     Offsets,
     PartitionsChanged,
     Ping,
@@ -33,6 +35,7 @@ from hocket.frames import (
     Push,
     PushAcked,
     PushRefused,
+    RingIs,
     Settled,
     SubscriptionOpened,
     TokenIssued,
@@ -63,7 +66,7 @@ _BY_EITHER: frozenset[type[Frame]] = frozenset({Goodbye, Ping, Done})
 _BY_SERVER: frozenset[type[Frame]] = _BY_EITHER | {
     Failure, Topics, Offsets, ProducerOpened, PushAcked, PushRefused, Published,
     SubscriptionOpened, Deliver, Moved, HandleEnded, PartitionsChanged, Indexes, Lease, Settled,
-    TokenIssued, Access, Explained,
+    TokenIssued, Access, Explained, RingIs, KeyIsOwned, NodesAre,
 }  # fmt: skip
 _BY_CLIENT: frozenset[type[Frame]] = _BY_EITHER | (
     frozenset(get_args(Frame)) - _BY_SERVER - {Hello, Welcome}

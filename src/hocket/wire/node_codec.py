@@ -228,8 +228,9 @@ class _Bounded(Structs):
         def write(builder: Any, name: str, value: Any) -> None:
             _check(attribute, len(value), ITEMS_MAX, "items", OutOfRange)
             if write_items is None:
-                for each in value:
-                    _check(attribute, len(each), TEXT_MAX, "characters in one", OutOfRange)
+                if item is str:
+                    for each in value:
+                        _check(attribute, len(each), TEXT_MAX, "characters in one", OutOfRange)
                 builder._set(name, value)
             else:
                 write_items(builder, name, value)

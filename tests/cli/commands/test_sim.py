@@ -8,8 +8,7 @@ import subprocess
 
 import pytest
 
-from hocket.sim import parallel as many_module
-from hocket.sim import run as run_module
+from hocket.sim import parallel as many_module, run as run_module
 from hocket.sim.mutants import MUTANTS
 from hocket.sim.report import Broken, Report
 from tests.support.cli import HOCKET, Hocket, Outcome, environment, fails

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from hocket.client.faces.aio import client as aio_client
-from hocket.client.faces.aio import connecting as aio_connecting
-from hocket.client.faces.aio import producer as aio_producer
-from hocket.client.faces.aio import subscription as aio_subscription
-from hocket.client.faces.aio import transaction as aio_transaction
+from hocket.client.faces.aio import (
+    client as aio_client,
+    connecting as aio_connecting,
+    producer as aio_producer,
+    subscription as aio_subscription,
+    transaction as aio_transaction,
+)
 from hocket.client.faces.blocking import client, connecting, producer, subscription, transaction
 
 ROOT = Path(__file__).resolve().parents[3]

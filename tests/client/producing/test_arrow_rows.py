@@ -6,8 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from xxhash import xxh3_64_intdigest
 
 from hocket.client.producing.arrow_rows import arrow_portions

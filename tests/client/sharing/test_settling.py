@@ -8,8 +8,7 @@ from collections import Counter
 from itertools import pairwise, repeat
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hocket.client.consuming.attachment import TIDY_US
 from hocket.client.consuming.message import Message

@@ -6,12 +6,10 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from hocket.core.metadata import access as access_module
-from hocket.core.metadata import roster as roster_module
+from hocket.core.metadata import access as access_module, roster as roster_module
 from hocket.core.metadata.access import Access, Changed
 from hocket.core.metadata.metadata import AppendChange
 from hocket.core.metadata.roster import ACTIONS, Change, Roster, in_words, permits

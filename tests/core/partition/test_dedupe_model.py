@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hocket.core.partition import dedupe as module

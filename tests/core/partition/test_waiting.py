@@ -5,8 +5,7 @@ from __future__ import annotations
 from array import array
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hocket.core.origin import Origin
 from hocket.core.partition.due_times import DueTimes

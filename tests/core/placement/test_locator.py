@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hocket.core.placement import locator as locator_module
 from hocket.core.placement.locator import KEPT_US, LeaderIs, LocatorStore, PublishLeader, WhereIs

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from bisect import insort
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hocket.core.placement.placement import Placeable, key_of, neighbourhood_of, place
 from hocket.core.ring.circle import SIZE, candidates, choose

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hocket.core.ring.circle import CANDIDATES, SIZE, candidates, choose, is_candidate
 

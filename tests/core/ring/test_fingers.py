@@ -6,8 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from hocket.core.ring.circle import BITS, SIZE, distance
 from hocket.core.ring.contact import Contact

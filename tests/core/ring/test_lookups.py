@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hocket.core.ring.circle import BITS
 from hocket.core.ring.contact import Contact, seed

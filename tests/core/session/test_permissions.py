@@ -86,12 +86,16 @@ MATRIX: dict[type, str] = {
     frames.RemoveGrant: ADMINS,
     frames.DescribeAccess: ADMINS,
     frames.ExplainAccess: ADMINS,  # about somebody else
+    frames.DescribeRing: EVERYBODY_KNOWN,
+    frames.LookUpKey: EVERYBODY_KNOWN,
+    frames.ListNodes: EVERYBODY_KNOWN,
 }
 FROM_BROKERS = {
     frames.Welcome, frames.Failure, frames.Topics, frames.Offsets, frames.ProducerOpened,
     frames.PushAcked, frames.PushRefused, frames.Published, frames.SubscriptionOpened,
     frames.Deliver, frames.Moved, frames.HandleEnded, frames.PartitionsChanged, frames.Indexes,
     frames.Lease, frames.Settled, frames.TokenIssued, frames.Access, frames.Explained,
+    frames.RingIs, frames.KeyIsOwned, frames.NodesAre,
 }  # fmt: skip
 OF_TOPICS = [  # what is about a topic, and tells nothing about it to those who may not know
     frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.DescribeTopic,
@@ -142,6 +146,9 @@ def sent(kind: type, topic: str = "orders") -> Frame:
         frames.RemoveGrant: ("publisher", grant),
         frames.DescribeAccess: (),
         frames.ExplainAccess: ("somebody", "publish", topic),
+        frames.DescribeRing: (),
+        frames.LookUpKey: ("a key",),
+        frames.ListNodes: (),
     }
     return kind(7, *fields[kind])  # type: ignore[no-any-return]
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hocket import frames
 from hocket.core.metadata.catalogue import Catalogue
@@ -123,6 +122,9 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.RemoveGrant(7, "writer", Grant("publish")),
         frames.DescribeAccess(7),
         frames.ExplainAccess(7, "ann", "publish", "orders"),
+        frames.DescribeRing(7),
+        frames.LookUpKey(7, "a key"),
+        frames.ListNodes(7),
     )
 }
 FROM_BROKERS: dict[type, Frame] = {
@@ -147,6 +149,9 @@ FROM_BROKERS: dict[type, Frame] = {
         frames.TokenIssued(7, ""),
         frames.Access(7, (), ()),
         frames.Explained(7, True, ""),
+        frames.RingIs(7, "c", True, 8, (), ()),
+        frames.KeyIsOwned(7, 5, "n1", ()),
+        frames.NodesAre(7, ()),
     )
 }
 EVERY_KIND = FROM_CLIENTS | FROM_BROKERS

@@ -8,12 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from hocket.core.sharing import handing, leases, ledger
-from hocket.core.sharing import keys as share_keys
+from hocket.core.sharing import handing, keys as share_keys, leases, ledger
 from hocket.core.sharing.consumer import Consumer
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.keys import Key, KeyOrder

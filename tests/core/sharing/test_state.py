@@ -6,8 +6,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hocket.core.sharing.ranges import clipped, deltas, equal_runs, gaps, merged, rows_of
 from hocket.core.sharing.state import (

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from hocket.core.origin import Origin
-from hocket.core.transactions import decider as transactions
-from hocket.core.transactions import participants as participants_core
+from hocket.core.transactions import decider as transactions, participants as participants_core
 from hocket.core.transactions.decider import IDLE_US, REPEAT_US, VERIFY_US, Decider
 from hocket.core.transactions.events import (
     AbortAsked,

@@ -14,8 +14,7 @@ import pytest
 
 from hocket.core.partition.events import Replayed
 from hocket.core.partition.partition import Partition
-from hocket.core.sharing import leases
-from hocket.core.sharing import state as share_state
+from hocket.core.sharing import leases, state as share_state
 from hocket.model import Mode
 from tests.node.test_simulated import tiny
 from tests.support.node.simulated import SECOND, Admin, World

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hocket.core.origin import Origin
-from hocket.core.partition import events
-from hocket.core.partition import subscription as subs
+from hocket.core.partition import events, subscription as subs
 from hocket.core.partition.retention import plan_log_start
 from tests.support.core.logged import Logged, Snapshot, batch, origin
 

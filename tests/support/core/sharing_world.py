@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 
-from hocket.core.sharing import dispatcher as sharing
-from hocket.core.sharing import keys as share_keys
-from hocket.core.sharing import leases
-from hocket.core.sharing import ledger as share_ledger
-from hocket.core.sharing import maps as share_map
+from hocket.core.sharing import (
+    dispatcher as sharing,
+    keys as share_keys,
+    leases,
+    ledger as share_ledger,
+    maps as share_map,
+)
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.events import (
     Advanced,

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from hocket.log import checkpoint, recovery, replay, segment_reader, verify
-from hocket.log import store as store_module
+from hocket.log import checkpoint, recovery, replay, segment_reader, store as store_module, verify
 from hocket.log.group import GroupLog
 from hocket.log.model import LogEnd
 from hocket.log.replay import Replay

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hocket.log import checkpoint as checkpoints
-from hocket.log import wal_list
+from hocket.log import checkpoint as checkpoints, wal_list
 from hocket.log.checkpoint import Checkpoint
 from hocket.log.directory import IDENTITY, WAL, salt_of
 from hocket.log.envelope import (
     HEADER_COPIES,
+    HEADER_LAYOUT as ENVELOPE_LAYOUT,
     HEADERS_BYTES,
     ROW_BYTES,
     ROW_LAYOUT,
@@ -29,7 +29,6 @@ from hocket.log.envelope import (
     SECTION_LAYOUT,
     decode_section,
 )
-from hocket.log.envelope import HEADER_LAYOUT as ENVELOPE_LAYOUT
 from hocket.log.segment import INDEX_COLUMNS, INDEX_LAYOUT
 from hocket.log.wal_files import number_of
 from hocket.log.wal_scan import Found, envelopes
@@ -39,8 +38,7 @@ from hocket.wire.batch import PRELUDE_BYTES, PRELUDE_LAYOUT
 from hocket.wire.columns import FLAG_KEY_HASHES, Cutter, cut_columns
 from hocket.wire.entry import HEADER_BYTES, HEADER_LAYOUT, Header, padded, unpack_header
 from hocket.wire.layout import Layout
-from hocket.wire.stage import LAYOUT as STAGE_LAYOUT
-from hocket.wire.stage import open_stage
+from hocket.wire.stage import LAYOUT as STAGE_LAYOUT, open_stage
 
 Files = Mapping[str, bytes]
 _JSON_VALUE = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null')

@@ -21,8 +21,7 @@ from hocket.log import verify
 from hocket.log.directory import ACCEPTED
 from hocket.model import Action, Grant, IndexDescription, Participant, Start, TopicConfig
 from hocket.sim.disk import SimDisk
-from hocket.wire import batch as batches
-from hocket.wire import codec as codecs
+from hocket.wire import batch as batches, codec as codecs
 from hocket.wire.entry import unpack_header
 from tests.support.damage.life import SECOND, SimulatedLife, Talk, disk_with, files_of
 from tests.support.damage.places import Place, mapped

@@ -58,7 +58,8 @@ def _values(name: str, hint: Any, field: Any) -> st.SearchStrategy[Any]:
     if origin is tuple:
         if arguments[0] is Piece:
             return pieces()
-        items = st.text(max_size=20) if arguments[0] is str else _structs(arguments[0])
+        plain = {str: st.text(max_size=20), int: st.integers(0, 2**64 - 1)}
+        items = plain[arguments[0]] if arguments[0] in plain else _structs(arguments[0])
         return st.lists(items, max_size=3).map(tuple)
     if hint is int:
         width = _type_of(field)

@@ -8,8 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hocket.core.placement.locator import LeaderIs, PublishLeader
 from hocket.core.relay.messages import Attach, Fetch, Fetched, Piece

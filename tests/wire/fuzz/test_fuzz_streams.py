@@ -6,8 +6,7 @@ import random
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hocket.errors import ProtocolError
 from hocket.frames import Frame, Ping, Publish, Push

@@ -70,6 +70,7 @@ class Find:
 
     token: int  # repeated in the answer
     key: int
+    by_fingers: bool = False  # pass over the routes that were learnt: step from finger to finger
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from hocket.core.ring.circle import BITS, SIZE, distance
+from hocket.core.ring.circle import BITS, SIZE, between, distance
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.routes import Routes
 from hocket.core.ring.settings import RingSettings
@@ -92,6 +92,14 @@ class Fingers:
         for exponent, entry in list(self.entries.items()):
             if entry.node == contact.node and entry.incarnation <= contact.incarnation:
                 self.drop(exponent)
+
+    def preceding(self, key: int, successors: Sequence[Contact], count: int) -> tuple[Contact, ...]:
+        """Of the fingers and successors those strictly between us and the key, nearest first."""
+        position = self.me.position
+        known = dict.fromkeys((*self.entries.values(), *successors))
+        within = [each for each in known if between(position, each.position, key)]
+        within.sort(key=lambda each: distance(each.position, key))
+        return tuple(within[:count])
 
     def spread(self, limit: int, successors: Sequence[Contact]) -> list[tuple[Contact, int]]:
         """The nodes to hand a broadcast to, each with its own limit.

@@ -28,9 +28,12 @@ class KeyOwners:
     def find(self, event: Find, now_us: int) -> list[Effect]:
         if not self._pointers.is_on_the_ring:
             return [NotLocated(event.token, event.key)]
-        own = self.closer(0, event.key, NAMED_MAX)
+        own = self.closer(0, event.key, NAMED_MAX, by_fingers=event.by_fingers)
         done = partial(self._found, event.token)
-        return self._node.lookups.start(event.key, done, now_us, own=own, is_urgent=True)
+        return self._node.lookups.start(
+            event.key, done, now_us, own=own, is_urgent=not event.by_fingers,
+            by_fingers=event.by_fingers,
+        )  # fmt: skip
 
     def _found(self, token: int, outcome: Outcome) -> list[Effect]:
         if not outcome.owners:
@@ -38,7 +41,7 @@ class KeyOwners:
         owners = self._without_the_dead(outcome.owners) or outcome.owners
         return [Located(token, outcome.key, owners, outcome.route)]
 
-    def closer(self, request: int, key: int, count: int) -> CloserAre:
+    def closer(self, request: int, key: int, count: int, *, by_fingers: bool = False) -> CloserAre:
         """Our answer to a step of a lookup."""
         node, pointers = self._node, self._pointers
         successors = pointers.successors
@@ -61,7 +64,11 @@ class KeyOwners:
         away = (key - mine) % SIZE
         beyond = tuple(each for each in successors if (each.position - mine) % SIZE >= away)
         beyond = self._without_the_dead(beyond)
-        return CloserAre(request, node.routes.preceding(key, count), (), beyond)
+        if by_fingers:
+            preceding = node.fingers.preceding(key, successors, count)
+        else:
+            preceding = node.routes.preceding(key, count)
+        return CloserAre(request, preceding, (), beyond)
 
     def _without_the_dead(self, contacts: tuple[Contact, ...]) -> tuple[Contact, ...]:
         return self._pointers.deaths.left_out(contacts, self._node.now_us)

@@ -72,6 +72,7 @@ class _Lookup:
     done: Callable[[Outcome], list[Effect]]
     is_own: bool  # on our own ring, so that our routes may be used
     width: int  # how many probes may be out at a time
+    by_fingers: bool = False  # see `GetCloser`
     steps: list[_Step] = field(default_factory=list)  # nearest to the key first
     named: dict[str, _Step] = field(default_factory=dict)  # by node, or by the address of a seed
     probes: dict[int, _Probe] = field(default_factory=dict)  # by request; late ones included
@@ -135,12 +136,14 @@ class Lookups:
         via: tuple[Contact, ...] = (),
         own: CloserAre | None = None,
         is_urgent: bool = False,
+        by_fingers: bool = False,
     ) -> list[Effect]:
         """Begin a lookup.
 
         `via` are the nodes to begin with; a node that is not on that ring needs them. `own` is our
         own answer to the question, if we are on that ring. An urgent lookup asks several nodes at
-        once; another one asks one at a time, and a slow node costs its timeout.
+        once; another one asks one at a time, and a slow node costs its timeout. With `by_fingers`
+        no node on the way takes a short cut that it has learnt.
 
         `done` is called once, possibly before this returns. Its effects are part of what the call
         that ended the lookup returns.
@@ -148,7 +151,10 @@ class Lookups:
         if own is not None and own.owners:
             return done(Outcome(key, own.owners, ()))
         width = self.settings.parallel_probes if is_urgent else 1
-        lookup = _Lookup(self._requests.take(), key, done, is_own=not via, width=width)
+        lookup = _Lookup(
+            self._requests.take(), key, done, is_own=not via and not by_fingers, width=width,
+            by_fingers=by_fingers,
+        )  # fmt: skip
         first = via
         if own is not None:
             first += own.preceding
@@ -279,7 +285,7 @@ class Lookups:
         lookup.out += 1
         self._probes[request] = lookup.probes[request] = _Probe(lookup, step, now_us)
         return [
-            Send(step.contact, GetCloser(request, lookup.key, NAMED_MAX)),
+            Send(step.contact, GetCloser(request, lookup.key, NAMED_MAX, lookup.by_fingers)),
             Arm((PROBE, request), self._routes.timeout_us(step.contact)),
         ]
 

@@ -128,6 +128,7 @@ class GetCloser:
     request: int
     key: int
     count: int  # how many nearer nodes to name at most
+    by_fingers: bool = False  # name fingers and successors only, no other node that you know
 
 
 @dataclass(slots=True)

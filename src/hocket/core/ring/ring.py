@@ -360,7 +360,10 @@ class Ring:
     ) -> list[Effect]:
         # Whatever count the sender asks for, an answer must not hold all nodes that we know.
         count = min(message.count, NAMED_MAX)
-        return [Send(sender, self.key_owners.closer(message.request, message.key, count))]
+        closer = self.key_owners.closer(
+            message.request, message.key, count, by_fingers=message.by_fingers
+        )
+        return [Send(sender, closer)]
 
     def _closer_are(
         self, sender: Contact, message: messages.CloserAre, now_us: int

@@ -188,4 +188,7 @@ RULES: dict[type, Rule | None] = {
     frames.RemoveGrant: _admin,
     frames.DescribeAccess: _admin,
     frames.ExplainAccess: _explain,
+    frames.DescribeRing: _known,
+    frames.LookUpKey: _known,
+    frames.ListNodes: _known,
 }

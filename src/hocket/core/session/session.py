@@ -520,6 +520,9 @@ class Session:
         frames.RemoveGrant: _plain,
         frames.DescribeAccess: _plain,
         frames.ExplainAccess: _plain,
+        frames.DescribeRing: _plain,
+        frames.LookUpKey: _plain,
+        frames.ListNodes: _plain,
     }
 
 

@@ -23,8 +23,7 @@ from hocket import frames
 from hocket.core.origin import Origin
 from hocket.core.partition import events
 from hocket.core.session.session import DEAD_LETTERS
-from hocket.core.sharing.state import DyingRow
-from hocket.core.sharing.state import Unit as Dying
+from hocket.core.sharing.state import DyingRow, Unit as Dying
 from hocket.errors import CorruptData, HocketError, OutOfRange, TopicExists
 from hocket.frames import Frame
 from hocket.log.model import FileUnreadable, ReadResult

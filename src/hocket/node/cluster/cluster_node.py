@@ -15,7 +15,9 @@ from hocket.core.placement.locator import LocatorMessage
 from hocket.core.relay.messages import RelayMessage
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
+from hocket.core.ring.views import GetView, ViewIs
 from hocket.model import PartitionId
+from hocket.node.cluster.inspecting import Inspecting
 from hocket.node.cluster.relays import Relays
 from hocket.node.cluster.ring_member import MemberSettings, RingMember
 from hocket.node.cluster.ring_memory import DiskMemory
@@ -66,6 +68,9 @@ class ClusterNode:
             settings=relay or RelaySettings(),
             log=self._committed,
         )
+        self.inspecting = Inspecting(
+            self.ring, settings.name or member.node, timers=timers, links=links
+        )
         self.ring.on_died.append(self.relays.died)
         self.ring.on_stalled.append(self.relays.stalled)
         self.ring.on_renewed.append(self.relays.renewed)
@@ -77,21 +82,21 @@ class ClusterNode:
         """Enter the ring by way of these addresses. A root that knows no address founds a ring."""
         member = self.ring.settings
         others = [address for address in seeds if address != member.address]
-        if member.is_root:
-            _version, known = self.node.registering.members()
-            others += [each.address for each in known if each.node != member.node]
-            if not others:
-                self.ring.begin((self.ring.core.me,), member.address)
+        _version, known = self.node.registering.members()
+        others += [each.address for each in known if each.node != member.node]
         if others:
-            self.ring.join(others)
+            self.ring.join(list(dict.fromkeys(others)))
+        elif member.is_root:
+            self.ring.begin((self.ring.core.me,), member.address)
         self.end_turn()
 
     def heard(self, sender: Contact, to_incarnation: int, message: Any) -> None:
         if type(message) in _FOR_RELAYS:
             self.relays.heard(sender, message)
+        elif isinstance(message, GetView | ViewIs):
+            self.inspecting.heard(sender, message)
         else:
             self.ring.heard(sender, to_incarnation, message)
-        self.node.end_turn()
 
     def committed_end(self, partition_id: PartitionId) -> int:
         """Up to where consumers may read a partition of this node; 0: the node does not hold it."""
@@ -111,6 +116,7 @@ class ClusterNode:
         """Make everything durable and let the data directory go. Other nodes find out by silence,
         unless this node has left the ring before."""
         self.ring.close()
+        self.inspecting.close()
         self.relays.close()
         self.node.close()
 

@@ -107,10 +107,16 @@ class RingMember:
     def link_lost(self, contact: Contact) -> None:
         self.step(events.LinkLost(contact))
 
-    def find(self, key: int, done: Callable[[Located | NotLocated], None]) -> None:
+    def find(
+        self,
+        key: int,
+        done: Callable[[Located | NotLocated], None],
+        *,
+        by_fingers: bool = False,
+    ) -> None:
         self._last_find += 1
         self._finds[self._last_find] = done
-        self.step(events.Find(self._last_find, key))
+        self.step(events.Find(self._last_find, key, by_fingers))
 
     def close(self) -> None:
         """Nothing more happens; other nodes find out by the silence of this one."""

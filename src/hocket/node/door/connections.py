@@ -14,7 +14,7 @@ from hocket.errors import HocketError, ProtocolError
 from hocket.frames import Frame
 from hocket.model import SECOND_US, Limits
 from hocket.node.door.strangers import Strangers
-from hocket.node.door.tcp_peer import TcpPeer
+from hocket.node.door.tcp_peer import Links, TcpPeer
 from hocket.node.settings import HELLO_TIMEOUT_US
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Connections:
         self.limits = limits
         self.node: Node
         self.reading = True
+        self.links: Links | None = None  # in a cluster: who takes over other nodes' links
         self._patience = hello_timeout_us / SECOND_US
         self._expected: OrderedDict[TcpPeer, float] = OrderedDict()  # until when, in this order
         self._resumed_at = 0.0

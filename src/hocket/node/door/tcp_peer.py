@@ -40,6 +40,12 @@ UNSENT_BYTES_MAX = 64 << 20
 _NOWHERE = memoryview(bytearray(64 << 10))  # bytes that are thrown away are received here
 
 
+class Links(Protocol):
+    """Who takes over the connections of other nodes (`node.links`)."""
+
+    def accept(self, transport: Transport, from_address: str, begun: bytes) -> None: ...
+
+
 class Owner(Protocol):
     """What a peer needs of the connections that it is one of (`door.connections`)."""
 
@@ -48,6 +54,7 @@ class Owner(Protocol):
     node: Node
     reading: bool  # whether the node takes frames now
     strangers: Strangers
+    links: Links | None  # None: this node takes no links from other nodes
 
     def expect(self, peer: TcpPeer) -> None:
         """Call `peer.overdue` unless `expect_no_more` comes in time."""
@@ -268,7 +275,21 @@ class TcpPeer:
         except OSError as error:
             self._lost(reason_of(error))
         except ProtocolError as error:
-            self._refuse(error)
+            if self._wire.is_of_node and self._owner.links is not None:
+                self._hand_over(self._owner.links)
+            else:
+                self._refuse(error)
+
+    def _hand_over(self, links: Links) -> None:
+        """Another node speaks: this is a link, and somebody else takes over the transport."""
+        begun = bytes(self._wire.unread)
+        self._closed = self._closing = True
+        if self._events:
+            self._loop.unregister(self._descriptor)
+            self._events = 0
+        self._owner.expect_no_more(self)
+        self._owner.remove(self._number)
+        links.accept(self._transport, self._caller.address, begun)
 
     # --- endings ---------------------------------------------------------------------------------
 

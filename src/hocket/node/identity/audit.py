@@ -33,6 +33,11 @@ def foreign_producer(session: Session, topic: str, producer_id: bytes) -> None:
     )  # fmt: skip
 
 
+def link_refused(address: str, node: str, code: str) -> None:
+    """Something that says it is a node of the cluster was not let in."""
+    log.warning("denied: link address=%s node=%r: %s", address, node[:_SHOWN_MAX], code)
+
+
 def changed(who: str, change: Change) -> None:
     details = f" roles={list(change.roles)}" if change.kind in ("createUser", "setRoles") else ""
     if change.grant is not None:

@@ -160,8 +160,10 @@ def lookup_stops_short() -> Replacements:
     """A node answers with its successor for keys that lie behind it, too."""
     closer = KeyOwners.closer
 
-    def stop(owners: KeyOwners, request: int, key: int, count: int) -> CloserAre:
-        answer = closer(owners, request, key, count)
+    def stop(
+        owners: KeyOwners, request: int, key: int, count: int, *, by_fingers: bool = False
+    ) -> CloserAre:
+        answer = closer(owners, request, key, count, by_fingers=by_fingers)
         successors = owners._pointers.successors
         within = [each for each in successors[1:] if each in answer.preceding]
         if within and not answer.owners:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 from hocket import frames
 from hocket.client.calls import dead_letters as dead_letter_calls
-from hocket.client.calls import topics as topic_calls
 from hocket.client.calls.dead_letters import DeadLetter
 from hocket.client.calls.options import (
     check_callback,
@@ -18,7 +17,7 @@ from hocket.client.calls.options import (
     producer_options,
     subscription_options,
 )
-from hocket.client.calls.topics import Duration, Size, StartLike
+from hocket.client.calls.topics import Duration, StartLike
 from hocket.client.connection.link import Connector
 from hocket.client.connection.session import closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
@@ -26,8 +25,10 @@ from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking import dead_letters
 from hocket.client.faces.blocking.access import AccessCalls
+from hocket.client.faces.blocking.cluster import ClusterCalls
 from hocket.client.faces.blocking.producer import P, Producer, Publisher
 from hocket.client.faces.blocking.subscription import Subscription
+from hocket.client.faces.blocking.topics import TopicCalls
 from hocket.client.faces.blocking.transaction import Transaction, decide, drop
 from hocket.client.faces.blocking.typed import TypedProducer
 from hocket.client.faces.misuse import Face
@@ -40,10 +41,8 @@ from hocket.errors import HocketError
 from hocket.model import (
     PREFETCH_DEFAULT,
     BrokerDescription,
-    IndexDescription,
     Participant,
     Position,
-    TopicDescription,
     check_name,
 )
 
@@ -63,7 +62,7 @@ def nothing_else() -> None:
     """Nothing else ends with a client."""
 
 
-class Client(AccessCalls, Face):
+class Client(TopicCalls, AccessCalls, ClusterCalls, Face):
     """A connection to a broker, for any number of threads.
 
     It comes back by itself when it is lost: what was being produced is sent again and stored once,
@@ -162,158 +161,6 @@ class Client(AccessCalls, Face):
     def _stop(self) -> None:
         self._engine.stop(closed("the client"))
         self._closing()
-
-    # --- topics ----------------------------------------------------------------------------------
-
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = 1,
-        replication: int | None = None,
-        memory_retention: Duration | None = None,
-        memory_bytes: Size | None = None,
-        disk_retention: Duration | None = None,
-        disk_bytes: Size | None = None,
-        durability: str = "quorum",
-        segment_bytes: Size | None = None,
-        delayed: bool = False,
-        exist_ok: bool = False,
-        timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> None:
-        """Make a topic. Raises TopicExists, unless `exist_ok`.
-
-        Durations are "10m", "7d" or seconds, sizes "64MiB" or bytes; None stands for the default.
-        `disk_retention="forever"` keeps everything. With `delayed=True` messages may be published
-        with a delay.
-        """
-        config = topic_calls.new_config(
-            partitions=partitions,
-            replication=replication,
-            memory_retention=memory_retention,
-            memory_bytes=memory_bytes,
-            disk_retention=disk_retention,
-            disk_bytes=disk_bytes,
-            durability=durability,
-            segment_bytes=segment_bytes,
-            delayed=delayed,
-        )
-        self._engine.call(topic_calls.create_topic(name, config, exist_ok=exist_ok), timeout)
-
-    def alter_topic(
-        self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT, **changes: Any
-    ) -> None:
-        """Change what `create_topic` set; what is not given stays. Partitions may only grow."""
-        before = self.describe(name, timeout=timeout)
-        config = topic_calls.configured(before.config, **changes)
-        self._engine.call(topic_calls.alter_topic(name, config, before.config), timeout)
-
-    def delete_topic(
-        self, name: str, *, missing_ok: bool = False, timeout: float | None = DEFAULT_TIMEOUT
-    ) -> None:
-        """Remove a topic, its messages and indexes. Raises UnknownTopic, unless `missing_ok`."""
-        self._engine.call(topic_calls.delete_topic(name, missing_ok=missing_ok), timeout)
-
-    def topics(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[str]:
-        """The names of all topics, sorted."""
-        return self._engine.call_paged(topic_calls.topics(), timeout)
-
-    def describe(self, name: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> TopicDescription:
-        """How a topic is configured, and what each of its partitions holds."""
-        return self._engine.call_paged(topic_calls.describe(name), timeout)
-
-    def find_offsets(
-        self, topic: str, start: StartLike, *, timeout: float | None = DEFAULT_TIMEOUT
-    ) -> list[int]:
-        """The offset of `start` ("earliest", "latest", an offset, a time) in each partition."""
-        return self._engine.call(topic_calls.find_offsets(topic, start), timeout)
-
-    def ping(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-        """Return when the broker has answered."""
-        self._engine.call(topic_calls.ping(), timeout)
-
-    def delete_messages(
-        self, topic: str, offsets: Sequence[int], *, timeout: float | None = DEFAULT_TIMEOUT
-    ) -> None:
-        """Delete the messages of a topic that lie before these offsets, one for each partition."""
-        self._engine.call(topic_calls.delete_messages(topic, offsets), timeout)
-
-    # --- indexes ---------------------------------------------------------------------------------
-
-    def indexes(
-        self, topic: str, *, timeout: float | None = DEFAULT_TIMEOUT
-    ) -> list[IndexDescription]:
-        """The indexes of a topic: how far each has come, and who is attached."""
-        return self._engine.call_paged(topic_calls.indexes(topic), timeout)
-
-    def lag(self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> int:
-        """How many messages the index is behind, over all partitions."""
-        return self._engine.call_paged(topic_calls.lag(topic, index), timeout)
-
-    @overload
-    def seek(
-        self,
-        topic: str,
-        index: str,
-        to: StartLike,
-        *,
-        partition: int | None = None,
-        timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> list[int]: ...
-
-    @overload
-    def seek(
-        self,
-        topic: str,
-        index: str,
-        to: Mapping[int, StartLike],
-        *,
-        timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> dict[int, int]: ...
-
-    def seek(
-        self,
-        topic: str,
-        index: str,
-        to: StartLike | Mapping[int, StartLike],
-        *,
-        partition: int | None = None,
-        timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> list[int] | dict[int, int]:
-        """Move an index, in one partition or in all; returns its new offsets.
-
-        With `to={partition: start}` the index is moved in each of these partitions: they are asked
-        for together, but if one is refused, its error is raised and the others have moved. A
-        consumer that is attached goes on from there.
-        """
-        if not isinstance(to, Mapping):
-            return self._engine.call(topic_calls.seek(topic, index, to, partition), timeout)
-        calls = topic_calls.seek_each(topic, index, to, partition)
-        offsets = self._engine.call_all(list(calls.values()), timeout)
-        return dict(zip(calls, offsets, strict=True))
-
-    def skip(
-        self,
-        topic: str,
-        index: str,
-        *,
-        partition: int,
-        offset: int,
-        timeout: float | None = DEFAULT_TIMEOUT,
-    ) -> int:
-        """Move an own index past messages that cannot be read; returns where it goes on.
-
-        `offset` names one of them, as `CorruptData` does. Acknowledge what came before them first:
-        an index that stands at a message that can be read is not moved (OutOfRange). A shared index
-        sets such messages aside by itself (WrongKind).
-        """
-        return self._engine.call(topic_calls.skip(topic, index, partition, offset), timeout)
-
-    def delete_index(
-        self, topic: str, index: str, *, timeout: float | None = DEFAULT_TIMEOUT
-    ) -> None:
-        """Remove an index; its consumer is told. Raises UnknownIndex."""
-        self._engine.call(topic_calls.delete_index(topic, index), timeout)
 
     # --- dead letters ----------------------------------------------------------------------------
 

@@ -1,0 +1,126 @@
+"""`hocket ring`: the ring as its nodes see it, and who owns a key."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hocket.cli import output
+from hocket.cli.command import Command, Group
+from hocket.cli.exits import say
+from hocket.cli.server_options import Server, pass_server, server_options
+
+if TYPE_CHECKING:
+    from hocket.cluster_model import RingDescription
+
+NOT_IDEAL = (
+    "The ring is not ideal: some node's neighbours are not those that it should have. That passes "
+    "within a minute, unless nodes come and go."
+)
+
+
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    examples="""
+$ hocket ring
+$ hocket ring --json
+$ hocket ring --svg ring.svg
+$ hocket ring lookup orders/0
+""",
+)
+@click.option(
+    "--svg", metavar="FILE", type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Draw the ring, with fingers, to FILE.",
+)  # fmt: skip
+@output.json_option
+@server_options
+@click.pass_context
+def ring(context: click.Context, /, svg: Path | None, as_json: bool) -> None:
+    """Show the ring: its nodes in order, and whom each of them counts on.
+
+    Every node is asked for its own view. A ring is ideal if all these views are exactly right.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    server = context.ensure_object(Server)
+    with server.connect() as client:
+        found = client.ring(timeout=server.timeout)
+    if svg is not None:
+        from hocket.cli.ring_picture import drawn
+
+        try:
+            svg.write_text(drawn(found))
+        except OSError as error:
+            raise click.ClickException(f"cannot write '{svg}': {error.strerror}") from error
+        say(f"drawn to {svg}")
+    if as_json:
+        output.print_json(_fields(found))
+        return
+    names = {node.node: node.name for node in found.nodes}
+    click.echo(
+        output.table(
+            ["POSITION>", "NODE", "ADDRESS", "PREDECESSOR", "SUCCESSORS"],
+            [
+                (f"{node.position / 2**64:.4f}", _short(node.name), node.address,
+                 _named(names, [node.predecessor] if node.predecessor else []),
+                 _named(names, node.successors))
+                for node in found.nodes
+            ],
+        )
+    )  # fmt: skip
+    for node in found.silent:
+        say(f"node {_short(node)} does not answer, and others count on it")
+    if not found.ideal:
+        say(NOT_IDEAL)
+
+
+@ring.command(
+    "lookup",
+    cls=Command,
+    examples="""
+$ hocket ring lookup orders/0
+$ hocket ring lookup orders/0 --no-cache --json
+""",
+)
+@click.argument("key")
+@click.option(
+    "--no-cache", is_flag=True,
+    help="Go from finger to finger, without the short cuts that nodes have learnt.",
+)  # fmt: skip
+@output.json_option
+@server_options
+@pass_server
+def lookup(server: Server, /, key: str, no_cache: bool, as_json: bool) -> None:
+    """Find the node that owns KEY, and show which nodes were asked on the way."""
+    with server.connect() as client:
+        found = client.look_up(key, cached=not no_cache, timeout=server.timeout)
+        if as_json:
+            output.print_json(asdict(found))
+            return
+        names = {node.node: node.name for node in client.nodes(timeout=server.timeout)}
+    click.echo(f"{key} is at {found.position / 2**64:.4f}, and {_one(names, found.owner)} owns it")
+    if not found.hops:
+        click.echo("the node that was asked knew that itself")
+    for number, hop in enumerate(found.hops, 1):
+        click.echo(f"  hop {number}: {_one(names, hop)}")
+
+
+def _fields(found: RingDescription) -> dict[str, Any]:
+    return asdict(found)
+
+
+def _one(names: dict[str, str], node: str) -> str:
+    return _short(names.get(node) or node)
+
+
+def _named(names: dict[str, str], nodes: list[str] | tuple[str, ...]) -> str:
+    return " ".join(_one(names, node) for node in nodes) or "-"
+
+
+def _short(name: str) -> str:
+    """A store id is long, and its first digits tell it apart."""
+    return name[:8] if len(name) == 32 else name

@@ -1,0 +1,32 @@
+"""The calls of a client about the cluster."""
+
+from __future__ import annotations
+
+from hocket.client.calls import cluster as cluster_calls
+from hocket.client.connection.timeout import DEFAULT_TIMEOUT
+from hocket.client.engines.aio import AioEngine
+from hocket.cluster_model import KeyOwner, NodeDescription, RingDescription
+
+
+class AsyncClusterCalls:
+    """A part of the client: the nodes, and their ring."""
+
+    _engine: AioEngine
+
+    async def ring(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> RingDescription:
+        """The ring as each of its nodes sees it, gathered by the node that we are connected to."""
+        return await self._engine.call(cluster_calls.ring(), timeout)
+
+    async def look_up(
+        self, key: str, *, cached: bool = True, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> KeyOwner:
+        """Which node owns a key, and which nodes were asked to find out.
+
+        Without `cached` no node takes a short cut that it has learnt: the way goes from finger to
+        finger.
+        """
+        return await self._engine.call(cluster_calls.look_up(key, cached=cached), timeout)
+
+    async def nodes(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[NodeDescription]:
+        """The nodes of the cluster, by position, with their states."""
+        return await self._engine.call(cluster_calls.nodes(), timeout)

@@ -1,0 +1,52 @@
+"""What clients are told of a cluster: its nodes, its ring, and who owns a key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+NodeState = Literal["alive", "suspect", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class RingNode:
+    """One node on the ring, as it sees the ring itself."""
+
+    node: str  # the id of its store
+    name: str
+    address: str
+    position: int
+    successors: tuple[str, ...]  # node ids, the nearest first
+    predecessor: str  # a node id; empty: none
+    fingers: tuple[str, ...]  # node ids, from the longest step to the shortest
+
+
+@dataclass(frozen=True, slots=True)
+class RingDescription:
+    """The ring, as its nodes see it. Each has answered at its own moment."""
+
+    cluster: str  # the id of the cluster
+    ideal: bool  # every successor list and every predecessor is exactly right
+    successors: int  # the length of successor lists
+    nodes: tuple[RingNode, ...]  # by position
+    silent: tuple[str, ...]  # ids of nodes that others count on, and that did not answer
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOwner:
+    key: str
+    position: int  # of the key
+    owner: str  # a node id
+    hops: tuple[str, ...]  # the nodes that were asked, in order
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDescription:
+    """One node of the cluster, as the node that was asked sees it."""
+
+    node: str  # the id of its store
+    name: str
+    address: str
+    state: NodeState
+    position: int = 0
+    domain: str = ""

@@ -1,0 +1,165 @@
+"""A node of a real cluster: a `ClusterNode` with real links and timers, and its place in it all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Protocol
+
+from hocket.adapters.clock import SystemClock
+from hocket.adapters.loop import Loop
+from hocket.adapters.transport import Certificate
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.settings import SECOND, RingSettings
+from hocket.node.cluster.cluster_node import ClusterNode
+from hocket.node.cluster.describing import Describing
+from hocket.node.cluster.membership import Membership
+from hocket.node.cluster.ring_member import MemberSettings
+from hocket.node.door.connections import Connections
+from hocket.node.links.links import NodeLinks, Own
+from hocket.node.settings import NodeSettings
+from hocket.node_frames import NodeHello
+from hocket.ports import Disk, Executor
+from hocket.version import __version__
+
+log = logging.getLogger("hocket.cluster")
+LEAVING_US_MAX = 3 * SECOND  # a node that cannot say goodbye goes without
+LOOK_US = 50_000
+# A ring of real processes should be whole again within seconds. What that costs an idle node is
+# measured in docs/internals/links.md.
+STABILIZE_US = 2 * SECOND
+FINGER_US = 2 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node stands in its cluster, and how others reach it."""
+
+    membership: Membership
+    address: str  # HOST:PORT, as others are told
+    name: str = ""
+    domain: str = ""
+    seeds: tuple[str, ...] = ()  # to join by, beside those that are remembered
+    tls: Callable[[], ssl.SSLContext | None] = field(default=lambda: None)  # to dial with
+    certificate_fault: Callable[[Certificate, str], str] = field(
+        default=lambda _certificate, _node: ""
+    )
+
+
+def greeting_of(place: Place, boot: int) -> NodeHello:
+    member = place.membership
+    return NodeHello(
+        cluster=member.cluster, node=member.node, name=place.name, software=f"hocket {__version__}",
+        position=member.position, address=place.address, domain=place.domain, boot=boot,
+    )  # fmt: skip
+
+
+class Surroundings(Protocol):
+    """What the broker gives (`node.broker`)."""
+
+    @property
+    def settings(self) -> NodeSettings: ...
+    @property
+    def disk(self) -> Disk: ...
+    @property
+    def executor(self) -> Executor: ...
+    @property
+    def loop(self) -> Loop: ...
+    @property
+    def connections(self) -> Connections: ...
+
+
+class Member:
+    def __init__(self, place: Place, around: Surroundings) -> None:
+        self.place = place
+        settings, loop, connections = around.settings, around.loop, around.connections
+        disk, executor = around.disk, around.executor
+        member = place.membership
+        chance = Random(os.urandom(16))
+        own = Own(
+            hello=greeting_of(place, chance.getrandbits(63) + 1),
+            successors=member.successors,
+            positions=self._positions,
+            root=lambda: self.cluster_node.ring.core.beacon.root,
+            certificate_fault=place.certificate_fault,
+        )
+        self._loop = loop
+        self.links = NodeLinks(own, loop=loop, executor=executor, chance=chance, tls=place.tls)
+        self.links.receiver = self
+        self.cluster_node = ClusterNode(
+            replace(settings, cluster=member.cluster),
+            MemberSettings(
+                node=member.node,
+                address=place.address,
+                position=member.position,
+                domain=place.domain,
+                is_root=member.is_founder,
+                ring=RingSettings(
+                    successors=member.successors, stabilize_us=STABILIZE_US, finger_us=FINGER_US
+                ),
+            ),
+            disk=disk,
+            executor=executor,
+            clock=SystemClock(),
+            network=connections,
+            timers=loop,
+            links=self.links,
+            chance=chance,
+        )
+        self.node = self.cluster_node.node
+        self._describing = Describing(
+            self.node,
+            self.cluster_node.ring,
+            self.cluster_node.inspecting,
+            lambda node: self.links.names.get(node, ""),
+        )
+        self.node.serve_with(self._describing.servants())
+        connections.links = self.links
+
+    def join(self) -> None:
+        """Enter the ring. To be called on the loop's thread, or before it runs."""
+        member = self.place.membership
+        self.cluster_node.start([*self.place.seeds, *member.seeds])
+
+    def leave(self, done: Callable[[], None]) -> None:
+        """Say goodbye to the ring, then call `done`; after a while call it anyway."""
+        ring = self.cluster_node.ring
+        ring.leave()
+        self.links.flush()
+
+        def look(left_us: int) -> None:
+            if ring.core.standing == "outside" or left_us <= 0:
+                done()
+            else:
+                self._loop.after(LOOK_US, lambda: look(left_us - LOOK_US))
+
+        look(LEAVING_US_MAX)
+
+    def close(self) -> None:
+        self.links.close()
+        self.cluster_node.close()
+
+    # --- what the links tell ---------------------------------------------------------------------
+
+    def heard(self, sender: Contact, to_incarnation: int, message: object) -> None:
+        self.cluster_node.heard(sender, to_incarnation, message)
+
+    def link_lost(self, contact: Contact) -> None:
+        self.cluster_node.ring.link_lost(contact)
+
+    def _positions(self) -> tuple[int, ...]:
+        """Those that are taken, as far as this node knows."""
+        ring = self.cluster_node.ring.core
+        _version, members = self.cluster_node.node.registering.members()
+        known = {
+            each.position for each in (*members, *ring.small.members, *ring.successors, ring.me)
+        }
+        return tuple(sorted(known))
+
+
+def seeds_of(addresses: Sequence[str], own: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each for each in addresses if each != own))

@@ -1,0 +1,89 @@
+"""How a broker becomes a node of a cluster when its process starts: found one, join one, return.
+
+Everything here happens before the node runs, and may wait.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hocket.adapters.disk import DirectoryDisk
+from hocket.adapters.transport import Certificate
+from hocket.addresses import Address
+from hocket.errors import BadName
+from hocket.log.directory import store_id_of
+from hocket.node.cluster import membership
+from hocket.node.cluster.member import Place, greeting_of
+from hocket.node.cluster.membership import Membership
+from hocket.node.links import asking
+
+JOIN_SECONDS = 30.0
+_EVERYWHERE = ("0.0.0.0", "::", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the one who starts the broker has said about the cluster."""
+
+    join: tuple[str, ...] = ()
+    successors: int | None = None
+    name: str = ""
+    domain: str = ""
+    advertise: str = ""
+    tls: Callable[[], ssl.SSLContext | None] = field(default=lambda: None)
+    certificate_fault: Callable[[Certificate, str], str] = field(
+        default=lambda _certificate, _node: ""
+    )
+    join_seconds: float = JOIN_SECONDS
+
+
+def place_for(path: Path, wish: Wish, bound: Address) -> Place:
+    """The place of the node whose data is at `path`, and which is bound to this address.
+
+    A node that joins for the first time asks the cluster here. Nothing is remembered before the
+    directory has been looked into: see `settle`.
+    """
+    address = advertised(wish.advertise, bound)
+    seeds = tuple(each for each in wish.join if each not in (address, str(bound)))
+    disk = DirectoryDisk(path)
+    node = store_id_of(disk, str(path))
+    known = membership.remembered(disk, str(path), node)
+    if known is not None:
+        membership.refuse_contradiction(known, wish.successors)
+        return _place(known, wish, address, seeds)
+    if not wish.join:
+        return _place(membership.founded(node, wish.successors), wish, address, ())
+    if not seeds:
+        raise BadName(
+            f"--join names {address}, which is this node itself: name another node of the cluster, "
+            "or leave --join out to found a new one"
+        )
+    stranger = Membership(node, "", 0, 0)
+    hello = greeting_of(_place(stranger, wish, address, ()), int.from_bytes(os.urandom(7), "big"))
+    answer = asking.ask(
+        seeds, hello, tls=wish.tls(), certificate_fault=wish.certificate_fault,
+        seconds=wish.join_seconds,
+    )  # fmt: skip
+    joined = membership.joined(node, answer, seeds)
+    membership.refuse_contradiction(joined, wish.successors)
+    return _place(joined, wish, address, seeds)
+
+
+def _place(member: Membership, wish: Wish, address: str, seeds: Sequence[str]) -> Place:
+    return Place(
+        member, address, wish.name, wish.domain, tuple(seeds), wish.tls, wish.certificate_fault
+    )
+
+
+def advertised(wanted: str, bound: Address) -> str:
+    """The address that other nodes and clients are told."""
+    if wanted:
+        return wanted
+    if bound.host in _EVERYWHERE:
+        return str(Address(socket.gethostname(), bound.port))
+    return str(bound)

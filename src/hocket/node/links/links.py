@@ -1,0 +1,219 @@
+"""All links of a node: those it dials, to send; and those from other nodes, to read.
+
+`send` is the real `ports.Links`: it never waits, and may lose. What comes is handed to the receiver
+on the node's thread, with the sender's contact made from its Hello: a node speaks for itself only.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from hocket.adapters.loop import Loop
+from hocket.adapters.transport import Certificate, Transport
+from hocket.core.ring import greeting
+from hocket.core.ring.contact import Contact
+from hocket.errors import HocketError
+from hocket.node.identity import audit
+from hocket.node.links.incoming import Incoming
+from hocket.node.links.outgoing import Outgoing
+from hocket.node.messages import CODEC
+from hocket.node_frames import HelloAccepted, HelloRefused, NodeHello
+from hocket.ports import Executor
+from hocket.wire.framing import NODE_MARK, framed
+from hocket.wire.node_codec import Envelope
+
+log = logging.getLogger("hocket.links")
+LINKS_MAX = 4096  # from other nodes, and to them
+
+
+class Receiver(Protocol):
+    def heard(self, sender: Contact, to_incarnation: int, message: object) -> None: ...
+    def link_lost(self, contact: Contact) -> None:
+        """A link from this node or to it broke, or could not be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """This node, as it introduces itself."""
+
+    hello: NodeHello
+    successors: int
+    positions: Callable[[], tuple[int, ...]]  # the positions that are taken, sorted
+    root: Callable[[], str]  # the address of group 0's root, as far as is known
+    certificate_fault: Callable[[Certificate, str], str]  # of a node with this store id
+
+
+class NodeLinks:
+    def __init__(
+        self,
+        own: Own,
+        *,
+        loop: Loop,
+        executor: Executor,
+        chance: Random,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+    ) -> None:
+        self.own = own
+        self.loop = loop
+        self.executor = executor
+        self.chance = chance
+        self.tls = tls
+        self.receiver: Receiver
+        self.names: dict[str, str] = {}  # of nodes that we have met, by their ids
+        self.refusals: dict[str, HelloRefused] = {}  # by address: who refuses us, and why
+        self._out: dict[str, Outgoing] = {}  # by address
+        self._in: dict[str, Incoming] = {}  # by node: the link that is open
+        self._strangers: dict[Incoming, None] = {}  # not greeted yet, or refused
+        self._unflushed: list[Outgoing] = []
+        self._closed = False
+
+    # --- ports.Links -----------------------------------------------------------------------------
+
+    def send(self, sender: Contact, to: Contact, message: object) -> None:
+        if self._closed:
+            return
+        link = self._out.get(to.address)
+        if link is None:
+            if len(self._out) >= LINKS_MAX:
+                return
+            link = self._out[to.address] = Outgoing(to.address, self)
+        if to.incarnation:
+            link.contact = to
+        try:
+            header, payload = CODEC.encode(message, sender.incarnation, to.incarnation)
+        except HocketError as error:  # a fault of ours: nobody else could have made this message
+            log.error("a %s cannot be sent: %s", type(message).__name__, error)  # noqa: TRY400
+            return
+        views = [memoryview(each) for each in framed(header, list(payload), NODE_MARK)]
+        frame = [view for view in views if len(view)]  # an empty one would look like a full socket
+        link.send(frame, is_bulk=type(message) in CODEC.with_payload)
+
+    # --- what the shell calls --------------------------------------------------------------------
+
+    def accept(self, transport: Transport, from_address: str, begun: bytes) -> None:
+        """Somebody has connected and begun with the magic word of links."""
+        if self._closed or len(self._in) + len(self._strangers) >= LINKS_MAX:
+            transport.close()
+            return
+        link = Incoming(transport, from_address, self)
+        self._strangers[link] = None
+        link.start(begun)
+
+    def flush(self) -> None:
+        """The turn is over: write what it left to be sent."""
+        unflushed, self._unflushed = self._unflushed, []
+        for link in unflushed:
+            link.flush()
+
+    def close(self) -> None:
+        self._closed = True
+        for outgoing in self._out.values():
+            outgoing.close()
+        for incoming in [*self._in.values(), *self._strangers]:
+            incoming.close()
+
+    def forked(self) -> None:
+        """See `forking`: close this process's copies of the sockets."""
+        self._closed = True
+        for outgoing in self._out.values():
+            outgoing.forked()
+        for incoming in [*self._in.values(), *self._strangers]:
+            incoming.forked()
+
+    @property
+    def open_links(self) -> tuple[int, int]:
+        """How many links are open: to other nodes, and from them."""
+        return sum(link.state == "open" for link in self._out.values()), len(self._in)
+
+    # --- outgoing links --------------------------------------------------------------------------
+
+    def hello(self) -> NodeHello:
+        return self.own.hello
+
+    def fault_of(self, transport: Transport, host: str, answer: HelloAccepted) -> str:
+        own = self.own
+        if answer.node == own.hello.node:
+            return "it is this very node, or a copy of its data directory"
+        if answer.cluster != own.hello.cluster:
+            return f"it belongs to cluster {answer.cluster}, and this node to {own.hello.cluster}"
+        if self.tls() is not None:
+            return own.certificate_fault(transport.certificate, answer.node)
+        if not greeting.is_loopback(host):
+            return "beyond loopback nodes talk by TLS only"
+        return ""
+
+    def accepted(self, link: Outgoing, answer: HelloAccepted) -> None:
+        self.names[answer.node] = answer.name
+        self.refusals.pop(link.address, None)
+
+    def refused(self, link: Outgoing, answer: HelloRefused) -> None:
+        self.refusals[link.address] = answer
+
+    def lost(self, link: Outgoing) -> None:
+        if link.contact is not None:
+            self.receiver.link_lost(link.contact)
+
+    def flush_later(self, link: Outgoing) -> None:
+        self._unflushed.append(link)
+
+    # --- incoming links --------------------------------------------------------------------------
+
+    def judge(self, link: Incoming, hello: NodeHello) -> HelloAccepted | HelloRefused:
+        own = self.own
+        mine = own.hello
+        before = self._in.get(hello.node)
+        has_tls = self.tls() is not None
+        fault = own.certificate_fault(link.transport.certificate, hello.node) if has_tls else ""
+        refused = greeting.refusal(
+            hello, cluster=mine.cluster, node=mine.node, address=mine.address, boot=mine.boot,
+            known=None if before is None else _known(before), has_tls=has_tls,
+            from_address=link.from_address, certificate_fault=fault,
+        )  # fmt: skip
+        if refused is not None:
+            log.warning("refused a link from %s: %s", link.from_address, refused.text)
+            audit.link_refused(link.from_address, hello.node, refused.code)
+            return refused
+        if hello.cluster:
+            self.names[hello.node] = hello.name
+            del self._strangers[link]
+            self._in[hello.node] = link
+            if before is not None:
+                before.close()  # half open, or of a process that is gone
+        return HelloAccepted(
+            cluster=mine.cluster,
+            node=mine.node,
+            name=mine.name,
+            software=mine.software,
+            successors=own.successors,
+            positions=own.positions(),
+            root=own.root(),
+        )
+
+    def take(self, link: Incoming, envelope: Envelope) -> None:
+        message, incarnation, to_incarnation = envelope
+        hello = link.hello
+        assert hello is not None
+        link.incarnation = incarnation
+        sender = Contact(hello.position, hello.node, incarnation, hello.address, hello.domain)
+        self.receiver.heard(sender, to_incarnation, message)
+
+    def ended(self, link: Incoming) -> None:
+        self._strangers.pop(link, None)
+        hello = link.hello
+        if hello is None or self._in.get(hello.node) is not link:
+            return
+        del self._in[hello.node]
+        if link.incarnation and not self._closed:
+            self.receiver.link_lost(
+                Contact(hello.position, hello.node, link.incarnation, hello.address, hello.domain)
+            )
+
+
+def _known(link: Incoming) -> greeting.Incoming:
+    assert link.hello is not None
+    return greeting.Incoming(link.hello.address, link.hello.boot)

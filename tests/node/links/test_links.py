@@ -1,0 +1,303 @@
+"""Links between nodes over real sockets, all on one loop that the test turns by hand."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from random import Random
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from hocket.adapters.executor import ThreadExecutor
+from hocket.adapters.loop import READ, Loop
+from hocket.adapters.transport import PlainTransport
+from hocket.core.relay.messages import Fetched, Piece
+from hocket.core.ring.circle import candidates
+from hocket.core.ring.contact import Contact
+from hocket.core.ring.messages import Busy, GetCloser
+from hocket.core.session.session import Caller
+from hocket.model import Limits, PartitionId
+from hocket.node.door.connections import Connections
+from hocket.node.links import outgoing
+from hocket.node.links.links import NodeLinks, Own
+from hocket.node_frames import NodeHello
+from hocket.wire.framing import NODE_MARK, PREFIX, framed
+
+CLUSTER = "c" * 32
+PATIENCE = 20.0
+
+
+class NoClients:
+    """Stands for the node: it is told of connections, and takes no frames from them."""
+
+    def connected(self, connection: int, caller: Caller) -> None: ...
+    def disconnected(self, connection: int) -> None: ...
+
+
+class End:
+    """A node with its door and its links, and nothing above."""
+
+    def __init__(self, world: World, name: str, **hello: Any) -> None:
+        self.world = world
+        self.name = name
+        self.heard_messages: list[tuple[Contact, int, object]] = []
+        self.lost: list[Contact] = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.setblocking(False)
+        self.port = self.listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        node = hello.pop("node", name * 32)
+        greeting: dict[str, Any] = {
+            "cluster": CLUSTER, "node": node, "name": name, "address": self.address,
+            "position": candidates(node.encode())[0], "boot": world.chance.getrandbits(60),
+        }  # fmt: skip
+        self.hello = NodeHello(**(greeting | hello))
+        own = Own(self.hello, 8, lambda: (1, 2), lambda: "root:1", lambda _der, _node: "")
+        self.links = NodeLinks(own, loop=world.loop, executor=world.executor, chance=world.chance)
+        self.links.receiver = self
+        self.connections = Connections(world.loop, Limits())
+        self.connections.node = NoClients()  # type: ignore[assignment]
+        self.connections.links = self.links
+        world.loop.register(self.listener, READ, lambda _events: self._accept())
+        world.ends.append(self)
+
+    @property
+    def me(self) -> Contact:
+        return Contact(self.hello.position, self.hello.node, 5, self.address)
+
+    def heard(self, sender: Contact, to_incarnation: int, message: object) -> None:
+        self.heard_messages.append((sender, to_incarnation, message))
+
+    def link_lost(self, contact: Contact) -> None:
+        self.lost.append(contact)
+
+    def send(self, to: End, message: object) -> None:
+        self.links.send(self.me, to.me, message)
+
+    def stop_listening(self) -> None:
+        self.world.loop.unregister(self.listener)
+        self.listener.close()
+
+    def _accept(self) -> None:
+        sock, address = self.listener.accept()
+        sock.setblocking(False)
+        self.connections.accept(PlainTransport(sock), Caller(address=address[0]))
+
+
+class World:
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.executor = ThreadExecutor(self.loop.post)
+        self.chance = Random(1)
+        self.ends: list[End] = []
+        self.loop.after_turn(self._flush)
+
+    def _flush(self) -> None:
+        for end in self.ends:
+            end.links.flush()
+
+    def until(self, holds: Callable[[], object]) -> None:
+        deadline = monotonic() + PATIENCE
+        while not holds():
+            assert monotonic() < deadline, "it did not happen in time"
+            self.loop.turn(0.01)
+
+    def close(self) -> None:
+        for end in self.ends:
+            end.links.close()
+            end.connections.abort()
+            if end.listener.fileno() >= 0:
+                end.stop_listening()
+        self.executor.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.close()
+
+
+def closer(number: int) -> GetCloser:
+    return GetCloser(number, 7, 4)
+
+
+def test_messages_arrive_in_order_with_their_sender(world: World):
+    one, other = End(world, "a"), End(world, "b")
+    for number in range(200):
+        one.send(other, closer(number))
+    world.until(lambda: len(other.heard_messages) == 200)
+    assert [message for _, _, message in other.heard_messages] == [closer(n) for n in range(200)]
+    assert {(sender, to) for sender, to, _ in other.heard_messages} == {(one.me, 5)}
+    assert one.links.open_links == (1, 0)
+    assert other.links.open_links == (0, 1)
+
+
+def test_answers_come_on_the_others_own_link(world: World):
+    one, other = End(world, "a"), End(world, "b")
+    one.send(other, closer(1))
+    world.until(lambda: other.heard_messages)
+    other.send(one, Busy(1))
+    world.until(lambda: one.heard_messages)
+    assert one.heard_messages == [(other.me, 5, Busy(1))]
+    assert one.links.open_links == other.links.open_links == (1, 1)
+
+
+def test_a_batch_travels_as_it_is(world: World):
+    one, other = End(world, "a"), End(world, "b")
+    data = bytes(range(256)) * 20_000
+    fetched = Fetched(
+        3, PartitionId("t", 0), pieces=(Piece(0, 10, data), Piece(10, 11, b"x")), end=11,
+        ancestors=(one.me,), room=1, total=2,
+    )  # fmt: skip
+    one.send(other, fetched)
+    world.until(lambda: other.heard_messages)
+    assert other.heard_messages[0][2] == fetched
+
+
+def test_what_is_urgent_overtakes_bulk(world: World):
+    one, other = End(world, "a"), End(world, "b")
+    one.send(other, closer(0))
+    world.until(lambda: other.heard_messages)
+    for number in range(6):
+        piece = Piece(number, number + 1, bytes(1 << 20))
+        one.send(other, Fetched(1, PartitionId("t", 0), (piece,), 9, (), 0, 0))
+    one.send(other, closer(1))
+    world.until(lambda: len(other.heard_messages) == 8)
+    kinds = [type(message).__name__ for _, _, message in other.heard_messages[1:]]
+    assert kinds.index("GetCloser") <= 1, "it may wait for the frame that is being written, no more"
+
+
+def test_a_full_queue_loses_and_says_so_by_its_count(world: World):
+    one, other = End(world, "a"), End(world, "b")
+    piece = Piece(0, 1, bytes(3 << 20))
+    for _ in range(9):
+        one.send(other, Fetched(1, PartitionId("t", 0), (piece,), 9, (), 0, 0))
+    link = one.links._out[other.address]
+    assert link.dropped == 9 - outgoing.QUEUE_BYTES_MAX // (3 << 20)
+    world.until(lambda: len(other.heard_messages) == 9 - link.dropped)
+
+
+def test_nobody_there_is_told_once_and_tried_again(world: World):
+    one, other = End(world, "a"), End(world, "b")
+    other.stop_listening()
+    one.send(other, closer(1))
+    world.until(lambda: one.lost)
+    link = one.links._out[other.address]
+    for _ in range(3):
+        world.until(lambda: link._may_dial)
+        one.send(other, closer(2))
+        world.until(lambda: link.state == "resting")
+    assert one.lost == [other.me]
+    assert link._rest_us > outgoing.REST_US_MIN
+
+
+def test_a_link_that_broke_is_made_anew(world: World):
+    one, other = End(world, "a"), End(world, "b")
+    one.send(other, closer(1))
+    world.until(lambda: other.heard_messages)
+    (incoming,) = other.links._in.values()
+    incoming.transport._socket.shutdown(socket.SHUT_RDWR)
+    world.until(lambda: one.lost and other.lost)
+    assert one.lost == [other.me]
+    assert other.lost == [one.me]
+    world.until(lambda: one.links._out[other.address]._may_dial)
+    one.send(other, closer(2))
+    world.until(lambda: len(other.heard_messages) == 2)
+
+
+def test_a_node_of_another_cluster_is_refused_on_both_sides(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    one, other = End(world, "a", cluster="d" * 32), End(world, "b")
+    one.send(other, closer(1))
+    world.until(lambda: one.links.refusals)
+    assert one.links.refusals[other.address].code == "wrongCluster"
+    said = [(record.name, record.getMessage()) for record in caplog.records]
+    assert any(name == "hocket.audit" and "wrongCluster" in text for name, text in said)
+    assert sum("belongs to cluster" in text for _, text in said) >= 2
+    assert other.heard_messages == []
+
+
+def test_what_a_stranger_says_behind_its_hello_is_not_heard(world: World):
+    one, other = End(world, "a", position=3), End(world, "b")
+    one.send(other, closer(1))
+    world.until(lambda: one.links.refusals)
+    assert one.links.refusals[other.address].code == "wrongPosition"
+    assert other.heard_messages == []
+
+
+def test_a_copy_of_a_running_nodes_directory_is_refused(world: World):
+    one, other, third = End(world, "a"), End(world, "b"), End(world, "c", node="a" * 32)
+    one.send(other, closer(1))
+    world.until(lambda: other.heard_messages)
+    third.send(other, closer(2))
+    world.until(lambda: third.links.refusals)
+    assert third.links.refusals[other.address].code == "twice"
+    assert len(other.heard_messages) == 1
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        PREFIX.pack(NODE_MARK | 64, 0, 0) + bytes(64),
+        b"".join(framed(b"not capnp", [], NODE_MARK)),
+        PREFIX.pack(NODE_MARK | 8, 0, 1 << 40),
+    ],
+)
+def test_noise_behind_the_magic_word_ends_that_link_alone(world: World, noise: bytes):
+    one, other = End(world, "a"), End(world, "b")
+    one.send(other, closer(1))
+    world.until(lambda: other.heard_messages)
+    with socket.create_connection(("127.0.0.1", other.port)) as stranger:
+        stranger.sendall(noise)
+        stranger.setblocking(False)
+        world.until(lambda: _is_over(stranger))
+    one.send(other, closer(2))
+    world.until(lambda: len(other.heard_messages) == 2)
+
+
+def test_a_port_that_speaks_something_else_is_complained_about_once(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    one, other = End(world, "a"), End(world, "b")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        stranger = other.me._replace(address=f"127.0.0.1:{server.getsockname()[1]}")
+        one.links.send(one.me, stranger, closer(1))
+        link = one.links._out[stranger.address]
+        for _ in range(2):
+            one.links.send(one.me, stranger, closer(1))
+            taken, _ = server.accept()
+            with taken:
+                taken.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+                world.until(lambda: link.state == "resting")
+            world.until(lambda: link._may_dial)
+    complaints = [each for each in caplog.records if "no link to the node" in each.getMessage()]
+    assert len(complaints) == 1
+
+
+def test_a_name_is_resolved_beside_the_loop(world: World):
+    one, other = End(world, "a"), End(world, "b")
+    by_name = other.me._replace(address=f"localhost:{other.port}")
+    one.links.send(one.me, by_name, closer(1))
+    assert one.links._out[by_name.address].state == "dialling"
+    world.until(lambda: other.heard_messages)
+
+
+@pytest.mark.parametrize("address", ["nowhere.invalid:1", "no port", "127.0.0.1:0", "[::1"])
+def test_an_address_that_leads_nowhere_is_a_lost_link(world: World, address: str):
+    one, other = End(world, "a"), End(world, "b")
+    one.links.send(one.me, other.me._replace(address=address), closer(1))
+    world.until(lambda: one.lost)
+
+
+def _is_over(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1000) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
