@@ -4,14 +4,17 @@
 
 Rule 1: a token is never in the file, only the path of the file that has it.
 Rule 2: the file is replaced as a whole, so that whoever reads it sees one version, and only its
-owner can read it.
+owner can read it. Whoever changes it holds a lock on its directory, so that of two changes at the
+same time none is lost.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -119,7 +122,30 @@ def _parsed(found: Any) -> Contexts:
     return Contexts(current, contexts)
 
 
-def save(contexts: Contexts) -> None:
+@contextmanager
+def changing() -> Iterator[Contexts]:
+    """All of them, to be changed; they are saved at the end of the block, unless it raises."""
+    try:
+        directory = path().parent
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (OSError, RuntimeError) as error:
+        raise _cannot_write(error) from error
+    try:
+        with suppress(OSError):  # some file systems have no locks: then the last change wins
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        found = load()
+        yield found
+        _save(found)
+    finally:
+        os.close(lock)
+
+
+def _cannot_write(error: Exception) -> click.ClickException:
+    return click.ClickException(f"cannot write the contexts: {error}")
+
+
+def _save(contexts: Contexts) -> None:
     """Replace the file. If that fails, the file is as it was."""
     content = {
         "current": contexts.current or None,
@@ -127,7 +153,6 @@ def save(contexts: Contexts) -> None:
     }
     try:
         file = path()
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with NamedTemporaryFile("w", dir=file.parent, prefix=".contexts-", delete=False) as new:
             try:  # its mode is 0600 from the start
                 new.write(json.dumps(content, indent=2) + "\n")
@@ -139,4 +164,4 @@ def save(contexts: Contexts) -> None:
                     os.unlink(new.name)
                 raise
     except (OSError, RuntimeError) as error:
-        raise click.ClickException(f"cannot write the contexts: {error}") from error
+        raise _cannot_write(error) from error

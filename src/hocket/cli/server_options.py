@@ -7,7 +7,8 @@ read.
 
 The context in use belongs to its own server: if an option or a variable names a server, nothing of
 that context is used, or its token would be shown to another broker. Whoever names a context for the
-command, and a server too, wants both.
+command, and a server too, wants both; but a context that is named by an option wins over variables,
+as any option does.
 """
 
 from __future__ import annotations
@@ -47,13 +48,14 @@ class Server:
     timeout: float = TIMEOUT_DEFAULT
     context: str | None = None  # the name of the one to use; None: the one in use, if any
     said: dict[str, ParameterSource] = field(default_factory=dict)  # by an option or a variable
+    token_file_wins: bool = False  # over HOCKET_TOKEN: it is of a context that an option names
 
     def connect(self) -> Client:
         self.use_context()
         self._check_files()
         import hocket  # loads the client, which takes longer than the rest of the command line
 
-        from_variable = self.server == environment.value(environment.SERVER)
+        from_variable = self.said.get("server") is ParameterSource.ENVIRONMENT
         return hocket.connect(
             None if from_variable else self.server,  # so that its error names the variable
             token=self._token(),
@@ -75,6 +77,11 @@ class Server:
         if not name:
             return
         found = contexts.load().get(name, chosen_by).said()
+        if self.said.get("context") is ParameterSource.COMMANDLINE:
+            for each in found:
+                if self.said.get(each) is ParameterSource.ENVIRONMENT:
+                    del self.said[each]
+            self.token_file_wins = "token_file" in found
         if {"tls_cert", "tls_key"} & self.said.keys():  # they belong together
             found.pop("tls_cert", None)
             found.pop("tls_key", None)
@@ -107,7 +114,8 @@ class Server:
         return self.context, f"the variable {contexts.VARIABLE}" if by_variable else "--context"
 
     def _token(self) -> str | None:
-        if self.said.get("token_file") is not ParameterSource.COMMANDLINE:
+        by_option = self.said.get("token_file") is ParameterSource.COMMANDLINE
+        if not (by_option or self.token_file_wins):
             token = environment.value(environment.TOKEN)
             if token:
                 return token

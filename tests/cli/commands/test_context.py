@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hocket.cli import contexts
 from hocket.cli.program import program
 from hocket.errors import NoConnection
 from tests.support.cli import Outcome, fails
+from tests.support.threads import PATIENCE
 
 DEV, PROD = "hocket://127.0.0.1:4151", "hockets://broker.example:4150"
 
@@ -98,7 +100,8 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(two: Path, config: Path,
         (["add", "dev", "--server", PROD], 1, "--replace"),
         (["add", "a b", "--server", PROD], 2, "the name of the context"),
         (["add", "new"], 2, "--server"),
-        (["add", "new", "--server", "localhost"], 2, "hocket://host:port"),
+        (["add", "new", "--server", "http://host"], 2, "hocket://"),
+        (["add", "new", "--server", "localhost:port"], 2, "a port is a number"),
         (["add", "new", "--server", PROD, "--token-file", "/nonexistent"], 2, "--token-file"),
         (["add", "new", "--server", PROD, "--tls-cert", __file__], 2, "--tls-key"),
     ],
@@ -144,6 +147,27 @@ def test_before_there_is_one_it_says_how_to_make_one():
     fails(run("ping", "--context", "prod"), 3, "'prod'", "--context names")
 
 
+def test_who_changes_the_file_at_the_same_time_waits(two: Path, monkeypatch: pytest.MonkeyPatch):
+    came, flock = threading.Event(), contexts.fcntl.flock
+
+    def come_and_lock(descriptor: int, how: int) -> None:
+        came.set()
+        flock(descriptor, how)
+
+    def add_late() -> None:
+        with contexts.changing() as found:
+            found.contexts["late"] = contexts.Context(DEV)
+
+    late = threading.Thread(target=add_late)
+    with contexts.changing() as found:
+        monkeypatch.setattr(contexts.fcntl, "flock", come_and_lock)
+        late.start()
+        assert came.wait(PATIENCE)
+        found.contexts["early"] = contexts.Context(DEV)
+    late.join()
+    assert sorted(contexts.load().contexts) == ["dev", "early", "late", "prod"]
+
+
 def test_names_are_completed(two: Path):
     words = {"_HOCKET_COMPLETE": "bash_complete", "COMP_WORDS": "hocket context use p"}
     result = CliRunner(env={**words, "COMP_CWORD": "3"}).invoke(program, [])
@@ -168,9 +192,9 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What `hocket.connect` was called with last."""
     called: dict[str, Any] = {}
 
-    def connect(url: str, **options: Any) -> Any:
+    def connect(url: str | None, **options: Any) -> Any:
         called.clear()
-        called.update(url=url, **options)
+        called.update(url=url or os.environ["HOCKET_SERVER"], **options)
         raise NoConnection("nobody is here")
 
     monkeypatch.setattr(package, "connect", connect, raising=False)
@@ -204,6 +228,12 @@ def test_a_flag_wins_over_a_variable_over_the_context_over_the_default(two: Path
     # Whoever names both wants both.
     assert asked("--server", other, "--context", "prod") == (other, "prods-token")
     assert asked(HOCKET_SERVER=other, HOCKET_CONTEXT="prod") == (other, "prods-token")
+    # A context that the command line names wins over variables, as any option does.
+    theirs = {"HOCKET_SERVER": other, "HOCKET_TOKEN": "mine", "HOCKET_TLS_CA": "/nonexistent"}
+    assert asked("--context", "prod", **theirs) == (PROD, "prods-token")
+    assert connected["tls_ca"] == two
+    assert asked("--context", "prod", "--server", other, **theirs) == (other, "prods-token")
+    assert asked("--context", "prod", "--token-file", file, **theirs) == (PROD, "from-file")
     run("context", "use", "--none")
     assert asked() == ("hocket://127.0.0.1:4150", None)
 

@@ -80,17 +80,16 @@ def add(name: str, server: str, use: bool, replace: bool, **files: Path | None) 
     """Keep a broker as NAME."""
     if (files["tls_cert"] is None) != (files["tls_key"] is None):
         raise click.UsageError("--tls-cert and --tls-key belong together: give both")
-    found = contexts.load()
-    if name in found.contexts and not replace:
-        raise click.ClickException(
-            f"there is a context '{name}' already; --replace puts this one in its place"
-        )
     paths = {option: str(path.absolute()) for option, path in files.items() if path is not None}
-    is_first = not found.contexts
-    found.contexts[name] = Context(server, **paths)
-    if use or is_first:
-        found.current = name
-    contexts.save(found)
+    with contexts.changing() as found:
+        if name in found.contexts and not replace:
+            raise click.ClickException(
+                f"there is a context '{name}' already; --replace puts this one in its place"
+            )
+        is_first = not found.contexts
+        found.contexts[name] = Context(server, **paths)
+        if use or is_first:
+            found.current = name
     if found.current == name:
         say(f"commands use the context '{name}' from now on")
     else:
@@ -108,11 +107,10 @@ def use(name: str | None, none: bool) -> None:
     """Use the context NAME from now on."""
     if none == (name is not None):
         raise click.UsageError("Name the context to use, or --none.")
-    found = contexts.load()
-    if name is not None:
-        found.get(name)
-    found.current = name or ""
-    contexts.save(found)
+    with contexts.changing() as found:
+        if name is not None:
+            found.get(name)
+        found.current = name or ""
 
 
 @context.command(
@@ -165,13 +163,14 @@ def show(click_context: click.Context, /, name: str | None, as_json: bool) -> No
 @click.argument("name", type=NAME)
 def remove(name: str) -> None:
     """Forget the context NAME. The files that it names stay."""
-    found = contexts.load()
-    found.get(name)
-    del found.contexts[name]
-    if found.current == name:
-        found.current = ""
+    with contexts.changing() as found:
+        found.get(name)
+        del found.contexts[name]
+        was_in_use = found.current == name
+        if was_in_use:
+            found.current = ""
+    if was_in_use:
         say(f"'{name}' was in use; commands go to {SERVER_DEFAULT} now")
-    contexts.save(found)
 
 
 def _as_json(name: str, each: Context, current: bool) -> dict[str, object]:
