@@ -189,11 +189,11 @@ def test_nothing_is_suggested_for_what_is_like_nothing(args: list[str]):
 
 
 def test_debug_adds_the_traceback():
-    result = run("--debug", "topic", "list", "--server", "localhost")
+    result = run("--debug", "topic", "list", "--server", "http://localhost")
     assert result.exit_code == 2
     assert "Traceback" in result.stderr
     assert result.stderr.splitlines()[-1].startswith("hocket: ")
-    assert "Traceback" in run("topic", "list", "--debug", "--server", "localhost").stderr
+    assert "Traceback" in run("topic", "list", "--debug", "--server", "http://localhost").stderr
 
 
 def test_debug_logs_in_detail_for_as_long_as_the_command_runs(monkeypatch: pytest.MonkeyPatch):
