@@ -315,6 +315,23 @@ def test_what_waits_outlives_retention_and_what_has_gone_is_removed():
     assert place.log.core.start == 10, "its time is the one at which it was due"
 
 
+def test_what_comes_long_after_its_time_is_kept_as_long_as_anything_else():
+    """The broker was down, or the time had passed when it was published: somebody is to see it."""
+    place = Place(disk_retention_us=60 * SECOND, memory_retention_us=0)
+    place.publish(b"was down", after=1)
+    place.kill()
+    place.pass_time(3600)
+    place.start()
+    place.ada = place.trusted()
+    place.publish(b"had passed", after=-3000)
+    for _ in range(3):
+        place.tick(15)
+        assert sorted(place.values()) == [b"had passed", b"was down"]
+    place.tick(30)
+    place.tick(2)
+    assert place.log.core.start == 2
+
+
 def test_large_messages_go_in_several_batches_and_many_in_several_releases(monkeypatch):
     monkeypatch.setattr(delays, "RELEASED_AT_ONCE", 7)
     for durability in ("quorum", "memory"):

@@ -280,6 +280,8 @@ class Delays:
         batch = batch_of(info, entry)
         batch.crc = None  # after a crash, damage may have taken a message out of it
         now_us = self._wiring.clock.now_us()
+        # Retention counts from now on: what comes late (the broker was down) must not go at once.
+        batch.max_timestamp = max(batch.max_timestamp, now_us)
         produce = events.Produce(Origin(NODE, 0, move.number), batch, now_us)
         move.is_storing, sequence = True, move.sequence
         self._wiring.partitions.step(hosted, produce)
