@@ -410,6 +410,20 @@ def test_a_topic_that_is_deleted_takes_what_waits_along():
     assert not place.node._wiring.partitions.waiting
 
 
+def test_a_topic_that_is_deleted_while_messages_go_is_not_complained_about(caplog):
+    place = Place()
+    place.publish(b"a")
+    place.pass_time(2)
+    place.node.tick()
+    while not place.log.core.waiting():  # the message is on its way into the partition
+        place.node.end_turn()
+        place.scheduler.advance()
+    place.ada.ask(frames.DeleteTopic, "t")
+    place.tick()
+    assert not place.node._delays._moves
+    assert caplog.messages == []
+
+
 def test_partitions_that_are_added_take_delayed_messages_and_the_setting_stays():
     place = Place()
     more = TopicConfig(partitions=3)  # as a client sends it that does not know the setting

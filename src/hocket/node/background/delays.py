@@ -28,6 +28,7 @@ from hocket.errors import (
     ProducerConflict,
     SequenceGap,
     UnknownProducer,
+    UnknownTopic,
     from_code,
 )
 from hocket.frames import Frame
@@ -302,7 +303,9 @@ class Delays:
             return
         assert isinstance(frame, frames.Failure)
         error = from_code(frame.code, frame.message)
-        if isinstance(error, _STRANGE):
+        if isinstance(error, UnknownTopic):  # it was deleted just now, and what waits goes along
+            self._end(move)
+        elif isinstance(error, _STRANGE):
             log.warning(
                 "%s go on under a new id, since their partition does not know the old one: %s",
                 move.hosted.where, error,
