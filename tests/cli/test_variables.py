@@ -66,7 +66,7 @@ def test_an_option_wins_over_its_variable_and_a_variable_over_the_file(tmp_path:
     config = tmp_path / "hocket.toml"
     config.write_text('listen = "from-file"\n')
     given = ["serve", "--config", str(config)]
-    fails(run(*given), 2, "from-file")
+    fails(run(*given), 2, "from-file", "the setting 'listen' in the file of --config")
     fails(run(*given, HOCKET_SERVE_LISTEN="from-variable"), 2, "from-variable")
     by_option = run(*given, "--listen", "from-option", HOCKET_SERVE_LISTEN="from-variable")
     fails(by_option, 2, "from-option")
@@ -77,3 +77,7 @@ def test_an_option_wins_over_its_variable_and_a_variable_over_the_file(tmp_path:
 def test_an_empty_variable_is_none_at_all(tmp_path: Path):
     outcome = run("serve", "--listen", "x", HOCKET_SERVE_CONNECTIONS="", HOCKET_SERVE_LOG_LEVEL="")
     fails(outcome, 2, "'--listen'")
+
+
+def test_levels_may_be_written_large():
+    fails(run("serve", "--listen", "x", HOCKET_SERVE_LOG_LEVEL="INFO"), 2, "'--listen'")

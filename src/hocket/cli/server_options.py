@@ -25,6 +25,7 @@ from hocket import environment
 from hocket.cli import contexts
 from hocket.cli.command import ServerOption
 from hocket.cli.parameters import SECONDS
+from hocket.errors import NotAllowed
 
 if TYPE_CHECKING:
     from hocket.client.faces.blocking.client import Client
@@ -56,15 +57,23 @@ class Server:
         import hocket  # loads the client, which takes longer than the rest of the command line
 
         from_variable = self.said.get("server") is ParameterSource.ENVIRONMENT
-        return hocket.connect(
-            None if from_variable else self.server,  # so that its error names the variable
-            token=self._token(),
-            tls_ca=self.tls_ca,
-            tls_cert=self.tls_cert,
-            tls_key=self.tls_key,
-            timeout=self.timeout,
-            name="hocket command line",
-        )
+        token = self._token()
+        try:
+            return hocket.connect(
+                None if from_variable else self.server,  # so that its error names the variable
+                token=token,
+                tls_ca=self.tls_ca,
+                tls_cert=self.tls_cert,
+                tls_key=self.tls_key,
+                timeout=self.timeout,
+                name="hocket command line",
+            )
+        except NotAllowed as error:
+            if token is None:
+                error.add_note(
+                    f"A command takes its token from --token-file FILE or {environment.TOKEN}"
+                )
+            raise
 
     def for_completion(self) -> Server:
         return replace(self, timeout=min(self.timeout, COMPLETION_TIMEOUT))

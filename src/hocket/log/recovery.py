@@ -55,8 +55,8 @@ class Recovery:
     def summary(self) -> str:
         entries = sum(len(each.entries) for each in self.recovered.values())
         return (
-            f"{len(self.groups)} logs, with {entries} entries behind their last checkpoint, from "
-            f"{len(self.wal.used)} files of the write-ahead log"
+            f"{len(self.groups)} log(s), {entries} entries behind their last checkpoint, "
+            f"{len(self.wal.used)} file(s) of the write-ahead log"
         )
 
     def close_files(self) -> None:
