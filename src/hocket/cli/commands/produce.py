@@ -73,7 +73,7 @@ $ echo 'happy new year' | hocket produce reminders --deliver-at 2027-01-01T00:00
 @delay_options
 @click.option(
     "--progress/--no-progress", "shown", default=None,
-    help="Show a progress bar. [default: if stderr is a terminal]",
+    help="Show a progress bar. [default: if stderr is a terminal, and lines are not typed there]",
 )  # fmt: skip
 @server_options
 @pass_server
@@ -110,7 +110,7 @@ def produce(
         StopSignals() as stop,
     ):
         progress = Progress(
-            shown=sys.stderr.isatty() if shown is None else shown,
+            shown=_has_room_for_a_bar(descriptor) if shown is None else shown,
             total_bytes=_size(descriptor),
         )
         sending = Sending(producer, progress, key_separator, delay, deliver_at)
@@ -198,6 +198,11 @@ def _open(path: Path | None) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _has_room_for_a_bar(descriptor: int) -> bool:
+    """Whoever types the messages needs the line that the bar would be drawn on, over and over."""
+    return sys.stderr.isatty() and not os.isatty(descriptor)
 
 
 def _size(descriptor: int) -> int | None:
