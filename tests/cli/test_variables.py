@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -77,6 +78,20 @@ def test_an_option_wins_over_its_variable_and_a_variable_over_the_file(tmp_path:
 def test_an_empty_variable_is_none_at_all(tmp_path: Path):
     outcome = run("serve", "--listen", "x", HOCKET_SERVE_CONNECTIONS="", HOCKET_SERVE_LOG_LEVEL="")
     fails(outcome, 2, "'--listen'")
+
+
+@pytest.mark.usefixtures("usual_logging")
+@pytest.mark.parametrize("first", ["--config", "--log-format"])
+def test_a_bad_file_is_told_in_json_if_that_was_asked_for(first: str, tmp_path: Path):
+    config = tmp_path / "hocket.toml"
+    config.write_text('listn = "localhost:4150"\n')
+    given = {"--config": str(config), "--log-format": "json"}
+    order = sorted(given, key=lambda option: option != first)
+    in_order = run("serve", *(word for option in order for word in (option, given[option])))
+    by_variables = run("serve", HOCKET_SERVE_CONFIG=str(config), HOCKET_SERVE_LOG_FORMAT="json")
+    for outcome in (in_order, by_variables):
+        assert outcome.code == 2
+        assert "unknown setting 'listn'" in json.loads(outcome.stderr)["message"]
 
 
 def test_levels_may_be_written_large():

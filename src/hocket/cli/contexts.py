@@ -103,6 +103,14 @@ def load() -> Contexts:
         ) from error
 
 
+def known_names() -> list[str]:
+    """For shells to complete: none if the file cannot be read."""
+    try:
+        return sorted(load().contexts)
+    except click.ClickException:
+        return []
+
+
 def _parsed(found: Any) -> Contexts:
     if not isinstance(found, dict) or not isinstance(found.get("contexts"), dict):
         raise ValueError("it has no 'contexts'")  # noqa: TRY004 - the file is wrong, not a type

@@ -150,11 +150,18 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> No
             server.said[option.name] = source
 
 
+def _known_contexts(
+    _context: click.Context, _option: click.Parameter, incomplete: str
+) -> list[str]:
+    return [name for name in contexts.known_names() if name.startswith(incomplete)]
+
+
 def server_options(command: F) -> F:
     """Add the options for reaching a broker; the command gets them with `pass_server`."""
     options = [
         click.option(
             "--context", metavar="NAME", envvar=contexts.VARIABLE, show_envvar=True,
+            shell_complete=_known_contexts,
             help="Use the broker that `hocket context add` has kept by this name.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),

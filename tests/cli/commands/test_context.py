@@ -169,9 +169,9 @@ def test_who_changes_the_file_at_the_same_time_waits(two: Path, monkeypatch: pyt
 
 
 def test_names_are_completed(two: Path):
-    words = {"_HOCKET_COMPLETE": "bash_complete", "COMP_WORDS": "hocket context use p"}
-    result = CliRunner(env={**words, "COMP_CWORD": "3"}).invoke(program, [])
-    assert result.stdout == "plain,prod\n"
+    for typed, at in (("hocket context use p", "3"), ("hocket --context p", "2")):
+        words = {"_HOCKET_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": at}
+        assert CliRunner(env=words).invoke(program, []).stdout == "plain,prod\n"
 
 
 def test_a_user_without_a_home_has_no_contexts(monkeypatch: pytest.MonkeyPatch):

@@ -136,6 +136,7 @@ def test_a_ready_line_that_nobody_can_read_is_an_error(tmp_path: Path):
     os.close(writer)
 
 
+@pytest.mark.usefixtures("usual_logging")
 def test_without_a_stdout_commands_do_their_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -184,6 +184,7 @@ def start(path: Path, data: Path) -> Outcome:
     return Outcome(result.exit_code, result.stdout_bytes, result.stderr)
 
 
+@pytest.mark.usefixtures("usual_logging")
 def test_a_token_may_come_through_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """As `--admin-token-file <(...)` of a shell has it: it can be read once."""
     reader, writer = os.pipe()

@@ -49,6 +49,7 @@ LISTEN_DEFAULT = "127.0.0.1:4150"
 SWITCH_INTERVAL = 0.0001
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 STOPPING_WITHOUT_TLS = (*STOPPING, signal.SIGHUP)  # else that has another meaning
+_ERROR_OF_CONFIG = "hocket.config.error"  # a key of the context's meta
 CERTIFICATE_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -58,9 +59,20 @@ def default_data_directory() -> Path:
 
 
 def load_config(context: click.Context, option: click.Parameter, path: Path | None) -> None:
-    """Make the values of the file the defaults, so that the command line and variables win."""
-    if path is None:
-        return
+    """Make the values of the file the defaults, so that the command line and variables win.
+
+    An error waits until it is known how to log it.
+    """
+    try:
+        if path is not None:
+            _load_config(context, option, path)
+    except click.BadParameter as error:
+        if "log_format" in context.params:
+            raise
+        context.meta[_ERROR_OF_CONFIG] = error
+
+
+def _load_config(context: click.Context, option: click.Parameter, path: Path) -> None:
     try:
         values = tomllib.loads(path.read_text())
     except OSError as error:
@@ -87,8 +99,12 @@ def load_config(context: click.Context, option: click.Parameter, path: Path | No
 
 def set_up_log(context: click.Context, _option: click.Parameter, form: str) -> str:
     """At once, so that an error about any other option is told in the same format."""
-    if form == "json" and not context.resilient_parsing:
+    if context.resilient_parsing:
+        return form
+    if form == "json":
         log_to_stderr("INFO", form)
+    if _ERROR_OF_CONFIG in context.meta:
+        raise context.meta[_ERROR_OF_CONFIG]
     return form
 
 
