@@ -34,7 +34,10 @@ def _end(namespace: dict[str, Any]) -> None:
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()],
     patterns=["README.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md"],
-    exclude="docs/guide/spark.md",  # tests/spark/test_guide.py runs it, where Spark is at hand
+    excludes=[
+        "docs/guide/spark.md",  # tests/spark/test_guide.py runs it, where Spark is at hand
+        "docs/guide/first_hour.md",  # tests/cli/test_pages.py runs it, with its commands
+    ],
     setup=_begin,
     teardown=_end,
 ).pytest()

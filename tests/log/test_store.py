@@ -19,7 +19,7 @@ from hocket.errors import (
 from hocket.log.directory import COPY, IDENTITY, write_checked
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.store import FIRST_INDEX, LogStore, NewEntry, ReadResult
-from hocket.model import EntryKind
+from hocket.model import SECOND_US, EntryKind
 from hocket.sim.clock import SimClock
 from hocket.sim.disk import SimDisk
 from hocket.sim.executor import SimExecutor
@@ -412,6 +412,65 @@ def test_a_checkpoint_can_be_asked_for_while_one_is_under_way() -> None:
     world.run(100_000)
     assert outcomes == [None, None]
     world.close()
+
+
+class Large(World):
+    """Its groups have a state of 1 MiB."""
+
+    def __init__(self, group: GroupSettings) -> None:
+        self.snapshots = 0
+        super().__init__(1, settings=replace(ROOMY, checkpoint_interval_us=SECOND_US), group=group)
+        self.add_group()
+
+    def snapshot(self, number: int) -> tuple[int, bytes]:
+        self.snapshots += 1
+        return self.groups[number].applied, bytes(1 << 20)
+
+    def check_recovered(self, number: int) -> None:
+        assert self.store.recovered[number].snapshot == bytes(1 << 20)
+
+    def trickle(self, seconds: int) -> int:
+        """A small entry now and then: how many checkpoints are made meanwhile."""
+        before = self.snapshots
+        for _ in range(10 * seconds):
+            self.append(1, size=10)
+            self.settle()
+        return self.snapshots - before
+
+
+def test_a_large_state_is_not_written_again_and_again_for_a_few_entries() -> None:
+    world = Large(ROOMY_GROUP)
+    world.trickle(2)
+    assert world.trickle(20) == 10, "two images of 1 MiB, at 1 MiB a second"
+    world.close()
+    world.open()
+    assert world.trickle(20) <= 10, "a store that was opened knows how large the last one was"
+    world.close()
+
+
+def test_a_large_state_is_written_less_often_for_entries_that_are_to_leave_memory() -> None:
+    world = Large(replace(ROOMY_GROUP, memory_retention_us=0))
+    world.trickle(2)
+    assert world.trickle(2) <= 16, "2 MiB, at 16 MiB a second"
+    assert world.store.stats(1).memory_bytes < 500
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("image", "wal", "seconds", "spacing_ms"),
+    [
+        ((1 << 20) - 1, 32 << 20, 5, 50),
+        (8 << 20, 32 << 20, 8, 500),  # half a million delayed messages
+        (16 << 20, 64 << 20, 16, 1_000),
+        (160 << 20, 128 << 20, 60, 10_000),  # ten million: half of what makes producers wait
+        (1 << 40, 128 << 20, 60, 60_000),
+    ],
+)
+def test_how_much_wal_there_is_between_checkpoints_is_bounded(
+    image, wal, seconds, spacing_ms
+) -> None:
+    due = LogSettings().checkpoint_after(image)
+    assert due == (wal, seconds * SECOND_US, spacing_ms * 1_000)
 
 
 def test_closing_makes_everything_durable_and_leaves_no_wal_to_replay() -> None:

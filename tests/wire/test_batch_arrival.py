@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -210,6 +211,18 @@ def test_a_run_may_be_long() -> None:
     assert batch.unreadable_run(99) == 2_300
     assert batch.unreadable_run(2_300) == 2_300
     assert batch.unreadable(0, count) == list(range(99, 2_300))
+
+
+def test_a_record_without_headers_does_not_suffer_from_where_they_would_be() -> None:
+    headers = [{"a": b"11", "b": b"22"}, {}, {"c": b"33"}]
+    entry = encode([b"value"] * 3, headers=headers, timestamps=1)
+    body = bytearray(body_of(entry))
+    names = body.index(struct.pack("<4i", 0, 1, 2, 3))
+    body[names + 8 : names + 12] = struct.pack("<i", -1)
+    batch = parse(sealed(entry, bytes(body)))
+    assert batch.unreadable(0, 3) == [0, 2]
+    batch.check(1, 2)
+    assert batch.headers(1, 2) == [{}]
 
 
 @given(st.data())

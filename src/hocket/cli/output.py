@@ -44,7 +44,8 @@ def messages(count: int) -> str:
 
 def lost(count: int) -> str:
     """What retention took from an index before the index had consumed it."""
-    return f"{messages(count)} {'was' if count == 1 else 'were'} removed before it consumed them"
+    them = ("was", "it was") if count == 1 else ("were", "they were")
+    return f"{messages(count)} {them[0]} removed before {them[1]} consumed"
 
 
 def rate(count: float) -> str:

@@ -81,7 +81,7 @@ class Checkpointer:
         self._is_small = False  # the checkpoint being published has no new segments
         self.changed = False  # a log's start or a deletion is not recorded yet
         self.full = False  # the last checkpoint met a full disk
-        self.image_bytes = 0  # of the last one
+        self.image_bytes = checkpoint.size(last)  # of the last one
         self.stopped = False
 
     @property

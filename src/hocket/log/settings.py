@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hocket.model import DAY_US, MINUTE_US, SECOND_US
+
+IMAGE_IS_LARGE = 1 << 20  # a checkpoint with fewer bytes costs little more than its sync
+IMAGES = 4  # checkpoints that are due for the WAL's sake write no more than its bytes, over this
+IMAGE_BYTES_A_SECOND = 1 << 20  # written of states where little else is written ...
+HURRIED_BYTES_A_SECOND = 16 << 20  # ... and where entries have to leave memory
+INTERVALS_MAX = 12  # but no checkpoint waits for longer than so many intervals
+
+
+class CheckpointDue(NamedTuple):
+    """A checkpoint is due after so many bytes of WAL; or after so much time, in microseconds, and
+    after less if entries have to leave memory."""
+
+    wal_bytes: int
+    interval_us: int
+    spacing_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +55,25 @@ class LogSettings:
     wal_reserve_bytes: int = 256 << 10  # the same, for the entries that say what is to be removed
     scrub_interval_us: int = DAY_US  # between two passes of the scrub; 0: never by itself
     scrub_step_bytes: int = 1 << 20  # how much the scrub reads in one tick
+
+    def checkpoint_after(self, image_bytes: int) -> CheckpointDue:
+        """When the next one is due, if the last one took so many bytes beside its segments.
+
+        A large state (a million delayed messages) must not be written over and over: neither in a
+        log that is busy nor in one where little happens. Recovery from a crash reads as much WAL
+        as this allows. That is less than what would make producers wait for the checkpoint.
+        """
+        if image_bytes < IMAGE_IS_LARGE:
+            image_bytes = 0
+        longest_us = INTERVALS_MAX * self.checkpoint_interval_us
+        return CheckpointDue(
+            max(self.checkpoint_bytes, min(IMAGES * image_bytes, self.unwritten_bytes_max // 2)),
+            max(
+                self.checkpoint_interval_us,
+                min(image_bytes * SECOND_US // IMAGE_BYTES_A_SECOND, longest_us),
+            ),
+            max(
+                self.checkpoint_spacing_us,
+                min(image_bytes * SECOND_US // HURRIED_BYTES_A_SECOND, longest_us),
+            ),
+        )

@@ -50,9 +50,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-IMAGES = 4  # a checkpoint takes the disk no more than the WAL's bytes divided by this
-
-
 class LogStore:
     """See the module. `recovered` may be cleared once its content has been taken over.
 
@@ -490,13 +487,13 @@ class LogStore:
         if self._checkpointer.full or self._wal.full or self._lacks_room:
             due = since_us >= self._settings.retry_us
         else:
-            pressing = self._memory_is_due or self._unwritten > self._settings.unwritten_bytes_max
-            # Large states (a million delayed messages) must not be written over and over.
-            least = max(self._settings.checkpoint_bytes, IMAGES * self._checkpointer.image_bytes)
+            after = self._settings.checkpoint_after(self._checkpointer.image_bytes)
+            congested = self._unwritten > self._settings.unwritten_bytes_max
             due = (
-                self._wal.bytes_since_checkpoint >= least
-                or since_us >= self._settings.checkpoint_interval_us
-                or (pressing and since_us >= self._settings.checkpoint_spacing_us)
+                self._wal.bytes_since_checkpoint >= after.wal_bytes
+                or since_us >= after.interval_us
+                or (self._memory_is_due and since_us >= after.spacing_us)
+                or (congested and since_us >= self._settings.checkpoint_spacing_us)
             )
         if due:
             self._checkpointed_us = now_us

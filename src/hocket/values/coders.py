@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
+from enum import Enum
 from functools import lru_cache
 from typing import Any
 
@@ -63,6 +65,9 @@ def coder_of(kind: Any) -> Coder[Any]:
     if callable(getattr(kind, "encode", None)) and callable(getattr(kind, "decode", None)):
         found: Coder[Any] = kind
         return found
+    if is_dataclass(kind) or isinstance(kind, Enum) or foreign_coder(type(kind)) is not None:
+        name = type(kind).__name__
+        raise WrongType(f"value= takes the type itself, value={name}, and not one of its values")
     return _made(kind)
 
 

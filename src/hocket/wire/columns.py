@@ -403,6 +403,8 @@ def _read_names(column: BinaryView, start: int, end: int) -> list[str]:
 
 def _checked_offsets(offsets: memoryview, start: int, end: int) -> list[int]:
     """The offsets, which must not fall nor exceed the column's last, which is in range."""
+    if start == end:  # no item, as of records without headers: where it would lie is of no use
+        return [0]
     part = offsets[start : end + 1].tolist()
     # Sorting a sorted list takes one comparison an item: that is the quickest check there is.
     if part != sorted(part) or part[0] < 0 or part[-1] > offsets[-1]:

@@ -157,7 +157,7 @@ def test_a_timeout_of_nothing_still_answers(world):
     ("url", "error"),
     [
         (" ", (BadName, OutOfRange)),
-        ("127.0.0.1:4150", (BadName, OutOfRange)),
+        ("127.0.0.1:port", (BadName, OutOfRange)),
         ("http://127.0.0.1:4150", (BadName, OutOfRange)),
         ("hocket://", (BadName, OutOfRange)),
         ("hocket://127.0.0.1:99999", (BadName, OutOfRange)),

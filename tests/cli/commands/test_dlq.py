@@ -65,8 +65,8 @@ def test_a_table_of_all_says_which_were_replayed(hocket: Hocket, poisoned: str):
 
 def test_dead_letters_are_given_back_to_their_index(hocket: Hocket, poisoned: str):
     assert hocket("consume", poisoned, "--index", "other").code == 0
-    back = ("dlq", "replay", poisoned, "--index", "workers", "--to-index")
-    assert hocket(*back, "--max", "1").text() == f"1 message of {poisoned} given back\n"
+    back = ("dlq", "replay", poisoned, "--index", "workers")
+    assert hocket(*back, "--max", "1").text() == f"1 message of {poisoned} given back to workers\n"
     assert hocket(*back, "--json").json() == {"topic": poisoned, "replayed": 1}
     assert hocket(*back, "--json").json()["replayed"] == 0
     assert hocket("consume", poisoned, "--index", "other").text() == ""
@@ -74,7 +74,15 @@ def test_dead_letters_are_given_back_to_their_index(hocket: Hocket, poisoned: st
         "consume", poisoned, "--index", "workers", "--mode", "shared", "--format", "{offset}"
     )
     assert shown.text() == "0\n1\n"
-    fails(hocket("dlq", "replay", "no-such-topic", "--to-index"), 3, "no-such-topic")
+    fails(hocket("dlq", "replay", "no-such-topic", "--index", "workers"), 3, "no-such-topic")
+
+
+def test_an_index_that_is_not_there_is_given_nothing(hocket: Hocket, poisoned: str):
+    replay = ("dlq", "replay", poisoned)
+    fails(hocket(*replay, "--index", "wrokers"), 3, f"topic '{poisoned}' has no index 'wrokers'")
+    both = hocket(*replay, "--index", "workers", "--of-index", "workers")
+    fails(both, 2, "--index", "--of-index", "choose one")
+    assert len(hocket("dlq", "list", poisoned, "--json").json()) == 2
 
 
 def test_what_the_topic_does_not_keep_any_more_cannot_be_given_back(
@@ -82,7 +90,7 @@ def test_what_the_topic_does_not_keep_any_more_cannot_be_given_back(
 ):
     with library.connect(server) as client:
         client.delete_messages(poisoned, [1])
-    outcome = hocket("dlq", "replay", poisoned, "--to-index")
+    outcome = hocket("dlq", "replay", poisoned, "--index", "workers")
     fails(outcome, 2, "offset 0", "is not kept", "published to the topic again")
     rows = hocket("dlq", "list", poisoned, "--all", "--json").json()
     assert [row["replayed"] for row in rows] == [False, False]
@@ -107,7 +115,10 @@ def test_a_purge_asks_and_deletes(hocket: Hocket, poisoned: str):
 
 def test_an_index_may_be_named(hocket: Hocket, poisoned: str):
     assert hocket("dlq", "list", poisoned, "--index", "nobody", "--json").json() == []
-    assert hocket("dlq", "replay", poisoned, "--index", "workers", "--json").json()["replayed"] == 2
+    replay = ("dlq", "replay", poisoned, "--json", "--of-index")
+    assert hocket(*replay, "nobody").json()["replayed"] == 0
+    assert hocket(*replay, "workers").json()["replayed"] == 2
+    assert hocket("consume", poisoned, "--start", "3", "--format", "{offset}").text() == "3\n4\n"
 
 
 def test_none_is_an_empty_table_and_an_unknown_topic_an_error(hocket: Hocket, topic: str):

@@ -210,7 +210,7 @@ def test_what_an_index_lost_is_shown(hocket: Hocket):
     until(lambda: start() > 5)
     lost = start() - 1
     described = hocket("topic", "describe", "rolling")
-    assert f"index slow: {lost} messages were removed before it consumed them" in described.text()
+    assert f"index slow: {lost} messages were removed before they were consumed" in described.text()
     assert hocket("topic", "describe", "rolling", "--json").json()["lost"] == {"slow": lost}
     for command in (("index", "list", "rolling"), ("index", "lag", "rolling", "slow")):
         shown = hocket(*command)

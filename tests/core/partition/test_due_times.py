@@ -49,7 +49,7 @@ def test_what_is_due_comes_out_in_order_of_time_and_then_of_publication(history)
             elif what == "prepare":
                 times.prepare(*given_)
             else:
-                taken = times.snapshot()
+                taken = b"".join(times.snapshot())
                 times = DueTimes()
                 times.restore(taken)
             assert len(times) == len(waiting)
@@ -85,9 +85,33 @@ def test_a_million_take_8_bytes_each_and_start_without_being_sorted():
     times = DueTimes()
     for start in range(0, 1_000_000, 10_000):
         times.add(start, array("q", range(2_000_000 - start, 1_990_000 - start, -1)))
-    taken = times.snapshot()
+    taken = b"".join(times.snapshot())
     assert len(taken) < 8_100_000
     again = DueTimes()
     again.restore(taken)
     assert not again._sorted
+    assert sum(len(each) for each in again.snapshot() if len(each) > 2) == 1_000_000
     assert again.pop(2_000_000, 2) == [999_999, 999_998]
+
+
+def test_a_snapshot_copies_nothing_but_of_chunks_from_which_messages_have_gone(small_chunks):
+    """The node waits for it, and everybody for the node: a million times are not looked at."""
+    times = DueTimes()
+    times.add(7, array("q", [5, 6, 7, 8, 30, 10, 20, 40]))
+    chunks = list(times._chunks.values())
+    assert [type(chunk.offsets) for chunk in chunks] == [range, range]
+    assert [id(each) for each in times.snapshot()[1::2]] == [id(chunk.dues) for chunk in chunks]
+    times.prepare(10, 2)
+    assert [type(chunk.offsets) for chunk in chunks] == [range, array], "5 to 8 were in order"
+    assert times.pop(5, 1) == [7]
+    assert [list(each) for each in times.snapshot()] == [
+        [3, 8], [6, 7, 8], [4, -1], [12, 13, 11, 14], [10, 20, 30, 40]
+    ]  # fmt: skip
+
+
+def test_what_was_published_one_by_one_is_consecutive_again_when_it_is_merged(small_chunks):
+    times = DueTimes()
+    for offset in range(4):
+        times.add(offset, array("q", [9 - offset]))
+    (chunk,) = times._chunks.values()
+    assert chunk.offsets == range(4)

@@ -88,7 +88,7 @@ class Log:
 
 def state(core: WaitingPartition) -> object:
     again = DueTimes()  # what waits, in order, without taking it out
-    again.restore(core.due.snapshot())
+    again.restore(b"".join(core.due.snapshot()))
     return again.pop(10**9, 10**9), core.released, core.life, core.sequence, core.end, core.count
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hocket.core.partition.dedupe import NEW, Dedupe
 from hocket.core.partition.due_times import DueTimes
 from hocket.core.partition.events import PRODUCER_IDLE_US
 from hocket.core.partition.waiting import WaitingPartition
+from hocket.log.settings import LogSettings
 from hocket.model import DAY_US, PUBLISH_DELAY_US_MAX, TopicConfig
 from hocket.node.background import delays
 from hocket.wire import batch as batches
@@ -31,10 +33,16 @@ SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "8")))
 # --- lives of a node ------------------------------------------------------------------------------
 
 
+def many_checkpoints() -> LogSettings:
+    """Some are made while messages are released and not stored yet, which is soon over."""
+    return replace(tiny(), checkpoint_bytes=1000)
+
+
 class Admin(simulated.Admin):
     def begin(self) -> None:
+        retention_us = self.world.random.choice([0, SECOND // 2])  # from the disk, or from memory
         config = TopicConfig(
-            PARTITIONS, memory_retention_us=SECOND // 2, segment_bytes_max=4096, delayed=True
+            PARTITIONS, memory_retention_us=retention_us, segment_bytes_max=4096, delayed=True
         )
         self.ask(frames.CreateTopic, self._answered, topic=TOPIC, config=config)
 
@@ -93,7 +101,7 @@ class Watcher(Consumer):
 
 
 def live(seed: int | str, *, crashes: int = 5, batches: int = 12) -> dict[str, int]:
-    world = World(seed, settings=tiny)
+    world = World(seed, settings=many_checkpoints)
     Admin(world)
     plain = Producer(world, "plain", batches_max=batches)
     delaying = [DelayingProducer(world, name, batches_max=batches) for name in ("a", "b")]

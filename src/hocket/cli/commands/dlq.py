@@ -101,17 +101,20 @@ def list_letters(
     cls=Command,
     examples="""
 $ hocket dlq replay orders                    # everything that was not replayed yet
-$ hocket dlq replay orders --index workers --max 10
-$ hocket dlq replay orders --index workers --to-index   # to no other index
+$ hocket dlq replay orders --index workers    # to this index, and to no other
+$ hocket dlq replay orders --of-index workers --max 10
 """,
 )
 @click.argument("topic", type=TOPIC)
-@index_option
-@max_option
 @click.option(
-    "--to-index", is_flag=True,
-    help="Give each back to the index that gave it up, and to no other; nothing is published.",
+    "--index", type=INDEX, metavar="NAME",
+    help="Give this index back what it has given up; no other index gets it.",
 )  # fmt: skip
+@click.option(
+    "--of-index", type=INDEX, metavar="NAME",
+    help="Publish only what this index has given up; every index gets it.",
+)  # fmt: skip
+@max_option
 @output.json_option
 @server_options
 @pass_server
@@ -120,8 +123,8 @@ def replay(
     /,
     topic: str,
     index: str | None,
+    of_index: str | None,
     limit: int | None,
-    to_index: bool,
     as_json: bool,
 ) -> None:
     """Publish the dead letters of TOPIC to it again, as new messages.
@@ -129,18 +132,30 @@ def replay(
     Every index of the topic gets them. Each is replayed once, unless this command is cut short.
     Those that hold what could not be read (`hocket dlq list --json` says "unreadable") stay.
 
-    With --to-index nothing is published: the index that gave a message up delivers it once more, at
-    its old offset, and counts its deliveries from the start. Each is delivered again once, also if
-    this command is cut short and repeated. The topic must still keep the message.
+    With --index nothing is published: that index delivers the messages that it gave up once more,
+    at their old offsets, and counts their deliveries from the start. Each is delivered again once,
+    also if this command is cut short and repeated. The topic must still keep the messages.
     """
+    from hocket.client.calls.dead_letters import SUFFIX  # late: --help does without the client
+
+    if index is not None and of_index is not None:
+        raise click.UsageError(
+            "--index gives messages back to an index, --of-index publishes them: choose one."
+        )
     with server.connect() as client:
         count = client.replay_dead_letters(
-            topic, index=index, limit=limit, to_index=to_index, timeout=server.timeout
+            topic,
+            index=index if of_index is None else of_index,
+            limit=limit,
+            to_index=index is not None,
+            timeout=server.timeout,
         )
+        if index is not None and not count:  # a slip of the pen is not "nothing to do"
+            client.lag(topic.removesuffix(SUFFIX), index, timeout=server.timeout)
     if as_json:
         output.print_json({"topic": topic, "replayed": count})
-    elif to_index:
-        click.echo(f"{output.messages(count)} of {topic} given back")
+    elif index is not None:
+        click.echo(f"{output.messages(count)} of {topic} given back to {index}")
     else:
         click.echo(f"{output.messages(count)} published to {topic} again")
 

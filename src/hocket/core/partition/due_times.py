@@ -4,8 +4,9 @@ A chunk holds a thousand messages, each with its offset and its time. It is sort
 the first of them is due (`prepare`), so neither a publish nor the start of a broker sorts anything.
 Two heaps say which chunks come next: those that are sorted, by their next message, and those that
 are not, by the earliest time in them. Small chunks are merged now and then, so that messages that
-are published one by one, and those left over by their neighbours, cost little more than their 16
-bytes. A snapshot has 8 bytes for most of them: of consecutive offsets, the first one will do.
+are published one by one, and those left over by their neighbours, cost little more than their 8
+bytes, or 16: of consecutive offsets the first one will do, in memory and in a snapshot. A snapshot
+copies arrays and looks at no message, for the node waits for it, and with it everybody.
 
 What `pop` returns follows from what was added and taken out, and from nothing else: in which chunks
 the messages lie, and which of these are sorted, makes no difference.
@@ -25,10 +26,10 @@ _END = (1 << 64, 0)  # behind every message
 class _Chunk:
     __slots__ = ("at", "dues", "first_us", "is_merged", "low", "offsets")
 
-    def __init__(self, offsets: array[int], dues: array[int]) -> None:
-        self.offsets = offsets
+    def __init__(self, offsets: array[int] | range, dues: array[int]) -> None:
+        self.offsets = offsets  # a range if they are consecutive
         self.dues = dues
-        self.low = min(offsets)  # no offset is lower
+        self.low = offsets[0] if isinstance(offsets, range) else min(offsets)  # none is lower
         self.first_us = min(dues)  # of all that it was made with
         self.at = 0  # the next message, if it is sorted
         self.is_merged = False  # its messages are in another chunk now
@@ -45,7 +46,14 @@ class _Chunk:
     def sort(self) -> None:
         in_order = sorted(zip(self.dues, self.offsets, strict=True))
         self.dues = array("q", [due for due, _ in in_order])
-        self.offsets = array("Q", [offset for _, offset in in_order])
+        self.offsets = _as_range(array("Q", [offset for _, offset in in_order]))
+
+
+def _as_range(offsets: array[int]) -> array[int] | range:
+    """The same offsets, without the array if they are consecutive."""
+    run = range(offsets[0], offsets[0] + len(offsets))
+    is_run = offsets[-1] == run[-1] and offsets == array("Q", run)
+    return run if is_run else offsets
 
 
 class DueTimes:
@@ -75,13 +83,15 @@ class DueTimes:
 
     def add(self, base_offset: int, dues: array[int]) -> None:
         """Messages with consecutive offsets, due at these times."""
-        self._add(array("Q", range(base_offset, base_offset + len(dues))), dues)
+        self._add(range(base_offset, base_offset + len(dues)), dues)
         if len(self._chunks) > self._chunks_max:
             self._merge()
 
-    def _add(self, offsets: array[int], dues: array[int]) -> None:
+    def _add(self, offsets: array[int] | range, dues: array[int]) -> None:
         for start in range(0, len(dues), CHUNK):
-            chunk = _Chunk(offsets[start : start + CHUNK], dues[start : start + CHUNK])
+            some = offsets[start : start + CHUNK]
+            some = some if isinstance(some, range) else _as_range(some)
+            chunk = _Chunk(some, dues[start : start + CHUNK])
             self._last += 1
             self._chunks[self._last] = chunk
             heapq.heappush(self._unsorted, (chunk.first_us, self._last, chunk))
@@ -93,7 +103,7 @@ class DueTimes:
         for number in small:
             chunk = self._chunks.pop(number)
             chunk.is_merged = True
-            offsets += chunk.offsets[chunk.at :]
+            offsets.extend(chunk.offsets[chunk.at :])
             dues += chunk.dues[chunk.at :]
         self._count -= len(dues)
         self._add(offsets, dues)
@@ -139,18 +149,19 @@ class DueTimes:
 
     # --- kept ------------------------------------------------------------------------------------
 
-    def snapshot(self) -> bytes:
-        """For each chunk: how many messages, the first offset if they are consecutive, else -1 and
-        all offsets; then all times. Everything as 64-bit numbers."""
-        parts: list[array[int]] = []
+    def snapshot(self) -> list[array[int]]:
+        """In pieces that are to be joined, for each chunk: how many messages; the first offset if
+        they are consecutive, else -1 and all offsets; then all times. All as 64-bit numbers."""
+        pieces: list[array[int]] = []
         for chunk in self._chunks.values():
-            offsets, dues = chunk.offsets[chunk.at :], chunk.dues[chunk.at :]
-            first, count = offsets[0], len(offsets)
-            if offsets == array("Q", range(first, first + count)):
-                parts += [array("q", (count, first)), dues]
+            offsets, dues = chunk.offsets, chunk.dues
+            if chunk.at:
+                offsets, dues = offsets[chunk.at :], dues[chunk.at :]
+            if isinstance(offsets, range):
+                pieces += [array("q", (len(dues), offsets[0])), dues]
             else:
-                parts += [array("q", (count, -1)), offsets, dues]
-        return b"".join(parts)
+                pieces += [array("q", (len(dues), -1)), offsets, dues]
+        return pieces
 
     def restore(self, taken: bytes | memoryview) -> None:
         numbers = memoryview(taken).cast("q")
@@ -158,10 +169,10 @@ class DueTimes:
         while at < len(numbers):
             count, first = numbers[at : at + 2]
             at += 2
-            offsets = array("Q", range(first, first + count) if first >= 0 else ())
+            offsets: array[int] | range = range(first, first + count)
             if first < 0:
-                offsets.frombytes(numbers[at : at + count].cast("B"))
+                offsets = array("Q", bytes(numbers[at : at + count]))
                 at += count
-            self._add(offsets, array("q", numbers[at : at + count]))
+            self._add(offsets, array("q", bytes(numbers[at : at + count])))
             at += count
         self._chunks_max = SPARE_CHUNKS + len(self._chunks) * 3 // 2

@@ -131,7 +131,7 @@ class WaitingPartition(Partition):
         more = json.dumps(
             {"life": self.life, "sequence": self.sequence, "released": self.released}
         ).encode()
-        return index, b"".join((state[:-1], b', "delays": ', more, b"}\n", self.due.snapshot()))
+        return index, b"".join((state[:-1], b', "delays": ', more, b"}\n", *self.due.snapshot()))
 
     def restore(self, index: int, snapshot: bytes) -> None:
         super().restore(index, snapshot)
