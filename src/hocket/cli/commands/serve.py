@@ -256,8 +256,8 @@ def _make_first_admin(path: Path, broker: Broker, token: str | None) -> None:
 
 def _say_ready(line: str) -> None:
     """Whoever closed stdout wants no line. One who cannot be told would wait for it for ever."""
-    if sys.stdout is None:  # type: ignore[unreachable]
-        return  # type: ignore[unreachable]
+    if sys.stdout is None:
+        return
     try:
         click.echo(line)
         sys.stdout.flush()
