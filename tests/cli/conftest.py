@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import threading
 import warnings
@@ -53,7 +54,10 @@ def topic_of_four(hocket: Hocket) -> str:
 
 @pytest.fixture
 def usual_logging() -> Iterator[None]:
-    """As it was, after a test in whose process `serve` has set up its log."""
+    """As it was, after a test in whose process `serve` has set up its log and its signals."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    interval = sys.getswitchinterval()
     root, audit = logging.getLogger(), logging.getLogger("hocket.audit")
     before = root.handlers[:], root.level, audit.level
     hooks = warnings.showwarning, threading.excepthook, sys.unraisablehook
@@ -62,3 +66,6 @@ def usual_logging() -> Iterator[None]:
     root.handlers[:] = before[0]
     root.setLevel(before[1])
     audit.setLevel(before[2])
+    sys.setswitchinterval(interval)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -20,9 +21,9 @@ from hocket.cli.line_writer import LineWriter
 from hocket.cli.listening import parse_address
 from hocket.cli.program import program
 from hocket.cli.stop_signals import StopSignals
-from hocket.errors import OutOfRange
+from hocket.errors import NoConnection, OutOfRange
 from hocket.log.directory import COPY, IDENTITY, write_checked
-from hocket.node.broker import Broker
+from hocket.node.broker import Broker, bind
 from tests.support.cli import HOCKET, Hocket, Outcome, environment, fails, serving
 from tests.support.threads import PATIENCE
 
@@ -159,6 +160,25 @@ def test_a_port_in_use_is_refused(tmp_path: Path):
         port = taken.getsockname()[1]
         outcome = serve("--listen", f"127.0.0.1:{port}", "--data", str(tmp_path / "data"))
     fails(outcome, 1, f"127.0.0.1:{port}", "--listen")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EADDRINUSE, "Is another broker running there?"),
+        (errno.EADDRNOTAVAIL, "This machine has no such address."),
+        (errno.EACCES, "Ports below 1024"),
+        (errno.ENOBUFS, "Choose another"),
+    ],
+)
+def test_why_it_cannot_listen_is_said(monkeypatch: pytest.MonkeyPatch, number: int, words: str):
+    def refuse(_self: socket.socket, _address: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(NoConnection) as refused:
+        bind("::1", 80)
+    assert f"cannot listen on [::1]:80: {os.strerror(number)}. {words}" in str(refused.value)
 
 
 def test_a_data_directory_in_use_is_refused(tmp_path: Path):
