@@ -133,7 +133,10 @@ class Server:
         try:
             token = self.token_file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise click.ClickException(f"cannot read the token file: {error}") from error
+            of = (
+                "" if "token_file" in self.said else f" of the context '{self.chosen_context()[0]}'"
+            )
+            raise click.ClickException(f"cannot read the token file{of}: {error}") from error
         if not token:
             raise click.ClickException(f"the token file '{self.token_file}' is empty")
         return token
