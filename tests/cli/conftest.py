@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import signal
+import sys
+import threading
+import warnings
 from collections.abc import Iterator
 from itertools import count
 
@@ -45,3 +50,22 @@ def topic_of_four(hocket: Hocket) -> str:
     name = f"four-{next(_NUMBERS)}"
     assert hocket("topic", "create", name, "--partitions", "4").code == 0
     return name
+
+
+@pytest.fixture
+def usual_logging() -> Iterator[None]:
+    """As it was, after a test in whose process `serve` has set up its log and its signals."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    interval = sys.getswitchinterval()
+    root, audit = logging.getLogger(), logging.getLogger("hocket.audit")
+    before = root.handlers[:], root.level, audit.level
+    hooks = warnings.showwarning, threading.excepthook, sys.unraisablehook
+    yield
+    warnings.showwarning, threading.excepthook, sys.unraisablehook = hooks
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    audit.setLevel(before[2])
+    sys.setswitchinterval(interval)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

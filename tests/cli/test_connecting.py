@@ -149,6 +149,10 @@ def test_names_complete_by_asking_the_broker(hocket: Hocket, topic: str):
     assert topic in complete("hocket consume to")
     assert complete(f"hocket consume {topic}") == [topic]
     assert complete(f"hocket index lag {topic} b") == ["billing"]
+    assert complete(f"hocket consume {topic} --index b") == ["billing"]
+    assert complete(f"hocket consume {topic} --max 3 --index b") == ["billing"]
+    assert complete(f"hocket dlq list {topic} --index b") == ["billing"]
+    assert complete("hocket consume --index b") == []
     assert complete(f"hocket --server {hocket.url} consume {topic}", NOBODY) == [topic]
     assert "--follow" in complete("hocket consume --f")
     assert complete("hocket consume t --start e") == ["earliest"]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import threading
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,18 +14,6 @@ from click.testing import CliRunner
 from hocket.cli import exits, stderr_log
 from hocket.cli.program import program
 from hocket.cli.stderr_log import OneLine, log_to_stderr
-
-
-@pytest.fixture
-def usual_logging() -> Iterator[None]:
-    root, audit = logging.getLogger(), logging.getLogger("hocket.audit")
-    before = root.handlers[:], root.level, audit.level
-    hooks = warnings.showwarning, threading.excepthook, sys.unraisablehook
-    yield
-    warnings.showwarning, threading.excepthook, sys.unraisablehook = hooks
-    root.handlers[:] = before[0]
-    root.setLevel(before[1])
-    audit.setLevel(before[2])
 
 
 def test_names_that_clients_chose_make_no_lines_of_their_own():

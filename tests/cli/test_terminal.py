@@ -102,9 +102,13 @@ def test_produce_shows_a_bar(terminal: Terminal, topic: str, tmp_path: Path):
     assert "1,000 messages" in terminal.shown
 
 
-def test_produce_says_how_lines_typed_by_hand_end(hocket: Hocket, terminal: Terminal, topic: str):
-    with terminal.start("produce", topic, "--no-progress") as process:
+def test_produce_says_how_lines_typed_by_hand_end_and_draws_no_bar_over_them(
+    hocket: Hocket, terminal: Terminal, topic: str
+):
+    with terminal.start("produce", topic) as process:
         until(lambda: terminal.shows("Ctrl-D ends"))
         terminal.type("by hand\n\x04")
+        until(lambda: terminal.shows("produced 1 message "))
         assert process.wait(PATIENCE) == 0
+    assert terminal.shown.count("messages/s") == 1  # in the line at the end
     assert hocket("consume", topic).text() == "by hand\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -66,7 +67,7 @@ def test_an_option_wins_over_its_variable_and_a_variable_over_the_file(tmp_path:
     config = tmp_path / "hocket.toml"
     config.write_text('listen = "from-file"\n')
     given = ["serve", "--config", str(config)]
-    fails(run(*given), 2, "from-file")
+    fails(run(*given), 2, "from-file", "the setting 'listen' in the file of --config")
     fails(run(*given, HOCKET_SERVE_LISTEN="from-variable"), 2, "from-variable")
     by_option = run(*given, "--listen", "from-option", HOCKET_SERVE_LISTEN="from-variable")
     fails(by_option, 2, "from-option")
@@ -77,3 +78,21 @@ def test_an_option_wins_over_its_variable_and_a_variable_over_the_file(tmp_path:
 def test_an_empty_variable_is_none_at_all(tmp_path: Path):
     outcome = run("serve", "--listen", "x", HOCKET_SERVE_CONNECTIONS="", HOCKET_SERVE_LOG_LEVEL="")
     fails(outcome, 2, "'--listen'")
+
+
+@pytest.mark.usefixtures("usual_logging")
+@pytest.mark.parametrize("first", ["--config", "--log-format"])
+def test_a_bad_file_is_told_in_json_if_that_was_asked_for(first: str, tmp_path: Path):
+    config = tmp_path / "hocket.toml"
+    config.write_text('listn = "localhost:4150"\n')
+    given = {"--config": str(config), "--log-format": "json"}
+    order = sorted(given, key=lambda option: option != first)
+    in_order = run("serve", *(word for option in order for word in (option, given[option])))
+    by_variables = run("serve", HOCKET_SERVE_CONFIG=str(config), HOCKET_SERVE_LOG_FORMAT="json")
+    for outcome in (in_order, by_variables):
+        assert outcome.code == 2
+        assert "unknown setting 'listn'" in json.loads(outcome.stderr)["message"]
+
+
+def test_levels_may_be_written_large():
+    fails(run("serve", "--listen", "x", HOCKET_SERVE_LOG_LEVEL="INFO"), 2, "'--listen'")

@@ -23,20 +23,28 @@ TOKEN_BYTES_MAX = 4096
 MAKE_ONE = "delete the file, and the broker writes a token into it"
 
 
-def check(path: Path) -> None:
-    """Raise ClickException if `make_first_admin` would, as far as that can be told by now."""
-    if _read(path) is None and not os.access(path.parent, os.W_OK | os.X_OK):
+def check(path: Path) -> str | None:
+    """Raise ClickException if `make_first_admin` would, as far as that can be told by now.
+
+    Returns the token, if there is one: a pipe (`<(...)` of a shell) can be read only once.
+    """
+    token = _read(path)
+    if token is None and not os.access(path.parent, os.W_OK | os.X_OK):
         raise click.ClickException(
             f"cannot write the admin's token to '{path}': the directory '{path.parent}' is not "
             "there, or may not be written to"
         )
+    return token
 
 
-def make_first_admin(path: Path, broker: Broker) -> bool:
-    """Make the admin, if there is no user yet. Returns whether the token was made here, too."""
+def make_first_admin(path: Path, broker: Broker, token: str | None = None) -> bool:
+    """Make the admin, if there is no user yet. Returns whether the token was made here, too.
+
+    `token` is what `check` has found in the file.
+    """
     if broker.node.access_is_on:
         return False
-    token = _read(path)
+    token = token or _read(path)
     made = token is None
     if token is None:
         from hocket.node.identity.tokens import make_token

@@ -171,7 +171,8 @@ class Program(Group):
             context = self.make_context(PROGRAM, args)
             with context:
                 self.invoke(context)
-            sys.stdout.flush()  # here, where an error can still be reported
+            if sys.stdout is not None:  # None: whoever started us has closed it
+                sys.stdout.flush()  # here, where an error can still be reported
         except click.exceptions.Exit as end:
             return end.exit_code
         except BrokenPipeError:  # `| head` has seen enough

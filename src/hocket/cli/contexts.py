@@ -87,20 +87,28 @@ def path() -> Path:
 def load() -> Contexts:
     try:
         file = path()
-        text = file.read_text()
+        data = file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return Contexts()
     except RuntimeError:  # a user without a home has no contexts
         return Contexts()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise click.ClickException(f"cannot read the contexts: {error}") from error
     try:
-        return _parsed(json.loads(text))
+        return _parsed(json.loads(data))
     except (ValueError, HocketError) as error:
         raise click.ClickException(
             f"'{file}' is no file of contexts: {error}; mend it, or remove it and add the contexts "
             "again with: hocket context add"
         ) from error
+
+
+def known_names() -> list[str]:
+    """For shells to complete: none if the file cannot be read."""
+    try:
+        return sorted(load().contexts)
+    except click.ClickException:
+        return []
 
 
 def _parsed(found: Any) -> Contexts:

@@ -103,15 +103,18 @@ def _usage(error: click.UsageError) -> str:
 
 
 def _name_the_source(error: click.UsageError) -> None:
-    """A bad value is that of a variable, or that of an option: name the one that was given."""
+    """A bad value is that of an option, of a variable, or of a file: name what was given."""
     if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
         return
     if error.param_hint is not None or not isinstance(error.param, click.Option):
         return
     flag = max(error.param.opts, key=len)
     error.param_hint = f"'{flag}'"
-    if error.ctx.get_parameter_source(error.param.name or "") is ParameterSource.ENVIRONMENT:
+    source = error.ctx.get_parameter_source(error.param.name or "")
+    if source is ParameterSource.ENVIRONMENT:
         error.param_hint = f"the variable {error.param.envvar} ({flag})"
+    elif source is ParameterSource.DEFAULT_MAP:  # as `serve` fills it
+        error.param_hint = f"the setting '{flag.lstrip('-')}' in the file of --config"
 
 
 def _hint(error: click.UsageError) -> str:

@@ -11,6 +11,7 @@ then; hence a writer that is `in_step` begins when the reader has taken all of t
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import os
@@ -34,6 +35,8 @@ class LineWriter:
     def __init__(self, stop: StopSignals, *, in_step: bool = False) -> None:
         self.written = 0
         self._stop = stop
+        if sys.stdout is None:
+            raise OSError(errno.EBADF, "stdout is closed, so nothing can be printed")
         stream: Any = sys.stdout.buffer
         self._raw = getattr(stream, "raw", stream)
         self._waits_on = _descriptor_that_may_block(self._raw)

@@ -53,8 +53,10 @@ def _topics(client: Client, _context: click.Context) -> list[str]:
 
 
 def _indexes(client: Client, context: click.Context) -> list[str]:
-    topic = context.params.get("topic") or context.params["topics"][0]
-    return [index.name for index in client.indexes(topic)]
+    params = context.params
+    # Before the value of an option is typed, click has read no argument: all lie in `args`.
+    topics = params.get("topics") or [params.get("topic") or context.args[0]]
+    return [index.name for index in client.indexes(topics[0])]
 
 
 def _users(client: Client, _context: click.Context) -> list[str]:

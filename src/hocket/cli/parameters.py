@@ -20,6 +20,7 @@ from hocket.errors import HocketError, OutOfRange
 
 FOREVER = "forever"
 UNLIMITED = "unlimited"
+OFFSET_MAX = (1 << 63) - 1
 
 
 class Checked(click.ParamType):  # type: ignore[type-arg]
@@ -112,12 +113,15 @@ def _place(value: str | model.Start) -> model.Start:
     if ago_us is not None:
         return model.Start("time", max(0, time.time_ns() // 1000 - ago_us))
     try:
-        return model.Start.of(value)
+        found = model.Start.of(value)
     except OutOfRange:
         raise OutOfRange(
             "it is 'earliest', 'latest', an offset, an ISO time, or how long ago, as in 10m or "
             f"2h30m; not {str(value)[:80]!r}"
         ) from None
+    if found.value > OFFSET_MAX:
+        raise OutOfRange(f"an offset is 2**63 - 1 at most, not {str(value)[:80]}")
+    return found
 
 
 def _end(value: str | model.Start) -> model.Start:

@@ -25,6 +25,7 @@ from hocket import environment
 from hocket.cli import contexts
 from hocket.cli.command import ServerOption
 from hocket.cli.parameters import SECONDS
+from hocket.errors import NotAllowed
 
 if TYPE_CHECKING:
     from hocket.client.faces.blocking.client import Client
@@ -56,15 +57,23 @@ class Server:
         import hocket  # loads the client, which takes longer than the rest of the command line
 
         from_variable = self.said.get("server") is ParameterSource.ENVIRONMENT
-        return hocket.connect(
-            None if from_variable else self.server,  # so that its error names the variable
-            token=self._token(),
-            tls_ca=self.tls_ca,
-            tls_cert=self.tls_cert,
-            tls_key=self.tls_key,
-            timeout=self.timeout,
-            name="hocket command line",
-        )
+        token = self._token()
+        try:
+            return hocket.connect(
+                None if from_variable else self.server,  # so that its error names the variable
+                token=token,
+                tls_ca=self.tls_ca,
+                tls_cert=self.tls_cert,
+                tls_key=self.tls_key,
+                timeout=self.timeout,
+                name="hocket command line",
+            )
+        except NotAllowed as error:
+            if token is None:
+                error.add_note(
+                    f"A command takes its token from --token-file FILE or {environment.TOKEN}"
+                )
+            raise
 
     def for_completion(self) -> Server:
         return replace(self, timeout=min(self.timeout, COMPLETION_TIMEOUT))
@@ -124,7 +133,10 @@ class Server:
         try:
             token = self.token_file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise click.ClickException(f"cannot read the token file: {error}") from error
+            of = (
+                "" if "token_file" in self.said else f" of the context '{self.chosen_context()[0]}'"
+            )
+            raise click.ClickException(f"cannot read the token file{of}: {error}") from error
         if not token:
             raise click.ClickException(f"the token file '{self.token_file}' is empty")
         return token
@@ -141,11 +153,18 @@ def _remember(context: click.Context, option: click.Parameter, value: Any) -> No
             server.said[option.name] = source
 
 
+def _known_contexts(
+    _context: click.Context, _option: click.Parameter, incomplete: str
+) -> list[str]:
+    return [name for name in contexts.known_names() if name.startswith(incomplete)]
+
+
 def server_options(command: F) -> F:
     """Add the options for reaching a broker; the command gets them with `pass_server`."""
     options = [
         click.option(
             "--context", metavar="NAME", envvar=contexts.VARIABLE, show_envvar=True,
+            shell_complete=_known_contexts,
             help="Use the broker that `hocket context add` has kept by this name.",
             cls=ServerOption, expose_value=False, callback=_remember,
         ),

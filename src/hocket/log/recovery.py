@@ -54,14 +54,17 @@ class Recovery:
     @property
     def summary(self) -> str:
         entries = sum(len(each.entries) for each in self.recovered.values())
-        return (
-            f"{len(self.groups)} logs, with {entries} entries behind their last checkpoint, from "
-            f"{len(self.wal.used)} files of the write-ahead log"
-        )
+        behind = f"{_count(entries, 'entry', 'entries')} behind their last checkpoint"
+        files = f"{_count(len(self.wal.used), 'file', 'files')} of the write-ahead log"
+        return f"{_count(len(self.groups), 'log', 'logs')}, with {behind}, from {files}"
 
     def close_files(self) -> None:
         for file in (*self.wal.used, *self.wal.spare, *self.wal.foreign):
             file.file.close()
+
+
+def _count(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
 
 
 def recover(disk: Disk, store_id: str, settings: LogSettings, now_us: int) -> Recovery:

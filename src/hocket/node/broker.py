@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import ssl
@@ -336,9 +337,14 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _taken(host: str, port: int, error: OSError) -> NoConnection:
+    why = {
+        errno.EADDRINUSE: "Is another broker running there? ",
+        errno.EADDRNOTAVAIL: "This machine has no such address. ",
+        errno.EACCES: "Ports below 1024 need a privilege. ",
+    }.get(error.errno or 0, "")
     return NoConnection(
-        f"cannot listen on {host}:{port}: {error.strerror}. Is another broker running "
-        "there? Choose another with --listen HOST:PORT (port 0 picks a free one)"
+        f"cannot listen on {Address(host, port)}: {error.strerror}. {why}Choose another with "
+        "--listen HOST:PORT (port 0 picks a free one)"
     )
 
 

@@ -61,6 +61,8 @@ def test_long_ago_is_a_place_to_begin_and_to_end(hocket: Hocket, server: str, to
     for start, values in begin.items():
         assert hocket("consume", topic, "--start", start).text() == values
     fails(hocket("consume", topic, "--start", "90000d"), 2, "100 years")
+    for option in ("--start", "--to"):
+        fails(hocket("consume", topic, option, str(1 << 63)), 2, f"'{option}'", "2**63 - 1")
     iso = datetime.fromtimestamp((now - 2 * hour) / 1e6, UTC).isoformat()
     end = {
         "1d": "30h ago\n", "2h30m": "30h ago\n5h ago\n", "latest": everything, "0": "",

@@ -116,6 +116,7 @@ def test_mistakes_are_told_and_change_nothing(two: Path, config: Path, args, cod
     ("text", "words"),
     [
         ("{", "is no file of contexts"),
+        ("\udcff", "is no file of contexts"),
         ("[]", "no 'contexts'"),
         ('{"contexts": {"a": {"server": 3}}}', "'a'"),
         ('{"contexts": {"a": {}}}', "no 'server'"),
@@ -126,10 +127,10 @@ def test_mistakes_are_told_and_change_nothing(two: Path, config: Path, args, cod
 )
 def test_a_damaged_file_is_named_and_left_alone(config: Path, text: str, words: str):
     config.parent.mkdir(parents=True)
-    config.write_text(text)
+    config.write_text(text, errors="surrogateescape")
     for args in (["context", "list"], ["context", "add", "x", "--server", DEV], ["ping"]):
         fails(run(*args), 1, "contexts.json", words)
-    assert config.read_text() == text
+    assert config.read_text(errors="surrogateescape") == text
 
 
 def test_replacing_and_choosing_at_once(two: Path):
@@ -169,9 +170,9 @@ def test_who_changes_the_file_at_the_same_time_waits(two: Path, monkeypatch: pyt
 
 
 def test_names_are_completed(two: Path):
-    words = {"_HOCKET_COMPLETE": "bash_complete", "COMP_WORDS": "hocket context use p"}
-    result = CliRunner(env={**words, "COMP_CWORD": "3"}).invoke(program, [])
-    assert result.stdout == "plain,prod\n"
+    for typed, at in (("hocket context use p", "3"), ("hocket --context p", "2")):
+        words = {"_HOCKET_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": at}
+        assert CliRunner(env=words).invoke(program, []).stdout == "plain,prod\n"
 
 
 def test_a_user_without_a_home_has_no_contexts(monkeypatch: pytest.MonkeyPatch):
@@ -258,7 +259,13 @@ def test_a_certificate_of_a_flag_is_not_mixed_with_that_of_the_context(tmp_path:
     assert (connected["tls_cert"], connected["tls_key"]) == (theirs, None)
 
 
-def test_files_that_are_gone_are_told_by_what_named_them(two: Path):
+def test_files_that_are_gone_are_told_by_what_named_them(two: Path, tmp_path: Path):
+    gone = tmp_path / "gone"
+    gone.touch()
+    run("context", "add", "third", "--server", DEV, "--token-file", str(gone))
+    gone.unlink()
+    fails(run("ping", "--context", "third"), 1, "token file of the context 'third'", str(gone))
+    fails(run("ping", "--token-file", str(gone)), 1, "token file: ", str(gone))
     two.unlink()
     fails(run("ping", "--context", "prod"), 2, "--tls-ca of the context 'prod'", str(two))
     fails(run("ping", HOCKET_TLS_CERT="/nonexistent"), 2, "the variable HOCKET_TLS_CERT")

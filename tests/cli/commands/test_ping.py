@@ -93,7 +93,7 @@ def test_it_wants_a_token(tmp_path: Path):
     broker.start()
     try:
         hocket = Hocket(f"hocket://{host}:{port}")
-        fails(hocket("ping"), 4, "asks for a token")
+        fails(hocket("ping"), 4, "asks for a token", "--token-file FILE or HOCKET_TOKEN")
         token, wrong = tmp_path / "token", tmp_path / "wrong"
         token.write_text(secret)
         wrong.write_text(secret[:-1] + "E")

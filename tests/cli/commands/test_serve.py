@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,13 @@ import hocket as package
 from hocket.adapters.disk import DirectoryDisk
 from hocket.addresses import Address
 from hocket.cli.commands.serve import default_data_directory
+from hocket.cli.line_writer import LineWriter
 from hocket.cli.listening import parse_address
 from hocket.cli.program import program
-from hocket.errors import OutOfRange
+from hocket.cli.stop_signals import StopSignals
+from hocket.errors import NoConnection, OutOfRange
 from hocket.log.directory import COPY, IDENTITY, write_checked
+from hocket.node.broker import Broker, bind
 from tests.support.cli import HOCKET, Hocket, Outcome, environment, fails, serving
 from tests.support.threads import PATIENCE
 
@@ -116,11 +121,64 @@ def test_beyond_loopback_it_does_not_listen(tmp_path: Path, host: str):
     assert not (tmp_path / "data").exists()
 
 
+def test_a_ready_line_that_nobody_can_read_is_an_error(tmp_path: Path):
+    """It would end with 0, and say nothing; or its starter would wait for the line for ever."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "wb") as full:
+        for stdout, why in ((writer, "Broken pipe"), (full.fileno(), "No space left")):
+            done = subprocess.run(
+                [*HOCKET, "serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")],
+                stdout=stdout, stderr=subprocess.PIPE, timeout=PATIENCE, env=environment(),
+                check=False,
+            )  # fmt: skip
+            said = done.stderr.decode().splitlines()[-1]
+            assert (done.returncode, "ready" in said, why in said) == (1, True, True), said
+    os.close(writer)
+
+
+@pytest.mark.usefixtures("usual_logging")
+def test_without_a_stdout_commands_do_their_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """`>&-`: Python then has no stdout at all."""
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(Broker, "run", Broker.stop)  # as if a signal came at once
+    for args in (
+        ["context", "list"],
+        ["serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path)],
+    ):
+        with pytest.raises(SystemExit) as end:
+            program.main(args)
+        assert end.value.code == 0
+    with pytest.raises(OSError, match="stdout is closed"):
+        LineWriter(StopSignals())
+
+
 def test_a_port_in_use_is_refused(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         outcome = serve("--listen", f"127.0.0.1:{port}", "--data", str(tmp_path / "data"))
     fails(outcome, 1, f"127.0.0.1:{port}", "--listen")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EADDRINUSE, "Is another broker running there?"),
+        (errno.EADDRNOTAVAIL, "This machine has no such address."),
+        (errno.EACCES, "Ports below 1024"),
+        (errno.ENOBUFS, "Choose another"),
+    ],
+)
+def test_why_it_cannot_listen_is_said(monkeypatch: pytest.MonkeyPatch, number: int, words: str):
+    def refuse(_self: socket.socket, _address: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(NoConnection) as refused:
+        bind("::1", 80)
+    assert f"cannot listen on [::1]:80: {os.strerror(number)}. {words}" in str(refused.value)
 
 
 def test_a_data_directory_in_use_is_refused(tmp_path: Path):

@@ -184,6 +184,21 @@ def start(path: Path, data: Path) -> Outcome:
     return Outcome(result.exit_code, result.stdout_bytes, result.stderr)
 
 
+@pytest.mark.usefixtures("usual_logging")
+def test_a_token_may_come_through_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As `--admin-token-file <(...)` of a shell has it: it can be read once."""
+    reader, writer = os.pipe()
+    os.write(writer, TOKEN.encode())
+    os.close(writer)
+    monkeypatch.setattr(Broker, "run", Broker.stop)  # as if a signal came at once
+    outcome = start(Path(f"/dev/fd/{reader}"), tmp_path / "data")
+    os.close(reader)
+    assert outcome.code == 0, outcome.stderr
+    broker = Broker(tmp_path / "data")
+    assert list(broker.node._access.committed.users) == ["root"]
+    broker.close()
+
+
 def test_a_place_that_cannot_have_the_file_is_refused(tmp_path: Path):
     fails(start(tmp_path / "none" / "token", tmp_path / "data"), 1, "not there", "none")
     fails(start(tmp_path, tmp_path / "data"), 2, "--admin-token-file")

@@ -25,7 +25,8 @@ def completion(context: click.Context, shell: str) -> None:
     """Print the completion script for SHELL, which says at its end how to install it.
 
     The script completes commands, options, and the names of topics and indexes. For the names it
-    asks the broker of --server or HOCKET_SERVER, and stays silent if that cannot be reached.
+    asks the broker that a command would use (--server, HOCKET_SERVER, or the context), and stays
+    silent if that cannot be reached.
     """
     kind = get_completion_class(shell)
     assert kind is not None  # click knows all of INSTALL

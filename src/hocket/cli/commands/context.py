@@ -27,10 +27,7 @@ class ContextName(Checked):
         param: click.Parameter,  # noqa: ARG002
         incomplete: str,
     ) -> list[CompletionItem]:
-        try:
-            names = sorted(contexts.load().contexts)
-        except click.ClickException:
-            return []
+        names = contexts.known_names()
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 

@@ -127,14 +127,16 @@ def lag(server: Server, /, topic: str | None, index: str | None, as_json: bool) 
 $ hocket index reset orders billing --to earliest        # consume everything again
 $ hocket index reset orders billing --to latest          # skip what is there
 $ hocket index reset orders billing --to 2026-03-01T08:00
+$ hocket index reset orders billing --to 2h30m           # what came since then
 $ hocket index reset orders billing --to 1200 --partition 0
 """,
 )
 @click.argument("topic", type=TOPIC)
 @click.argument("index", type=INDEX)
 @click.option(
-    "--to", required=True, type=START, metavar="earliest|latest|OFFSET|TIME",
-    help="Where its consumer goes on; a time without a zone is local.",
+    "--to", required=True, type=START, metavar="earliest|latest|OFFSET|TIME|AGO",
+    help="Where its consumer goes on; a time without a zone is local, 10m or 2h30m is that long "
+    "ago.",
 )  # fmt: skip
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
 @output.json_option

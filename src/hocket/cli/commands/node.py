@@ -42,7 +42,7 @@ def list_nodes(server: Server, /, as_json: bool) -> None:
         output.print_json(
             [
                 {"node": each.node, "name": each.name, "address": each.address,
-                 "state": each.state}
+                 "state": each.state, "domain": each.domain}
                 for each in found
             ]
         )  # fmt: skip

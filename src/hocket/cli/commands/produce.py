@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,13 +20,13 @@ import click
 
 from hocket.cli import exits, output
 from hocket.cli.command import Command
+from hocket.cli.delay_options import check_due, delay_options
 from hocket.cli.lines import LineSplitter, split_keys, unescape
 from hocket.cli.names import TOPIC
 from hocket.cli.parameters import SECONDS
 from hocket.cli.progress import Progress
 from hocket.cli.server_options import Server, pass_server, server_options
 from hocket.cli.stop_signals import StopSignals
-from hocket.client.producing.delays import checked_due_us
 from hocket.errors import HocketError
 from hocket.model import MESSAGE_BYTES_MAX
 
@@ -37,19 +36,6 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 20
 STDIN = 0
-
-
-def _moment(
-    _context: click.Context, _parameter: click.Parameter, text: str | None
-) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is no time in ISO format, as in 2027-01-01T00:00:00+01:00"
-        ) from None
 
 
 @click.command(
@@ -84,18 +70,10 @@ $ echo 'happy new year' | hocket produce reminders --deliver-at 2027-01-01T00:00
     "--linger", type=SECONDS, default=0.002,
     help="How long to wait for a batch to fill. [default: 2ms]",
 )  # fmt: skip
-@click.option(
-    "--delay", metavar="DURATION",
-    help="Nobody sees the messages before so long after they were read, as in 30s, 5m or 2d; "
-    "TOPIC must take delayed messages.",
-)  # fmt: skip
-@click.option(
-    "--deliver-at", metavar="TIME", callback=_moment,
-    help="Nobody sees the messages before this time, in ISO format and with its zone.",
-)  # fmt: skip
+@delay_options
 @click.option(
     "--progress/--no-progress", "shown", default=None,
-    help="Show a progress bar. [default: if stderr is a terminal]",
+    help="Show a progress bar. [default: if stderr is a terminal, and lines are not typed there]",
 )  # fmt: skip
 @server_options
 @pass_server
@@ -108,7 +86,7 @@ def produce(
     delimiter: bytes,
     codec: str,
     linger: float,
-    delay: str | None,
+    delay: timedelta | None,
     deliver_at: datetime | None,
     shown: bool | None,
 ) -> None:
@@ -117,8 +95,7 @@ def produce(
     An empty line is an empty message. A last line without a delimiter counts. Nothing is decoded.
     Ctrl-C ends the input: what was read until then is sent. A second Ctrl-C gives up.
     """
-    if delay is not None or deliver_at is not None:
-        checked_due_us(delay, deliver_at, now_us=time.time_ns() // 1000)  # before a line is read
+    check_due(delay, deliver_at)
 
     def delivered(outcome: Outcome) -> None:  # told by the client's threads
         if not isinstance(outcome, HocketError):
@@ -133,7 +110,7 @@ def produce(
         StopSignals() as stop,
     ):
         progress = Progress(
-            shown=sys.stderr.isatty() if shown is None else shown,
+            shown=_has_room_for_a_bar(descriptor) if shown is None else shown,
             total_bytes=_size(descriptor),
         )
         sending = Sending(producer, progress, key_separator, delay, deliver_at)
@@ -163,7 +140,7 @@ class Sending:
         producer: Producer,
         progress: Progress,
         separator: bytes | None,
-        delay: str | None = None,
+        delay: timedelta | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
         self._delay = delay
@@ -221,6 +198,11 @@ def _open(path: Path | None) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _has_room_for_a_bar(descriptor: int) -> bool:
+    """Whoever types the messages needs the line that the bar would be drawn on, over and over."""
+    return sys.stderr.isatty() and not os.isatty(descriptor)
 
 
 def _size(descriptor: int) -> int | None:

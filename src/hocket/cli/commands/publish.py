@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import datetime, timedelta
 
 import click
 
 from hocket.cli import exits, output
 from hocket.cli.command import Command
+from hocket.cli.delay_options import check_due, delay_options
 from hocket.cli.names import TOPIC
 from hocket.cli.server_options import Server, pass_server, server_options
 from hocket.model import MESSAGE_BYTES_MAX
@@ -34,6 +36,7 @@ def parse_headers(
 $ hocket publish orders 'one coffee' --key table-7
 $ hocket publish orders --header kind=order --header from=web 'one tea'
 $ hocket publish images < photo.png                 # stdin as one message
+$ hocket publish reminders 'call Ada' --delay 5m    # a topic made with --delayed
 """,
 )
 @click.argument("topic", type=TOPIC)
@@ -47,6 +50,7 @@ $ hocket publish images < photo.png                 # stdin as one message
     "--partition", type=click.IntRange(min=0), metavar="N",
     help="The partition; it overrides the key.",
 )  # fmt: skip
+@delay_options
 @output.json_option
 @server_options
 @pass_server
@@ -58,12 +62,16 @@ def publish(
     key: str | None,
     headers: dict[str, bytes],
     partition: int | None,
+    delay: timedelta | None,
+    deliver_at: datetime | None,
     as_json: bool,
 ) -> None:
     """Publish VALUE to TOPIC, durably, and print its position as topic/partition/offset.
 
-    Without VALUE, or with -, all of stdin is the message.
+    Without VALUE, or with -, all of stdin is the message. A delayed message gets its offset when it
+    is due; until then it is shown as -1.
     """
+    check_due(delay, deliver_at)
     body = _read_stdin() if value is None or value == "-" else os.fsencode(value)
     with server.connect() as client:
         position = client.publish(
@@ -72,6 +80,8 @@ def publish(
             key=None if key is None else os.fsencode(key),
             headers=headers or None,
             partition=partition,
+            delay=delay,
+            deliver_at=deliver_at,
             timeout=server.timeout,
         )
     if as_json:

@@ -27,7 +27,7 @@ import click
 
 from hocket import __version__
 from hocket.addresses import Address
-from hocket.cli import admin_token, supervisor
+from hocket.cli import admin_token, exits, supervisor
 from hocket.cli.command import Command, is_debugging
 from hocket.cli.listening import parse_address, refuse_if_open
 from hocket.cli.open_files import connections_that_fit
@@ -49,6 +49,7 @@ LISTEN_DEFAULT = "127.0.0.1:4150"
 SWITCH_INTERVAL = 0.0001
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 STOPPING_WITHOUT_TLS = (*STOPPING, signal.SIGHUP)  # else that has another meaning
+_ERROR_OF_CONFIG = "hocket.config.error"  # a key of the context's meta
 CERTIFICATE_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -58,9 +59,20 @@ def default_data_directory() -> Path:
 
 
 def load_config(context: click.Context, option: click.Parameter, path: Path | None) -> None:
-    """Make the values of the file the defaults, so that the command line and variables win."""
-    if path is None:
-        return
+    """Make the values of the file the defaults, so that the command line and variables win.
+
+    An error waits until it is known how to log it.
+    """
+    try:
+        if path is not None:
+            _load_config(context, option, path)
+    except click.BadParameter as error:
+        if "log_format" in context.params:
+            raise
+        context.meta[_ERROR_OF_CONFIG] = error
+
+
+def _load_config(context: click.Context, option: click.Parameter, path: Path) -> None:
     try:
         values = tomllib.loads(path.read_text())
     except OSError as error:
@@ -87,8 +99,12 @@ def load_config(context: click.Context, option: click.Parameter, path: Path | No
 
 def set_up_log(context: click.Context, _option: click.Parameter, form: str) -> str:
     """At once, so that an error about any other option is told in the same format."""
-    if form == "json" and not context.resilient_parsing:
+    if context.resilient_parsing:
+        return form
+    if form == "json":
         log_to_stderr("INFO", form)
+    if _ERROR_OF_CONFIG in context.meta:
+        raise context.meta[_ERROR_OF_CONFIG]
     return form
 
 
@@ -118,8 +134,8 @@ hocket.toml has the options' names:
     is_eager=True, callback=set_up_log, help="How to log, on stderr: json is an object a line.",
 )  # fmt: skip
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
-    show_default=True, help="How much to log, on stderr.",
+    "--log-level", default="info", show_default=True, help="How much to log, on stderr.",
+    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
 )  # fmt: skip
 @click.option(
     "--listen", metavar="HOST:PORT", type=Checked("address", parse_address),
@@ -186,11 +202,12 @@ def serve(
     tls = None if load_tls is None else load_tls()
     directory = default_data_directory() if data is None else data
     ports = [listen] if rpc_listen is None else [listen, rpc_listen]
+    token = None
     if not directory.exists():  # so there is no user; refuse before the directory is made
         for each in ports:
             refuse_if_open(each, tls=tls is not None, users=admin_token_file is not None)
         if admin_token_file is not None:
-            admin_token.check(admin_token_file)
+            token = admin_token.check(admin_token_file)
     sys.setswitchinterval(SWITCH_INTERVAL)
     settings = _settings(**limits)
     settings.limits.connections_max = connections_that_fit(
@@ -201,7 +218,7 @@ def serve(
     endpoint = None
     try:
         if admin_token_file is not None:
-            _make_first_admin(admin_token_file, broker)
+            _make_first_admin(admin_token_file, broker, token)
         if rpc_listen is not None:
             endpoint = _rpc_endpoint(broker, settings, load_tls)
         for each in ports:
@@ -220,8 +237,7 @@ def serve(
         except NoConnection as error:  # we failed to listen, which is not exit code 5
             raise click.ClickException(str(error)) from error
         report.started(urls, tls=tls is not None)
-        click.echo(f"hocket {__version__} serving {directory}{also} on {urls[scheme]}")
-        sys.stdout.flush()
+        _say_ready(f"hocket {__version__} serving {directory}{also} on {urls[scheme]}")
         supervisor.tell(supervisor.READY)
         try:
             broker.run()
@@ -233,9 +249,24 @@ def serve(
         broker.close()
 
 
-def _make_first_admin(path: Path, broker: Broker) -> None:
-    if admin_token.make_first_admin(path, broker):
+def _make_first_admin(path: Path, broker: Broker, token: str | None) -> None:
+    if admin_token.make_first_admin(path, broker, token):
         log.info("made the first admin; the token is in %s", path)
+
+
+def _say_ready(line: str) -> None:
+    """Whoever closed stdout wants no line. One who cannot be told would wait for it for ever."""
+    if sys.stdout is None:
+        return
+    try:
+        click.echo(line)
+        sys.stdout.flush()
+    except OSError as error:
+        exits.silence_stdout()
+        raise click.ClickException(
+            f"cannot print to stdout that the broker is ready: {error.strerror}; let stdout be a "
+            "file or a pipe that somebody reads, or close it"
+        ) from error
 
 
 def _settings(

@@ -19,7 +19,7 @@ from hocket.cli.token_file import opened, token_file_options
 @click.group(
     cls=Group,
     examples="""
-$ hocket user create ann --role admin > ann.token     # the first user turns access control on
+$ hocket user create ann --role admin --out ann.token   # the first turns access control on
 $ hocket --token-file ann.token user list
 """,
 )
@@ -94,7 +94,7 @@ def delete(server: Server, /, name: str, yes: bool) -> None:
     "token",
     cls=Command,
     examples="""
-$ hocket user token billing > billing.token
+$ hocket user token billing
 $ hocket user token billing --out billing.token --force
 """,
 )

@@ -238,6 +238,8 @@ class AsyncClient(AsyncTopicCalls, AsyncAccessCalls, AsyncClusterCalls, AsyncFac
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Position: ...
 
@@ -252,6 +254,8 @@ class AsyncClient(AsyncTopicCalls, AsyncAccessCalls, AsyncClusterCalls, AsyncFac
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Position: ...
 

@@ -239,6 +239,8 @@ class Client(TopicCalls, AccessCalls, ClusterCalls, Face):
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Position: ...
 
@@ -253,6 +255,8 @@ class Client(TopicCalls, AccessCalls, ClusterCalls, Face):
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
+        delay: Delay | None = None,
+        deliver_at: datetime | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Position: ...
 
