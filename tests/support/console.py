@@ -80,6 +80,9 @@ class Page:
         monkeypatch.chdir(directory)
         monkeypatch.syspath_prepend(str(directory))
         monkeypatch.setenv("COLUMNS", "80")
+        for name in os.environ:
+            if name.startswith("HOCKET_") and name != "HOCKET_REWRITE":
+                monkeypatch.delenv(name)
 
     def run(self) -> None:
         """Run all of it. A difference fails, with both texts."""

@@ -54,9 +54,13 @@ class Recovery:
     @property
     def summary(self) -> str:
         entries = sum(len(each.entries) for each in self.recovered.values())
+        logs, files = (
+            f"{len(some)} {noun}{'' if len(some) == 1 else 's'}"
+            for some, noun in ((self.groups, "log"), (self.wal.used, "file"))
+        )
         return (
-            f"{len(self.groups)} logs, with {entries} entries behind their last checkpoint, from "
-            f"{len(self.wal.used)} files of the write-ahead log"
+            f"{logs}, with {entries} entries behind their last checkpoint, from {files} of the "
+            "write-ahead log"
         )
 
     def close_files(self) -> None:
