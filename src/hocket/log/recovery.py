@@ -54,13 +54,9 @@ class Recovery:
     @property
     def summary(self) -> str:
         entries = sum(len(each.entries) for each in self.recovered.values())
-        logs, files = (
-            f"{len(some)} {noun}{'' if len(some) == 1 else 's'}"
-            for some, noun in ((self.groups, "log"), (self.wal.used, "file"))
-        )
         return (
-            f"{logs}, with {entries} entries behind their last checkpoint, from {files} of the "
-            "write-ahead log"
+            f"{len(self.groups)} log(s), {entries} entries behind their last checkpoint, "
+            f"{len(self.wal.used)} file(s) of the write-ahead log"
         )
 
     def close_files(self) -> None:
