@@ -164,7 +164,7 @@ class Node:
         stats = [wiring.log.stats(hosted.group) for hosted in wiring.partitions]
         return Holdings(
             topics=len(topics),
-            partitions=len(stats),
+            partitions=len(stats) - len(wiring.partitions.waiting),
             memory_bytes=sum(each.memory_bytes for each in stats),
             disk_bytes=sum(each.disk_bytes for each in stats),
             durability=dict(Counter(topic.config.durability for topic in topics)),
