@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from hocket import frames
 from hocket.core.metadata.access import Access, Changed
@@ -48,7 +49,7 @@ class Guarding:
         self._wiring = wiring
         self._access = access
         self._authentication = Authentication(wiring, access, executor)
-        self._asked: dict[int, Asked] = {}  # by the index of the change
+        self._asked: dict[Origin, Asked] = {}
 
     def servants(self) -> dict[type, Servant]:
         return {
@@ -78,9 +79,11 @@ class Guarding:
     ) -> None:
         frame = demand.frame
         assert isinstance(frame, frames.CreateUser | frames.RenewToken)
-        token = tokens.make_token(frame.name, self._wiring.entropy)
-        change = _change_of(frame, tokens.hash_token(token))
-        self._append(connection, session, frame.request, change, token)
+        token_hash, token = self._wiring.asked_hash, ""
+        if not token_hash:  # else the node that has handed it on keeps the token for its client
+            token = tokens.make_token(frame.name, self._wiring.entropy)
+            token_hash = tokens.hash_token(token)
+        self._append(connection, session, frame.request, _change_of(frame, token_hash), token)
 
     def _append(
         self, connection: int, session: Session, request: int, change: Change, token: str = ""
@@ -90,24 +93,38 @@ class Guarding:
             self._wiring.partitions.admit(GROUP)
         else:
             self._wiring.partitions.admit_progress(GROUP)
-        append = self._access.change(Origin(connection, 0, request), change)
-        self._asked[append.index] = Asked(audit.who(session), token)
+        origin = Origin(connection, 0, request)
+        append = self._access.change(origin, change)
+        self._asked[origin] = Asked(audit.who(session), token)
         self._wiring.append_metadata(EntryKind.ACCESS, append.index, append.body)
+
+    def handed_on(self, origin: Origin, session: Session, token: str) -> None:
+        """The request was handed on to the root; who asked gets this token when it is done."""
+        self._asked[origin] = Asked(audit.who(session), token)
+
+    def answer_to(self, origin: Origin, *, is_done: bool) -> Frame:
+        """The answer to a request that was handed on, and took effect in a snapshot, or failed."""
+        asked = self._asked.pop(origin, None)
+        if is_done and asked is not None and asked.token:
+            return frames.TokenIssued(origin.request, asked.token)
+        return frames.Done(origin.request)
 
     # --- what follows ----------------------------------------------------------------------------
 
     def changed(self, changed: Changed) -> None:
         change, origin = changed.change, changed.origin
-        asked = self._asked.pop(changed.index)
-        audit.changed(asked.who, change)
-        answer: Frame = frames.Done(origin.request)
-        if asked.token:
-            answer = frames.TokenIssued(origin.request, asked.token)
-        self._wiring.network.send(origin.connection, answer)
+        asked = None if origin is None else self._asked.pop(origin, None)
+        if asked is not None:  # else another node has been asked, and has written it down
+            audit.changed(asked.who, change)
+        if asked is not None and asked.token:
+            self._wiring.answer(origin, partial(frames.TokenIssued, token=asked.token))
+        else:
+            self._wiring.answer(origin, frames.Done)
         if change.kind in ("createUser", "setToken", "deleteUser"):
             self._authentication.forget(change.name)
         if change.kind == "setToken":
-            self._end_sessions(change.name, "has a new token", spared=origin.connection)
+            spared = None if origin is None else origin.connection
+            self._end_sessions(change.name, "has a new token", spared=spared)
         elif change.kind == "deleteUser":
             self._end_sessions(change.name, "was deleted")
         elif change.kind not in ONLY_ADDS:

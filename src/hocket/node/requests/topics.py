@@ -37,7 +37,9 @@ class Topics:
 
     def create(self, origin: Origin, name: str, config: TopicConfig) -> None:
         self._wiring.partitions.admit(GROUP)
-        append = self._wiring.catalogue.create(origin, name, config)
+        asked = self._wiring.asked
+        home = None if asked is None else asked.node  # a topic lives where it was asked for
+        append = self._wiring.catalogue.create(origin, name, config, home)
         self._wiring.append_metadata(EntryKind.CONFIG, append.index, append.body)
 
     def _change_topic(
@@ -60,17 +62,17 @@ class Topics:
         change = changed.change
         if change.kind == "delete":
             gone = f"topic {change.topic!r} was deleted"
-            for group in changed.groups:
-                self._wiring.deliveries.end_all(
-                    self._wiring.partitions[group], UnknownTopic.code, gone
-                )
-                self._refuse_waiting(self._wiring.partitions.drop(group), gone)
+            for hosted in filter(None, map(self._wiring.partitions.get, changed.groups)):
+                self._wiring.deliveries.end_all(hosted, UnknownTopic.code, gone)
+                self._refuse_waiting(self._wiring.partitions.drop(hosted.group), gone)
             self._wiring.shares.drop(change.topic, None, UnknownTopic.code, gone)
             self._operations.topic_deleted(change.topic, gone)
             self._end_producers(change.topic, gone)
         else:
-            self._configured(self._wiring.catalogue.topics[change.topic], changed.groups)
-        self._wiring.network.send(changed.origin.connection, frames.Done(changed.origin.request))
+            topic = self._wiring.catalogue.topics.get(change.topic)
+            if topic is not None and self._wiring.catalogue.is_here(topic):
+                self._configured(topic, changed.groups)
+        self._wiring.answer(changed.origin, frames.Done)
 
     def _refuse_waiting(self, hosted: Hosted, why: str) -> None:
         """Refuse every Publish that waits. Producers hear that their handle has ended instead."""
@@ -81,10 +83,12 @@ class Topics:
 
     def _configured(self, topic: Topic, new_groups: tuple[int, ...]) -> None:
         for number, group in enumerate(topic.groups):
-            if group in new_groups:
+            hosted = self._wiring.partitions.get(group)
+            if hosted is None:
                 self._wiring.partitions.host(topic.name, number, group, topic.config)
             else:
-                self._wiring.partitions.configure(self._wiring.partitions[group], topic.config)
+                self._wiring.partitions.belongs_to(hosted, topic.name, number)
+                self._wiring.partitions.configure(hosted, topic.config)
         if not new_groups:
             return
         for connection, session in list(self._wiring.sessions.items()):
@@ -144,8 +148,9 @@ class Topics:
         assert topic is not None
         first = _number(frame.after)
         page: Page[PartitionDescription] = Page(paged=frame.paged)
-        for group in topic.groups[first:]:
-            partition = self._described(group)
+        is_here = self._wiring.catalogue.is_here(topic)
+        for number, group in enumerate(topic.groups[first:], first):
+            partition = self._described(group) if is_here else self._elsewhere(topic, number)
             if not page.takes(partition, partition_bytes(partition)):
                 break
         described = TopicDescription(topic.name, topic.config, tuple(page.items))
@@ -168,6 +173,23 @@ class Topics:
             leader=self._wiring.name,
             replicas=(self._wiring.name,),
             problem=stats.problem,
+        )
+
+    def _elsewhere(self, topic: Topic, number: int) -> PartitionDescription:
+        catalogue = self._wiring.catalogue
+        home = catalogue.home_of(topic)
+        return PartitionDescription(
+            partition=number,
+            start=0,
+            end=0,
+            memory_start=0,
+            memory_bytes=0,
+            disk_bytes=0,
+            memory_reads=0,
+            disk_reads=0,
+            leader=home,
+            replicas=(home,),
+            problem=catalogue.known_elsewhere(topic),
         )
 
     def _find_offsets(

@@ -1,7 +1,8 @@
-"""A node may ask itself: its own requests have a connection number that no client has.
+"""A node may ask itself: its own requests have connection numbers that no client has.
 
-An answer to that number goes to the part of the node that asked. So topics are made and batches are
-stored for the node by the very code that does it for clients.
+An answer to such a number goes to the part of the node that asked. So topics are made and batches
+are stored for the node by the very code that does it for clients; and what other nodes hand on is
+carried out by that code, too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 NODE = 0  # connections of clients are counted from 1
+HANDED_ON = -1  # the requests of other nodes
 
 
 class NetworkWithin:
@@ -23,18 +25,17 @@ class NetworkWithin:
 
     def __init__(self, outside: Network) -> None:
         self._outside = outside
-        self._answered: Callable[[Frame], None] | None = None
+        self._answered: dict[int, Callable[[Frame], None]] = {}
 
-    def answer_to(self, answered: Callable[[Frame], None]) -> None:
+    def answer_to(self, answered: Callable[[Frame], None], connection: int = NODE) -> None:
         """Hand the answers to the node's own requests to `answered` from now on."""
-        self._answered = answered
+        self._answered[connection] = answered
 
     def send(self, connection: int, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        if connection != NODE:
+        if connection > NODE:
             self._outside.send(connection, frame, payload)
         else:
-            assert self._answered is not None, "the node has asked itself before `answer_to`"
-            self._answered(frame)
+            self._answered[connection](frame)
 
     def close(self, connection: int) -> None:
         self._outside.close(connection)

@@ -8,9 +8,12 @@ of the simulator that knows the insides of the cores, as whoever breaks somethin
 from __future__ import annotations
 
 from hocket.sim.mutants.mutant import Mutant
+from hocket.sim.mutants.of_group0 import OF_GROUP_0
 from hocket.sim.mutants.of_the_relay import OF_THE_RELAY
 from hocket.sim.mutants.of_the_ring import OF_THE_RING
 
 __all__ = ["MUTANTS", "Mutant"]
 
-MUTANTS: dict[str, Mutant] = {each.name: each for each in (*OF_THE_RING, *OF_THE_RELAY)}
+MUTANTS: dict[str, Mutant] = {
+    each.name: each for each in (*OF_THE_RING, *OF_THE_RELAY, *OF_GROUP_0)
+}
