@@ -50,9 +50,9 @@ class Administrator(Client):
         self.things: dict[str, set[State]] = {}  # what each may be
         self.done = 0
         self.greeted = False
+        self._goal = machine  # where it is, or goes
         self._made = 0
         self._busy = ""  # the thing whose change is under way
-        self._kept = ""  # its first user is never deleted: somebody must stay who may do all
         super().__init__(site, machine, f"administrator {number}")
         self._later()
 
@@ -85,10 +85,12 @@ class Administrator(Client):
         machines = [each for each in self.site.machines if each.up and not each.leaving]
         if not machines:
             return
-        before, connection = self.machine, self.connection
-        self.machine = self.chance.choice(machines)
-        if connection is not None:
-            before.network.cut(connection)
+        self._goal = self.chance.choice(machines)
+        if self.connection is None:
+            self.machine = self._goal
+        else:  # it goes there when it hears that the connection is cut
+            self.greeted = False
+            self.machine.network.cut(self.connection)
 
     def _create(self) -> None:
         self._made += 1
@@ -99,7 +101,6 @@ class Administrator(Client):
             create = partial(frames.CreateTopic, topic=name, config=config)
             self._begin(f"topic {name}", _topic(mark), create)
         else:
-            self._kept = self._kept or f"user {name}"
             create_user = partial(frames.CreateUser, name=name, roles=("admin",))
             self._begin(f"user {name}", ("user", "admin"), create_user)
 
@@ -111,10 +112,13 @@ class Administrator(Client):
             self._begin(thing, _topic(mark), partial(frames.AlterTopic, topic=name, config=config))
         elif kind == "topic":
             self._begin(thing, None, partial(frames.DeleteTopic, topic=name))
-        elif self.chance.random() < 0.6 or thing == self._kept:
+        elif self.chance.random() < 0.6 or self._sure_users() < 2:  # an admin has to stay
             self._begin(thing, ("user", "admin"), partial(frames.RenewToken, name=name))
         else:
             self._begin(thing, None, partial(frames.DeleteUser, name=name))
+
+    def _sure_users(self) -> int:
+        return sum(states == {("user", "admin")} for states in self.things.values())
 
     def _begin(self, thing: str, wanted: State, make: Callable[[int], frames.Frame]) -> None:
         self._busy = thing
@@ -157,6 +161,7 @@ class Administrator(Client):
     def lost(self) -> None:
         self._busy = ""
         self.greeted = False
+        self.machine = self._goal
         super().lost()
         self.site.scheduler.after(RETRY_US, self._leave_if_down)
 

@@ -179,7 +179,9 @@ class Leader:
         return self._pump(stream)
 
     def _took(self, stream: Stream, snapshot: Snapshot, message: Followed) -> None:
-        if message.index >= snapshot.index:
+        place = (snapshot.index, snapshot.term)
+        # The same index with another term is what the snapshot is to replace.
+        if message.index > snapshot.index or (message.index, message.term) == place:
             stream.snapshot = None
             stream.acked, stream.next = message.index, message.index + 1
             stream.runs.clear()

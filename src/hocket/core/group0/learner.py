@@ -154,6 +154,8 @@ class Learner:
     def _entries(self, message: Entries) -> list[Effect]:
         if self._installing is not None or message.previous_index > self.index:
             return []  # what is between is on its way, or is sent again
+        if message.previous_index == self.index and message.previous_term != self.term:
+            return []  # what is here does not lead there: a snapshot does
         new = tuple(entry for entry in message.entries if entry.index > self.index)
         if not new:
             return [self._acknowledgement()]
@@ -182,8 +184,9 @@ class Learner:
 
     def _acknowledgement(self) -> Send:
         offset = 0 if self._coming is None else len(self._coming.data)
+        term = self.term if self.stored == self.index else 0
         assert self.root is not None
-        return Send(self.root, Followed(self._request, self.stored, offset))
+        return Send(self.root, Followed(self._request, self.stored, term, offset))
 
     # --- what has become durable -----------------------------------------------------------------
 

@@ -59,6 +59,7 @@ class Followed:
 
     request: int
     index: int
+    term: int  # of that entry; 0 while others are on their way to the log
     offset: int = 0
 
 
