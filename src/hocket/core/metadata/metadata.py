@@ -16,6 +16,7 @@ machine, by name, and one for the requests of other nodes that were carried out 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ class Machine(Protocol):
         """The state becomes this one, at run time. Returns what has changed, as changes."""
 
 
-class Proposer:
+class Proposer(ABC):
     """What the machines have in common: entries that were proposed here, and are on their way."""
 
     def __init__(self, indexes: Indexes | None = None) -> None:
@@ -108,14 +109,15 @@ class Proposer:
         self._indexes.last = index
         self.applied(index, body, None)
 
-    def _lead(self, body: bytes) -> None:
+    def _lead(self, body: bytes) -> None:  # noqa: B027 - a machine may have nothing to lead
         """Judge what is proposed from now on as if this entry of another proposer were committed.
 
         What is proposed here is judged so from the moment at which it was proposed.
         """
 
+    @abstractmethod
     def _take_effect(self, index: int, body: bytes, origin: Any) -> list[Any]:
-        raise NotImplementedError
+        """The entry is committed: change the state, and return what has changed."""
 
     def _propose(self, origin: Any, body: bytes) -> AppendChange:
         index = self._indexes.take()
