@@ -27,6 +27,9 @@ LIVE = "every_member_has_a_live_successor"
 LOOKUPS = "lookups_find_the_successor"
 OFFSETS = "consumers_get_every_offset_once"
 RESUMES = "delivery_resumes_after_a_crash"
+SAME = "metadata_is_the_same_everywhere"
+TWICE = "no_request_is_done_twice"
+RAISES = "nothing raises"  # not a checker either
 TREE = "children_are_bounded_and_trees_have_no_cycle"
 
 # For each who is to find it, and seeds with which it was found, the quickest first.
@@ -53,9 +56,16 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "send_without_credit": (("credit_is_never_exceeded",), (11, 0, 3, 1)),
     "forget_the_credit": ((OFFSETS, RESUMES), (11, 0, 4, 1)),
     "no_cycle_check": ((TREE,), (30, 52, 48, 7)),
+    "install_a_stale_snapshot": ((SAME, RAISES), (2, 19, 11)),
+    "skip_an_entry_after_a_reconnect": ((SAME,), (0, 1, 2)),
+    "do_a_request_twice": ((TWICE, RAISES), (2, 3, 11)),
+    "forget_what_was_done_in_snapshots": ((SAME,), (0, 1, 2)),
+    "answer_before_it_is_applied": ((RAISES,), (0, 1, 2)),
+    "tell_what_is_not_committed": ((SAME, RAISES), (0, 2, 6)),
 }
+# An administrator that reads something else than it was told, or is told what cannot be, raises.
 BY_NAME = {kind.name: kind.sentence for kind in CHECKERS}
-SENTENCES = {**BY_NAME, RIGHT: ALL_BECOMES_RIGHT}
+SENTENCES = {**BY_NAME, RIGHT: ALL_BECOMES_RIGHT, RAISES: NOTHING_RAISES}
 
 
 @cache

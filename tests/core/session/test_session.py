@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket import frames
+from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue
+from hocket.core.metadata.roster import Change
 from hocket.core.session.session import (
     DELAY_US_MAX,
     FAILURE_TEXT_MAX,
+    Caller,
     Demand,
     Effect,
     Hangup,
@@ -696,3 +699,21 @@ def test_a_delay_has_a_limit():
     frame = frames.Settle(7, SHARED, "nack", packed([0, 5, 6]), DELAY_US_MAX)
     assert isinstance(answered(greeted(), frame), Demand)
     assert refused(greeted(), replace(frame, duration_us=DELAY_US_MAX + 1)).code == "outOfRange"
+
+
+def test_what_is_handed_on_is_judged_elsewhere_and_by_the_name_that_is_vouched_for():
+    access = Access()
+    access.durable(access.change(origin(1), Change("createUser", "ann", ("admin",))).index)
+    outside = Caller("somewhere")
+    handed_on = (frames.DeleteTopic,)
+    for kinds, allowed in ((handed_on, True), ((), False)):
+        session = Session(
+            Catalogue(), node="n1", software="hocket 0", limits=LIMITS, caller=outside,
+            access=access, handed_on=kinds,
+        )  # fmt: skip
+        session.greet_as("")
+        (effect,) = session.step(frames.DeleteTopic(1, "t"))
+        assert isinstance(effect, Demand) == allowed
+    session.greet_as("ann")
+    (effect,) = session.step(frames.DeleteTopic(1, "t"))
+    assert isinstance(effect, Demand)
