@@ -301,6 +301,11 @@ class Node:
         """That index, and the state behind it."""
         return self._wiring.metadata.snapshot()
 
+    def mark_metadata(self) -> None:
+        """Append an entry that changes nothing."""
+        index = self._wiring.metadata.indexes.take()
+        self._wiring.append_metadata(metadata_core.NOOP, index, b"")
+
     def follow_metadata(self, entries: Iterable[Entry]) -> None:
         """Append what the root has committed. It takes effect when it is durable here."""
         for entry in entries:

@@ -207,6 +207,13 @@ def test_an_entry_of_another_proposer_takes_effect_when_it_is_durable_here():
         again.metadata.followed(9, 3, b"")
 
 
+def test_an_entry_that_changes_nothing_takes_an_index():
+    shared = Shared()
+    shared.metadata.appended(0, shared.metadata.indexes.take())
+    shared.count(7)
+    assert shared.metadata.durable(2) == [(OTHER, 7)]
+
+
 def test_an_entry_says_who_asked_and_whoever_waits_here_is_its_origin():
     shared = Shared()
     mine, other = Asked("me", 7), Asked("other", 7)

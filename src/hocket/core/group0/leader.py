@@ -4,7 +4,10 @@ Rule 1: only committed entries are told.
 Rule 2: a learner whose last entry is not in our log, or lies before the tail that we have in
         memory, is sent a snapshot. What it has beyond that does not matter: it is replaced.
 Rule 3: what is in flight to a learner is bounded. The next is sent when it says what is durable.
-Rule 4: what is not acknowledged is sent again, from the last acknowledgement on. A learner that is
+Rule 4: a root that has lost entries to damage has another state than those who follow, though its
+        log ends where theirs does. So nobody fits: all are sent a snapshot, behind the first entry
+        that it commits from then on (`UNKNOWN`).
+Rule 5: what is not acknowledged is sent again, from the last acknowledgement on. A learner that is
         silent is forgotten, and asks again when it is back.
 
 A learner is known by its node; a newer life of it, or a newer question, replaces the older one.
@@ -39,6 +42,8 @@ from hocket.core.group0.messages import (
 )
 from hocket.core.group0.settings import Group0Settings
 from hocket.core.ring.contact import Contact
+
+UNKNOWN = -1  # the term of an entry that nobody has
 
 
 @dataclass(slots=True)
@@ -115,6 +120,11 @@ class Leader:
 
     def _committed(self, event: Committed) -> list[Effect]:
         self._add(event.entries)
+        if any(stream.waits for stream in self._streams.values()):
+            return [*self._take_snapshot(), *self._pump_all()]
+        return self._pump_all()
+
+    def _pump_all(self) -> list[Effect]:
         return [effect for stream in self._streams.values() for effect in self._pump(stream)]
 
     def _term_of(self, index: int) -> int | None:
@@ -145,7 +155,7 @@ class Leader:
         self._streams[sender.node] = stream
         if self._term_of(message.index) != message.term:
             stream.waits = True
-            return [TakeSnapshot()]
+            return self._take_snapshot()
         return self._pump(stream) or self._say_hello(stream)
 
     def _wrong_with(self, message: Follow) -> str:
@@ -200,7 +210,7 @@ class Leader:
             return self._pump_snapshot(stream, stream.snapshot)
         if stream.next <= self._before[0]:
             stream.waits = True
-            return [TakeSnapshot()]
+            return self._take_snapshot()
         effects: list[Effect] = []
         while stream.next <= self.end and len(stream.runs) < self._settings.runs_in_flight_max:
             effects.append(self._entries(stream, self._run(stream.next)))
@@ -245,6 +255,10 @@ class Leader:
             effects.append(Send(stream.to, piece))
         return effects
 
+    def _take_snapshot(self) -> list[Effect]:
+        """None if it would be behind an entry that is not known: with the next there will be."""
+        return [] if self._term_of(self.end) == UNKNOWN else [TakeSnapshot()]
+
     def _snapshot_is(self, event: SnapshotIs) -> list[Effect]:
         term = self._term_of(self.end)
         assert term is not None
@@ -272,9 +286,14 @@ class Leader:
                 del self._streams[node]
             elif stream.stuck >= settings.resend_ticks and self._is_in_flight(stream):
                 effects += self._send_again(stream)
-            elif stream.idle >= settings.heartbeat_ticks and stream.snapshot is None:
+            elif stream.idle >= settings.heartbeat_ticks and self._has_entries(stream):
                 effects += self._say_hello(stream)
         return effects
+
+    @staticmethod
+    def _has_entries(stream: Stream) -> bool:
+        """Whether it is being told entries, and no snapshot."""
+        return stream.snapshot is None and not stream.waits
 
     @staticmethod
     def _is_in_flight(stream: Stream) -> bool:

@@ -171,9 +171,11 @@ class Metadata:
             entry, kind, asked, body = self._pending.popleft()
             if asked is not None:
                 self.done.record(asked, entry)
+            if kind not in self._machines:
+                continue  # it changes nothing
             if body is None:
                 done += [(kind, change) for change in self._machines[kind].durable(entry)]
-            elif kind in self._machines:
+            else:
                 origin = None if asked is None else self.origin_of(asked)
                 changes = self._machines[kind].applied(entry, body, origin)
                 done += [(kind, change) for change in changes]

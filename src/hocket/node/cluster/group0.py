@@ -45,6 +45,8 @@ class Telling:
         node.on_metadata_appended(self._append)
         node.on_metadata_durable = self._durable
         node.taking_over.begin(partial(_send, links, me))
+        if not recovered.is_whole:
+            node.mark_metadata()  # whoever has more than we have needs all of it anew
 
     def heard(self, sender: Contact, message: Any) -> None:
         if isinstance(message, Forward):

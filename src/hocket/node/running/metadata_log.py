@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hocket.core.group0.leader import UNKNOWN
 from hocket.core.group0.messages import Entry
 from hocket.log.model import RecoveredGroup
 
@@ -15,12 +16,12 @@ class MetadataLog:
 
     def __init__(self, own: RecoveredGroup | None = None, *, is_whole: bool = True) -> None:
         own = own or RecoveredGroup()
-        self.is_whole = is_whole
         self.entries: tuple[Entry, ...] = ()
-        self.before = own.next_index - 1, own.term
-        self.end = self.before
+        self.end = own.next_index - 1, own.term
+        self.before = own.next_index - 1, UNKNOWN
         first = own.entries[0][0].index if own.entries else own.next_index
-        if is_whole and first == own.snapshot_index + 1:
+        self.is_whole = is_whole and first == own.snapshot_index + 1
+        if self.is_whole:
             self.before = own.snapshot_index, own.snapshot_term
             self.entries = tuple(
                 Entry(header.term, header.kind, header.index, bytes(body))
