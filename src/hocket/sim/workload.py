@@ -334,8 +334,10 @@ class Workload:
 
     def stop(self) -> None:
         """Publish nothing new; what was begun is finished."""
-        for worker in (*self.producers, *self.administrators):
-            worker.stopped = True
+        for producer in self.producers:
+            producer.stopped = True
+        for administrator in self.administrators:
+            administrator.stopped = True
 
     def unfinished(self) -> str:
         """What is not acknowledged, or not delivered to every consumer; empty if nothing."""

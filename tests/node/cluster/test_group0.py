@@ -10,6 +10,8 @@ import pytest
 from hocket import frames
 from hocket.core.group0.messages import Forward, Forwarded
 from hocket.core.origin import Origin
+from hocket.log.model import METADATA
+from hocket.log.verify import accept_loss
 from hocket.model import EntryKind, Grant, Participant, Start, TopicConfig
 from hocket.node.running.own_requests import NODE
 from hocket.wire import batch as batches
@@ -330,3 +332,59 @@ def test_a_node_of_another_cluster_is_not_told_anything(nodes, caplog):
         nodes.run(10 * SECOND)
     assert not stranger.node.is_caught_up
     assert "belongs to the cluster another, and this is n0" in caplog.text
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+def lose_the_entry_of(nodes: Nodes, number: int, topic: str) -> None:
+    """Damage the entry that made the topic, in the log of a node that is down, and accept it."""
+    disk = nodes.machines[number].disk
+    found = 0
+    for path, content in disk._names.items():
+        at = content.data.find(b'"topic": "%s"' % topic.encode())
+        if path.startswith("wal/") and at >= 0:
+            disk.flip(path, at, 1)
+            found += 1
+    assert found
+    assert accept_loss(disk, METADATA)
+
+
+def test_a_learner_that_has_lost_entries_is_sent_all_and_loses_no_record(nodes):
+    client = Asking(nodes, 1)
+    client.create("mine")
+    assert isinstance(
+        client.ask(frames.Publish, RECORD, topic="mine", partition=0), frames.Published
+    )
+    nodes.settle()
+    nodes.crash(1)
+    lose_the_entry_of(nodes, 1, "mine")
+    nodes.machines[1].boot()
+    node = nodes.machines[1].node.node
+    assert not node._wiring.catalogue.topics
+    assert [hosted.core.topic for hosted in node._wiring.partitions] == ["recovered.1"]
+    nodes.machines[1].turn(lambda: nodes.machines[1].node.start([nodes.root.address]))
+    nodes.until(lambda: nodes.machines[1].node.is_caught_up, 20, "it has caught up")
+    nodes.settle()
+    assert len(set(nodes.states())) == 1
+    client = Asking(nodes, 1)
+    assert client.describe("mine").topics[0].partitions[0].end == 1
+    assert isinstance(
+        client.ask(frames.Publish, RECORD, topic="mine", partition=0), frames.Published
+    )
+
+
+def test_a_root_that_has_lost_entries_makes_all_others_like_itself(nodes):
+    client = Asking(nodes, 0)
+    client.create("lost")
+    client.create("kept")
+    nodes.settle()
+    nodes.crash(0)
+    lose_the_entry_of(nodes, 0, "lost")
+    nodes.start(0)
+    nodes.until(lambda: Asking(nodes, 1).topics() == ["kept"], 20, "the others have lost it, too")
+    nodes.settle()
+    assert len(set(nodes.states())) == 1
+    Asking(nodes, 2).create("new")
+    nodes.settle()
+    assert len(set(nodes.states())) == 1

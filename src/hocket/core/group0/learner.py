@@ -139,9 +139,9 @@ class Learner:
         assert isinstance(message, Entries | SnapshotPiece)
         if self._goal is None:
             self._goal = message.end
-        is_piece = isinstance(message, SnapshotPiece)
-        effects = self._piece(message) if is_piece else self._entries(message)
-        return [*effects, *self._look_whether_caught_up()]
+        if isinstance(message, SnapshotPiece):
+            return [*self._piece(message), *self._look_whether_caught_up()]
+        return [*self._entries(message), *self._look_whether_caught_up()]
 
     def _not_followed(self, message: NotFollowed) -> list[Effect]:
         self._quiet = 0
