@@ -149,7 +149,7 @@ class Member:
         self.cluster_node.heard(sender, to_incarnation, message)
 
     def link_lost(self, contact: Contact) -> None:
-        self.cluster_node.ring.link_lost(contact)
+        self.cluster_node.link_lost(contact)
 
     def _positions(self) -> tuple[int, ...]:
         """Those that are taken, as far as this node knows."""
