@@ -64,7 +64,7 @@ class Telling:
         """Whoever follows hears of the new life with the next message."""
 
     def _append(self, term: int, kind: int, index: int, body: bytes) -> None:
-        self._appended.append(Entry(term, kind, index, body))
+        self._appended.append(Entry(term, int(kind), index, body))
 
     def _durable(self, index: int) -> None:
         committed = []
