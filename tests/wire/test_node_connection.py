@@ -275,7 +275,7 @@ def test_a_broker_that_takes_nobody_refuses_a_node_before_its_hello() -> None:
     dialler = NodeConnection("dialler", CODEC)
     refusal = b"".join(Connection("server").send(Failure(0, "shuttingDown", "x" * 9000)))
     [envelope] = dialler.received(refusal)
-    assert envelope.message == HelloRefused("shuttingDown", "x" * 4000)
+    assert envelope.message == HelloRefused("shuttingDown", "x" * 10_000)
     assert sent(dialler, HELLO)  # it may have been under way
 
 

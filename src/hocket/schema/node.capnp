@@ -742,7 +742,7 @@ struct FollowAgain {
 struct NotFollowed {
   # The sender cannot follow, and it would not help to ask again soon.
 
-  reason @0 :Text;
+  text @0 :Text;
   # Why, for people.
 }
 
@@ -780,7 +780,7 @@ struct Forwarded {
   code @2 :Text;
   # The code of the error; empty: it was carried out.
 
-  message @3 :Text;
+  text @3 :Text;
   # The error, for people.
 
   mayHaveHappened @4 :Bool;

@@ -52,16 +52,11 @@ LINK_FRAMES: tuple[type, ...] = typing.get_args(LinkFrame)
 
 # Bounds of what a node takes from another; `encode` keeps them, too.
 TEXT_MAX = NAME_BYTES_MAX  # characters of a name, an address, an id
-REASON_MAX = 4000  # characters of a text for people
-FAILURE_TEXT_MAX = 10_000  # characters of an error that a client is told; see core.session
+REASON_MAX = 10_000  # characters of a text for people; as many as a client is told of an error
 ITEMS_MAX = 1024  # contacts in a list; a node knows some dozens
 PIECES_MAX = 16_384  # batches in one payload
 
-_TEXTS_MAX = {
-    "text": REASON_MAX,
-    "reason": REASON_MAX,
-    "message": FAILURE_TEXT_MAX,
-}  # by field, where it is not TEXT_MAX
+_TEXTS_MAX = {"text": REASON_MAX}  # by field, where it is not TEXT_MAX
 _NUMBERS_MAX = {"partition": PARTITIONS_MAX - 1}
 _PIECE = ("start", "end", "data")
 _PACKED_PIECE = struct.Struct("<QQQ")  # start, end, how many bytes

@@ -9,11 +9,10 @@ import pytest
 
 from hocket import frames
 from hocket.core.group0.messages import Forward, Forwarded
-from hocket.core.origin import Origin
+from hocket.frames import packed
 from hocket.log.model import METADATA
 from hocket.log.verify import accept_loss
 from hocket.model import EntryKind, Grant, Participant, Start, TopicConfig
-from hocket.node.running.own_requests import NODE
 from hocket.wire import batch as batches
 from tests.support.node.cluster import SECOND, Asking, Nodes
 
@@ -103,15 +102,48 @@ def test_refusals_of_the_root_come_back(nodes):
     assert bad.code == "outOfRange"
 
 
-def test_the_node_itself_can_have_a_topic_made(nodes):
-    node = nodes.machines[1].node.node
-    told: list[frames.Frame] = []
-    node._wiring.network.answer_to(told.append)
-    node.handing_on.create(Origin(NODE, 0, 7), "orders.dlq", TopicConfig())
-    nodes.until(lambda: bool(told), 5, "an answer")
-    assert told == [frames.Done(7)]
-    topic = node._wiring.catalogue.topic("orders.dlq")
-    assert node._wiring.catalogue.home_of(topic) == "n1"
+def test_dead_letters_of_a_node_get_a_topic_by_way_of_the_root(nodes):
+    """Which is at home where the messages died."""
+    client = Asking(nodes, 1)
+    client.create("orders")
+    client.ask(frames.Publish, RECORD, topic="orders", partition=0)
+    opened = client.ask(
+        frames.OpenSubscription, topic="orders", index="i", mode="shared", consumer=b"c" * 16,
+        prefetch=10, credit_bytes=1 << 20,
+    )  # fmt: skip
+    assert isinstance(opened, frames.SubscriptionOpened)
+    nodes.until(lambda: bool(client.told), 5, "a delivery")
+    settled = client.ask(
+        frames.Settle, handle=opened.handle, action="reject", ranges=packed([0, 0, 1])
+    )
+    assert isinstance(settled, frames.Settled)
+
+    def dead_letters() -> int:
+        described = client.ask(frames.DescribeTopic, topic="orders.dlq")
+        if isinstance(described, frames.Failure):
+            return 0
+        return described.topics[0].partitions[0].end
+
+    nodes.until(lambda: dead_letters() == 1, 10, "the dead letter is stored")
+    catalogue = nodes.machines[0].node.node._wiring.catalogue
+    assert catalogue.home_of(catalogue.topic("orders.dlq")) == "n1"
+
+
+def test_dead_letters_wait_where_their_topic_is_at_home_elsewhere(nodes, caplog):
+    Asking(nodes, 2).create("orders.dlq")
+    client = Asking(nodes, 1)
+    client.create("orders")
+    client.ask(frames.Publish, RECORD, topic="orders", partition=0)
+    opened = client.ask(
+        frames.OpenSubscription, topic="orders", index="i", mode="shared", consumer=b"c" * 16,
+        prefetch=10, credit_bytes=1 << 20,
+    )  # fmt: skip
+    nodes.until(lambda: bool(client.told), 5, "a delivery")
+    with caplog.at_level(logging.WARNING):
+        client.ask(frames.Settle, handle=opened.handle, action="reject", ranges=packed([0, 0, 1]))
+        nodes.run()
+    assert "cannot be put into the dead letters yet" in caplog.text
+    assert "are on node n2, at n2:4150" in caplog.text
 
 
 # --- users ---------------------------------------------------------------------------------------

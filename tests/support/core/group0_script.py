@@ -158,7 +158,7 @@ class Script:
             case messages.FollowAgain():
                 return f"follow again {under}"
             case messages.NotFollowed():
-                return f"not followed {under}: {message.reason}"
+                return f"not followed {under}: {message.text}"
 
 
 def _named(entries):

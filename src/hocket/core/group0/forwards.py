@@ -125,7 +125,7 @@ class Forwards:
 
 
 def _error(answer: Forwarded) -> HocketError:
-    error = from_code(answer.code, answer.message)
+    error = from_code(answer.code, answer.text)
     error.may_have_happened = answer.may_have_happened
     return error
 

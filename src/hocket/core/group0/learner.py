@@ -146,10 +146,10 @@ class Learner:
     def _not_followed(self, message: NotFollowed) -> list[Effect]:
         self._quiet = 0
         self._wait = self._backoff = self._settings.retry_ticks_max
-        if message.reason == self._refusal:
+        if message.text == self._refusal:
             return []
-        self._refusal = message.reason
-        return [Refused(message.reason)]
+        self._refusal = message.text
+        return [Refused(message.text)]
 
     def _entries(self, message: Entries) -> list[Effect]:
         if self._installing is not None or message.previous_index > self.index:

@@ -75,7 +75,7 @@ class NotFollowed:
     """You cannot follow me, and it would not help to ask again soon."""
 
     request: int
-    reason: str
+    text: str  # why, for people
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class Forwarded:
     number: int
     index: int  # the entry that has carried it out, or by which it was refused
     code: str = ""  # of the error; empty: it was carried out
-    message: str = ""
+    text: str = ""  # of the error, for people
     may_have_happened: bool = False
 
 

@@ -47,6 +47,7 @@ CHANGES: frozenset[type] = frozenset(
     }
 )  # fmt: skip
 NOTHING = memoryview(b"")
+TEXT_MAX = 4000  # characters of an error that are sent to another node
 REFUSED_KEPT = 1_000  # refusals that are remembered, to be told again
 
 Sending = Callable[[Contact, Forward | Forwarded], None]
@@ -228,7 +229,7 @@ class TakingOver:
         metadata, asked = self._wiring.metadata, served.asked
         if isinstance(answer, frames.Failure):
             told = Forwarded(
-                asked.number, metadata.applied_index, answer.code, answer.message,
+                asked.number, metadata.applied_index, answer.code, answer.message[:TEXT_MAX],
                 answer.may_have_happened,
             )  # fmt: skip
             self._refused[asked] = told
