@@ -83,7 +83,8 @@ class End:
     def _accept(self) -> None:
         sock, address = self.listener.accept()
         sock.setblocking(False)
-        self.connections.accept(PlainTransport(sock), Caller(address=address[0]))
+        place = f"{address[0]}:{address[1]}"
+        self.connections.accept(PlainTransport(sock), Caller(address=address[0]), place)
 
 
 class World:

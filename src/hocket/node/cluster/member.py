@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
@@ -29,6 +29,7 @@ from hocket.version import __version__
 log = logging.getLogger("hocket.cluster")
 LEAVING_US_MAX = 3 * SECOND  # a node that cannot say goodbye goes without
 LOOK_US = 50_000
+PATIENCE_US = 10 * SECOND  # that a node which returns has with a root that is away
 # A ring of real processes should be whole again within seconds. What that costs an idle node is
 # measured in docs/internals/links.md.
 STABILIZE_US = 2 * SECOND
@@ -44,6 +45,7 @@ class Place:
     name: str = ""
     domain: str = ""
     seeds: tuple[str, ...] = ()  # to join by, beside those that are remembered
+    returns: bool = False  # it has belonged to the cluster before
     tls: Callable[[], ssl.SSLContext | None] = field(default=lambda: None)  # to dial with
     certificate_fault: Callable[[Certificate, str], str] = field(
         default=lambda _certificate, _node: ""
@@ -88,6 +90,7 @@ class Member:
             certificate_fault=place.certificate_fault,
         )
         self._loop = loop
+        self._ready: Callable[[], None] | None = None
         self.links = NodeLinks(own, loop=loop, executor=executor, chance=chance, tls=place.tls)
         self.links.receiver = self
         self.cluster_node = ClusterNode(
@@ -120,10 +123,34 @@ class Member:
         self.node.serve_with(self._describing.servants())
         connections.links = self.links
 
-    def join(self) -> None:
-        """Enter the ring. To be called on the loop's thread, or before it runs."""
-        member = self.place.membership
-        self.cluster_node.start([*self.place.seeds, *member.seeds])
+    def join(self, ready: Callable[[], None]) -> None:
+        """Enter the ring; `ready` is called once, when this node may serve clients.
+
+        That is when it has all metadata that the root has. A node that returns knows what was true
+        when it left, and does not wait for a root that is away for long. To be called on the loop's
+        thread, or before it runs.
+        """
+        self._ready = ready
+        self.cluster_node.start([*self.place.seeds, *self.place.membership.seeds])
+        self.cluster_node.when_caught_up(self._tell_ready)
+        if self._ready is not None and self.place.returns and self.node.metadata_index:
+            self._loop.after(PATIENCE_US, self._tell_ready_without_the_root)
+
+    def _tell_ready(self) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready()
+
+    def _tell_ready_without_the_root(self) -> None:
+        if self._ready is not None:
+            log.warning(
+                "the root of the cluster does not answer: this node serves what it has, and "
+                "changes of topics and access are refused until the root is back"
+            )
+            self._tell_ready()
+
+    def tick(self) -> None:
+        self.cluster_node.tick()
 
     def leave(self, done: Callable[[], None]) -> None:
         """Say goodbye to the ring, then call `done`; after a while call it anyway."""
@@ -149,7 +176,7 @@ class Member:
         self.cluster_node.heard(sender, to_incarnation, message)
 
     def link_lost(self, contact: Contact) -> None:
-        self.cluster_node.ring.link_lost(contact)
+        self.cluster_node.link_lost(contact)
 
     def _positions(self) -> tuple[int, ...]:
         """Those that are taken, as far as this node knows."""
@@ -159,7 +186,3 @@ class Member:
             each.position for each in (*members, *ring.small.members, *ring.successors, ring.me)
         }
         return tuple(sorted(known))
-
-
-def seeds_of(addresses: Sequence[str], own: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(each for each in addresses if each != own))

@@ -9,7 +9,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hocket.adapters.disk import DirectoryDisk
@@ -55,7 +55,7 @@ def place_for(path: Path, wish: Wish, bound: Address) -> Place:
     known = membership.remembered(disk, str(path), node)
     if known is not None:
         membership.refuse_contradiction(known, wish.successors)
-        return _place(known, wish, address, seeds)
+        return replace(_place(known, wish, address, seeds), returns=True)
     if not wish.join:
         return _place(membership.founded(node, wish.successors), wish, address, ())
     if not seeds:
@@ -76,8 +76,24 @@ def place_for(path: Path, wish: Wish, bound: Address) -> Place:
 
 def _place(member: Membership, wish: Wish, address: str, seeds: Sequence[str]) -> Place:
     return Place(
-        member, address, wish.name, wish.domain, tuple(seeds), wish.tls, wish.certificate_fault
-    )
+        member, address, wish.name, wish.domain, tuple(seeds), tls=wish.tls,
+        certificate_fault=wish.certificate_fault,
+    )  # fmt: skip
+
+
+def settle(path: Path, place: Place, metadata_index: int) -> None:
+    """Remember the place, now that the directory is open; `metadata_index` is what it has had.
+
+    Raises BadName for a directory with a life of its own that is to join another cluster.
+    """
+    if place.returns:
+        return
+    if metadata_index and not place.membership.is_founder:
+        raise BadName(
+            f"the data directory '{path}' has been in use: what it has would be lost in another "
+            "cluster. Join with a new one (--data DIR), or leave --join out to go on with this one"
+        )
+    membership.remember(DirectoryDisk(path), place.membership)
 
 
 def advertised(wanted: str, bound: Address) -> str:
