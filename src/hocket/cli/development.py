@@ -1,8 +1,8 @@
 """A cluster of several brokers on this machine, for development: starts it, looks at it, stops it.
 
 The first node is the founder; it starts before the others and stops after them, since it alone
-decides on changes. The others join one after the other. Nodes keep their data, their names and
-their ports when they are stopped.
+decides on changes. The others join one after the other, and return all at once. Nodes keep their
+data, their names and their ports when they are stopped.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ READY_SECONDS = 60.0  # for one node to be ready; a busy machine starts Python s
 IDEAL_SECONDS = 60.0  # for the ring, after the last node is ready
 STOP_SECONDS = 15.0  # for all nodes to end by themselves
 PAUSE_SECONDS = 0.05
+LOOK_SECONDS = 0.25  # between two looks at the ring, each of which asks every node
 LOG_LINES = 5  # shown of a node that did not start
 _HOSTS = ("localhost", "127.0.0.1", "::1")
 _NOT_INHERITED = ("HOCKET_SERVE_", "NOTIFY_SOCKET")  # they mean another broker
@@ -99,11 +100,17 @@ class DevelopmentCluster:
         If anything goes wrong, the nodes that were started here are stopped again.
         """
         begun: list[DevelopmentNode] = []
+        returning: list[DevelopmentNode] = []
         try:
-            for node in self.state.nodes:
-                if not self.is_running(node):
-                    begun.append(node)
-                    self._start(node)
+            for node in [each for each in self.state.nodes if not self.is_running(each)]:
+                begun.append(node)
+                self._start(node)
+                if node.address and node is not self.state.nodes[0]:
+                    returning.append(node)  # these know their place, and may come back at once
+                else:
+                    self._settle(node)
+            for node in returning:
+                self._settle(node)
             return self._wait_until_ideal()
         except BaseException:
             if begun:
@@ -123,6 +130,9 @@ class DevelopmentCluster:
         )
         (home / "pid").write_text(f"{node.process.pid}\n")
         self._save()
+
+    def _settle(self, node: DevelopmentNode) -> None:
+        """Wait until it is ready, and remember where."""
         ready = self._wait_until_ready(node)
         node.address = ready.split()[-1].partition("://")[2]
         self._save()
@@ -174,7 +184,7 @@ class DevelopmentCluster:
                     f"the ring was not ideal within {IDEAL_SECONDS:.0f} s; the nodes' logs are "
                     f"'{self.directory}/node-*/log'"
                 )
-            self.pause(PAUSE_SECONDS)
+            self.pause(LOOK_SECONDS)
         return ideal
 
     # --- stopping -------------------------------------------------------------------------------
