@@ -99,18 +99,20 @@ class DevelopmentCluster:
 
         If anything goes wrong, the nodes that were started here are stopped again.
         """
+        founder = self.state.nodes[0]
+        missing = [node for node in self.state.nodes if not self.is_running(node)]
+        returning = [node for node in missing if node.address and node is not founder]
+        new = [node for node in missing if not node.address and node is not founder]
         begun: list[DevelopmentNode] = []
-        returning: list[DevelopmentNode] = []
         try:
-            for node in [each for each in self.state.nodes if not self.is_running(each)]:
-                begun.append(node)
-                self._start(node)
-                if node.address and node is not self.state.nodes[0]:
-                    returning.append(node)  # these know their place, and may come back at once
-                else:
+            # Returning nodes know their place and come back together. New ones come after them:
+            # the free port that a new node picks is then not the one that another returns to.
+            for group in ([founder] if founder in missing else [], returning, *([n] for n in new)):
+                for node in group:
+                    begun.append(node)
+                    self._start(node)
+                for node in group:
                     self._settle(node)
-            for node in returning:
-                self._settle(node)
             return self._wait_until_ideal()
         except BaseException:
             if begun:

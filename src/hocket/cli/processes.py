@@ -25,7 +25,7 @@ class Processes:
     """The processes of this machine."""
 
     def __init__(self) -> None:
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._children: set[int] = set()
 
     def start(
         self, command: Sequence[str], *, out: Path, log: Path, environment: dict[str, str]
@@ -36,14 +36,14 @@ class Processes:
                 command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment,
                 start_new_session=True,
             )  # fmt: skip
-        self._children[child.pid] = child
+        child.returncode = 0  # it may outlive us, of which Popen would warn; we wait for it below
+        self._children.add(child.pid)
         # A child keeps its id until we have waited for it, so it cannot be another's.
         return Process(child.pid, _started(child.pid) or "")
 
     def is_running(self, process: Process) -> bool:
-        child = self._children.get(process.pid)
-        if child is not None:
-            child.poll()  # else a child that has ended is there, in name, as long as we are
+        if process.pid in self._children:
+            self._bury(process.pid)
         return bool(process.started) and _started(process.pid) == process.started
 
     def send(self, process: Process, number: signal.Signals) -> bool:
@@ -67,6 +67,15 @@ class Processes:
         with suppress(ProcessLookupError):
             os.kill(process.pid, number)
         return True
+
+    def _bury(self, pid: int) -> None:
+        """A child that has ended keeps its id until its parent has asked how it ended."""
+        try:
+            ended, _ = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            ended = pid
+        if ended:
+            self._children.discard(pid)
 
 
 def _started(pid: int) -> str | None:
