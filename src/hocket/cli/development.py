@@ -25,6 +25,7 @@ from hocket.cli import development_state
 from hocket.cli.development_state import DevelopmentNode, DevelopmentState
 from hocket.cli.exits import say
 from hocket.cli.processes import Processes
+from hocket.deadline import in_seconds
 
 if TYPE_CHECKING:
     from hocket.cluster_model import RingDescription
@@ -166,7 +167,7 @@ class DevelopmentCluster:
             if not lives:
                 raise self._failed(node, "did not start")
             if self.now() >= end:
-                raise self._failed(node, f"was not ready within {READY_SECONDS:.0f} s")
+                raise self._failed(node, f"was not ready within {in_seconds(READY_SECONDS)}")
             self.pause(PAUSE_SECONDS)
 
     def _failed(self, node: DevelopmentNode, what: str) -> click.ClickException:
@@ -183,7 +184,7 @@ class DevelopmentCluster:
                     raise self._failed(node, "ended")
             if self.now() >= end:
                 raise click.ClickException(
-                    f"the ring was not ideal within {IDEAL_SECONDS:.0f} s; the nodes' logs are "
+                    f"the ring was not ideal within {in_seconds(IDEAL_SECONDS)}; the nodes' logs are "
                     f"'{self.directory}/node-*/log'"
                 )
             self.pause(LOOK_SECONDS)
@@ -212,7 +213,7 @@ class DevelopmentCluster:
         for node in left:
             assert node.process is not None
             self.processes.send(node.process, signal.SIGKILL)
-            happened[node.name] = f"did not stop within {STOP_SECONDS:.0f} s, and was killed"
+            happened[node.name] = f"did not stop within {in_seconds(STOP_SECONDS)}, and was killed"
         while any(self.is_running(node) for node in left):  # nothing survives this signal
             self.pause(PAUSE_SECONDS)
         for node in nodes:
