@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import click
@@ -90,6 +91,10 @@ class DevelopmentCluster:
             return False
         return found.ideal and len(found.nodes) == len(self.state.nodes) and not found.silent
 
+    def is_blank(self) -> bool:
+        """Whether no node was ever ready, and none is on the way: there is nothing to keep."""
+        return not self.running() and not any(node.address for node in self.state.nodes)
+
     def home(self, node: DevelopmentNode) -> Path:
         return self.directory / node.name
 
@@ -116,7 +121,7 @@ class DevelopmentCluster:
                     self._settle(node)
             return self._wait_until_ideal()
         except BaseException:
-            if begun:
+            if any(self.is_running(node) for node in begun):
                 say("stopping again what was started")
             self.stop(begun)
             raise
@@ -184,8 +189,8 @@ class DevelopmentCluster:
                     raise self._failed(node, "ended")
             if self.now() >= end:
                 raise click.ClickException(
-                    f"the ring was not ideal within {in_seconds(IDEAL_SECONDS)}; the nodes' logs are "
-                    f"'{self.directory}/node-*/log'"
+                    f"the ring was not ideal within {in_seconds(IDEAL_SECONDS)}; the logs of the "
+                    f"nodes are '{self.directory}/node-*/log'"
                 )
             self.pause(LOOK_SECONDS)
         return ideal
@@ -239,28 +244,34 @@ class DevelopmentCluster:
         development_state.save(self.directory, self.state)
 
 
-def certified(certs: Path, data: Path) -> tuple[Path, Path]:
-    """The certificate of the node with this data directory, and its key; made if it has none."""
+def crypto() -> ModuleType:
+    """The module that needs the package `cryptography`, which not everybody has."""
     try:
-        from hocket.cli import authority as crypto
+        from hocket.cli import authority
     except ModuleNotFoundError as error:
         raise click.ClickException(
             "a cluster with TLS needs the package 'cryptography': pip install 'hocket[certs]'; or "
             "do without TLS: hocket cluster up --plain"
         ) from error
+    return authority
+
+
+def certified(certs: Path, data: Path) -> tuple[Path, Path]:
+    """The certificate of the node with this data directory, and its key; made if it has none."""
+    making = crypto()
     from hocket.adapters.disk import DirectoryDisk
     from hocket.log.directory import store_id_of
 
     certs.mkdir(mode=0o700, exist_ok=True)
-    signer = crypto.Pair.named(certs, "ca")
+    signer = making.Pair.named(certs, "ca")
     if signer.certificate.exists():
-        authority = crypto.Authority.load(signer)
+        authority = making.Authority.load(signer)
     else:
         signer.key.unlink(missing_ok=True)  # the key is written first; nobody has used it
-        authority = crypto.Authority.create("Hocket development cluster")
+        authority = making.Authority.create("Hocket development cluster")
         authority.save(signer)
     node = store_id_of(DirectoryDisk(data), str(data))
-    files = crypto.Pair.named(certs, f"node-{node}")
+    files = making.Pair.named(certs, f"node-{node}")
     if not files.certificate.exists():
         files.key.unlink(missing_ok=True)
         authority.issue_node(files, node, _HOSTS)

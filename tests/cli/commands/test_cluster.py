@@ -199,11 +199,17 @@ def test_without_the_package_for_certificates_plain_is_named(
 ):
     monkeypatch.delattr("hocket.cli.authority")
     monkeypatch.setitem(sys.modules, "hocket.cli.authority", None)
-    said = cluster("up", where)
-    assert said.code == 1
-    assert "hocket[certs]" in said.stderr
-    assert "--plain" in said.stderr
+    fails(cluster("up", where), 1, "hocket[certs]", "--plain")
     assert played.commands == []
+    assert cluster("up", where, "--plain").code == 0  # as it was told
+
+
+def test_a_cluster_that_never_was_does_not_bind(played: Played, where: Path):
+    played.broken = "node-1"
+    assert cluster("up", where, "-n", "3").code == 1
+    played.broken = ""
+    assert cluster("up", where, "-n", "2", "--plain").code == 0
+    assert names(played) == ["node-1", "node-1", "node-2"]
 
 
 def test_up_again_starts_the_same_nodes_at_their_old_ports(played: Played, where: Path):

@@ -69,10 +69,12 @@ def up(count: int | None, plain: bool, directory: Path | None, as_json: bool) ->
     where = _where(directory)
     with development_state.locked(where, make=True):
         state = development_state.load(where)
-        if state is None:
+        if state is None or DevelopmentCluster(where, state).is_blank():
             state = DevelopmentState(not plain, [])
             state.grow(count or NODES_DEFAULT)
         _refuse_contradiction(where, state, count, plain=plain)
+        if state.tls:
+            development.crypto()  # before anything is begun
         state.grow(count or 0)
         found = DevelopmentCluster(where, state)
         if len(found.running()) == len(state.nodes):
