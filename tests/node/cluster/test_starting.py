@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hocket.adapters.disk import DirectoryDisk
+from hocket.adapters.tls import dialling_context, server_context
 from hocket.addresses import Address
+from hocket.cli.authority import NODE, Authority, Pair
+from hocket.cli.cluster_options import certificate_fault
 from hocket.errors import BadName, HocketError, NoConnection, OutOfRange
 from hocket.frames import Failure
 from hocket.log.directory import store_id_of
@@ -24,6 +28,7 @@ from hocket.node_frames import HelloAccepted, HelloRefused, NodeHello
 from hocket.wire import frame_codec
 from hocket.wire.framing import framed
 from hocket.wire.node_connection import NodeConnection
+from tests.support.certificates import made
 
 CLUSTER, OTHER = "c" * 32, "d" * 32
 HERE = Address("127.0.0.1", 4999)
@@ -213,3 +218,39 @@ def test_who_returns_by_way_of_its_own_cluster_is_welcome(tmp_path: Path):
     found(tmp_path, "joiner")
     with peer(ACCEPTED) as other:
         assert place_for(tmp_path, wish(other.address), HERE).returns
+
+
+@pytest.mark.parametrize("kind", ["of another authority", "expired", "of a broker"])
+def test_a_peer_that_tls_does_not_trust_is_not_asked_again(tmp_path: Path, kind: str):
+    certificates = made(tmp_path)
+    names = {"of another authority": "wrong authority", "expired": "expired"}
+    files = certificates.bad_server(names[kind]) if kind in names else certificates.server
+    own = Pair.named(tmp_path, "own")
+    Authority.load(Pair.named(tmp_path, "ca")).issue(own, "node x", NODE)
+    dialling = dialling_context(own.certificate, own.key, certificates.authority)
+    words = "TLS with the node.*--tls-ca" if kind in names else "not marked as a node's"
+    with tls_peer(server_context(files.certificate, files.key, None), ACCEPTED) as address:
+        wanted = wish(
+            address, join_seconds=3600.0, tls=lambda: dialling, certificate_fault=certificate_fault
+        )
+        with pytest.raises(Refused, match=words):
+            place_for(tmp_path / "data", wanted, HERE)
+    assert is_untouched(tmp_path / "data")
+
+
+@contextmanager
+def tls_peer(context: ssl.SSLContext, answer: HelloAccepted) -> Iterator[str]:
+    """A port that shows its certificate to one that connects, and answers it if it goes on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            plain, _ = listener.accept()
+            with plain, suppress(OSError), context.wrap_socket(plain, server_side=True) as sock:
+                wire = NodeConnection("acceptor", CODEC)
+                if wire_has_hello(sock, wire, []):
+                    sock.sendall(b"".join(wire.send(answer)))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()

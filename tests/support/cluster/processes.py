@@ -33,6 +33,8 @@ class Process:
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
         self.is_stopped = False
+        self.options: tuple[str, ...] = ()  # that it is always started with
+        self.tls_ca: Path | None = None
         self._client: Client | None = None
 
     @property
@@ -49,7 +51,7 @@ class Process:
         assert self.process is None
         listen = listen or self.address or "127.0.0.1:0"
         command = [*prefix, *HOCKET, "serve", "--listen", listen, "--data", str(self.data),
-                   "--name", self.name, *options]  # fmt: skip
+                   "--name", self.name, *self.options, *options]  # fmt: skip
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment()
@@ -119,7 +121,7 @@ class Process:
         if options:
             return hocket.connect(self.url, **options)
         if self._client is None:
-            self._client = hocket.connect(self.url)
+            self._client = hocket.connect(self.url, tls_ca=self.tls_ca)
         return self._client
 
     def hang_up(self) -> None:
@@ -152,8 +154,10 @@ class Cluster:
         return self.all[name]
 
     def add(self, name: str) -> Process:
-        added = self.all[name] = Process(self.directory, name)
-        return added
+        """A node that is not started yet."""
+        if name not in self.all:
+            self.all[name] = Process(self.directory, name)
+        return self.all[name]
 
     def found(self, name: str, *options: str, **more: Any) -> Process:
         return self.add(name).start(*self.options, *options, **more)

@@ -90,6 +90,25 @@ def ask_one(
     certificate_fault: Callable[[Certificate, str], str],
 ) -> HelloAccepted:
     """Once. Raises OSError if nobody is there, Refused, and ProtocolError."""
+    try:
+        return _ask_one(address, hello, tls, certificate_fault)
+    except ssl.SSLEOFError:
+        raise  # it went away, or is no node
+    except ssl.SSLError as error:
+        raise Refused(
+            f"TLS with the node at {address} failed: {reason_of(error)}. The certificates of both "
+            "have to be valid, and signed by the authority that both know by --tls-ca (see: hocket "
+            "certs node --help)",
+            "wrongNode",
+        ) from error
+
+
+def _ask_one(
+    address: str,
+    hello: NodeHello,
+    tls: ssl.SSLContext | None,
+    certificate_fault: Callable[[Certificate, str], str],
+) -> HelloAccepted:
     host, port = split_address(address)
     if tls is None and not is_loopback(host) and not _is_here(host):
         raise Refused(
@@ -118,7 +137,10 @@ def _answer(sock: socket.socket, wire: NodeConnection) -> HelloAccepted | HelloR
     while monotonic() < deadline:
         data = sock.recv(16 << 10)
         if not data:
-            raise ProtocolError("it hangs up without an answer: is that a node of Hocket?")
+            raise ProtocolError(
+                "it hangs up without an answer: is that a node of Hocket, and do both use TLS, or "
+                "neither?"
+            )
         try:
             envelopes = wire.received(data)
         except ProtocolError as error:
