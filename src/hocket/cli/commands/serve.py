@@ -279,7 +279,7 @@ def serve(
             raise click.ClickException(str(error)) from error
         broker.serve_clients(False)
         assert isinstance(broker.member, Member)
-        broker.member.join(stopping.unless_it_fails(ready))
+        broker.member.join(stopping.unless_it_fails(ready), stopping.fail)
         try:
             if stopping.failure is None:
                 broker.run()
@@ -431,6 +431,10 @@ class Stopping:
         self.asked: float | None = None
         self.failure: Exception | None = None
 
+    def fail(self, error: Exception) -> None:
+        self.failure = error
+        self._broker.stop()
+
     def unless_it_fails(self, step: Callable[[], None]) -> Callable[[], None]:
         """`step` for the broker's loop; if it fails, the broker stops, and `failure` says why."""
 
@@ -438,8 +442,7 @@ class Stopping:
             try:
                 step()
             except Exception as error:  # noqa: BLE001 - raised again when the broker has stopped
-                self.failure = error
-                self._broker.stop()
+                self.fail(error)
 
         return guarded
 
