@@ -10,9 +10,23 @@ and a shell's completion answer at once.
 
 from __future__ import annotations
 
+import os
+import sys
+
+
+def _occupy_standard_streams() -> None:
+    """A stream that is closed (`<&-`) would give its number to the next file that is opened, be it
+    one of the store's, and whatever reads or writes that stream would read or write the file."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+
 
 def main() -> None:
     """The `hocket` command; ends the process with the exit code."""
+    _occupy_standard_streams()
     import logging
 
     from hocket.cli.program import program

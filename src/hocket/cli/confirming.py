@@ -16,7 +16,7 @@ def confirm(yes: bool, question: str, why: str = "") -> None:
     """
     if yes:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         sentence = "This cannot be undone, and there is no terminal to ask: add --yes."
         raise click.UsageError(f"{why} {sentence}" if why else sentence)
     question = f"{why} {question}" if why else question

@@ -121,6 +121,12 @@ def _hint(error: click.UsageError) -> str:
     return f"Try '{error.ctx.command_path} --help'." if error.ctx else ""
 
 
+def check_stdin() -> None:
+    """Raise ClickException if there is none, since whoever started us has closed it."""
+    if sys.stdin is None:
+        raise click.ClickException("stdin is closed, so there is nothing to read")
+
+
 def silence_stdout() -> None:
     """Point stdout at nothing: its reader has gone, and Python would fail to flush it at exit."""
     try:

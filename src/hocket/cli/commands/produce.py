@@ -186,6 +186,7 @@ class Sending:
 @contextmanager
 def _open(path: Path | None) -> Iterator[int]:
     if path is None:
+        exits.check_stdin()
         if os.isatty(STDIN):
             exits.say("reading messages from the terminal, one per line; Ctrl-D ends")
         yield STDIN

@@ -91,6 +91,7 @@ def publish(
 
 
 def _read_stdin() -> bytes:
+    exits.check_stdin()
     if sys.stdin.isatty():
         exits.say("reading the message from the terminal; Ctrl-D ends")
     return sys.stdin.buffer.read(MESSAGE_BYTES_MAX + 1)  # more would be refused all the same
