@@ -12,6 +12,7 @@ from hocket.errors import BadName, OutOfRange, WrongType
     [
         ("hocket://localhost", [("localhost", 4150)], False),
         ("hocket://localhost/", [("localhost", 4150)], False),
+        ("HocketS://localhost", [("localhost", 4150)], True),
         ("hockets://broker.example:9", [("broker.example", 9)], True),
         ("hocket://a:1,b:2, c", [("a", 1), ("b", 2), ("c", 4150)], False),
         ("hocket://[::1]", [("::1", 4150)], False),

@@ -42,7 +42,9 @@ def parse_url(url: object, *, tls: bool = False) -> Target:
     if not isinstance(url, str):
         raise WrongType(f"a broker's URL must be a str, not {type(url).__name__}")
     scheme, separator, rest = url.strip().partition("://")
-    if not separator:
+    if separator:
+        scheme = scheme.lower()
+    else:
         scheme, rest = "hockets" if tls else "hocket", scheme
     if "@" in rest:  # what stands before the @ may be secret, so it is not repeated
         raise BadName(
