@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-attack test-damage test-sim scale check format bench bench-local bench-broker bench-spark bench-recovery clean
+.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-attack test-damage test-cluster test-sim scale check format bench bench-local bench-broker bench-spark bench-recovery clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,8 +21,8 @@ demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
 # stress, models that reach nothing new, and cores with planted bugs run unmeasured.
 COVERED := core local contract
 SPARK   := spark-session spark-jobs
-OTHERS  := broker-contract clients commands models node storage stress rest
-SUITES  := spark-session broker-contract clients commands spark-jobs core node models stress rest local contract storage
+OTHERS  := broker-contract clients clusters commands models node storage stress rest
+SUITES  := spark-session broker-contract clients clusters commands spark-jobs core node models stress rest local contract storage
 
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
 STRESS     := tests/local/test_local_stress.py tests/local/test_queue_stress.py
@@ -32,6 +32,7 @@ PLANTED    := tests/core/sharing/test_dispatcher_model.py::test_the_story_finds_
 
 tests_of_broker-contract := tests/broker_contract
 tests_of_clients         := tests/client tests/values tests/wire tests/log tests/sim
+tests_of_clusters        := tests/cluster# of real processes a slice: see test-cluster
 tests_of_commands        := tests/cli tests/e2e tests/rpc
 tests_of_contract        := tests/contract
 tests_of_core            := tests/core $(MODELS:%=--ignore=%) --deselect=$(PLANTED)
@@ -112,6 +113,9 @@ test-attack: $(VENV)/dev.stamp  ## hostile inputs of every kind against a served
 
 test-damage: $(VENV)/dev.stamp  ## every field of a small store damaged, and a broker on each; a quarter of an hour
 	@$(BIN)/python -m tests.damage
+
+test-cluster: $(VENV)/dev.stamp  ## ten broker processes in one ring, killed, stopped, cut apart and back; ten minutes
+	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/cluster $(PYTEST_ARGS)
 
 test-sim: $(VENV)/dev.stamp  ## 500 seeds of a simulated cluster, and every planted bug found; a quarter of an hour
 	@$(BIN)/hocket sim --seeds 500

@@ -165,6 +165,21 @@ class UnknownTopic(HocketError):
     code = "unknownTopic"
 
 
+class NotHere(HocketError):
+    """The topic is there, and its partitions are on another node; the message says on which."""
+
+    code = "notHere"
+
+
+class RootAway(HocketError):
+    """The node that decides on changes of topics, users and rights does not answer.
+
+    Reading and data go on meanwhile. `may_have_happened` says whether the change was sent to it.
+    """
+
+    code = "rootAway"
+
+
 class TopicExists(HocketError):
     """There is a topic of this name already."""
 

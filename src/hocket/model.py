@@ -53,6 +53,11 @@ class PartitionId(NamedTuple):
     group: int = 0  # the group of its log, never used twice; 0: whichever log it has now
 
 
+# The log of a node's own decisions on transactions. Topics' logs are counted from 1 and never get
+# there; a round number, because people may have to type it.
+DECISIONS = 10**18
+
+
 class EntryKind(IntEnum):
     """What the body of a log's entry is. The numbers stand in stored entries for ever."""
 
@@ -62,9 +67,9 @@ class EntryKind(IntEnum):
     CONFIG = 3  # in the metadata: a topic and its configuration
     CONTROL = 4  # log start, and what else the leader decides
     STAGE = 5  # a batch of a transaction that is not decided yet; see wire.stage
-    DECISION = 6  # in the metadata: what has become of a transaction
+    DECISION = 6  # in the decisions' log: what has become of a transaction
     ACCESS = 7  # in the metadata: users, roles and grants
-    NODES = 8  # in the metadata of the root: the nodes of the cluster
+    NODES = 8  # in the metadata: the nodes of the cluster
 
 
 class Position(NamedTuple):

@@ -72,7 +72,7 @@ def test_the_last_record_lost_is_named_and_the_partition_goes_on(caplog):
     said = warnings(caplog.records)
     assert "offsets 0 to 0" in said
     assert f"hocket log accept-loss 'the data directory' {group}" in said
-    assert any("2 logs" in r.getMessage() for r in caplog.records if r.levelno == logging.INFO)
+    assert any("3 logs" in r.getMessage() for r in caplog.records if r.levelno == logging.INFO)
     assert "offsets 0 to 0" in problem(place)
     assert "topic 'orders', partition 0" in ended(reader(place))
     assert "offsets 0 to 0" in ended(reader(place))

@@ -127,7 +127,7 @@ def skip_a_record(monkeypatch):
 )
 def test_a_planted_bug_is_found_within_ten_seeds(plant, monkeypatch):
     plant(monkeypatch)
-    for seed in range(10):
+    for seed in range(10, 20):
         try:
             live(seed, batches=15)
         except (AssertionError, KeyError):

@@ -27,6 +27,9 @@ LOOKUPS = "lookups_find_the_successor"
 OFFSETS = "consumers_get_every_offset_once"
 RESUMES = "delivery_resumes_after_a_crash"
 ENCODED = "encoded_messages_come_back_as_they_were"
+SAME = "metadata_is_the_same_everywhere"
+TWICE = "no_request_is_done_twice"
+RAISES = "nothing raises"  # not a checker either
 TREE = "children_are_bounded_and_trees_have_no_cycle"
 
 # For each who is to find it, and seeds with which it was found, the quickest first.
@@ -54,9 +57,16 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "forget_the_credit": ((OFFSETS, RESUMES), (11, 0, 4, 1)),
     "no_cycle_check": ((TREE,), (30, 52, 48, 7)),
     "forget_a_field_of_a_message": ((ENCODED,), (8, 2, 10, 0)),
+    "install_a_stale_snapshot": ((SAME, RAISES), (2, 19, 11)),
+    "skip_an_entry_after_a_reconnect": ((SAME,), (0, 1, 2)),
+    "do_a_request_twice": ((TWICE, RAISES), (2, 3, 11)),
+    "forget_what_was_done_in_snapshots": ((SAME,), (0, 1, 2)),
+    "answer_before_it_is_applied": ((RAISES,), (0, 1, 2)),
+    "tell_what_is_not_committed": ((SAME, RAISES), (0, 2, 6)),
 }
+# An administrator that reads something else than it was told, or is told what cannot be, raises.
 BY_NAME = {kind.name: kind.sentence for kind in CHECKERS}
-SENTENCES = {**BY_NAME, RIGHT: ALL_BECOMES_RIGHT}
+SENTENCES = {**BY_NAME, RIGHT: ALL_BECOMES_RIGHT, RAISES: NOTHING_RAISES}
 
 
 def test_every_mutant_has_a_seed_here_and_says_what_is_wrong():

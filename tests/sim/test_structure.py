@@ -22,6 +22,7 @@ VALUES = (
     "hocket.core.relay.events",
     "hocket.core.relay.messages",
     "hocket.core.relay.settings",
+    "hocket.core.group0.settings",
 )
 
 

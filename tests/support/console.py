@@ -73,6 +73,7 @@ class Page:
         self._directory = directory
         self._monkeypatch = monkeypatch
         self._files: dict[str, bool] = {}  # of the page: whether it was run
+        self._code = 0  # with which the last `hocket` ended
         self._broker: subprocess.Popen[bytes] | None = None
         self._address = ""
         self._said = directory / "first-terminal.txt"  # by the broker
@@ -80,6 +81,9 @@ class Page:
         monkeypatch.chdir(directory)
         monkeypatch.syspath_prepend(str(directory))
         monkeypatch.setenv("COLUMNS", "80")
+        for name in os.environ:
+            if name.startswith("HOCKET_") and name != "HOCKET_REWRITE":
+                monkeypatch.delenv(name)
 
     def run(self) -> None:
         """Run all of it. A difference fails, with both texts."""
@@ -161,9 +165,9 @@ class Page:
             for name, value in variables.items():
                 patched.setenv(name, value)
             if words[:2] == ["hocket", "serve"]:
-                return self._serve(words[1:], shown)
+                return self._serve(words[1:])
             came = [self._one(words, given)]
-            if words[0] == "hocket" and LOOKING.intersection(words):
+            if words[0] == "hocket" and LOOKING.intersection(words) and not self._code:
                 with suppress(AssertionError):  # the page and what came last are compared anyway
                     until(
                         lambda: alike(shown, came[-1]) or came.append(self._one(words, given)),
@@ -185,8 +189,9 @@ class Page:
     def _hocket(self, args: list[str], given: bytes) -> str:
         with _stdin(given):
             result = CliRunner().invoke(program, args, input=given)
-        if args[0] == "context" and result.exit_code == 0:
+        if args[0] == "context" and not result.exit_code:
             self._monkeypatch.delenv("HOCKET_SERVER", raising=False)
+        self._code = result.exit_code
         return result.output
 
     def _python(self, args: list[str]) -> str:
@@ -203,7 +208,7 @@ class Page:
             pytest.main([*plain, *args])
         return said.getvalue()
 
-    def _serve(self, args: list[str], shown: str) -> str:
+    def _serve(self, args: list[str]) -> str:
         assert self._broker is None, "one broker at a time"
         with self._said.open("wb") as terminal:
             self._broker = subprocess.Popen(
@@ -212,9 +217,11 @@ class Page:
                 stderr=terminal,
                 env=environment(),
             )
-        lines = max(2, shown.count("\n"))
-        until(lambda: self._said.read_bytes().count(b"\n") >= lines, PATIENCE)
-        (self._address,) = re.findall(r" on hocket://(\S+)", self._said.read_text())
+        broker, ready = self._broker, re.compile(r" serving .* on hocket://(\S+)\n")
+        until(lambda: ready.search(self._said.read_text()) or broker.poll() is not None)
+        found = ready.search(self._said.read_text())
+        assert found, f"the broker did not start: {self._said.read_text()}"
+        self._address = found[1]
         self._monkeypatch.setenv("HOCKET_SERVER", f"hocket://{self._address}")
         return self._news()
 

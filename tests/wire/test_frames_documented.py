@@ -48,7 +48,7 @@ def test_the_limits_between_nodes_are_those_of_the_code() -> None:
         "1 MiB; 64 KiB before the answer": framing.OPENING_HEADER_BYTES_MAX == 64 << 10,
         "160 MiB by default": node_frames.PAYLOAD_BYTES_MAX == 160 << 20,
         "| 255 characters |": node_codec.TEXT_MAX == 255,
-        "| 4000 characters |": node_codec.REASON_MAX == 4000,
+        "| 10,000 characters |": node_codec.REASON_MAX == 10_000,
         "| 1024 |": node_codec.ITEMS_MAX == 1024,
         "| 16,384; none of them empty |": node_codec.PIECES_MAX == 16_384,
         "| below 4096 |": model.PARTITIONS_MAX == 4096,

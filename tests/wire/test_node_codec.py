@@ -271,7 +271,7 @@ TOO_MUCH: list[tuple[Any, str]] = [
     (Notify(A._replace(address=LONG)), "address has 256 characters"),
     (WhereIs(1, PartitionId(LONG, 0)), "topic has 256 characters"),
     (WhereIs(1, PartitionId("t", PARTITIONS_MAX)), "partition is 4096; at most 4095 may be"),
-    (HelloRefused("failed", "x" * (REASON_MAX + 1)), "text has 4001 characters"),
+    (HelloRefused("failed", "x" * (REASON_MAX + 1)), "text has 10001 characters"),
     (NodeHello(features=(LONG,)), "features has 256 characters in one"),
     (RegistryIs(1, Beacon(), 9, (A,) * (ITEMS_MAX + 1)), "members has 1025 items"),
     (Fetched(1, PARTITION, (Piece(7, 7, b"x"),), 9, (), 1), "from offset 7 to 7 has no records"),

@@ -273,9 +273,9 @@ def test_a_broker_that_knows_no_links_refuses_a_node_so_that_it_understands() ->
 
 def test_a_broker_that_takes_nobody_refuses_a_node_before_its_hello() -> None:
     dialler = NodeConnection("dialler", CODEC)
-    refusal = b"".join(Connection("server").send(Failure(0, "shuttingDown", "x" * 9000)))
+    refusal = b"".join(Connection("server").send(Failure(0, "shuttingDown", "x" * 12_000)))
     [envelope] = dialler.received(refusal)
-    assert envelope.message == HelloRefused("shuttingDown", "x" * 4000)
+    assert envelope.message == HelloRefused("shuttingDown", "x" * 10_000)
     assert sent(dialler, HELLO)  # it may have been under way
 
 

@@ -23,6 +23,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from hocket.adapters.node_certificate import mark_of
+
 AUTHORITY_LIFE = timedelta(days=3650)
 LIFE = timedelta(days=825)  # the longest that every client accepts
 CLOCKS_APART = timedelta(hours=1)  # a machine whose clock is behind may use a certificate at once
@@ -30,6 +32,7 @@ CLOCKS_APART = timedelta(hours=1)  # a machine whose clock is behind may use a c
 SERVER = ExtendedKeyUsageOID.SERVER_AUTH
 CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
 NODE = (SERVER, CLIENT)  # it serves clients and other nodes, and calls other nodes
+NODE_NAME = "node {}"  # no user can have that name: it has a space
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,10 @@ class Authority:
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         _save(files, builder.sign(self._key, hashes.SHA256()), key)
+
+    def issue_node(self, files: Pair, store_id: str, hosts: Iterable[str]) -> None:
+        """Write a certificate that marks its owner as the node with this store."""
+        self.issue(files, NODE_NAME.format(store_id), NODE, hosts, uris=[mark_of(store_id)])
 
 
 def _begun(

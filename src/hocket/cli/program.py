@@ -10,7 +10,8 @@ from hocket.cli.server_options import server_options
 
 COMMANDS = [
     "serve", "ping", "topic", "publish", "produce", "consume", "index", "dlq", "user", "role",
-    "grant", "can", "ring", "node", "context", "log", "certs", "sim", "completion",
+    "grant", "can", "ring", "node", "cluster", "context", "log", "certs", "sim",
+    "completion",
 ]  # fmt: skip
 
 

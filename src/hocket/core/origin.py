@@ -11,3 +11,10 @@ class Origin(NamedTuple):
     connection: int
     handle: int  # of the producer or subscription; 0 for a one-off request
     request: int  # 0 for a pushed batch
+
+
+class Asked(NamedTuple):
+    """A request that one node has handed to another: who handed it on, and under which number."""
+
+    node: str  # the id of its store
+    number: int  # never used twice by that node, not even in another life

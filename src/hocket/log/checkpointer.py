@@ -42,7 +42,8 @@ WORKER = "checkpoint"
 
 
 class Checkpointer:
-    """Calls `written(bytes)`, `published()` and `failed(error)`, all on the node's thread."""
+    """Calls `written(bytes)`, `published()`, `installed(record)` and `failed(error)`, all on the
+    node's thread."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Checkpointer:
         snapshot: Callable[[int], tuple[int, bytes]],
         written: Callable[[int], None],
         published: Callable[[], None],
+        installed: Callable[[GroupRecord], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._disk = disk
@@ -67,12 +69,14 @@ class Checkpointer:
         self._snapshot = snapshot
         self._tell_written = written
         self._tell_published = published
+        self._tell_installed = installed
         self._tell_failed = failed
         self._work: list[GroupWork] | None = None  # of the checkpoint whose segments are written
         self._next: Checkpoint | None = None  # the checkpoint that is being published
         self._waits_for_wal = False
         self._doomed: list[Segment] = []  # segments to be removed once `_next` is published
         self._doomed_groups: list[int] = []
+        self._installs: dict[int, GroupRecord] = {}  # groups that are to become what is said here
         self._deleted: dict[int, int] = dict(last.deleted)
         self._waiting: list[Done] = []  # to be told of the checkpoint under way
         self._waiting_next: list[Done] = []  # to be told of one that begins from now on
@@ -94,8 +98,10 @@ class Checkpointer:
         return bool(self._waiting_next)
 
     @property
-    def knows_damage(self) -> bool:
-        """Whether the last checkpoint that was published has all damage there is."""
+    def knows_all(self) -> bool:
+        """Whether the last checkpoint that was published has all damage and installed groups."""
+        if self._installs:
+            return False
         known = self._last.groups
         return all(
             log.lasting_damage == (known[log.id].damage if log.id in known else ())
@@ -110,6 +116,19 @@ class Checkpointer:
         self._deleted[log.id] = self._wal.next_lsn
         self._doomed_groups.append(log.id)
         self.changed = True
+
+    def install(self, record: GroupRecord) -> None:
+        """Make the group what the record says, by the next checkpoint that is published.
+
+        Until then the group's log is as it was, here and on the disk, and takes no entries.
+        """
+        self._installs[record.group] = record
+        self.changed = True
+
+    @property
+    def installs(self) -> bool:
+        """Whether a group waits to be installed."""
+        return bool(self._installs)
 
     # --- 1 and 2: segments -----------------------------------------------------------------------
 
@@ -196,11 +215,15 @@ class Checkpointer:
 
     def _checkpoint(self) -> Checkpoint:
         """A checkpoint of the records of all groups, with the starts of their logs of now."""
+        needed = (log for log in self._groups.values() if log.id not in self._installs)
         lsn = min(
-            (log.commits[0][0] for log in self._groups.values() if log.commits),
+            (log.commits[0][0] for log in needed if log.commits),
             default=self._wal.durable_lsn + 1,
         )
-        records = {number: self._trimmed(log) for number, log in self._groups.items()}
+        records = {
+            number: self._installs.get(number) or self._trimmed(log)
+            for number, log in self._groups.items()
+        }
         self._deleted = {group: at for group, at in self._deleted.items() if at >= lsn}
         return Checkpoint(
             lsn, self._wal.durable_lsn, self._wal.first_number_needed(lsn), records,
@@ -250,6 +273,11 @@ class Checkpointer:
         self.full = self._is_small  # after a small one, the whole one is still to be made
         self._is_small = False
         self._wal.checkpointed(following.lsn, following.generation)
+        for number, record in list(self._installs.items()):
+            if following.groups.get(number) is record:
+                del self._installs[number]
+                self._doomed += (each for each in self._groups[number].segments if each.written)
+                self._tell_installed(record)
         self._remove_doomed()
         self._tell(None)
         self._tell_published()
@@ -300,7 +328,7 @@ class Checkpointer:
         self._tell(StorageFull(f"no room for a checkpoint in {self._settings.where}: {error}"))
         if self._is_small:
             self._is_small = False
-        elif self._has_something_to_remove() or not self.knows_damage:
+        elif self._has_something_to_remove() or not self.knows_all:
             self._publish_small()
 
     def _has_something_to_remove(self) -> bool:

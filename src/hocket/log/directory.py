@@ -26,7 +26,7 @@ from crc32c import crc32c
 
 from hocket.errors import CorruptData, HocketError, NewerFormat, NotADataDirectory
 from hocket.log import checkpoint
-from hocket.log.checkpoint import Checkpoint
+from hocket.log.checkpoint import Checkpoint, GroupRecord
 from hocket.ports import Disk
 
 FORMAT = 1
@@ -49,7 +49,9 @@ class Directory(NamedTuple):
     remarks: list[str]  # what is wrong with the files that say what the directory is
 
 
-def open_directory(disk: Disk, where: str, new_store_id: str = "") -> Directory:
+def open_directory(
+    disk: Disk, where: str, new_store_id: str = "", new_groups: tuple[int, ...] = ()
+) -> Directory:
     """Lock the directory, create what a new one needs, and mend what can be mended."""
     try:
         disk.make_directory("")
@@ -64,7 +66,7 @@ def open_directory(disk: Disk, where: str, new_store_id: str = "") -> Directory:
         raise NotADataDirectory(f"{where} cannot be used as a data directory: {error}") from error
     try:
         if not _is_there(disk):
-            return Directory(_create(disk, new_store_id), [])
+            return Directory(_create(disk, new_store_id, new_groups), [])
         found = _identify(disk, where)
         for name in found.damaged:
             write_checked(disk, name, {"format": FORMAT, "store": found.store_id})
@@ -167,9 +169,10 @@ def _read_identity(disk: Disk, name: str) -> dict[str, Any] | None:
     return fields if is_one else None
 
 
-def _create(disk: Disk, store_id: str) -> str:
+def _create(disk: Disk, store_id: str, groups: tuple[int, ...]) -> str:
     store_id = store_id or uuid.uuid4().hex
-    checkpoint.publish(disk, checkpoint.encode(Checkpoint()))
+    first = Checkpoint(groups={group: GroupRecord(group) for group in groups})
+    checkpoint.publish(disk, checkpoint.encode(first))
     for name in (COPY, IDENTITY):
         write_checked(disk, name, {"format": FORMAT, "store": store_id})
     return store_id

@@ -1,7 +1,7 @@
 """The nouns of the log that its users see.
 
 A group is one log, named by a number; group 0 holds the metadata. The first entry of a group has
-index 1 and offset 0.
+index 1 and offset 0, unless the group was installed (`LogStore.install`).
 Numbers of groups are never used again, not even after `delete_group`.
 """
 
@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hocket.errors import CorruptData, HocketError, StoreStopped
+from hocket.model import DECISIONS
 from hocket.wire.entry import Header
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ FIRST_INDEX = 1
 # The group that nothing is served without. Its entries go first, so that no other keeps a full disk
 # from being tidied.
 METADATA = 0
+# Without these groups nothing is served: with damage in one of them a store is not opened.
+VITAL = (METADATA, DECISIONS)
 
 
 class Purpose(IntEnum):
@@ -123,6 +126,7 @@ class RecoveredGroup:
 
     snapshot: bytes = b""
     snapshot_index: int = 0  # the last entry that the snapshot includes; 0: there is no snapshot
+    snapshot_term: int = 0  # the term of the last entry that is not among `entries`
     entries: list[tuple[Header, memoryview]] = field(default_factory=list)
     log_start: int = 0
     next_index: int = FIRST_INDEX

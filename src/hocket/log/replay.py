@@ -54,8 +54,9 @@ class Replay:
     def _add(self, log: GroupLog) -> GroupLog:
         self.groups[log.id] = log
         self.recovered[log.id] = RecoveredGroup(
-            log.record.snapshot, log.record.snapshot_index, log_start=log.log_start
-        )
+            log.record.snapshot, log.record.snapshot_index, log.record.end.term,
+            log_start=log.log_start,
+        )  # fmt: skip
         return log
 
     def _group(self, number: int) -> GroupLog | None:

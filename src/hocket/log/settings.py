@@ -37,6 +37,7 @@ class LogSettings:
 
     where: str = "the data directory"  # for messages
     new_store_id: str = ""  # of a store that is created; by chance if empty
+    new_groups: tuple[int, ...] = ()  # that a store which is created has from the beginning
     wal_file_bytes: int = 64 << 20  # new WAL files double in size up to this
     wal_file_bytes_min: int = 1 << 20  # the first WAL file, so that a small broker starts at once
     wal_files_ready: int = 1  # how many WAL files are made ahead of use

@@ -16,12 +16,14 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from hocket.errors import CorruptData, HocketError, OutOfRange, StorageFull, StoreStopped
+from hocket.log.checkpoint import GroupRecord
 from hocket.log.checkpointer import Checkpointer
 from hocket.log.directory import ACCEPTED, open_directory, salt_of
 from hocket.log.group import GroupLog
 from hocket.log.model import (
     FIRST_INDEX,
     METADATA,
+    VITAL,
     Damage,
     EntriesDone,
     GroupStats,
@@ -41,6 +43,7 @@ from hocket.log.recovery import Recovery, recover
 from hocket.log.scrub import Scrub
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.wal import Wal, storage_full
+from hocket.model import DECISIONS
 from hocket.ports import Clock, Disk, Executor
 from hocket.wire.entry import HEADER_BYTES, padded
 
@@ -64,7 +67,7 @@ class LogStore:
         self._clock = clock
         self._settings = settings
         self._observer: LogObserver | None = None
-        directory = open_directory(disk, settings.where, settings.new_store_id)
+        directory = open_directory(disk, settings.where, settings.new_store_id, settings.new_groups)
         self.store_id = directory.store_id
         self._stopped: StoreStopped | None = None
         try:
@@ -86,10 +89,11 @@ class LogStore:
         self._checkpointer = Checkpointer(
             disk, executor, settings, self._groups, self._wal, found.checkpoint,
             snapshot=self._snapshot, written=self._written, published=self._published,
-            failed=self._failed,
+            installed=self._installed, failed=self._failed,
         )  # fmt: skip
         self._scrub = Scrub(disk, executor, settings, self._groups)
         self._reader = Reader(disk, executor, settings)
+        self._installing: dict[int, Callable[[], None]] = {}
         self._unwritten = sum(log.unwritten_bytes for log in self._groups.values())
         self._free_bytes = 0  # of the disk, when it was looked at last
         self._lacks_room = False  # the disk has no room for more segments
@@ -121,21 +125,22 @@ class LogStore:
         """Tell `observer` from now on. To be called before the first `flush`, `tick` or `close`.
 
         What recovery found out about damage is in a checkpoint afterwards: the WAL that shows it is
-        not the proof of it any more. Waits for the disk if there is such news. All groups are
+        not the proof of it any more. So are groups that were installed meanwhile. Waits for the
+        disk if there is such news. All groups are
         configured by then, and nothing was appended yet.
         """
         self._observer = observer
         found, self._found = self._found, None
-        if found is None or not found.has_news:
+        if found is None or not (found.has_news or self._checkpointer.installs):
             return
         outcome: list[HocketError | None] = []
         self.checkpoint_now(outcome.append)
         self._executor.drain()
         error = outcome[0] if outcome else self._stopped
-        if isinstance(error, StorageFull) and not self._checkpointer.knows_damage:
+        if isinstance(error, StorageFull) and not self._checkpointer.knows_all:
             error = StorageFull(
-                f"{error}; it has to say what is damaged: make room there, and start the broker "
-                "again"
+                f"{error}; it has to say what is new or damaged: make room there, and start the "
+                "broker again"
             )
         elif isinstance(error, StorageFull):
             error = None  # the room that is kept aside was enough for that
@@ -159,8 +164,7 @@ class LogStore:
             log = self._groups[group] = GroupLog(group, self._settings)
             if self._found is not None and self._found.replay.doubt:
                 self._found.replay.end_is_unknown(log)
-                if group == METADATA:
-                    _refuse_damaged_metadata(log, self._settings.where)
+                _refuse_damaged(log, self._settings.where)
         log.settings = settings
 
     def go_on_at(self, group: int, next_index: int, next_offset: int) -> None:
@@ -178,6 +182,35 @@ class LogStore:
         )  # fmt: skip
         log.skip_to(LogEnd(next_index, next_offset, 0, at.term), damage)
         log.durable = log.end
+
+    def install(
+        self, group: int, index: int, term: int, snapshot: bytes, done: Callable[[], None]
+    ) -> None:
+        """Set the group to the state behind the entry `index`, of `term`, of another node's log.
+
+        The group is made if it is new; its next entry is the one behind `index`. All this is in one
+        checkpoint, and when that is durable `done` is called. A crash before leaves all as it was.
+        Until then nothing may be appended to the group. On a full disk it is tried again and again.
+        """
+        log = self._groups.get(group)
+        if log is None:
+            log = self._groups[group] = GroupLog(group, self._settings)
+        assert log.end == log.durable, "entries are on their way to the log that is replaced"
+        self._installing[group] = done
+        end = LogEnd(index + 1, 0, 0, term)
+        self._checkpointer.install(GroupRecord(group, end, index, snapshot))
+        if self._observer is not None and self._stopped is None:
+            self._start_checkpoint()
+
+    def _installed(self, record: GroupRecord) -> None:
+        old = self._groups[record.group]
+        old.deleted = True
+        self._reserved_bytes -= old.reserved_bytes
+        self._unwritten -= old.unwritten_bytes
+        self._wal.forget(old)
+        new = self._groups[record.group] = GroupLog(record.group, self._settings, record)
+        new.settings = old.settings
+        self._installing.pop(record.group)()
 
     def delete_group(self, group: int) -> None:
         log = self._groups.pop(group)
@@ -271,7 +304,7 @@ class LogStore:
                 self._admit_to_segments(size, keeps_reserve=not reserved)
                 if self._reserved_bytes and not reserved:
                     self._admit_beside_reserved(size)
-            self._wal.admit(size, purpose, goes_first=group == METADATA)
+            self._wal.admit(size, purpose, goes_first=group in VITAL)
         except StorageFull:
             self._owes_room = True
             raise
@@ -515,7 +548,7 @@ class LogStore:
 
     def _published(self) -> None:
         self._check_room()
-        if self._checkpointer.wanted:
+        if self._checkpointer.wanted or self._checkpointer.installs:
             self._start_checkpoint()
 
 
@@ -525,19 +558,28 @@ def accept_command(where: str, group: int) -> str:
 
 def _recovered(disk: Disk, store_id: str, settings: LogSettings, now_us: int) -> Recovery:
     found = recover(disk, store_id, settings, now_us)
-    if METADATA in found.groups:
-        try:
-            _refuse_damaged_metadata(found.groups[METADATA], settings.where)
-        except CorruptData:
-            found.close_files()
-            raise
+    try:
+        for group in VITAL:
+            if group in found.groups:
+                _refuse_damaged(found.groups[group], settings.where)
+    except CorruptData:
+        found.close_files()
+        raise
     return found
 
 
-def _refuse_damaged_metadata(log: GroupLog, where: str) -> None:
-    """Without what is lost, topics would be gone and rights that were revoked in force again."""
+def _refuse_damaged(log: GroupLog, where: str) -> None:
+    """Without what is lost, topics would be gone and rights that were revoked in force again, or
+    only some of the partitions of a transaction would be published."""
     lost = [each for each in log.lasting_damage if not each.accepted]
-    if lost:
+    if lost and log.id == DECISIONS:
+        raise CorruptData(
+            f"the decisions on transactions in {where} (log {DECISIONS}) are damaged: "
+            f"{'; '.join(map(str, lost))}. Put the data directory back from a copy. To go on "
+            "without these decisions, so that transactions may be published in some of their "
+            f"partitions only: {accept_command(where, DECISIONS)}"
+        )
+    if lost and log.id == METADATA:
         raise CorruptData(
             f"the metadata in {where} (log {METADATA}: topics, users and rights, decisions on "
             f"transactions) is damaged: {'; '.join(map(str, lost))}. Put the data directory back "

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from hocket.log.directory import ACCEPTED, RESERVE, Directory, lock_existing, write_checked
-from hocket.log.model import METADATA, Damage, Report
+from hocket.log.model import METADATA, VITAL, Damage, Report
 from hocket.log.recovery import Recovery, read_accepted, recover
 from hocket.log.replay import EVERY_OTHER
 from hocket.log.segment import SegmentRecord
@@ -65,7 +65,7 @@ def accept_losses(
         news = [
             (number, replace(damage, accepted=True))
             for number, damage in report.damage
-            if group in (None, number) and not damage.accepted
+            if _is_meant(number, group) and not damage.accepted
         ]
         accepted = read_accepted(disk, [])
         if found.replay.doubt and group not in found.groups:
@@ -91,6 +91,12 @@ def accept_losses(
     finally:
         disk.unlock()
     return news
+
+
+def _is_meant(number: int, group: int | None) -> bool:
+    """Whether who accepts the loss in `group` accepts it in this one."""
+    # Metadata and decisions are lost together, and one was part of the other once.
+    return group in (None, number) or (group == METADATA and number in VITAL)
 
 
 def _write_accepted(disk: Disk, content: dict[str, Any]) -> None:

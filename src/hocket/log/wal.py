@@ -23,7 +23,7 @@ from hocket.errors import StorageFull
 from hocket.log import envelope, wal_files
 from hocket.log.envelope import SECTION_BYTES, Draft, aligned, envelope_bytes
 from hocket.log.group import GroupLog
-from hocket.log.model import METADATA, LogEnd, Purpose
+from hocket.log.model import VITAL, LogEnd, Purpose
 from hocket.log.settings import LogSettings
 from hocket.log.wal_files import NO_SPACE, WalFile, WalStart
 from hocket.log.wal_list import WalList
@@ -177,7 +177,7 @@ class Wal:
         return self._disk.free_bytes() > size + kept
 
     def stage(self, group: GroupLog, size: int) -> None:
-        if self._staged and group.id == METADATA:
+        if self._staged and group.id in VITAL:
             self._staged = {group: None, **self._staged}  # entries that make room wait for none
         self._staged[group] = None
         self.staged_bytes += size

@@ -64,6 +64,7 @@ class Member(Protocol):
     def leave(self, done: Callable[[], None]) -> None:
         """Say goodbye to the other nodes, then call `done`, in any case soon."""
 
+    def tick(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -169,6 +170,10 @@ class Broker:
         bound = listener.getsockname()
         return bound[0], bound[1]
 
+    def serve_clients(self, serves: bool) -> None:
+        """Whether clients are let in; a node of a cluster may have to catch up before."""
+        self._connections.starting = not serves
+
     def renew_tls(self, tls: ssl.SSLContext) -> None:
         """Use `tls` for new connections at every port with TLS. Call it on the broker's thread."""
         for listener, before in self._listeners.items():
@@ -180,7 +185,7 @@ class Broker:
     def _tick(self) -> None:
         while self._resting:
             self._watch(self._resting.pop())
-        self.node.tick()
+        (self.member or self.node).tick()
         self._connections.tick()
 
     def _accept(self, listener: socket.socket) -> None:

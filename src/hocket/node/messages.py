@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+from hocket.core.group0.messages import Group0Message
 from hocket.core.placement.locator import LocatorMessage
 from hocket.core.relay.messages import RelayMessage
 from hocket.core.ring.messages import Message
@@ -20,5 +21,6 @@ MESSAGES: tuple[type, ...] = (
     *get_args(RelayMessage),
     *get_args(LocatorMessage),
     *get_args(ViewMessage),
+    *get_args(Group0Message),
 )
 CODEC = NodeCodec(MESSAGES)

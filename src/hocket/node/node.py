@@ -14,24 +14,30 @@ whoever appended it. Three tables, built once, say who gets what.
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hocket import frames
+from hocket.core.group0.messages import Entry
 from hocket.core.metadata import metadata as metadata_core
 from hocket.core.metadata.access import Access
+from hocket.core.metadata.catalogue import ADOPTED
 from hocket.core.metadata.registry import Registry
 from hocket.core.partition import events
 from hocket.core.partition.events import StageAcked, TransactionApplied
+from hocket.core.ring.contact import Contact
 from hocket.core.session.session import TRUSTED, Caller, Demand, Hangup, Reply, Session, failure
 from hocket.core.transactions.decider import Decider
-from hocket.errors import HocketError, NotAllowed, ProtocolError, StoreStopped
+from hocket.errors import HocketError, ProtocolError, StoreStopped
 from hocket.frames import Frame
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
-from hocket.model import EntryKind
+from hocket.model import DECISIONS, EntryKind, TopicConfig
 from hocket.node import recovery
 from hocket.node.background.dead_letters import DeadLetters
 from hocket.node.background.delays import Delays
@@ -40,6 +46,7 @@ from hocket.node.identity import audit
 from hocket.node.requests import alone
 from hocket.node.requests.access import Guarding
 from hocket.node.requests.consuming import Consuming
+from hocket.node.requests.handing_on import CHANGES, HandingOn, TakingOver
 from hocket.node.requests.indexes import Indexes
 from hocket.node.requests.operations import Operations
 from hocket.node.requests.producing import Producing
@@ -49,6 +56,7 @@ from hocket.node.requests.topics import Topics
 from hocket.node.requests.transacting import Transacting
 from hocket.node.requests.trimming import Trimming
 from hocket.node.running.committed_log import CommittedLog
+from hocket.node.running.metadata_log import MetadataLog
 from hocket.node.running.partitions import Hosted, Reaction, Watcher
 from hocket.node.running.traffic import Holdings, Traffic
 from hocket.node.settings import NodeSettings
@@ -67,20 +75,26 @@ class Node:
         clock: Clock,
         network: Network,
         entropy: Callable[[int], bytes] = os.urandom,
+        leads: bool = True,
     ) -> None:
-        store = LogStore.open(disk, executor, clock, settings.log)
+        """`leads`: this node decides on changes of the metadata, as one that is alone does."""
+        self._leads = leads
+        log_settings = replace(settings.log, new_groups=(DECISIONS,))
+        store = LogStore.open(disk, executor, clock, log_settings)
         wiring = Wiring(settings, log=store, clock=clock, network=network, entropy=entropy)
         self._wiring = wiring
         self.name = wiring.name
         self.cluster = wiring.cluster
         metadata = wiring.metadata
         self._access = Access(metadata.indexes)
-        decider = Decider(metadata.indexes)
+        decider = self._decider = Decider()
         registry = Registry(metadata.indexes)
+        wiring.catalogue.address_of = lambda node: _address(registry.member(node))
         metadata.register(EntryKind.CONFIG, metadata_core.CATALOGUE, wiring.catalogue)
         metadata.register(EntryKind.ACCESS, "access", self._access)
-        metadata.register(EntryKind.DECISION, "transactions", decider)
         metadata.register(EntryKind.NODES, "nodes", registry)
+        is_old = DECISIONS not in store.recovered
+        metadata.retire(EntryKind.DECISION, "transactions", decider if is_old else None)
         self.registering = Registering(wiring, registry)
         self._transacting = Transacting(wiring, decider)
         self._producing = Producing(wiring, self._transacting)
@@ -89,14 +103,19 @@ class Node:
         self._indexes = Indexes(wiring, operations)
         self._topics = Topics(wiring, self._consuming, operations)
         self._guarding = Guarding(wiring, self._access, executor)
-        self._dead_letters = DeadLetters(wiring, self._topics.create)
+        self.handing_on = HandingOn(wiring, self._guarding)
+        create = self._topics.create if leads else self.handing_on.create
+        self._dead_letters = DeadLetters(wiring, create)
         self._reviving = Reviving(wiring)
         self._trimming = Trimming(wiring, operations)
         self._delays = Delays(wiring)
         self._retention = Retention(wiring)
         self._paused = False
+        # A cluster is told of committed entries of the metadata, up to which index.
+        self.on_metadata_durable: Callable[[int], None] = lambda _index: None
         # From here on everything is built. What is below calls what is above by these tables only.
         self._servants = self._table_of_servants()
+        self.taking_over = TakingOver(wiring, self._access, self._servants)
         self._committed = self._table_of_changes()
         wiring.partitions.react_with(self._table_of_reactions())
         wiring.network.answer_to(self._dead_letters.answered, self._delays.answered)
@@ -122,6 +141,7 @@ class Node:
             **self._reviving.servants(),
             **self._trimming.servants(),
             **alone.servants(),
+            **({} if self._leads else self.handing_on.servants()),
         }
 
     def _table_of_changes(self) -> dict[int, Callable[[Any], None]]:
@@ -129,7 +149,6 @@ class Node:
         return {
             EntryKind.CONFIG: self._topics.changed,
             EntryKind.ACCESS: self._guarding.changed,
-            EntryKind.DECISION: self._transacting.carry_out,
             EntryKind.NODES: self.registering.changed,
         }
 
@@ -164,7 +183,7 @@ class Node:
         stats = [wiring.log.stats(hosted.group) for hosted in wiring.partitions]
         return Holdings(
             topics=len(topics),
-            partitions=len(stats),
+            partitions=len(stats) - len(wiring.partitions.waiting),
             memory_bytes=sum(each.memory_bytes for each in stats),
             disk_bytes=sum(each.disk_bytes for each in stats),
             durability=dict(Counter(topic.config.durability for topic in topics)),
@@ -202,6 +221,7 @@ class Node:
             cluster=self.cluster,
             caller=caller,
             access=self._access,
+            handed_on=() if self._leads else CHANGES,
         )
 
     def received(self, connection: int, frame: Frame, payload: memoryview) -> None:
@@ -210,7 +230,7 @@ class Node:
             return
         for effect in session.step(frame):
             if isinstance(effect, Reply | Hangup):
-                _audit_if_denied(session, frame, effect.frame)
+                audit.denied_if(session, frame, effect.frame)
             if isinstance(effect, Reply):
                 self._wiring.network.send(connection, effect.frame)
             elif isinstance(effect, Hangup):
@@ -227,7 +247,7 @@ class Node:
             self._wiring.hang_up(connection, failure(demand.frame.request, error))
         except HocketError as error:
             answer = failure(demand.frame.request, error)
-            _audit_if_denied(session, demand.frame, answer)
+            audit.denied_if(session, demand.frame, answer)
             self._wiring.network.send(connection, answer)
 
     def disconnected(self, connection: int) -> None:
@@ -283,6 +303,10 @@ class Node:
             if group == metadata_core.GROUP:
                 for kind, changed in self._wiring.metadata.durable(index):
                     self._committed[kind](changed)
+                self.on_metadata_durable(index)
+            elif group == DECISIONS:
+                for effect in self._decider.durable(index):
+                    self._transacting.carry_out(effect)
             else:
                 self._wiring.partitions.durable(group, index)
         if self._transacting.inbox:
@@ -300,7 +324,64 @@ class Node:
     def snapshot(self, group: int) -> tuple[int, bytes]:
         if group == metadata_core.GROUP:
             return self._wiring.metadata.snapshot()
+        if group == DECISIONS:
+            applied, state = self._decider.snapshot()
+            return applied, json.dumps(state).encode()
         return self._wiring.partitions[group].core.snapshot()
+
+    # --- the metadata of a cluster ---------------------------------------------
+
+    @property
+    def metadata_log(self) -> MetadataLog:
+        """What this node has recovered of the metadata's log, and what it appends to it."""
+        return self._metadata_log
+
+    def on_metadata_appended(self, told: Callable[[int, int, int, bytes], None]) -> None:
+        """Tell of every entry that is appended from now on: term, kind, index, body."""
+        self._wiring.on_metadata = told
+
+    @property
+    def metadata_index(self) -> int:
+        """The last entry of the metadata that has taken effect here."""
+        return self._wiring.metadata.applied_index
+
+    def metadata_snapshot(self) -> tuple[int, bytes]:
+        """That index, and the state behind it."""
+        return self._wiring.metadata.snapshot()
+
+    def mark_metadata(self) -> None:
+        """Append an entry that changes nothing."""
+        index = self._wiring.metadata.indexes.take()
+        self._wiring.append_metadata(metadata_core.NOOP, index, b"")
+
+    def follow_metadata(self, entries: Iterable[Entry]) -> None:
+        """Append what the root has committed. It takes effect when it is durable here."""
+        for entry in entries:
+            self._wiring.follow_metadata(entry.term, entry.kind, entry.index, entry.body)
+
+    def install_metadata(
+        self, index: int, term: int, snapshot: bytes, done: Callable[[], None]
+    ) -> None:
+        """Replace log and state of the metadata; `done` when that is durable and in effect.
+
+        Raises NewerFormat, and then changes nothing.
+        """
+        self._wiring.metadata.check(snapshot)
+        installed = partial(self._metadata_installed, index, snapshot, done)
+        self._wiring.log.install(metadata_core.GROUP, index, term, snapshot, installed)
+
+    def _metadata_installed(self, index: int, snapshot: bytes, done: Callable[[], None]) -> None:
+        for kind, changed in self._wiring.metadata.replace(index, snapshot):
+            self._committed[kind](changed)
+        self._drop_deleted()
+        self.handing_on.installed()
+        done()
+
+    def _drop_deleted(self) -> None:
+        """Of partitions that no topic was known for, it may be known now that it was deleted."""
+        for hosted in list(self._wiring.partitions):
+            if self._wiring.catalogue.is_deleted(hosted.group):
+                self._wiring.partitions.drop(hosted.group)
 
     # --- what partitions tell, where more than one must hear it -----------
 
@@ -324,10 +405,16 @@ class Node:
         wiring.log.recovered.clear()  # else the log would keep all of it in memory
         now_us = wiring.clock.now_us()
         wiring.log.configure(metadata_core.GROUP, GroupSettings())
+        self._metadata_log = MetadataLog()
         own = recovered.pop(metadata_core.GROUP, None)
         if own is not None:
-            recovery.recover_metadata(wiring, own, recovered)
-        for topic in wiring.catalogue.topics.values():
+            recovery.recover_metadata(wiring, own)
+            self._metadata_log = MetadataLog(own, is_whole=wiring.metadata_is_whole)
+        recovery.recover_decisions(wiring, self._decider, recovered.pop(DECISIONS, None))
+        catalogue = wiring.catalogue
+        if self._leads:
+            recovery.adopt(wiring, recovered)
+        for topic in filter(catalogue.is_here, catalogue.topics.values()):
             for number, group in enumerate(topic.groups):
                 known = recovered.pop(group, None)
                 hosted = wiring.partitions.host(
@@ -340,10 +427,14 @@ class Node:
                 wiring.partitions.host(
                     topic.name, number, group, topic.config, known, now_us=now_us, waits_for=goal
                 )
-        for group in recovered:  # of topics whose deletion was the last thing that happened
-            wiring.log.delete_group(group)
+        for group, known in recovered.items():
+            if catalogue.is_deleted(group):  # that was the last thing that happened
+                wiring.log.delete_group(group)
+            else:  # what made its topic is lost here; the root knows it, and tells it
+                wiring.partitions.host(
+                    f"{ADOPTED}{group}", 0, group, TopicConfig(), known, now_us=now_us
+                )
 
 
-def _audit_if_denied(session: Session, frame: Frame, answer: Frame | None) -> None:
-    if isinstance(answer, frames.Failure) and answer.code == NotAllowed.code:
-        audit.denied(session, frame, answer.message)
+def _address(contact: Contact | None) -> str:
+    return "" if contact is None else contact.address

@@ -1,5 +1,9 @@
 """What a node does with what its store recovered: the metadata first, and words about all of it.
 
+Decisions on transactions are in a log of their own. In a directory of an older version they are in
+the metadata's log, and are carried over once: the new log begins with a snapshot of them, behind
+the index at which the metadata's log ends, so that decisions keep their numbers.
+
 Losses in the metadata's log were accepted by the operator, or the store would not have been opened.
 What they changed is as it was before. Records whose topic is among it are not deleted: they get a
 new topic.
@@ -7,21 +11,24 @@ new topic.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import deque
+from collections.abc import Iterable
 
 from hocket.core.metadata.metadata import GROUP
+from hocket.core.transactions.decider import Decider
 from hocket.log.model import RecoveredGroup
+from hocket.log.settings import GroupSettings
 from hocket.log.store import accept_command
+from hocket.model import DECISIONS
 from hocket.node.wiring import Wiring
 
 log = logging.getLogger("hocket.node")
 
 
-def recover_metadata(
-    wiring: Wiring, own: RecoveredGroup, others: dict[int, RecoveredGroup]
-) -> None:
-    """Bring the machines to the state that their log was left in; `others` are the other groups."""
+def recover_metadata(wiring: Wiring, own: RecoveredGroup) -> None:
+    """Bring the machines to the state that their log was left in."""
     metadata = wiring.metadata
     wiring.metadata_term = own.term + 1
     metadata.restore(own.snapshot_index, own.snapshot)
@@ -39,19 +46,39 @@ def recover_metadata(
             "the metadata goes on without entries that are lost, as was accepted: %s; check "
             "topics, users, roles and grants", "; ".join(map(str, own.damage)),
         )  # fmt: skip
-        _adopt(wiring, others)
+        wiring.metadata_is_whole = False
 
 
-def _adopt(wiring: Wiring, others: dict[int, RecoveredGroup]) -> None:
-    catalogue = wiring.catalogue
-    homes = {
-        group for topic in catalogue.topics.values() for group in (*topic.groups, *topic.waiting)
-    }
-    for topic in catalogue.adopt(others.keys() - homes - catalogue.deleted):
+def adopt(wiring: Wiring, orphans: Iterable[int]) -> None:
+    """Make topics for logs that belong to none and whose deletion is not known."""
+    for topic in wiring.catalogue.adopt(orphans):
         log.warning(
             "the topic of log %d is lost with its name: the log is topic %r now",
             topic.groups[0], topic.name,
         )  # fmt: skip
+
+
+def recover_decisions(wiring: Wiring, decider: Decider, own: RecoveredGroup | None) -> None:
+    """Bring the decider to the state that its log was left in; there is none of old."""
+    if own is None:
+        last, term = wiring.metadata.indexes.last, wiring.metadata_term - 1
+        decider.go_on_behind(last)
+        _, state = decider.snapshot()
+        wiring.log.install(DECISIONS, last, term, json.dumps(state).encode(), lambda: None)
+        wiring.decisions_term = term + 1
+    else:
+        wiring.decisions_term = own.term + 1
+        if own.snapshot:
+            decider.restore(own.snapshot_index, json.loads(own.snapshot))
+        for header, body in own.entries:
+            decider.replayed(header.index, bytes(body))
+        decider.go_on_behind(own.next_index - 1)
+        if own.losses:
+            log.warning(
+                "the decisions on transactions go on without entries that are lost, as was "
+                "accepted: %s", "; ".join(map(str, own.damage)),
+            )  # fmt: skip
+    wiring.log.configure(DECISIONS, GroupSettings())
 
 
 def tell(wiring: Wiring) -> None:

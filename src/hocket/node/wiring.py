@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 from hocket import frames
 from hocket.core.metadata.catalogue import Catalogue
-from hocket.core.metadata.metadata import GROUP, Metadata
+from hocket.core.metadata.metadata import GROUP, Metadata, with_asker
+from hocket.core.origin import Asked, Origin
 from hocket.core.session.session import Demand, Session
 from hocket.errors import ShuttingDown
 from hocket.frames import Frame
 from hocket.log.store import LogStore
+from hocket.model import DECISIONS, EntryKind
 from hocket.node.running.deliveries import Deliveries
 from hocket.node.running.own_requests import NetworkWithin
 from hocket.node.running.partitions import Partitions, plain_entry
@@ -28,8 +30,9 @@ Servant = Callable[[int, Session, Demand, memoryview], None]  # serves one kind 
 
 class Wiring:
     __slots__ = (
-        "catalogue", "clock", "cluster", "deliveries", "entropy", "log", "metadata",
-        "metadata_term", "name", "network", "partitions", "sessions", "settings", "shares",
+        "asked", "asked_hash", "catalogue", "clock", "cluster", "decisions_term", "deliveries",
+        "entropy", "log", "metadata", "metadata_is_whole", "metadata_term", "name", "network",
+        "on_metadata", "partitions", "sessions", "settings", "shares",
     )  # fmt: skip
 
     def __init__(
@@ -49,8 +52,15 @@ class Wiring:
         self.network = NetworkWithin(network)
         self.entropy = entropy
         self.metadata = Metadata()
-        self.metadata_term = 1
-        self.catalogue = Catalogue(indexes=self.metadata.indexes)
+        self.metadata_term = self.decisions_term = 1
+        self.catalogue = Catalogue(
+            indexes=self.metadata.indexes, me=log.store_id, founder=self.cluster
+        )
+        self.metadata_is_whole = True  # False: entries of it are lost
+        self.asked: Asked | None = None  # while a request of another node is being served
+        self.asked_hash = ""  # of the token that the other node has made for it
+        # Told of each entry of the metadata that is appended here: term, kind, index, body.
+        self.on_metadata: Callable[[int, int, int, bytes], None] = lambda *_entry: None
         self.sessions = Sessions()
         self.partitions = Partitions(log)
         self.deliveries = Deliveries(
@@ -60,9 +70,33 @@ class Wiring:
 
     def append_metadata(self, kind: int, index: int, body: bytes) -> None:
         """Append an entry of one of the machines of group 0. The entry was admitted there."""
-        self.metadata.appended(kind, index)
-        entry = plain_entry(kind, self.metadata_term, index, 0, body)
-        self.log.append(GROUP, entry, admitted=True)
+        if self.asked is not None:
+            body = with_asker(body, self.asked)
+        self.metadata.appended(kind, index, self.asked)
+        self._append(self.metadata_term, kind, index, body)
+
+    def append_decision(self, index: int, body: bytes) -> None:
+        """Append an entry of the decider to its own log. The entry was admitted there."""
+        entry = plain_entry(EntryKind.DECISION, self.decisions_term, index, 0, body)
+        self.log.append(DECISIONS, entry, admitted=True)
+
+    def follow_metadata(self, term: int, kind: int, index: int, body: bytes) -> None:
+        """Append an entry of group 0 that the root has committed, as it stands in its log.
+
+        It is not admitted: what the cluster has decided is not refused here. On a full disk it
+        becomes durable when there is room.
+        """
+        self.metadata.followed(kind, index, body)
+        self._append(term, kind, index, body)
+
+    def _append(self, term: int, kind: int, index: int, body: bytes) -> None:
+        self.log.append(GROUP, plain_entry(kind, term, index, 0, body), admitted=True)
+        self.on_metadata(term, kind, index, body)
+
+    def answer(self, origin: Origin | None, answer: Callable[[int], Frame]) -> None:
+        """Answer whoever asked, if anybody at this node did."""
+        if origin is not None:
+            self.network.send(origin.connection, answer(origin.request))
 
     def close_subscription(self, address: Address, *, graceful: bool) -> None:
         """Close the subscription with an own or a shared index there; nothing if there is none."""

@@ -73,6 +73,14 @@ struct NodeFrame {
     # What was added since, in the order in which it came.
     getView @39 :GetView;
     viewIs @40 :ViewIs;
+    follow @41 :Follow;
+    entries @42 :Entries;
+    snapshotPiece @43 :SnapshotPiece;
+    followed @44 :Followed;
+    followAgain @45 :FollowAgain;
+    notFollowed @46 :NotFollowed;
+    forward @47 :Forward;
+    forwarded @48 :Forwarded;
   }
 }
 
@@ -642,4 +650,139 @@ struct ViewIs {
 
   dead @7 :List(Contact);
   # Those that the sender has given up.
+}
+
+# --- group 0: topics, access and nodes, which every node has -------------------------------------
+
+struct Follow {
+  # I have everything up to an entry: tell me what follows. The answer is Entries or SnapshotPiece,
+  # and so is everything that the root tells under the same number from then on.
+
+  cluster @0 :Text;
+  # The id of the cluster that the learner belongs to.
+
+  index @1 :UInt64;
+  # The last entry that the learner has.
+
+  term @2 :UInt64;
+  # The term of that entry.
+}
+
+struct Entry {
+  # A committed entry, as it stands in the root's log.
+
+  term @0 :UInt64;
+  # The term in which it was appended.
+
+  kind @1 :UInt32;
+  # What its body is.
+
+  index @2 :UInt64;
+  # Its place in the log.
+
+  body @3 :Data;
+  # The change.
+}
+
+struct Entries {
+  # The entries behind an entry. None: the root has nothing new.
+
+  previousIndex @0 :UInt64;
+  # The entry before the first of these.
+
+  previousTerm @1 :UInt64;
+  # The term of that entry.
+
+  entries @2 :List(Entry);
+  # In order, without a gap.
+
+  end @3 :UInt64;
+  # The last entry that the root has committed.
+}
+
+struct SnapshotPiece {
+  # A part of the state behind an entry: what the learner has does not lead there.
+
+  index @0 :UInt64;
+  # The last entry that the state knows.
+
+  term @1 :UInt64;
+  # The term of that entry.
+
+  offset @2 :UInt64;
+  # Where in the snapshot this part begins.
+
+  total @3 :UInt64;
+  # How many bytes the whole snapshot has.
+
+  data @4 :Data;
+  # The part.
+
+  end @5 :UInt64;
+  # The last entry that the root has committed.
+}
+
+struct Followed {
+  # How far a learner has come.
+
+  index @0 :UInt64;
+  # Everything up to this entry is durable there.
+
+  term @1 :UInt64;
+  # The term of that entry; 0 while others are on their way to the log.
+
+  offset @2 :UInt64;
+  # How many bytes of the snapshot have come.
+}
+
+struct FollowAgain {
+  # The root does not know that the sender follows it.
+}
+
+struct NotFollowed {
+  # The sender cannot follow, and it would not help to ask again soon.
+
+  text @0 :Text;
+  # Why, for people.
+}
+
+struct Forward {
+  # A request of a client, handed on to the root. The sender vouches for who the client is.
+
+  number @0 :UInt64;
+  # Never used twice by the sender, not even in another life.
+
+  user @1 :Text;
+  # The client's user; empty: nobody in particular.
+
+  trusted @2 :Bool;
+  # The client is within the sender's own process.
+
+  address @3 :Text;
+  # Where the client comes from, for the audit log.
+
+  tokenHash @4 :Text;
+  # The hash of the token that the sender has made, if one is asked for.
+
+  frame @5 :Data;
+  # The header of the client's frame, as clients send it.
+}
+
+struct Forwarded {
+  # What has become of a request that was handed on.
+
+  number @0 :UInt64;
+  # That of the Forward.
+
+  index @1 :UInt64;
+  # The entry that has carried it out, or by which it was refused.
+
+  code @2 :Text;
+  # The code of the error; empty: it was carried out.
+
+  text @3 :Text;
+  # The error, for people.
+
+  mayHaveHappened @4 :Bool;
+  # It may have been carried out all the same.
 }

@@ -85,5 +85,6 @@ class Cluster(Site):
             "published": sum(map(len, self.workload.logs.values())),
             "delivered": sum(len(consumer.diary) for consumer in self.consumers),
             "lookups": len(self.lookups),
+            "changes": sum(each.done for each in self.workload.administrators),
             "lives": sum(machine.lives for machine in self.machines),
         }

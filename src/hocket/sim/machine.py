@@ -116,6 +116,7 @@ class Surroundings(Protocol):
 
     scheduler: Scheduler
     options: Options
+    cluster: str
     links: SimLinks
     active: Machine | None
     tree_moved: bool
@@ -140,6 +141,7 @@ class Machine:
         self.restart: Timer | None = None  # it is down, and comes back then
         self.seen_changes = 0  # of the ring member, by the site
         self.seen_me: Contact | None = None
+        self.seen_metadata = -1  # how far it had applied the metadata, when it was looked at last
         self._site = site
         self._scheduler = site.scheduler
         chance = site.scheduler.random(f"{name}/clock")
@@ -196,7 +198,7 @@ class Machine:
         self._executor = SimExecutor(self.time, delay_us_max=self._disk_us_max)
         random = self.time.random
         node = self.node = ClusterNode(
-            NodeSettings(name=self.name, log=log_settings()),
+            NodeSettings(name=self.name, cluster=self._site.cluster, log=log_settings(self.name)),
             self._member_settings(),
             disk=self.disk,
             executor=self._executor,
@@ -207,11 +209,13 @@ class Machine:
             chance=random("chance"),
             entropy=random("entropy").randbytes,
             relay=self._site.options.relay(),
+            group0=self._site.options.group0(),
         )
         node.ring.on_died.append(partial(self._site.convicted, self))
         self.network.node = node.node
         self.seen_changes = 0
         self.seen_me = node.ring.core.me
+        self.seen_metadata = -1
         self._site.links.open(self.address, self)
         self._tick(node)
 
@@ -301,7 +305,7 @@ class Machine:
     def link_lost(self, contact: Contact) -> None:
         node = self.node
         assert node is not None
-        self.time.do(lambda: node.ring.link_lost(contact))
+        self.time.do(lambda: node.link_lost(contact))
 
     # --- faults ------------------------------------------------------------------------------
 

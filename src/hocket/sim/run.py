@@ -56,6 +56,7 @@ class _Run:
         self._checkers = all_checkers(self._cluster)
         self._of_ring = [each for each in self._checkers if each.looks_at == "ring"]
         self._of_tree = [each for each in self._checkers if each.looks_at == "tree"]
+        self._of_metadata = [each for each in self._checkers if each.looks_at == "metadata"]
         self._reached = False
 
     def run(self) -> Report:
@@ -106,6 +107,12 @@ class _Run:
                 cluster.ring_moved = True
             else:
                 cluster.trace.event(cluster.now_us, machine.name, "")
+            node = machine.node
+            if node is not None and node.node.metadata_index != machine.seen_metadata:
+                cluster.metadata_moved = machine
+                for checker in self._of_metadata:
+                    checker.after_event()
+                machine.seen_metadata = node.node.metadata_index
         if cluster.ring_moved:
             cluster.ring_moved = False
             for checker in self._of_ring:
@@ -156,6 +163,13 @@ class _Run:
                 return f"{machine.name} is not on the ring"
             if machine.up and machine.me not in cluster.registered():
                 return f"{machine.name} is not in the registry"
+        root = cluster.root.node
+        for machine in cluster.machines:
+            node = machine.node
+            if node is not None and root is not None and not node.is_caught_up:
+                return f"{machine.name} has not caught up with the metadata"
+            if node is not None and root and node.node.metadata_index < root.node.metadata_index:
+                return f"{machine.name} is behind with the metadata"
         view = snapshot(cluster.rings())
         if view.small:
             if view.members:

@@ -28,6 +28,7 @@ class Site:
         self.seed = seed
         self.options = options
         self.scheduler = Scheduler(seed)
+        self.cluster = "n0"  # the root's store has founded it
         self.started_at_us = self.scheduler.now_us()
         self.trace = Trace(self.started_at_us)
         self.links = SimLinks(self.scheduler, options.weather(), self.trace)
@@ -35,6 +36,7 @@ class Site:
         self.active: Machine | None = None  # the machine on which this event happened
         self.ring_moved = False  # by this event, apart from what happened on the active machine
         self.tree_moved = False
+        self.metadata_moved: Machine | None = None  # on which it was, by this event
         self.is_safety_phase = True
         self.deceived_at_us: int | None = None  # when a living node was first taken for dead
         self.deceptions = 0

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
 
+from hocket.core.group0.settings import Group0Settings
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.settings import RingSettings
 from hocket.log.settings import LogSettings
@@ -69,6 +70,8 @@ class Options:
     window_bytes: int  # that a relay keeps
     fetch_bytes: int  # credit of a fetch
     lookups_every_us: int  # on the average
+    changes_every_us: int = 0  # of topics and users, on the average; 0: there are none
+    tail_entries: int = 8  # of group 0, that the root keeps in memory
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -114,10 +117,21 @@ class Options:
             collapse_us=8 * SECOND,
         )
 
+    def group0(self) -> Group0Settings:
+        """So small that tails are outrun, and snapshots come in pieces."""
+        return Group0Settings(
+            tail_entries_max=self.tail_entries,
+            run_entries_max=3,
+            run_bytes_max=600,
+            runs_in_flight_max=2,
+            piece_bytes=700,
+        )
 
-def log_settings() -> LogSettings:
+
+def log_settings(store_id: str) -> LogSettings:
     """Limits so small that every border is crossed often."""
     return LogSettings(
+        new_store_id=store_id,
         wal_file_bytes=8192,
         wal_file_bytes_min=8192,
         commit_bytes_max=4096,
@@ -214,6 +228,8 @@ def _drawn(seed: int) -> Options:
         window_bytes=window_pieces * (4 * record_bytes + 120),
         fetch_bytes=chance.choice([300, 1_500, 1_500, 20_000]),
         lookups_every_us=chance.choice([200_000, 400_000]),
+        changes_every_us=chance.choice([300_000, 1_000_000]),
+        tail_entries=chance.choice([2, 8, 30]),
     )
 
 

@@ -1,4 +1,5 @@
-"""The work of a cluster: records are published and consumed, and keys are looked up.
+"""The work of a cluster: records are published and consumed, keys are looked up, and topics and
+users are changed.
 
 Producers speak frames with the owner of a topic, as any client does, and push again what was not
 acknowledged. Consumers use the relays of any machine, and keep a diary of what was delivered. When
@@ -21,15 +22,18 @@ from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Located, NotLocated
 from hocket.frames import unpacked
 from hocket.model import PartitionId, TopicConfig
+from hocket.sim.administrator import Administrator
+from hocket.sim.client import RETRY_US, Client, Unexpected
 from hocket.wire import batch as batches
 
 if TYPE_CHECKING:
     from hocket.sim.machine import Machine
     from hocket.sim.site import Site
 
-RETRY_US = 20_000
+AWAY_US = 300_000  # after which something is asked again that the root could not be asked
 IN_FLIGHT_MAX = 8  # batches of a producer and partition
 PUSH_EVERY_US = 400_000  # on the average
+ADMINISTRATORS = 2
 MOVE_EVERY_US = 15_000_000  # on average, until a consumer moves to another machine
 CREDIT_US = 5_000  # at most, until a consumer gives its credit back
 SLOW_US = 3_000_000  # the same for a slow consumer; when faults are over all are quick
@@ -38,61 +42,6 @@ SLOW_US = 3_000_000  # the same for a slow consumer; when faults are over all ar
 Logs = dict[
     PartitionId, dict[int, bytes]
 ]  # by partition and offset: what producers were told is stored
-
-
-class Unexpected(AssertionError):
-    """A client was sent a frame that no client may be sent."""
-
-
-class Client:
-    """Connects to one machine, greets, asks, and begins again when the connection is lost."""
-
-    def __init__(self, site: Site, machine: Machine, name: str) -> None:
-        self.site = site
-        self.machine = machine
-        self.chance = site.scheduler.random(name)
-        self.name = name
-        self.connection: int | None = None
-        self._last_request = 0
-        self._answers: dict[int, Callable[[frames.Frame], None]] = {}
-        self._connect()
-
-    def _connect(self) -> None:
-        self.connection = self.machine.network.connect(self)
-        if self.connection is None:
-            self.site.scheduler.after(RETRY_US, self._connect)
-        else:
-            self.ask(partial(frames.Hello, client=self.name), lambda _answer: self.begin())
-
-    def begin(self) -> None:
-        """The broker has answered the greeting."""
-
-    def ask(
-        self, make: Callable[[int], frames.Frame], answered: Callable[[frames.Frame], None]
-    ) -> None:
-        self._last_request += 1
-        self._answers[self._last_request] = answered
-        self.send(make(self._last_request))
-
-    def send(self, frame: frames.Frame, payload: bytes = b"") -> None:
-        if self.connection is not None:
-            self.machine.network.send_to_node(self.connection, frame, payload)
-
-    def received(self, frame: frames.Frame, payload: memoryview) -> None:
-        if frame.request:
-            self._answers.pop(frame.request)(frame)
-        else:
-            self.told(frame, payload)
-
-    def told(self, frame: frames.Frame, payload: memoryview) -> None:
-        del payload
-        if not isinstance(frame, frames.Goodbye):
-            raise Unexpected(f"{self.name} was told {frame}")
-
-    def lost(self) -> None:
-        self.connection = None
-        self._answers.clear()
-        self.site.scheduler.after(1 + self.chance.randrange(RETRY_US), self._connect)
 
 
 class Founder(Client):
@@ -112,10 +61,13 @@ class Founder(Client):
         self.ask(partial(frames.CreateTopic, topic=self.topic, config=config), self._answered)
 
     def _answered(self, answer: frames.Frame) -> None:
-        exists = isinstance(answer, frames.Failure) and answer.code == "topicExists"
-        if not exists and not isinstance(answer, frames.Done):
+        code = answer.code if isinstance(answer, frames.Failure) else ""
+        if code == "rootAway":
+            self.site.scheduler.after(AWAY_US, self.begin)
+        elif code in ("", "topicExists"):
+            self.created = True
+        else:
             raise Unexpected(f"{self.name} was answered {answer}")
-        self.created = True
 
 
 class Producer(Client):
@@ -339,10 +291,12 @@ class Workload:
         self.logs: Logs = {}
         self._log_ids: dict[PartitionId, PartitionId] = {}  # with their groups
         self.producers: list[Producer] = []
+        self.administrators: list[Administrator] = []
         self._founders: list[Founder] = []
         self._site = site
         self._chance = site.scheduler.random("workload")
         self._keys = site.scheduler.random("lookups")
+        self._admins = site.scheduler.random("administrators")
 
     def begin(self) -> None:
         site, options = self._site, self._site.options
@@ -359,6 +313,11 @@ class Workload:
             slow = self._chance.random() < options.slow_consumers
             delay_us = self._chance.randrange(options.safety_us // 2)
             site.scheduler.after(delay_us, partial(self._consume, number, partition_id, slow))
+        if options.changes_every_us:
+            for number in range(ADMINISTRATORS):
+                machine = self._admins.choice(site.machines)
+                every_us = ADMINISTRATORS * options.changes_every_us
+                self.administrators.append(Administrator(site, machine, number, every_us))
         self._look_up_later()
 
     def _found(self, topic: str) -> None:
@@ -403,6 +362,8 @@ class Workload:
         """Publish nothing new; what was begun is finished."""
         for producer in self.producers:
             producer.stopped = True
+        for administrator in self.administrators:
+            administrator.stopped = True
 
     def unfinished(self) -> str:
         """What is not acknowledged, or not delivered to every consumer; empty if nothing."""
@@ -412,6 +373,9 @@ class Workload:
         for producer in self.producers:
             if not producer.finished:
                 return f"{producer.name} waits for acknowledgements"
+        for administrator in self.administrators:
+            if not administrator.idle:
+                return f"{administrator.name} waits for an answer"
         for consumer in self.consumers:
             end = len(self.logs[consumer.partition_id])
             if consumer.next_offset < end:

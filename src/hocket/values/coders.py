@@ -60,7 +60,7 @@ class TextCoder:
 def coder_of(kind: Any) -> Coder[Any]:
     if isinstance(kind, type):
         return _of_class(kind)
-    if isinstance(kind, str | bytes | int | float | dict | list | tuple):
+    if isinstance(kind, str | bytes | bytearray | int | float | dict | list | tuple | set):
         raise WrongType(f"value= takes a type or a coder, not {kind!r:.80}")
     if callable(getattr(kind, "encode", None)) and callable(getattr(kind, "decode", None)):
         found: Coder[Any] = kind

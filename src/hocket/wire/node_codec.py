@@ -52,7 +52,7 @@ LINK_FRAMES: tuple[type, ...] = typing.get_args(LinkFrame)
 
 # Bounds of what a node takes from another; `encode` keeps them, too.
 TEXT_MAX = NAME_BYTES_MAX  # characters of a name, an address, an id
-REASON_MAX = 4000  # characters of a text for people
+REASON_MAX = 10_000  # characters of a text for people; as many as a client is told of an error
 ITEMS_MAX = 1024  # contacts in a list; a node knows some dozens
 PIECES_MAX = 16_384  # batches in one payload
 

@@ -42,7 +42,7 @@ def damage(data: Path) -> None:
 def test_all_is_well(data: Path):
     text = run("verify", str(data)).text()
     assert text.startswith("store ")
-    assert "3 logs" in text  # the catalogue and two partitions
+    assert "4 logs" in text  # the metadata, the decisions, and two partitions
     assert text.endswith("\nno damage\n")
     report = run("verify", str(data), "--json").json()
     assert report["ok"] is True

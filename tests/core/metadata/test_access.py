@@ -555,3 +555,34 @@ def test_a_change_of_what_never_was_changes_nothing():
     assert list(roster.roles) == ["admin"]
     roster.apply(create("ann", "admin", "worker"))
     assert [role for role, _ in roster.grants_of("ann")] == ["admin"], "nobody gets a right by it"
+
+
+def test_a_change_of_another_proposer_is_judged_by_at_once():
+    access, other = with_admin(), Access()
+    append = access.change(origin(1), create("bob", "admin"))
+    other.replayed(1, create("ann", "admin").encode())
+    (changed,) = other.applied(2, append.body, None)
+    assert (changed.index, changed.origin, changed.change.name) == (2, None, "bob")
+    with pytest.raises(NameInUse):
+        other.change(origin(1), create("bob", "admin"))
+
+
+def test_a_state_that_replaces_another_is_told_as_changes():
+    before, after = with_bob(("publish", "orders"), ("subscribe", "orders")), with_admin()
+    done(after, Change("createRole", "role"), Change("createRole", "new"), create("eve", "role"))
+    done(after, granted("role", "publish", "orders"), granted("new", "create"))
+    done(after, Change("setToken", "ann", token_hash="another"))
+    done(after, Change("setRoles", "ann", ("admin", "new")))
+    done(before, Change("createRole", "gone"))
+    assert before.decide("bob", "publish", "orders").allowed
+    index, state = after.snapshot()
+    told = [(each.change.kind, each.change.name) for each in before.replace(index, state)]
+    assert told == [
+        ("deleteUser", "bob"), ("removeGrant", "role"), ("deleteRole", "gone"),
+        ("createRole", "new"), ("addGrant", "new"), ("setToken", "ann"), ("setRoles", "ann"),
+        ("createUser", "eve"),
+    ]  # fmt: skip
+    assert not before.decide("bob", "publish", "orders").allowed
+    assert before.snapshot() == after.snapshot()
+    assert before.leading.users == before.committed.users
+    assert before.replace(index, state) == []

@@ -17,6 +17,7 @@ from hocket.errors import (
     HocketError,
     LimitExceeded,
     NotEnoughNodes,
+    NotHere,
     OutOfRange,
     TopicExists,
     UnknownTopic,
@@ -361,7 +362,7 @@ def replay(*changes: Change) -> Catalogue:
 def test_a_change_of_a_topic_that_never_was_changes_nothing_but_uses_its_groups_up():
     catalogue = replay(Change("alter", "orders", STORED, (7,)), Change("delete", "orders"))
     assert not catalogue.topics
-    assert not catalogue.deleted
+    assert not catalogue.is_deleted(7)
     assert Change.decode(catalogue.create(origin(1), "new", CONFIG).body).groups == (8, 9)
 
 
@@ -371,7 +372,7 @@ def test_groups_without_a_topic_get_one_each():
         Change("create", "gone", STORED, (3, 4)),
         Change("delete", "gone"),
     )
-    assert catalogue.deleted == {3, 4}
+    assert [group for group in range(9) if catalogue.is_deleted(group)] == [3, 4]
     found = catalogue.adopt([9, 5])
     assert [(topic.name, topic.groups) for topic in found] == [
         ("recovered.5_", [5]),
@@ -407,3 +408,99 @@ def test_a_topic_that_an_earlier_version_made_so_is_read_and_its_other_settings_
     assert catalogue.topic("orders").config.partitions == 2
     with pytest.raises(OutOfRange, match="1s"):
         catalogue.alter(origin(3), "orders", replace(stored, disk_retention_us=1_000_000))
+
+
+# --- homes and other nodes -----------------------------------------------------------------------
+
+
+def of_two() -> Catalogue:
+    """The catalogue of node `me`; a topic of the founder's, one of its own, one of another's."""
+    addresses = {"other": "o:1"}
+    catalogue = Catalogue(me="me", founder="first", address_of=lambda node: addresses.get(node, ""))
+    catalogue.replayed(1, Change("create", "old", STORED, (1, 2)).encode())
+    catalogue.durable(catalogue.create(origin(1), "mine", CONFIG).index)
+    catalogue.durable(catalogue.create(origin(1), "theirs", CONFIG, "other").index)
+    return catalogue
+
+
+def test_a_topic_is_at_home_where_it_was_made_and_of_old_with_the_founder():
+    catalogue = of_two()
+    homes = {name: catalogue.home_of(topic) for name, topic in catalogue.topics.items()}
+    assert homes == {"old": "first", "mine": "me", "theirs": "other"}
+    assert catalogue.topic_here("mine").name == "mine"
+    with pytest.raises(NotHere, match=r"'theirs' are on node other, at o:1, and not on this"):
+        catalogue.topic_here("theirs")
+    with pytest.raises(NotHere, match="are on node first, and not"):
+        catalogue.topic_here("old")
+    with pytest.raises(UnknownTopic):
+        catalogue.topic_here("none")
+    known = catalogue.known_elsewhere(catalogue.topic("theirs"))
+    assert known == "its state is known on node other, at o:1 only"
+    catalogue.durable(catalogue.alter(origin(1), "theirs", replace(CONFIG, partitions=3)).index)
+    assert catalogue.home_of(catalogue.topic("theirs")) == "other"
+    assert Catalogue().address_of("anybody") == ""
+
+
+def test_an_entry_of_an_older_version_has_no_home():
+    body = Change("create", "old", STORED, (1,), home="me").encode().replace(b', "home": "me"', b"")
+    assert Change.decode(body) == Change("create", "old", STORED, (1,))
+    again = Catalogue(me="me", founder="me")
+    _, state = of_two().snapshot()
+    for topic in state["topics"]:
+        del topic["home"]
+    del state["deleted"]
+    again.restore(3, state)
+    assert all(map(again.is_here, again.topics.values()))
+
+
+def test_which_groups_were_deleted_is_remembered_for_ever():
+    catalogue = of_two()
+    catalogue.durable(catalogue.delete(origin(1), "mine").index)
+    assert [group for group in range(9) if catalogue.is_deleted(group)] == [3, 4]
+    again = Catalogue()
+    again.restore(*catalogue.snapshot())
+    assert again.is_deleted(3)
+    assert again.snapshot() == catalogue.snapshot()
+    _, old = catalogue.snapshot()
+    del old["deleted"]  # whatever an older version gave out, and no topic has, it has deleted
+    again.restore(4, old)
+    assert [group for group in range(9) if again.is_deleted(group)] == [3, 4]
+
+
+def test_a_snapshot_says_nothing_of_changes_on_their_way():
+    catalogue, other = of_two(), of_two()
+    catalogue.create(origin(1), "coming", CONFIG)
+    assert catalogue.snapshot() == other.snapshot()
+
+
+def test_a_state_that_replaces_another_is_told_as_changes():
+    catalogue, other = of_two(), of_two()
+    for made in (
+        catalogue.delete(origin(1), "old"),
+        catalogue.alter(origin(1), "mine", replace(CONFIG, partitions=3)),
+        catalogue.delete(origin(1), "theirs"),
+    ):
+        catalogue.durable(made.index)
+    catalogue.durable(catalogue.create(origin(1), "theirs", CONFIG, "me").index)
+    catalogue.durable(catalogue.create(origin(1), "new", CONFIG, "me").index)
+    index, state = catalogue.snapshot()
+    changed = other.replace(index, state)
+    assert [(each.change.kind, each.change.topic, each.groups) for each in changed] == [
+        ("delete", "old", (1, 2)), ("delete", "theirs", (5, 6)), ("alter", "mine", (7,)),
+        ("create", "theirs", (8, 9)), ("create", "new", (10, 11)),
+    ]  # fmt: skip
+    assert other.snapshot() == catalogue.snapshot()
+    assert other.replace(index, state) == []
+
+
+def test_a_log_whose_deletion_is_not_known_is_not_among_the_deleted():
+    changed = of_two().replace(9, {"next_group": 1, "topics": [], "deleted": [[1, 2]]})
+    assert [(each.change.topic, each.groups) for each in changed] == [
+        ("old", (1,)), ("mine", ()), ("theirs", ()),
+    ]  # fmt: skip
+
+
+def test_no_topic_is_made_of_a_log_that_has_one_or_was_deleted():
+    catalogue = of_two()
+    catalogue.durable(catalogue.delete(origin(1), "mine").index)
+    assert [topic.groups for topic in catalogue.adopt([1, 3, 4, 9])] == [[9]]

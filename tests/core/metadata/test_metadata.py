@@ -9,8 +9,9 @@ import pytest
 
 from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue
-from hocket.core.metadata.metadata import CATALOGUE, Indexes, Metadata
+from hocket.core.metadata.metadata import CATALOGUE, Indexes, Metadata, asker_of, with_asker
 from hocket.core.metadata.roster import Change
+from hocket.core.origin import Asked
 from hocket.errors import NewerFormat
 from hocket.model import TopicConfig
 from tests.support.core.logged import origin
@@ -39,6 +40,15 @@ class Counter:
 
     def replayed(self, index: int, body: bytes) -> None:
         self.numbers.append(int(body))
+
+    def applied(self, index: int, body: bytes, origin: object) -> list[tuple[int, object]]:
+        number = json.loads(body)["number"]
+        self.numbers.append(number)
+        return [(number, origin)]
+
+    def replace(self, index: int, state: dict[str, Any]) -> list[str]:
+        self.restore(index, state)
+        return [f"replaced at {index}"]
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         return 0, {"numbers": list(self.numbers)}
@@ -174,3 +184,109 @@ def test_behind_entries_that_are_lost_the_count_goes_on():
     assert again.count(1) == 5
     with pytest.raises(AssertionError):
         again.metadata.lost(5)
+
+
+# --- entries of another node ---------------------------------------------------------------------
+
+
+def test_an_entry_of_another_proposer_takes_effect_when_it_is_durable_here():
+    shared = Shared()
+    body = shared.create("a")
+    again = Shared()
+    again.metadata.followed(CONFIG, 1, body)
+    again.metadata.followed(0, 2, b"")
+    assert again.metadata.indexes.last == 2
+    assert not again.catalogue.topics
+    ((kind, changed),) = again.metadata.durable(1)
+    assert (kind, changed.origin, changed.change.topic) == (CONFIG, None, "a")
+    assert again.metadata.durable(2) == []
+    assert again.metadata.applied_index == 2
+    with pytest.raises(AssertionError):
+        again.metadata.followed(CONFIG, 4, body)
+    with pytest.raises(NewerFormat, match=r"entry 3 .* kind 9"):
+        again.metadata.followed(9, 3, b"")
+
+
+def test_an_entry_that_changes_nothing_takes_an_index():
+    shared = Shared()
+    shared.metadata.appended(0, shared.metadata.indexes.take())
+    shared.count(7)
+    assert shared.metadata.durable(2) == [(OTHER, 7)]
+
+
+def test_an_entry_says_who_asked_and_whoever_waits_here_is_its_origin():
+    shared = Shared()
+    mine, other = Asked("me", 7), Asked("other", 7)
+    body = b'{"number": 5}'
+    assert asker_of(body) is None
+    assert asker_of(b'{"name": "\\"asked\\""}') is None
+    assert asker_of(b'{"name": "asked"}') is None
+    assert asker_of(with_asker(body, mine)) == mine
+    shared.metadata.followed(OTHER, 1, with_asker(body, mine))
+    assert shared.metadata.durable(1) == [(OTHER, (5, None))]
+    shared.metadata.origin_of = lambda asked: "client" if asked.node == "me" else None
+    shared.metadata.followed(OTHER, 2, with_asker(body, mine._replace(number=8)))
+    shared.metadata.followed(OTHER, 3, with_asker(body, other))
+    assert shared.metadata.durable(3) == [(OTHER, (5, "client")), (OTHER, (5, None))]
+    assert [shared.metadata.done.index_of(each) for each in (mine, other)] == [1, 3]
+
+
+def test_what_was_done_is_remembered_by_proposer_replay_and_snapshot():
+    asked = Asked("other", 7)
+    shared = Shared()
+    assert b"done" not in shared.metadata.snapshot()[1]  # older versions can read that
+    append = shared.catalogue.create(origin(1), "a", TopicConfig())
+    shared.metadata.appended(CONFIG, append.index, asked)
+    shared.metadata.durable(1)
+    assert shared.metadata.done.index_of(asked) == 1
+    replayed, restored, replaced = Shared(), Shared(), Shared()
+    replayed.metadata.replayed(CONFIG, 1, with_asker(append.body, asked))
+    restored.metadata.restore(*shared.metadata.snapshot())
+    replaced.metadata.replace(*shared.metadata.snapshot())
+    for each in (replayed, restored, replaced):
+        assert each.metadata.done.index_of(asked) == 1
+        assert each.metadata.snapshot() == shared.metadata.snapshot()
+
+
+def test_the_state_is_replaced_at_run_time_and_the_difference_told():
+    shared = Shared()
+    shared.create("a")
+    shared.count(10)
+    shared.metadata.durable(2)
+    again = Shared()
+    again.create("b")
+    again.metadata.durable(1)
+    index, snapshot = shared.metadata.snapshot()
+    again.metadata.check(snapshot)
+    changes = again.metadata.replace(index, snapshot)
+    kinds = [(kind, change if kind == OTHER else change.change.kind) for kind, change in changes]
+    assert kinds == [(CONFIG, "delete"), (CONFIG, "create"), (OTHER, "replaced at 2")]
+    assert again.metadata.snapshot() == shared.metadata.snapshot()
+    with pytest.raises(NewerFormat):
+        again.metadata.check(b'{"voting": {}}')
+    assert again.count(30) == 3
+    with pytest.raises(AssertionError):  # an entry is on its way
+        again.metadata.replace(index, snapshot)
+
+
+def test_what_an_older_version_kept_here_goes_where_it_is_kept_now_and_is_written_no_more():
+    class Taking:
+        def __init__(self) -> None:
+            self.taken: list[object] = []
+
+        def restore(self, index: int, state: dict[str, Any]) -> None:
+            self.taken.append((index, state))
+
+        def replayed(self, index: int, body: bytes) -> None:
+            self.taken.append((index, body))
+
+    taking = Taking()
+    for machine in (taking, None):
+        shared = Shared()
+        shared.metadata.retire(6, "transactions", machine)
+        shared.metadata.restore(1, b'{"transactions": {"x": 1}}')
+        shared.metadata.replayed(6, 2, b"entry")
+        shared.metadata.followed(6, 3, b"entry")
+        assert shared.metadata.durable(3) == []
+        assert b"transactions" not in shared.metadata.snapshot()[1]
+    assert taking.taken == [(1, {"x": 1}), (2, b"entry")]

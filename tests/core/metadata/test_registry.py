@@ -48,6 +48,19 @@ def test_several_become_durable_at_once_each_with_its_own_state():
     assert registry.durable(2) == [Changed(1, "a", 1, (life(20),)), Changed(2, "b", 2, ())]
 
 
+def test_entries_of_another_proposer_and_a_state_that_replaces_another():
+    registry, other = Registry(), Registry()
+    append = registry.enrol(life(20), "a")
+    assert isinstance(append, AppendChange)
+    registry.durable(1)
+    assert other.applied(1, append.body, None) == [Changed(1, None, 1, (life(20),))]
+    assert isinstance(other.enrol(life(20, node="other"), "b"), PositionTaken)
+    entered(registry, life(10))
+    index, state = registry.snapshot()
+    assert other.replace(index, state) == [Changed(2, None, 2, (life(10), life(20)))]
+    assert other.snapshot() == registry.snapshot()
+
+
 def test_a_newer_life_replaces_an_older_one_wherever_it_lies():
     registry = entered(Registry(), life(20), life(10), life(30, 2, "n20"))
     assert registry.members == (life(10), life(30, 2, "n20"))

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hocket import frames
+from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue
+from hocket.core.metadata.roster import Change
 from hocket.core.session.session import (
     DELAY_US_MAX,
     FAILURE_TEXT_MAX,
+    Caller,
     Demand,
     Effect,
     Hangup,
@@ -729,3 +732,21 @@ def test_delayed_messages_are_for_topics_that_take_them(frame):
 def test_a_transaction_takes_no_delayed_messages():
     frame = frames.OpenProducer(1, "orders", transaction="job", number=1, delayed=True)
     assert refused(greeted(), frame).code == "wrongKind"
+
+
+def test_what_is_handed_on_is_judged_elsewhere_and_by_the_name_that_is_vouched_for():
+    access = Access()
+    access.durable(access.change(origin(1), Change("createUser", "ann", ("admin",))).index)
+    outside = Caller("somewhere")
+    handed_on = (frames.DeleteTopic,)
+    for kinds, allowed in ((handed_on, True), ((), False)):
+        session = Session(
+            Catalogue(), node="n1", software="hocket 0", limits=LIMITS, caller=outside,
+            access=access, handed_on=kinds,
+        )  # fmt: skip
+        session.greet_as("")
+        (effect,) = session.step(frames.DeleteTopic(1, "t"))
+        assert isinstance(effect, Demand) == allowed
+    session.greet_as("ann")
+    (effect,) = session.step(frames.DeleteTopic(1, "t"))
+    assert isinstance(effect, Demand)

@@ -732,3 +732,13 @@ def test_a_decision_whose_end_is_lost_is_told_again_and_does_not_stop_the_next()
     again = without(empty, 2)
     assert not again.decider._unfinished
     assert again.committed(2)
+
+
+def test_decisions_go_on_behind_those_of_another_log():
+    decider = Decider()
+    decider.go_on_behind(7)
+    assert decider.applied_index == 7
+    decider.go_on_behind(3)
+    decider.step(Started(0))
+    effects = decider.step(CommitAsked(Origin(1, 0, 1), "job", 0, (), 0))
+    assert [effect.index for effect in effects] == [8]

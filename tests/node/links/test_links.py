@@ -22,7 +22,7 @@ from hocket.model import Limits, PartitionId
 from hocket.node.door.connections import Connections
 from hocket.node.links import outgoing
 from hocket.node.links.links import NodeLinks, Own
-from hocket.node_frames import NodeHello
+from hocket.node_frames import HelloRefused, NodeHello
 from hocket.wire.framing import NODE_MARK, PREFIX, framed
 
 CLUSTER = "c" * 32
@@ -73,6 +73,8 @@ class End:
     def link_lost(self, contact: Contact) -> None:
         self.lost.append(contact)
 
+    def link_refused(self, address: str, answer: HelloRefused) -> None: ...
+
     def send(self, to: End, message: object) -> None:
         self.links.send(self.me, to.me, message)
 
@@ -83,7 +85,8 @@ class End:
     def _accept(self) -> None:
         sock, address = self.listener.accept()
         sock.setblocking(False)
-        self.connections.accept(PlainTransport(sock), Caller(address=address[0]))
+        place = f"{address[0]}:{address[1]}"
+        self.connections.accept(PlainTransport(sock), Caller(address=address[0]), place)
 
 
 class World:

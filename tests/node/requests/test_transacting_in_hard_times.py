@@ -10,7 +10,7 @@ from hocket import frames
 from hocket.core.partition.stages import crc_of
 from hocket.errors import StorageFull
 from hocket.log.store import LogStore
-from hocket.model import Participant, TopicConfig
+from hocket.model import DECISIONS, Participant, TopicConfig
 from hocket.node.requests.transacting import LEFT_OVER_US
 from hocket.node.settings import NodeSettings
 from hocket.wire import batch as batches
@@ -206,7 +206,7 @@ def test_a_drop_that_meets_a_full_disk_is_made_up_for(world, client):
     admit = LogStore.admit
 
     def refuse(self, group, size, *, reserved=False, **more):
-        if group and reserved:
+        if 0 < group < DECISIONS and reserved:
             raise StorageFull("no room")
         admit(self, group, size, reserved=reserved, **more)
 
@@ -259,7 +259,7 @@ def test_a_roll_forward_waits_for_room_and_goes_on_by_itself(world, client):
     full = True
 
     def refuse(self, group, size, *, reserved=False, **more):
-        if full and group and reserved:
+        if full and 0 < group < DECISIONS and reserved:
             raise StorageFull("no room")
         admit(self, group, size, reserved=reserved, **more)
 

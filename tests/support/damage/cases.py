@@ -9,10 +9,10 @@ from zlib import crc32
 
 from crc32c import crc32c
 
-from hocket.core.metadata.metadata import GROUP
 from hocket.log import checkpoint as checkpoints
 from hocket.log.directory import ACCEPTED, WAL, salt_of
 from hocket.log.envelope import ALIGNMENT, HEADER_COPIES, HEADER_LAYOUT, MAGIC
+from hocket.log.model import VITAL
 from hocket.log.wal_files import number_of
 from hocket.model import EntryKind
 from tests.support.damage.places import Files, Mapped, Place, Stored
@@ -134,7 +134,7 @@ def harm_of(case: Case, store: Store, found: Mapped) -> Harm:
     no_checkpoint = path == checkpoints.PATH and whole_file and start < size // 2
     if path == ACCEPTED:  # what was accepted counts as damage again
         groups = set(store.known.groups.values())
-    may_refuse = GROUP in groups or tells_nothing or no_checkpoint
+    may_refuse = not groups.isdisjoint(VITAL) or tells_nothing or no_checkpoint
     last = max((each for each in found.entries if each.is_needed), key=_place_of, default=None)
     torn = not store.settled and last is not None and last.overlaps(path, start, end)
     keeps = path if case.action == "foreign" else ""

@@ -69,7 +69,7 @@ def ignore_the_table_of_the_next_envelope(patch: pytest.MonkeyPatch) -> None:
 
 def serve_damaged_metadata(patch: pytest.MonkeyPatch) -> None:
     """Rights as they were before the entries that are lost are in force again."""
-    patch.setattr(store_module, "_refuse_damaged_metadata", lambda *_: None)
+    patch.setattr(store_module, "_refuse_damaged", lambda *_: None)
 
 
 def forget_damage_at_the_checkpoint(patch: pytest.MonkeyPatch) -> None:

@@ -294,8 +294,10 @@ class Stager(simulated.Client):
 
     def _decided(self, answer: frames.Frame) -> None:
         if isinstance(answer, frames.Done):
+            is_news = not self.outcome  # else it asked twice, and is told again
             self.outcome = "committed" if self.then == "commit" else "aborted"
-            self._check_readable()
+            if is_news:
+                self._check_readable()
             return
         assert isinstance(answer, frames.Failure)
         if answer.code in ("busy", "storageFull"):

@@ -69,5 +69,7 @@ def _values(name: str, hint: Any, field: Any) -> st.SearchStrategy[Any]:
     if hint is str:
         most = _TEXTS_MAX.get(name, TEXT_MAX)
         return st.text(max_size=40) | st.just("é" * most)
+    if hint is bytes:
+        return st.binary(max_size=40)
     assert hint is bool, f"no strategy for {name}: {hint}"
     return st.booleans()

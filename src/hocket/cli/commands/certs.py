@@ -26,7 +26,7 @@ HOSTS = ("localhost", "127.0.0.1", "::1")
 AUTHORITY, BROKER = "ca", "server"
 AUTHORITY_NAME = "Hocket development authority"
 COMMON_NAME_MAX = 64  # characters, by the standard
-NODE_NAME = "node {}"  # no user can have that name: it has a space
+NODE_NAME_REST = len("node ")  # of a certificate's name, beside the store's id
 _HOST = re.compile(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?\Z")
 
 
@@ -47,7 +47,7 @@ def _user(name: str) -> str:
 
 def _store_id(text: str) -> str:
     check_name(text, "a store's id")
-    if len(NODE_NAME.format(text)) > COMMON_NAME_MAX:
+    if NODE_NAME_REST + len(text) > COMMON_NAME_MAX:
         raise BadName(f"a store's id of {len(text)} characters does not fit into a certificate")
     return text
 
@@ -169,8 +169,6 @@ def node(
     """
     if (data is None) == (store_id is None):
         raise click.UsageError("name the node either by --data DIR or by --store-id ID")
-    from hocket.adapters.node_certificate import mark_of
-
     crypto = _crypto()
     where = _directory(directory)
     names = dict.fromkeys((*HOSTS, *_own_name(), *hosts))
@@ -181,9 +179,7 @@ def node(
         assert store_id is not None
         files = crypto.Pair.named(where, f"node-{store_id}")
         _refuse_to_overwrite(files)
-        authority.issue(
-            files, NODE_NAME.format(store_id), crypto.NODE, names, uris=[mark_of(store_id)]
-        )
+        authority.issue_node(files, store_id, names)
     except OSError as error:
         raise _unusable(where, error) from error
     click.echo(f"made a certificate for the node {store_id}: {files.certificate}")

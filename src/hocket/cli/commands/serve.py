@@ -13,11 +13,13 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -28,6 +30,7 @@ import click
 from hocket import __version__
 from hocket.addresses import Address
 from hocket.cli import admin_token, exits, supervisor
+from hocket.cli.cluster_options import ClusterOptions, Dialling, cluster_options
 from hocket.cli.command import Command, is_debugging
 from hocket.cli.listening import parse_address, refuse_if_open
 from hocket.cli.open_files import connections_that_fit
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
     import ssl
 
     from hocket.node.broker import Broker
+    from hocket.node.cluster.member import Place
+    from hocket.node.cluster.starting import Wish
     from hocket.node.settings import NodeSettings
     from hocket.rpc import Endpoint
 
@@ -117,6 +122,7 @@ $ hocket serve --listen 127.0.0.1:0 --data ./data     # a free port, printed whe
 $ hocket serve --config hocket.toml --log-level debug
 $ hocket serve --listen 0.0.0.0:4150 --tls-cert server.pem --tls-key server.key \\
                --admin-token-file admin.token
+$ hocket serve --listen 127.0.0.1:4151 --data ./second --join 127.0.0.1:4150
 $ HOCKET_SERVE_DATA=./data HOCKET_SERVE_LOG_FORMAT=json hocket serve
 
 hocket.toml has the options' names:
@@ -164,6 +170,7 @@ hocket.toml has the options' names:
     "one, the broker writes a new token there.",
 )  # fmt: skip
 @click.option("--name", default="", help="The node's name, for people. [default: the store's id]")
+@cluster_options
 @click.option(
     "--connections", type=click.IntRange(min=1), metavar="N",
     help="Refuse connections beyond this number. [default: 10000]",
@@ -189,6 +196,10 @@ def serve(
     admin_token_file: Path | None,
     log_level: str,
     log_format: str,
+    join: tuple[str, ...],
+    successors: int | None,
+    domain: str,
+    advertise: str | None,
     **limits: Any,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
@@ -205,48 +216,91 @@ def serve(
     token = None
     if not directory.exists():  # so there is no user; refuse before the directory is made
         for each in ports:
-            refuse_if_open(each, tls=tls is not None, users=admin_token_file is not None)
+            users = admin_token_file is not None or bool(join)  # else the cluster knows of users
+            refuse_if_open(each, tls=tls is not None, users=users)
         if admin_token_file is not None:
             token = admin_token.check(admin_token_file)
+    from hocket.node.cluster.member import Member
+    from hocket.node.cluster.starting import settle
+
+    cluster = ClusterOptions(join, successors, domain, advertise)
     sys.setswitchinterval(SWITCH_INTERVAL)
     settings = _settings(**limits)
     settings.limits.connections_max = connections_that_fit(
         settings.limits.connections_max, len(ports)
     )
-    report = _open(directory, settings)
+    wish = cluster.wish(settings.name, tls_cert, tls_key, tls_ca)
+    listener = _bound(listen)
+    try:
+        report, place = _open(directory, settings, wish, listener)
+    except BaseException:
+        listener.close()
+        raise
     broker = report.broker
     endpoint = None
     try:
-        if admin_token_file is not None:
+        settle(directory, place, broker.node.metadata_index)
+        founds = place.membership.is_founder
+        if admin_token_file is not None and founds:
             _make_first_admin(admin_token_file, broker, token)
         if rpc_listen is not None:
             endpoint = _rpc_endpoint(broker, settings, load_tls)
-        for each in ports:
-            refuse_if_open(each, tls=tls is not None, users=broker.node.access_is_on)
+
+        def refuse_strangers() -> None:
+            for each in ports:
+                refuse_if_open(each, tls=tls is not None, users=broker.node.access_is_on)
+
+        if founds:  # else the cluster knows whether there are users, and tells it
+            refuse_strangers()
         stopping = Stopping(broker, endpoint)
         stopping.on_signals(STOPPING if tls is not None else STOPPING_WITHOUT_TLS)
         if load_tls is not None:
-            _renew_tls_on_signal(broker, endpoint, load_tls)
+            _renew_tls_on_signal(broker, endpoint, load_tls, wish.tls)
         scheme = "hocket" if tls is None else "hockets"
-        try:
-            urls = {scheme: f"{scheme}://{Address(*broker.listen(*listen, tls))}"}
+
+        def ready() -> None:
+            refuse_strangers()
+            urls = {scheme: f"{scheme}://{place.address}"}
             also = ""
             if endpoint is not None and rpc_listen is not None:
-                urls["rpc"] = str(Address(*endpoint.listen(*rpc_listen)))
+                try:
+                    urls["rpc"] = str(Address(*endpoint.listen(*rpc_listen)))
+                except NoConnection as error:
+                    raise click.ClickException(str(error)) from error
                 also = f", RPC on {urls['rpc']},"
+            broker.serve_clients(True)
+            report.started(urls, tls=tls is not None)
+            _say_ready(f"hocket {__version__} serving {directory}{also} on {urls[scheme]}")
+            supervisor.tell(supervisor.READY)
+
+        try:
+            broker.listen_on(listener, tls)
         except NoConnection as error:  # we failed to listen, which is not exit code 5
             raise click.ClickException(str(error)) from error
-        report.started(urls, tls=tls is not None)
-        _say_ready(f"hocket {__version__} serving {directory}{also} on {urls[scheme]}")
-        supervisor.tell(supervisor.READY)
+        broker.serve_clients(False)
+        assert isinstance(broker.member, Member)
+        broker.member.join(stopping.unless_it_fails(ready), stopping.fail)
         try:
-            broker.run()
+            if stopping.failure is None:
+                broker.run()
         finally:
             report.stopped(stopping.reason, stopping.asked)
+        if stopping.failure is not None:
+            raise stopping.failure
     finally:
         if endpoint is not None:
             endpoint.close()
         broker.close()
+        listener.close()
+
+
+def _bound(listen: Address) -> socket.socket:
+    from hocket.node.broker import bind
+
+    try:
+        return bind(*listen)
+    except NoConnection as error:  # we failed to listen, which is not exit code 5
+        raise click.ClickException(str(error)) from error
 
 
 def _make_first_admin(path: Path, broker: Broker, token: str | None) -> None:
@@ -293,12 +347,17 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _open(directory: Path, settings: NodeSettings) -> ServeReport:
+def _open(
+    directory: Path, settings: NodeSettings, wish: Wish, listener: socket.socket
+) -> tuple[ServeReport, Place]:
     from hocket.node.broker import Broker
+    from hocket.node.cluster.member import Member
+    from hocket.node.cluster.starting import place_for
 
-    began = monotonic()
     try:
-        broker = Broker(directory, settings)
+        place = place_for(directory, wish, Address(*listener.getsockname()[:2]))
+        began = monotonic()
+        broker = Broker(directory, settings, partial(Member, place))
     except HocketError:
         raise
     except OSError as error:
@@ -306,7 +365,7 @@ def _open(directory: Path, settings: NodeSettings) -> ServeReport:
             f"cannot use the data directory '{directory}': {error.strerror}; "
             "choose another with --data DIR"
         ) from error
-    return ServeReport(broker, directory, began, monotonic())
+    return ServeReport(broker, directory, began, monotonic()), place
 
 
 def _tls_loader(
@@ -338,11 +397,16 @@ def _rpc_endpoint(
 
 
 def _renew_tls_on_signal(
-    broker: Broker, endpoint: Endpoint | None, load: Callable[[], ssl.SSLContext]
+    broker: Broker,
+    endpoint: Endpoint | None,
+    load: Callable[[], ssl.SSLContext],
+    dialling: Callable[[], ssl.SSLContext | None],
 ) -> None:
     def renew() -> None:
         try:
             broker.renew_tls(load())
+            if isinstance(dialling, Dialling):
+                dialling.renew()
             if endpoint is not None:
                 endpoint.renew_tls(load())
         except HocketError as error:
@@ -365,6 +429,22 @@ class Stopping:
         self._endpoint = endpoint
         self.reason = "an error"  # unless a signal asks for it
         self.asked: float | None = None
+        self.failure: Exception | None = None
+
+    def fail(self, error: Exception) -> None:
+        self.failure = error
+        self._broker.stop()
+
+    def unless_it_fails(self, step: Callable[[], None]) -> Callable[[], None]:
+        """`step` for the broker's loop; if it fails, the broker stops, and `failure` says why."""
+
+        def guarded() -> None:
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001 - raised again when the broker has stopped
+                self.fail(error)
+
+        return guarded
 
     def on_signals(self, numbers: tuple[signal.Signals, ...]) -> None:
         def stop(number: int, _frame: FrameType | None) -> None:

@@ -12,10 +12,11 @@ import click
 from hocket.cli import output
 from hocket.cli.command import Command, Group
 from hocket.cli.confirming import confirm, yes_option
+from hocket.cli.exits import say
 from hocket.cli.names import TOPIC
 from hocket.cli.parameters import KEPT_FOR, LIMIT, RETENTION, SIZE
 from hocket.cli.server_options import Server, pass_server, server_options
-from hocket.errors import UnknownTopic
+from hocket.errors import NotHere, UnknownTopic
 from hocket.model import PARTITIONS_MAX, check_retention, format_duration
 
 if TYPE_CHECKING:
@@ -186,17 +187,29 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
     """
     with server.connect() as client:
         description = client.describe(topic, timeout=server.timeout)
-        indexes = client.indexes(topic, timeout=server.timeout)
-    lost = {each.name: each.lost for each in indexes if each.lost}
+        lost: dict[str, int] = {}
+        is_here = True
+        try:
+            indexes = client.indexes(topic, timeout=server.timeout)
+        except NotHere as error:  # the catalogue is known at every node, and the rest is not
+            is_here = False
+            say(f"What its partitions and indexes hold is left out: {error}.")
+        else:
+            lost = {each.name: each.lost for each in indexes if each.lost}
     if as_json:
         fields = asdict(description)
         output.print_json({"topic": fields.pop("name"), **fields, "lost": lost})
         return
-    click.echo(described(description, lost, output.width()))
+    click.echo(described(description, lost, output.width(), is_here=is_here))
 
 
-def described(description: TopicDescription, lost: dict[str, int], columns_max: int) -> str:
-    """The description, in lines that are not longer than this."""
+def described(
+    description: TopicDescription, lost: dict[str, int], columns_max: int, *, is_here: bool = True
+) -> str:
+    """The description, in lines that are not longer than this.
+
+    If the topic is not at the node that was asked, what partitions hold is not known, and not 0.
+    """
     remarks = [
         f"partition {each.partition}: {each.problem}"
         for each in description.partitions
@@ -206,7 +219,7 @@ def described(description: TopicDescription, lost: dict[str, int], columns_max: 
     return "\n\n".join(
         [
             _config_text(description.name, description.config, columns_max),
-            _partitions_table(description, columns_max),
+            (_partitions_table if is_here else _places_table)(description, columns_max),
             *(output.wrapped(remark, columns_max) for remark in remarks),
         ]
     )
@@ -249,6 +262,14 @@ def _partitions_table(description: TopicDescription, columns_max: int) -> str:
         rows,
         columns_max,
     )  # fmt: skip
+
+
+def _places_table(description: TopicDescription, columns_max: int) -> str:
+    rows = [
+        (each.partition, _short(each.leader), ",".join(map(_short, each.replicas)))
+        for each in description.partitions
+    ]
+    return output.blocks(["PARTITION>", "LEADER", "REPLICAS"], rows, columns_max)
 
 
 def _short(node: str) -> str:

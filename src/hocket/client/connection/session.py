@@ -151,6 +151,7 @@ class Session:
         self._backoff = Backoff(random)
         self._opens = 0  # links opened, or tried to open
         self._was_ready = False
+        self._was_refused = False  # in words of Hocket, by whoever was greeted last
         self._ready_since_us = 0
         self._heard = 0
         self._timer: Timer | None = None  # of the current state: greeting, silence, or back-off
@@ -170,6 +171,7 @@ class Session:
         self.state = "greeting"
         self.link = link
         self._timer = self.timers.after(GREETING_US, self._greeting_missed)
+        self._was_refused = False
         hello = frames.Hello(next(self._numbers), client=self._name, token=self._token)
         hello.features = (frames.LINE_END,)
         link.send(hello)
@@ -286,6 +288,7 @@ class Session:
     def _greeted(self, frame: Frame) -> None:
         if isinstance(frame, frames.Failure):
             error = error_of(frame)
+            self._was_refused = True
             may_pass = isinstance(error, TooManyAttempts) and self._was_ready
             if isinstance(error, WrongVersion | NotAllowed) and not may_pass:
                 self.close(error)  # the next link would hear the same
@@ -356,7 +359,7 @@ class Session:
                              "has chosen another")  # fmt: skip
         if type(error) is NoConnection:  # any other error is the word of somebody who is there
             text += " Is it running? Start one with: hocket serve"
-        if isinstance(error, ProtocolError):
+        if isinstance(error, ProtocolError) and not self._was_refused:
             text += " What answers there does not speak Hocket"
         return NoConnection(text)
 

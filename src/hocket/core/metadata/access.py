@@ -10,12 +10,11 @@ at once must not both succeed.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hocket.core.metadata.metadata import AppendChange, Indexes
-from hocket.core.metadata.roster import ADMIN, EVERYTHING, Change, Roster, User
+from hocket.core.metadata.metadata import AppendChange, Indexes, Proposer
+from hocket.core.metadata.roster import ADMIN, EVERYTHING, Change, Roster, User, differences
 from hocket.core.origin import Origin
 from hocket.model import NAME_BYTES_MAX, Action, Decision, Grant, matches
 
@@ -27,19 +26,17 @@ class Changed:
     """The change is committed and in effect."""
 
     index: int
-    origin: Origin
+    origin: Origin | None  # None: nobody at this node waits for it
     change: Change
 
 
-class Access:
+class Access(Proposer):
     """The machine of the metadata's log; see `core.metadata.metadata`."""
 
     def __init__(self, indexes: Indexes | None = None) -> None:
+        super().__init__(indexes)
         self.committed = Roster()
         self.leading = Roster()
-        self.applied_index = 0
-        self._indexes = indexes or Indexes()
-        self._pending: deque[tuple[int, Origin, Change]] = deque()
         self._decisions: dict[tuple[str, Action, str, str], Decision] = {}
 
     @property
@@ -69,26 +66,17 @@ class Access:
         """Raises, and changes nothing, if the change cannot follow those on their way."""
         self.leading.check(change)
         self.leading.apply(change)
-        index = self._indexes.take()
-        self._pending.append((index, origin, change))
-        return AppendChange(index, change.encode())
+        return self._propose(origin, change.encode())
 
-    def durable(self, index: int) -> list[Changed]:
-        done = []
-        while self._pending and self._pending[0][0] <= index:
-            entry, origin, change = self._pending.popleft()
-            self.applied_index = entry
-            self.committed.apply(change)
-            self._decisions.clear()
-            done.append(Changed(entry, origin, change))
-        return done
+    def _lead(self, body: bytes) -> None:
+        self.leading.apply(Change.decode(body))
 
-    def replayed(self, index: int, body: bytes) -> None:
-        assert index == self._indexes.last + 1
-        self._indexes.last = self.applied_index = index
+    def _take_effect(self, index: int, body: bytes, origin: Origin | None) -> list[Changed]:
+        self.applied_index = index
         change = Change.decode(body)
         self.committed.apply(change)
-        self.leading.apply(change)
+        self._decisions.clear()
+        return [Changed(index, origin, change)]
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         roster = self.committed
@@ -110,3 +98,10 @@ class Access:
                 roster.users[user.name] = user
             for name, grants in state["roles"].items():
                 roster.roles[name] = tuple(Grant(**fields) for fields in grants)
+
+    def replace(self, index: int, state: dict[str, Any]) -> list[Changed]:
+        before = self.committed
+        self.committed, self.leading = Roster(), Roster()
+        self._decisions.clear()
+        self.restore(index, state)
+        return [Changed(index, None, change) for change in differences(before, self.committed)]

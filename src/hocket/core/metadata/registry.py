@@ -1,4 +1,4 @@
-"""The nodes that belong to the cluster, kept in the metadata's log of the root.
+"""The nodes that belong to the cluster, kept in the metadata's log.
 
 Rule 1: a change takes effect when it is committed, and is judged as if the changes on their way
         before it had been.
@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, insort
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hocket.core.metadata.metadata import AppendChange, Indexes
+from hocket.core.metadata.metadata import AppendChange, Indexes, Proposer
 from hocket.core.ring.contact import Contact
 
 Kind = Literal["enrol", "strike"]
@@ -29,7 +28,7 @@ class Changed:
     """The entry is committed: this is the registry now."""
 
     index: int
-    origin: object  # who asked for it; only handed back
+    origin: object  # who asked for it, only handed back; None: nobody at this node waits for it
     version: int  # how many entries have changed something, this one included
     members: tuple[Contact, ...]  # sorted by position
 
@@ -71,15 +70,13 @@ class _Nodes:
             insort(self.members, who)
 
 
-class Registry:
+class Registry(Proposer):
     """The machine of the metadata's log; see `core.metadata.metadata`."""
 
     def __init__(self, indexes: Indexes | None = None) -> None:
-        self.applied_index = 0
-        self._indexes = indexes or Indexes()
+        super().__init__(indexes)
         self._committed = _Nodes()
         self._leading = _Nodes()
-        self._pending: deque[tuple[int, object, Kind, Contact]] = deque()
 
     @property
     def version(self) -> int:
@@ -104,21 +101,13 @@ class Registry:
         """Take this life of this node out, or an older one; not a newer one."""
         return self._change("strike", who, origin)
 
-    def durable(self, index: int) -> list[Changed]:
-        done = []
-        while self._pending and self._pending[0][0] <= index:
-            entry, origin, kind, who = self._pending.popleft()
-            self.applied_index = entry
-            self._committed.apply(kind, who)
-            done.append(Changed(entry, origin, self.version, self.members))
-        return done
+    def _lead(self, body: bytes) -> None:
+        self._leading.apply(*_decoded(body))
 
-    def replayed(self, index: int, body: bytes) -> None:
-        assert index == self._indexes.last + 1
-        self._indexes.last = self.applied_index = index
-        change: dict[str, Any] = json.loads(body)
-        for nodes in (self._committed, self._leading):
-            nodes.apply(change["kind"], Contact(**change["who"]))
+    def _take_effect(self, index: int, body: bytes, origin: object) -> list[Changed]:
+        self.applied_index = index
+        self._committed.apply(*_decoded(body))
+        return [Changed(index, origin, self.version, self.members)]
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         members = [contact._asdict() for contact in self._committed.members]
@@ -131,11 +120,19 @@ class Registry:
             nodes.members = [Contact(**fields) for fields in state["members"]]
             nodes.by_node = {contact.node: contact for contact in nodes.members}
 
+    def replace(self, index: int, state: dict[str, Any]) -> list[Changed]:
+        self.restore(index, state)
+        return [Changed(index, None, self.version, self.members)]
+
     def _change(self, kind: Kind, who: Contact, origin: object) -> AppendChange:
         self._leading.apply(kind, who)
-        index = self._indexes.take()
-        self._pending.append((index, origin, kind, who))
-        return AppendChange(index, json.dumps({"kind": kind, "who": who._asdict()}).encode())
+        body = json.dumps({"kind": kind, "who": who._asdict()}).encode()
+        return self._propose(origin, body)
+
+
+def _decoded(body: bytes) -> tuple[Kind, Contact]:
+    change: dict[str, Any] = json.loads(body)
+    return change["kind"], Contact(**change["who"])
 
 
 def _position(contact: Contact) -> int:

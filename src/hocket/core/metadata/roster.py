@@ -262,6 +262,35 @@ _CHECKS = {
 }
 
 
+def differences(before: Roster, after: Roster) -> list[Change]:
+    """Changes that lead from one roster to another; what is taken away comes first."""
+    changes: list[Change] = []
+    for name in before.users:
+        if name not in after.users:
+            changes.append(Change("deleteUser", name))
+    for name, grants in before.roles.items():
+        if name not in after.roles:
+            changes.append(Change("deleteRole", name))
+        else:
+            gone = (grant for grant in grants if grant not in after.roles[name])
+            changes += (Change("removeGrant", name, grant=grant) for grant in gone)
+    for name, grants in after.roles.items():
+        if name not in before.roles:
+            changes.append(Change("createRole", name))
+        new = (grant for grant in grants if grant not in before.roles.get(name, ()))
+        changes += (Change("addGrant", name, grant=grant) for grant in new)
+    for name, user in after.users.items():
+        known = before.users.get(name)
+        if known is None:
+            changes.append(Change("createUser", name, user.roles, token_hash=user.token_hash))
+            continue
+        if known.token_hash != user.token_hash:
+            changes.append(Change("setToken", name, token_hash=user.token_hash))
+        if known.roles != user.roles:
+            changes.append(Change("setRoles", name, user.roles))
+    return changes
+
+
 def permits(grant: Grant, action: Action, topic: str, index: str = EVERYTHING) -> bool:
     return (
         grant.action in (action, "admin")

@@ -14,7 +14,7 @@ Every front door (framed TCP, in-process) drives this one class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, TypeVar
 
@@ -160,7 +160,10 @@ class Session:
         cluster: str = "",
         caller: Caller = TRUSTED,
         access: Access | None = None,
+        handed_on: Container[type] = (),
     ) -> None:
+        """Frames of the kinds in `handed_on` are judged by another node, to which they go on."""
+        self._handed_on = handed_on
         self.caller = caller
         self._access = access or Access()
         self.rights = Rights(self._access, trusted=caller.trusted)
@@ -184,7 +187,7 @@ class Session:
             elif type(frame) in self._handlers:
                 handler = self._handlers[type(frame)]
                 rule = RULES[type(frame)]
-                if rule is not None:
+                if rule is not None and type(frame) not in self._handed_on:
                     rule(self.rights, frame)
             else:
                 handler = Session._unexpected
@@ -195,6 +198,11 @@ class Session:
             answer = failure(frame.request, error)
             return [Reply(answer) if self.greeted else Hangup(answer)]
         return [] if effect is None else [effect]
+
+    def greet_as(self, user: str) -> None:
+        """Another node vouches for who this is."""
+        self.greeted = True
+        self.rights.user = user
 
     def welcome(self, request: int, user: str = "") -> Reply:
         """The answer to Hello, once it is known who the client is."""
@@ -267,8 +275,11 @@ class Session:
     def _plain(self, frame: Frame) -> Effect:
         return Demand(frame)
 
-    def _of_topic(self, frame: _OfTopic) -> Demand:
+    def _describe_topic(self, frame: frames.DescribeTopic) -> Effect:
         return Demand(frame, self._catalogue.topic(frame.topic))
+
+    def _of_topic(self, frame: _OfTopic) -> Demand:
+        return Demand(frame, self._catalogue.topic_here(frame.topic))
 
     def _open_producer(self, frame: frames.OpenProducer) -> Effect:
         self._check_handles()
@@ -298,7 +309,7 @@ class Session:
         return Demand(frame, topic, opened, (frame.partition,))
 
     def _publish(self, frame: frames.Publish) -> Effect:
-        topic = self._catalogue.topic(frame.topic)
+        topic = self._catalogue.topic_here(frame.topic)
         if frame.partition != -1:
             self._check_partition(topic, frame.partition)
         if frame.delayed:
@@ -307,7 +318,7 @@ class Session:
 
     def _open_subscription(self, frame: frames.OpenSubscription) -> Effect:
         self._check_handles()
-        topic = self._catalogue.topic(frame.topic)
+        topic = self._catalogue.topic_here(frame.topic)
         if frame.index:
             check_name(frame.index, "an index's name")
         if frame.mode != "own":
@@ -422,7 +433,7 @@ class Session:
     def _of_index(
         self, frame: frames.SeekIndex | frames.SkipUnreadable | frames.Revive | frames.DeleteIndex
     ) -> Effect:
-        topic = self._catalogue.topic(frame.topic)
+        topic = self._catalogue.topic_here(frame.topic)
         check_name(frame.index, "an index's name")
         partitions = tuple(range(len(topic.groups)))
         all_of_them = isinstance(frame, frames.SeekIndex) and frame.partition == -1
@@ -491,7 +502,7 @@ class Session:
         frames.AlterTopic: _plain,
         frames.DeleteTopic: _plain,
         frames.ListTopics: _plain,
-        frames.DescribeTopic: _of_topic,
+        frames.DescribeTopic: _describe_topic,
         frames.FindOffsets: _of_topic,
         frames.DeleteMessages: _of_topic,
         frames.ListIndexes: _of_topic,
@@ -526,10 +537,7 @@ class Session:
     }
 
 
-_OfTopic = (
-    frames.DescribeTopic | frames.FindOffsets | frames.DeleteMessages | frames.ListIndexes
-    | frames.OpenProducer
-)  # fmt: skip
+_OfTopic = frames.FindOffsets | frames.DeleteMessages | frames.ListIndexes | frames.OpenProducer
 
 
 def _numbers(data: bytes) -> list[int]:

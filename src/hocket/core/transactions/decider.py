@@ -12,9 +12,10 @@ Rule 4: transactions of one id are decided in the order of their numbers, and th
 Rule 5: a committed number is never decided again. A commit of the same content is answered that it
         is done; other content is a conflict.
 
-Decisions are entries of the metadata's log. Participants are partitions, known by the number of
-their group; they answer by events, and messages to and from them may be lost, late or double. An
-answer from an earlier round of verifying is known by its number, and counts for nothing.
+Decisions are entries of a log of their own, which is this node's. Participants are partitions,
+known by the number of their group; they answer by events, and messages to and from them may be
+lost, late or double. An answer from an earlier round of verifying is known by its number, and
+counts for nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ PRODUCER_BYTES = 40  # more than a producer takes in an abort
 
 
 class Decider:
-    """A machine of the metadata's log. `step` never raises: an Answer says what is wrong."""
+    """A machine with a log of its own. `step` never raises: an Answer says what is wrong."""
 
     def __init__(self, indexes: Indexes | None = None) -> None:
         self.decided: dict[str, Decided] = {}  # id -> its last decision; the oldest first
@@ -466,6 +467,13 @@ class Decider:
     def replayed(self, index: int, body: bytes) -> None:
         self._indexes.last = self.applied_index = index
         self._change(index, json.loads(body))
+
+    def go_on_behind(self, index: int) -> None:
+        """Entries up to this one were lost, or were in another log: the next is behind it.
+
+        Partitions remember decisions by their indexes, which therefore never begin again.
+        """
+        self._indexes.last = self.applied_index = max(index, self._indexes.last)
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         decided = [

@@ -330,6 +330,8 @@ class DeadLetters:
         if topic is None:
             self._make_topic(number, unit, name)
             return
+        if not self._wiring.catalogue.is_here(topic):
+            raise self._wiring.catalogue.not_here(topic)
         piece = unit.pieces[unit.stored]
         values, keys, headers = zip(*piece.records, strict=True)
         now_us = self._wiring.clock.now_us()

@@ -28,6 +28,7 @@ from hocket.errors import (
     ProducerConflict,
     SequenceGap,
     UnknownProducer,
+    UnknownTopic,
     from_code,
 )
 from hocket.frames import Frame
@@ -280,6 +281,8 @@ class Delays:
         batch = batch_of(info, entry)
         batch.crc = None  # after a crash, damage may have taken a message out of it
         now_us = self._wiring.clock.now_us()
+        # Retention counts from now on: what comes late (the broker was down) must not go at once.
+        batch.max_timestamp = max(batch.max_timestamp, now_us)
         produce = events.Produce(Origin(NODE, 0, move.number), batch, now_us)
         move.is_storing, sequence = True, move.sequence
         self._wiring.partitions.step(hosted, produce)
@@ -300,7 +303,9 @@ class Delays:
             return
         assert isinstance(frame, frames.Failure)
         error = from_code(frame.code, frame.message)
-        if isinstance(error, _STRANGE):
+        if isinstance(error, UnknownTopic):  # it was deleted just now, and what waits goes along
+            self._end(move)
+        elif isinstance(error, _STRANGE):
             log.warning(
                 "%s go on under a new id, since their partition does not know the old one: %s",
                 move.hosted.where, error,

@@ -63,6 +63,8 @@ class RollForward:
         while not job.reading:
             hosted = self._wiring.partitions.get(job.apply.group)
             if hosted is None:
+                if not self._wiring.catalogue.is_deleted(job.apply.group):
+                    return  # its topic is not known (yet); that it is not here is no proof
                 self._end(job)
                 self._gone(job.apply)
                 return

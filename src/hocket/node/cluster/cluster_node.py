@@ -1,4 +1,5 @@
-"""One node of a cluster: the node with its store and sessions, its ring member, and its relays.
+"""One node of a cluster: the node with its store and sessions, its ring member, its relays, and
+its side of group 0.
 
 The shell hands over what came from other nodes (`heard`). The end of a turn is that of a node
 alone: what the turn appended is committed, and what waits for that is sent then.
@@ -11,12 +12,15 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from hocket.core.group0.messages import Group0Message
+from hocket.core.group0.settings import Group0Settings
 from hocket.core.placement.locator import LocatorMessage
 from hocket.core.relay.messages import RelayMessage
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.views import GetView, ViewIs
 from hocket.model import PartitionId
+from hocket.node.cluster.group0 import Following, Telling
 from hocket.node.cluster.inspecting import Inspecting
 from hocket.node.cluster.relays import Relays
 from hocket.node.cluster.ring_member import MemberSettings, RingMember
@@ -26,6 +30,7 @@ from hocket.node.running.partitions import Hosted
 from hocket.node.settings import NodeSettings
 from hocket.ports import Clock, Disk, Executor, Links, Network, Timers
 
+_OF_GROUP_0 = frozenset(Group0Message.__args__)
 _FOR_RELAYS = frozenset((*RelayMessage.__args__, *LocatorMessage.__args__))
 
 
@@ -44,10 +49,12 @@ class ClusterNode:
         chance: Random,
         entropy: Callable[[int], bytes] = os.urandom,
         relay: RelaySettings | None = None,
+        group0: Group0Settings | None = None,
     ) -> None:
         self.node = Node(
-            settings, disk=disk, executor=executor, clock=clock, network=network, entropy=entropy
-        )
+            settings, disk=disk, executor=executor, clock=clock, network=network, entropy=entropy,
+            leads=member.is_root,
+        )  # fmt: skip
         self.ring = RingMember(
             member,
             clock=clock,
@@ -57,6 +64,7 @@ class ClusterNode:
             memory=DiskMemory(disk),
             registrar=self.node.registering if member.is_root else None,
         )
+        self.group0 = self._group0(group0 or Group0Settings(), links, chance)
         self._committed = self.node.committed_log()
         self.relays = Relays(
             me=lambda: self.ring.core.me,
@@ -74,7 +82,26 @@ class ClusterNode:
         self.ring.on_died.append(self.relays.died)
         self.ring.on_stalled.append(self.relays.stalled)
         self.ring.on_renewed.append(self.relays.renewed)
+        self.ring.on_renewed.append(self.group0.renewed)
         self.node.watch(self)
+
+    def _group0(
+        self, settings: Group0Settings, links: Links, chance: Random
+    ) -> Telling | Following:
+        ring = self.ring
+
+        def me() -> Contact:
+            return ring.core.me
+
+        def root() -> tuple[str, int]:
+            return ring.core.beacon.root, ring.core.beacon.epoch
+
+        if ring.settings.is_root:
+            return Telling(self.node, me=me, links=links, settings=settings)
+        life = ring.core.me.incarnation
+        return Following(
+            self.node, life=life, me=me, root=root, links=links, chance=chance, settings=settings
+        )
 
     # --- what the shell calls -----------------------------------------------
 
@@ -90,8 +117,28 @@ class ClusterNode:
             self.ring.begin((self.ring.core.me,), member.address)
         self.end_turn()
 
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether this node has, once in this life, had all metadata that the root had."""
+        return self.group0.caught_up
+
+    def when_caught_up(self, tell: Callable[[], None]) -> None:
+        """Call `tell` once, as soon as it is so: now, on the root."""
+        if self.is_caught_up:
+            tell()
+        else:
+            self.group0.on_caught_up.append(tell)
+
+    def link_lost(self, contact: Contact) -> None:
+        self.ring.link_lost(contact)
+        self.group0.link_lost(contact)
+        self.node.end_turn()
+
     def heard(self, sender: Contact, to_incarnation: int, message: Any) -> None:
-        if type(message) in _FOR_RELAYS:
+        if type(message) in _OF_GROUP_0:
+            if to_incarnation in (0, self.ring.core.me.incarnation):
+                self.group0.heard(sender, message)
+        elif type(message) in _FOR_RELAYS:
             self.relays.heard(sender, message)
         elif isinstance(message, GetView | ViewIs):
             self.inspecting.heard(sender, message)
@@ -107,6 +154,7 @@ class ClusterNode:
         return self._committed.partition_ids()
 
     def tick(self) -> None:
+        self.group0.tick()
         self.node.tick()
 
     def end_turn(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
@@ -15,20 +15,23 @@ from hocket.adapters.loop import Loop
 from hocket.adapters.transport import Certificate
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.settings import SECOND, RingSettings
+from hocket.errors import HocketError
 from hocket.node.cluster.cluster_node import ClusterNode
 from hocket.node.cluster.describing import Describing
 from hocket.node.cluster.membership import Membership
 from hocket.node.cluster.ring_member import MemberSettings
 from hocket.node.door.connections import Connections
+from hocket.node.links.asking import Refused
 from hocket.node.links.links import NodeLinks, Own
 from hocket.node.settings import NodeSettings
-from hocket.node_frames import NodeHello
+from hocket.node_frames import HelloRefused, NodeHello
 from hocket.ports import Disk, Executor
 from hocket.version import __version__
 
 log = logging.getLogger("hocket.cluster")
 LEAVING_US_MAX = 3 * SECOND  # a node that cannot say goodbye goes without
 LOOK_US = 50_000
+PATIENCE_US = 10 * SECOND  # that a node which returns has with a root that is away
 # A ring of real processes should be whole again within seconds. What that costs an idle node is
 # measured in docs/internals/links.md.
 STABILIZE_US = 2 * SECOND
@@ -44,6 +47,7 @@ class Place:
     name: str = ""
     domain: str = ""
     seeds: tuple[str, ...] = ()  # to join by, beside those that are remembered
+    returns: bool = False  # it has belonged to the cluster before
     tls: Callable[[], ssl.SSLContext | None] = field(default=lambda: None)  # to dial with
     certificate_fault: Callable[[Certificate, str], str] = field(
         default=lambda _certificate, _node: ""
@@ -88,6 +92,8 @@ class Member:
             certificate_fault=place.certificate_fault,
         )
         self._loop = loop
+        self._ready: Callable[[], None] | None = None
+        self._failed: Callable[[HocketError], None] | None = None
         self.links = NodeLinks(own, loop=loop, executor=executor, chance=chance, tls=place.tls)
         self.links.receiver = self
         self.cluster_node = ClusterNode(
@@ -120,10 +126,45 @@ class Member:
         self.node.serve_with(self._describing.servants())
         connections.links = self.links
 
-    def join(self) -> None:
-        """Enter the ring. To be called on the loop's thread, or before it runs."""
-        member = self.place.membership
-        self.cluster_node.start([*self.place.seeds, *member.seeds])
+    def join(self, ready: Callable[[], None], failed: Callable[[HocketError], None]) -> None:
+        """Enter the ring; `ready` is called once, when this node may serve clients.
+
+        That is when it has all metadata that the root has. A node that returns knows what was true
+        when it left, and does not wait for a root that is away for long. `failed` is called instead
+        if the cluster does not let this node in: what it serves would be another's. To be called on
+        the loop's thread, or before it runs.
+        """
+        self._ready, self._failed = ready, failed
+        self.cluster_node.start([*self.place.seeds, *self.place.membership.seeds])
+        self.cluster_node.when_caught_up(self._tell_ready)
+        if self._ready is not None:
+            self._loop.after(PATIENCE_US, self._patience_is_over)
+
+    def _tell_ready(self) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready()
+
+    def _patience_is_over(self) -> None:
+        if self._ready is None:
+            return
+        to_others, _from_others = self.links.open_links
+        if self.links.refusals and not to_others:
+            self._fail(*next(iter(self.links.refusals.items())))
+        elif self.place.returns and self.node.metadata_index:
+            log.warning(
+                "the root of the cluster does not answer: this node serves what it has, and "
+                "changes of topics and access are refused until the root is back"
+            )
+            self._tell_ready()
+
+    def _fail(self, address: str, answer: HelloRefused) -> None:
+        failed, self._ready, self._failed = self._failed, None, None
+        assert failed is not None
+        failed(Refused(f"the node at {address} refuses this one: {answer.text}", answer.code))
+
+    def tick(self) -> None:
+        self.cluster_node.tick()
 
     def leave(self, done: Callable[[], None]) -> None:
         """Say goodbye to the ring, then call `done`; after a while call it anyway."""
@@ -149,7 +190,12 @@ class Member:
         self.cluster_node.heard(sender, to_incarnation, message)
 
     def link_lost(self, contact: Contact) -> None:
-        self.cluster_node.ring.link_lost(contact)
+        self.cluster_node.link_lost(contact)
+
+    def link_refused(self, address: str, answer: HelloRefused) -> None:
+        """A second process of one store has to go at once: the ring would send to either."""
+        if answer.code == "twice" and self._ready is not None:
+            self._fail(address, answer)
 
     def _positions(self) -> tuple[int, ...]:
         """Those that are taken, as far as this node knows."""
@@ -159,7 +205,3 @@ class Member:
             each.position for each in (*members, *ring.small.members, *ring.successors, ring.me)
         }
         return tuple(sorted(known))
-
-
-def seeds_of(addresses: Sequence[str], own: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(each for each in addresses if each != own))

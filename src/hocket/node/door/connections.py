@@ -44,6 +44,7 @@ class Connections:
         self.limits = limits
         self.node: Node
         self.reading = True
+        self.starting = False  # clients are told to come back a little later
         self.links: Links | None = None  # in a cluster: who takes over other nodes' links
         self._patience = hello_timeout_us / SECOND_US
         self._expected: OrderedDict[TcpPeer, float] = OrderedDict()  # until when, in this order

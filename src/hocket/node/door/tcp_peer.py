@@ -20,7 +20,7 @@ from hocket.adapters.loop import READ, WRITE, Loop
 from hocket.adapters.tls import NotTls, TlsTransport, reason_of
 from hocket.adapters.transport import PlainTransport, Transport
 from hocket.core.session.session import Caller
-from hocket.errors import HocketError, ProtocolError
+from hocket.errors import HocketError, ProtocolError, ShuttingDown
 from hocket.frames import Access, Failure, Frame, Indexes, Topics
 from hocket.model import Limits
 from hocket.node.door.strangers import HTTP_ANSWER, Strangers, described
@@ -37,6 +37,7 @@ NO_TLS = "does not speak TLS, and this port does: it must use hockets:// instead
 
 # How much may wait to be sent beyond the credit that consumers gave: answers that nobody reads.
 UNSENT_BYTES_MAX = 64 << 20
+STARTING = "the node is starting, and has not caught up with its cluster yet; try again"
 _NOWHERE = memoryview(bytearray(64 << 10))  # bytes that are thrown away are received here
 
 
@@ -55,6 +56,7 @@ class Owner(Protocol):
     reading: bool  # whether the node takes frames now
     strangers: Strangers
     links: Links | None  # None: this node takes no links from other nodes
+    starting: bool  # the node does not serve clients yet
 
     def expect(self, peer: TcpPeer) -> None:
         """Call `peer.overdue` unless `expect_no_more` comes in time."""
@@ -264,7 +266,11 @@ class TcpPeer:
                     self._wire.received_end()
                     self._lost("")
                     return
-                for frame, payload in self._wire.buffer_updated(count):
+                received = self._wire.buffer_updated(count)
+                if received and self._owner.starting:
+                    self._turn_away(STARTING, ShuttingDown.code)
+                    return
+                for frame, payload in received:
                     node.received(self._number, frame, payload)
                 if self._wire.error is not None:
                     raise self._wire.error
@@ -316,10 +322,10 @@ class TcpPeer:
         self._queue([HTTP_ANSWER])
         self._send_away()
 
-    def _turn_away(self, why: str) -> None:
-        """Refuse a client that has not said Hello."""
+    def _turn_away(self, why: str, code: str = ProtocolError.code) -> None:
+        """Refuse a client that is not welcome yet."""
         self._say(why)
-        self.send(Failure(0, ProtocolError.code, why))
+        self.send(Failure(0, code, why))
         self._send_away()
 
     def _send_away(self) -> None:

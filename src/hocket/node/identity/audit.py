@@ -9,7 +9,8 @@ import logging
 
 from hocket.core.metadata.roster import Change, in_words
 from hocket.core.session.session import Opened, OpenedProducer, Session
-from hocket.frames import Frame
+from hocket.errors import NotAllowed
+from hocket.frames import Failure, Frame
 
 log = logging.getLogger("hocket.audit")
 
@@ -18,6 +19,12 @@ _SHOWN_MAX = 255  # characters of a name that somebody sent
 
 def denied(session: Session, frame: Frame, why: str) -> None:
     log.warning("denied: %s %s: %s", who(session), _act(frame), why)
+
+
+def denied_if(session: Session, frame: Frame, answer: Frame | None) -> None:
+    """Write it down if this is what the request is answered with, and it is for want of a right."""
+    if isinstance(answer, Failure) and answer.code == NotAllowed.code:
+        denied(session, frame, answer.message)
 
 
 def wrong_token(session: Session, user: str | None, why: str) -> None:

@@ -22,10 +22,24 @@ TRY_SECONDS = 3.0
 PAUSE_SECONDS = 0.5
 
 
+# What another attempt does not change. A broker that is busy or goes down refuses, too.
+FOR_GOOD = frozenset(
+    ("wrongVersion", "wrongCluster", "wrongNode", "wrongPosition", "plain", "twice", "ownNode")
+)
+
+
 class Refused(HocketError):
     """The cluster does not take this node."""
 
     code = "refused"
+
+    def __init__(self, message: str, reason: str = "failed") -> None:
+        super().__init__(message)
+        self.reason = reason  # one of the codes of HelloRefused
+
+
+class NoNode(ProtocolError):
+    """What answers there is something else."""
 
 
 def ask(
@@ -38,18 +52,26 @@ def ask(
 ) -> HelloAccepted:
     """What the first of these nodes that answers says of its cluster.
 
-    Raises Refused if one refuses, and NoConnection if none answers in time.
+    Raises Refused if one refuses, and NoConnection if none answers in time, or if none of them is a
+    node at all.
     """
     deadline = monotonic() + seconds
     failures: dict[str, str] = {}
     said = False
     while True:
+        are_nodes = False
         for address in seeds:
             try:
-                return _ask_one(address, hello, tls, certificate_fault)
+                return ask_one(address, hello, tls, certificate_fault)
+            except Refused as error:
+                if error.reason in FOR_GOOD:
+                    raise
+                are_nodes = True
+                failures[address] = str(error)
             except (OSError, ProtocolError) as error:
+                are_nodes = are_nodes or not isinstance(error, NoNode)
                 failures[address] = reason_of(error) if isinstance(error, OSError) else str(error)
-        if monotonic() >= deadline:
+        if monotonic() >= deadline or not are_nodes:
             tried = "; ".join(f"{address}: {why}" for address, why in failures.items())
             raise NoConnection(
                 f"no node of a cluster answers ({tried}). Is one running there? To found a new "
@@ -59,6 +81,26 @@ def ask(
             said = True
             log.info("waiting for a node of the cluster: %s", ", ".join(seeds))
         sleep(PAUSE_SECONDS)
+
+
+def ask_one(
+    address: str,
+    hello: NodeHello,
+    tls: ssl.SSLContext | None,
+    certificate_fault: Callable[[Certificate, str], str],
+) -> HelloAccepted:
+    """Once. Raises OSError if nobody is there, Refused, and ProtocolError."""
+    try:
+        return _ask_one(address, hello, tls, certificate_fault)
+    except ssl.SSLEOFError:
+        raise  # it went away, or is no node
+    except ssl.SSLError as error:
+        raise Refused(
+            f"TLS with the node at {address} failed: {reason_of(error)}. The certificates of both "
+            "have to be valid, and signed by the authority that both know by --tls-ca (see: hocket "
+            "certs node --help)",
+            "wrongNode",
+        ) from error
 
 
 def _ask_one(
@@ -71,7 +113,8 @@ def _ask_one(
     if tls is None and not is_loopback(host) and not _is_here(host):
         raise Refused(
             f"{address} is beyond loopback, and there nodes talk by TLS only: give --tls-cert, "
-            "--tls-key and --tls-ca (see: hocket certs node --help)"
+            "--tls-key and --tls-ca (see: hocket certs node --help)",
+            "plain",
         )
     with socket.create_connection((host, parse_port(port or "", least=1)), TRY_SECONDS) as plain:
         plain.settimeout(TRY_SECONDS)
@@ -81,11 +124,11 @@ def _ask_one(
             sock.sendall(b"".join(wire.send(hello)))
             answer = _answer(sock, wire)
             if isinstance(answer, HelloRefused):
-                raise Refused(f"the node at {address} refuses this one: {answer.text}")
+                raise Refused(f"the node at {address} refuses this one: {answer.text}", answer.code)
             if isinstance(sock, ssl.SSLSocket):
                 fault = certificate_fault(sock.getpeercert(), answer.node)
                 if fault:
-                    raise Refused(f"the node at {address} cannot be trusted: {fault}")
+                    raise Refused(f"the node at {address} cannot be trusted: {fault}", "wrongNode")
             return answer
 
 
@@ -94,11 +137,20 @@ def _answer(sock: socket.socket, wire: NodeConnection) -> HelloAccepted | HelloR
     while monotonic() < deadline:
         data = sock.recv(16 << 10)
         if not data:
-            raise ProtocolError("it hangs up without an answer: is that a node of Hocket?")
-        for envelope in wire.received(data):
+            raise ProtocolError(
+                "it hangs up without an answer: is that a node of Hocket, and do both use TLS, or "
+                "neither?"
+            )
+        try:
+            envelopes = wire.received(data)
+        except ProtocolError as error:
+            raise NoNode(f"what answers there is not a node of Hocket ({error})") from error
+        for envelope in envelopes:
             answer = envelope.message
             if isinstance(answer, HelloAccepted | HelloRefused):
                 return answer
+        if wire.error is not None:
+            raise NoNode(f"what answers there is not a node of Hocket ({wire.error})")
     raise ProtocolError("its answer is not complete in time")
 
 

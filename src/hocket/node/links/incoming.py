@@ -6,6 +6,7 @@ Reading never pauses for the clients' sake: what other nodes say may be what fre
 from __future__ import annotations
 
 import logging
+import socket
 import ssl
 from collections import deque
 from contextlib import suppress
@@ -23,6 +24,10 @@ from hocket.wire.node_connection import NodeConnection
 
 log = logging.getLogger("hocket.links")
 
+# On this end nothing is sent that could fail, so the system has to ask whether the other end is
+# there: a link of a machine that lost its power would stay for ever, and keep its node out when
+# that returns at another address.
+KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 GREETING_US = 3_000_000  # within which the Hello must be there, and the answer taken
 
 
@@ -56,6 +61,7 @@ class Incoming:
 
     def start(self, begun: bytes) -> None:
         """`begun` are the bytes that were received before anybody knew that this is a link."""
+        _keep_alive(self._descriptor)
         self._patience = self._loop.after(GREETING_US, self._too_late)
         self._begin(begun)
         if not self._closed:
@@ -195,3 +201,11 @@ class Incoming:
         else:
             self._loop.modify(self._descriptor, wanted, self._ready)
         self._events = wanted
+
+
+def _keep_alive(descriptor: int) -> None:
+    with suppress(OSError), socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE.items():
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -36,6 +36,9 @@ class Receiver(Protocol):
     def link_lost(self, contact: Contact) -> None:
         """A link from this node or to it broke, or could not be made."""
 
+    def link_refused(self, address: str, answer: HelloRefused) -> None:
+        """The node there does not let this one in."""
+
 
 @dataclass(frozen=True, slots=True)
 class Own:
@@ -153,6 +156,7 @@ class NodeLinks:
 
     def refused(self, link: Outgoing, answer: HelloRefused) -> None:
         self.refusals[link.address] = answer
+        self.receiver.link_refused(link.address, answer)
 
     def lost(self, link: Outgoing) -> None:
         if link.contact is not None:

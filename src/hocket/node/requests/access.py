@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from hocket import frames
 from hocket.core.metadata.access import Access, Changed
@@ -23,11 +24,11 @@ from hocket.model import EntryKind, RoleDescription, UserDescription, check_name
 from hocket.node.identity import audit, tokens
 from hocket.node.identity.authentication import Authentication
 from hocket.node.requests.pages import Page, role_bytes, user_bytes
+from hocket.node.running.own_requests import OPERATOR
 from hocket.node.wiring import Servant, Wiring
 from hocket.ports import Executor
 
 USERS, ROLES = "1", "2"  # kinds in the place of a user or role in a listing, in this order
-OPERATOR = -1  # stands for the connection of whoever started the broker; no answer goes there
 ONLY_ADDS = ("createRole", "addGrant")  # changes that take no right from anybody
 
 
@@ -49,7 +50,7 @@ class Guarding:
         self._wiring = wiring
         self._access = access
         self._authentication = Authentication(wiring, access, executor)
-        self._asked: dict[int, Asked] = {}  # by the index of the change
+        self._asked: dict[Origin, Asked] = {}
 
     def started(self) -> None:
         """Users are known."""
@@ -83,9 +84,11 @@ class Guarding:
     ) -> None:
         frame = demand.frame
         assert isinstance(frame, frames.CreateUser | frames.RenewToken)
-        token = tokens.make_token(frame.name, self._wiring.entropy)
-        change = _change_of(frame, tokens.hash_token(token))
-        self._append(connection, session, frame.request, change, token)
+        token_hash, token = self._wiring.asked_hash, ""
+        if not token_hash:  # else the node that has handed it on keeps the token for its client
+            token = tokens.make_token(frame.name, self._wiring.entropy)
+            token_hash = tokens.hash_token(token)
+        self._append(connection, session, frame.request, _change_of(frame, token_hash), token)
 
     def _append(
         self, connection: int, session: Session, request: int, change: Change, token: str = ""
@@ -95,8 +98,9 @@ class Guarding:
             self._wiring.partitions.admit(GROUP)
         else:
             self._wiring.partitions.admit_progress(GROUP)
-        append = self._access.change(Origin(connection, 0, request), change)
-        self._asked[append.index] = Asked(audit.who(session), token)
+        origin = Origin(connection, 0, request)
+        append = self._access.change(origin, change)
+        self._asked[origin] = Asked(audit.who(session), token)
         self._wiring.append_metadata(EntryKind.ACCESS, append.index, append.body)
 
     def make_first_admin(self, token: str) -> None:
@@ -105,24 +109,38 @@ class Guarding:
         assert user is not None
         change = Change("createUser", user, (ADMIN,), token_hash=tokens.hash_token(token))
         self._wiring.partitions.admit(GROUP)
-        append = self._access.change(Origin(OPERATOR, 0, 0), change)
-        self._asked[append.index] = Asked("(the operator of this broker)")
+        origin = Origin(OPERATOR, 0, 0)
+        append = self._access.change(origin, change)
+        self._asked[origin] = Asked("(the operator of this broker)")
         self._wiring.append_metadata(EntryKind.ACCESS, append.index, append.body)
+
+    def handed_on(self, origin: Origin, session: Session, token: str) -> None:
+        """The request was handed on to the root; who asked gets this token when it is done."""
+        self._asked[origin] = Asked(audit.who(session), token)
+
+    def answer_to(self, origin: Origin, *, is_done: bool) -> Frame:
+        """The answer to a request that was handed on, and took effect in a snapshot, or failed."""
+        asked = self._asked.pop(origin, None)
+        if is_done and asked is not None and asked.token:
+            return frames.TokenIssued(origin.request, asked.token)
+        return frames.Done(origin.request)
 
     # --- what follows ----------------------------------------------------------------------------
 
     def changed(self, changed: Changed) -> None:
         change, origin = changed.change, changed.origin
-        asked = self._asked.pop(changed.index)
-        audit.changed(asked.who, change)
-        answer: Frame = frames.Done(origin.request)
-        if asked.token:
-            answer = frames.TokenIssued(origin.request, asked.token)
-        self._wiring.network.send(origin.connection, answer)
+        asked = None if origin is None else self._asked.pop(origin, None)
+        if asked is not None:  # else another node has been asked, and has written it down
+            audit.changed(asked.who, change)
+        if asked is not None and asked.token:
+            self._wiring.answer(origin, partial(frames.TokenIssued, token=asked.token))
+        else:
+            self._wiring.answer(origin, frames.Done)
         if change.kind in ("createUser", "setToken", "deleteUser"):
             self._authentication.forget(change.name)
         if change.kind == "setToken":
-            self._end_sessions(change.name, "has a new token", spared=origin.connection)
+            spared = None if origin is None else origin.connection
+            self._end_sessions(change.name, "has a new token", spared=spared)
         elif change.kind == "deleteUser":
             self._end_sessions(change.name, "was deleted")
         elif change.kind not in ONLY_ADDS:

@@ -52,8 +52,9 @@ class Registering:
 
     def changed(self, changed: Changed) -> None:
         done = changed.origin
-        assert callable(done)
-        done(changed.version, changed.members)
+        if done is not None:  # else another node has entered it
+            assert callable(done)
+            done(changed.version, changed.members)
 
     def _has_room(self) -> bool:
         try:

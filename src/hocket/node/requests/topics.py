@@ -38,7 +38,9 @@ class Topics:
 
     def create(self, origin: Origin, name: str, config: TopicConfig) -> None:
         self._wiring.partitions.admit(GROUP)
-        append = self._wiring.catalogue.create(origin, name, config)
+        asked = self._wiring.asked
+        home = None if asked is None else asked.node  # a topic lives where it was asked for
+        append = self._wiring.catalogue.create(origin, name, config, home)
         self._wiring.append_metadata(EntryKind.CONFIG, append.index, append.body)
 
     def _change_topic(
@@ -61,17 +63,17 @@ class Topics:
         change = changed.change
         if change.kind == "delete":
             gone = f"topic {change.topic!r} was deleted"
-            for group in changed.groups:
-                self._wiring.deliveries.end_all(
-                    self._wiring.partitions[group], UnknownTopic.code, gone
-                )
-                self._refuse_waiting(self._wiring.partitions.drop(group), gone)
+            for hosted in filter(None, map(self._wiring.partitions.get, changed.groups)):
+                self._wiring.deliveries.end_all(hosted, UnknownTopic.code, gone)
+                self._refuse_waiting(self._wiring.partitions.drop(hosted.group), gone)
             self._wiring.shares.drop(change.topic, None, UnknownTopic.code, gone)
             self._operations.topic_deleted(change.topic, gone)
             self._end_producers(change.topic, gone)
         else:
-            self._configured(self._wiring.catalogue.topics[change.topic], changed.groups)
-        self._wiring.network.send(changed.origin.connection, frames.Done(changed.origin.request))
+            topic = self._wiring.catalogue.topics.get(change.topic)
+            if topic is not None and self._wiring.catalogue.is_here(topic):
+                self._configured(topic, changed.groups)
+        self._wiring.answer(changed.origin, frames.Done)
 
     def _refuse_waiting(self, hosted: Hosted, why: str) -> None:
         """Refuse every Publish that waits. Producers hear that their handle has ended instead."""
@@ -81,15 +83,20 @@ class Topics:
                 self._wiring.network.send(origin.connection, failure(origin.request, error))
 
     def _configured(self, topic: Topic, new_groups: tuple[int, ...]) -> None:
-        partitions, new = self._wiring.partitions, set(new_groups)
-        for group in {*topic.groups, *topic.waiting} - new:
-            partitions.configure(partitions[group], topic.config)
+        partitions = self._wiring.partitions
         for number, group in enumerate(topic.groups):
-            if group in new:
+            hosted = partitions.get(group)
+            if hosted is None:
                 partitions.host(topic.name, number, group, topic.config)
+            else:
+                partitions.belongs_to(hosted, topic.name, number)
+                partitions.configure(hosted, topic.config)
         for number, (group, goal) in enumerate(zip(topic.waiting, topic.groups, strict=False)):
-            if group in new:
+            hosted = partitions.get(group)
+            if hosted is None:
                 partitions.host(topic.name, number, group, topic.config, waits_for=goal)
+            else:
+                partitions.configure(hosted, topic.config)
         new_groups = tuple(group for group in new_groups if group in topic.groups)
         if not new_groups:
             return
@@ -150,8 +157,12 @@ class Topics:
         assert topic is not None
         first = _number(frame.after)
         page: Page[PartitionDescription] = Page(paged=frame.paged)
-        for group in topic.groups[first:]:
-            partition = self._described(group, topic.waiting)
+        is_here = self._wiring.catalogue.is_here(topic)
+        for number, group in enumerate(topic.groups[first:], first):
+            if is_here:
+                partition = self._described(group, topic.waiting)
+            else:
+                partition = self._elsewhere(topic, number)
             if not page.takes(partition, partition_bytes(partition)):
                 break
         described = TopicDescription(topic.name, topic.config, tuple(page.items))
@@ -186,6 +197,23 @@ class Topics:
             replicas=(self._wiring.name,),
             problem=problem,
             waiting=count,
+        )
+
+    def _elsewhere(self, topic: Topic, number: int) -> PartitionDescription:
+        catalogue = self._wiring.catalogue
+        home = catalogue.home_of(topic)
+        return PartitionDescription(
+            partition=number,
+            start=0,
+            end=0,
+            memory_start=0,
+            memory_bytes=0,
+            disk_bytes=0,
+            memory_reads=0,
+            disk_reads=0,
+            leader=home,
+            replicas=(home,),
+            problem=catalogue.known_elsewhere(topic),
         )
 
     def _find_offsets(

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterable
 
 from hocket import frames
-from hocket.core.metadata.metadata import GROUP
 from hocket.core.origin import Origin
 from hocket.core.partition.events import (
     DropStages,
@@ -33,7 +32,7 @@ from hocket.errors import (
     OutOfRange,
     UnknownTopic,
 )
-from hocket.model import MINUTE_US, SECOND_US, EntryKind, Participant
+from hocket.model import DECISIONS, MINUTE_US, SECOND_US, Participant
 from hocket.node.background.roll_forward import CONTROL_BYTES, RollForward
 from hocket.node.running.partitions import Hosted, batch_of, entry_bytes
 from hocket.node.wiring import Servant, Wiring
@@ -209,9 +208,9 @@ class Transacting:
     def _ask(self, event: decisions.CommitAsked | decisions.AbortAsked) -> None:
         room = self._decider.room_for(event)
         if isinstance(event, decisions.AbortAsked):
-            self._wiring.partitions.admit_tidying(GROUP, room)
+            self._wiring.partitions.admit_tidying(DECISIONS, room)
         else:
-            self._wiring.partitions.admit(GROUP, room)
+            self._wiring.partitions.admit(DECISIONS, room)
         self.inbox.append(event)
         self.pump()
 
@@ -243,9 +242,9 @@ class Transacting:
         is_verified = isinstance(event, decisions.Verified)
         try:
             if isinstance(event, decisions.AbortAsked | decisions.StageFound):
-                self._wiring.partitions.admit_tidying(GROUP, room)
+                self._wiring.partitions.admit_tidying(DECISIONS, room)
             else:
-                self._wiring.partitions.admit(GROUP, room, reserved=not is_verified)
+                self._wiring.partitions.admit(DECISIONS, room, reserved=not is_verified)
         except HocketError as error:
             if not isinstance(event, decisions.Verified):
                 return None
@@ -254,7 +253,7 @@ class Transacting:
 
     def carry_out(self, effect: decisions.Effect) -> None:
         if isinstance(effect, decisions.AppendDecision):
-            self._wiring.append_metadata(EntryKind.DECISION, effect.index, effect.body)
+            self._wiring.append_decision(effect.index, effect.body)
         elif isinstance(effect, decisions.Verify):
             self._verify(effect)
         elif isinstance(effect, decisions.Apply):
@@ -271,7 +270,10 @@ class Transacting:
         error: HocketError | None
         if hosted is None:
             named = effect.participants[0]
+            topic = self._wiring.catalogue.topics.get(named.topic)
             error = UnknownTopic(f"topic {named.topic!r} was deleted")
+            if topic is not None and not self._wiring.catalogue.is_here(topic):
+                error = self._wiring.catalogue.not_here(topic)
         else:
             name: Name = (effect.transaction, effect.number)
             error = hosted.core.stages.verify(name, effect.participants)

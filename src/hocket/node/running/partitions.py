@@ -167,6 +167,16 @@ class Partitions:
             ),
         )
 
+    def belongs_to(self, hosted: Hosted, topic: str, number: int) -> None:
+        """The partition is this one; it had no name while its topic was not known."""
+        if (hosted.core.topic, hosted.core.number) == (topic, number):
+            return
+        if self._watcher is not None:
+            self._watcher.dropped(hosted)
+        hosted.core.topic, hosted.core.number = topic, number
+        if self._watcher is not None:
+            self._watcher.hosted(hosted)
+
     def holds(self, hosted: Hosted) -> bool:
         """False once the partition's topic is deleted."""
         return self._hosted.get(hosted.group) is hosted

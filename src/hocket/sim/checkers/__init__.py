@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hocket.sim.checkers.a_ring_that_is_not_ideal_can_move import ARingThatIsNotIdealCanMove
+from hocket.sim.checkers.acknowledged_changes_are_kept import AcknowledgedChangesAreKept
 from hocket.sim.checkers.appendages_are_connected import AppendagesAreConnected
 from hocket.sim.checkers.checker import Checker, Violation
 from hocket.sim.checkers.children_are_bounded_and_trees_have_no_cycle import (
@@ -24,6 +25,9 @@ from hocket.sim.checkers.encoded_messages_come_back_as_they_were import (
 )
 from hocket.sim.checkers.every_member_has_a_live_successor import EveryMemberHasALiveSuccessor
 from hocket.sim.checkers.lookups_find_the_successor import LookupsFindTheSuccessor
+from hocket.sim.checkers.metadata_checker import MetadataChecker, MetadataWatch
+from hocket.sim.checkers.metadata_is_the_same_everywhere import MetadataIsTheSameEverywhere
+from hocket.sim.checkers.no_request_is_done_twice import NoRequestIsDoneTwice
 from hocket.sim.checkers.only_a_failure_loses_a_principal import OnlyAFailureLosesAPrincipal
 from hocket.sim.checkers.only_committed_batches_are_relayed import OnlyCommittedBatchesAreRelayed
 from hocket.sim.checkers.predecessors_only_come_nearer import PredecessorsOnlyComeNearer
@@ -68,12 +72,18 @@ OF_THE_TREE = (
     WhoIsNotNeededIsForgotten,
 )
 OF_THE_LINKS = (EncodedMessagesComeBackAsTheyWere,)
-CHECKERS: tuple[type[Checker], ...] = (*OF_THE_RING, *OF_THE_TREE, *OF_THE_LINKS)
+OF_THE_METADATA: tuple[type[MetadataChecker], ...] = (
+    MetadataIsTheSameEverywhere,  # G1
+    AcknowledgedChangesAreKept,  # G2
+    NoRequestIsDoneTwice,  # G3
+)
+CHECKERS: tuple[type[Checker], ...] = (*OF_THE_RING, *OF_THE_TREE, *OF_THE_LINKS, *OF_THE_METADATA)
 
 
 def all_checkers(cluster: Cluster) -> list[Checker]:
-    watch = RingWatch(cluster)
+    watch, metadata = RingWatch(cluster), MetadataWatch(cluster)
     return [
         *(kind(watch) for kind in OF_THE_RING),
         *(kind(cluster) for kind in (*OF_THE_TREE, *OF_THE_LINKS)),
+        *(kind(metadata) for kind in OF_THE_METADATA),
     ]

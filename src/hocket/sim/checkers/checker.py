@@ -22,7 +22,7 @@ class Checker:
 
     name: ClassVar[str]  # the file's
     sentence: ClassVar[str]
-    looks_at: ClassVar[Literal["ring", "tree"]]  # after which events there is something to see
+    looks_at: ClassVar[Literal["ring", "tree", "metadata"]]  # what must have moved for it to look
 
     def __init__(self) -> None:
         self.seen = 0  # how often it looked at something real; 0 proves nothing

@@ -1,0 +1,115 @@
+"""The options of `hocket serve` that make a broker a node of a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from hocket.addresses import DEFAULT_PORT, Address, parse_port, split_address
+from hocket.cli.parameters import Checked
+from hocket.errors import BadName
+from hocket.model import check_name
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+
+    from hocket.node.cluster.starting import Wish
+
+F = TypeVar("F", bound=Callable[..., Any])
+SUCCESSORS_DEFAULT = 8
+
+
+def _address(text: str) -> str:
+    """HOST:PORT, in the one way of writing it; without a port, the usual one."""
+    host, port = split_address(text.strip())
+    if not host:
+        raise BadName(f"an address is HOST:PORT, not {text!r}")
+    return str(Address(host, DEFAULT_PORT if port is None else parse_port(port, least=1)))
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_address(each) for each in text.split(",") if each.strip()))
+
+
+def _label(text: str) -> str:
+    return check_name(text, "the domain") if text else ""
+
+
+def cluster_options(command: F) -> F:
+    for option in reversed((
+        click.option(
+            "--join", metavar="HOST:PORT[,...]", type=Checked("addresses", _addresses), default="",
+            help="Join the cluster that one of these nodes belongs to. Needed once: a node that "
+            "returns with its data knows its cluster.",
+        ),
+        click.option(
+            "--successors", metavar="N", type=click.IntRange(1, 64),
+            help="How many nodes behind itself each node of the ring knows; fixed when a cluster "
+            f"is founded. [default: {SUCCESSORS_DEFAULT}]",
+        ),
+        click.option(
+            "--domain", metavar="LABEL", type=Checked("label", _label), default="",
+            help="What fails together with this node: a rack, a zone.",
+        ),
+        click.option(
+            "--advertise", metavar="HOST:PORT", type=Checked("address", _address),
+            help="Where other nodes and clients reach this one. [default: where it listens]",
+        ),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    join: tuple[str, ...]
+    successors: int | None
+    domain: str
+    advertise: str | None
+
+    def wish(
+        self, name: str, certificate: Path | None, key: Path | None, authority: Path | None
+    ) -> Wish:
+        from hocket.node.cluster.starting import Wish
+
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None  # noqa: E731
+        if certificate is not None and key is not None:
+            if authority is None and self.join:
+                raise click.UsageError(
+                    "--join with TLS needs --tls-ca: the authority that has signed the "
+                    "certificates of all nodes (see: hocket certs node --help)"
+                )
+            if authority is not None:
+                tls = Dialling(certificate, key, authority)
+        return Wish(
+            join=self.join, successors=self.successors, name=name, domain=self.domain,
+            advertise=self.advertise or "", tls=tls, certificate_fault=certificate_fault,
+        )  # fmt: skip
+
+
+class Dialling:
+    """The TLS context that links are dialled with; it is read again after `renew`."""
+
+    def __init__(self, certificate: Path, key: Path, authority: Path) -> None:
+        from hocket.adapters.tls import dialling_context
+
+        self._load = cache(lambda: dialling_context(certificate, key, authority))
+
+    def __call__(self) -> ssl.SSLContext:
+        return self._load()
+
+    def renew(self) -> None:
+        self._load.cache_clear()
+
+
+def certificate_fault(certificate: Mapping[str, Any] | None, node: str) -> str:
+    from hocket.adapters.node_certificate import check_node_certificate
+
+    return check_node_certificate(certificate, node, time.time()) or ""

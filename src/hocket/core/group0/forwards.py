@@ -1,0 +1,141 @@
+"""Requests that a node has handed on to the root, until each is answered; exactly once.
+
+Rule 1: a request keeps its number when it is sent again, so that the root carries it out once.
+Rule 2: a request is answered when what it has changed is applied at this node: who asked can read
+        here what was written. So is a refusal, when what it was judged by is applied.
+Rule 3: a request that is not answered in time is refused. It may have happened if it was sent.
+Rule 4: no request under way is `KEPT` numbers behind the newest: the root remembers that many.
+
+The entry that carries a request out says so itself (`core.metadata.done`). Therefore the answer of
+the root is needed for refusals alone, and where the entry came within a snapshot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hocket.core.group0.events import Send
+from hocket.core.group0.messages import Forward, Forwarded
+from hocket.core.group0.settings import Group0Settings
+from hocket.core.metadata.done import KEPT
+from hocket.core.ring.contact import Contact
+from hocket.errors import Busy, HocketError, RootAway, from_code
+
+LIFE_BITS = 32  # of a number that count the requests of one life
+
+
+@dataclass(slots=True)
+class UnderWay:
+    forward: Forward
+    sent_to: Contact | None = None  # the life of the root that it was sent to last
+    age: int = 0  # in ticks
+    since_sent: int = 0
+    answer: Forwarded | None = None  # waits for this node to catch up
+
+
+@dataclass(slots=True)
+class Answer:
+    """The request is answered: it was done, or this is the error."""
+
+    number: int
+    error: HocketError | None
+
+
+Effect = Send | Answer
+
+
+class Forwards:
+    """`life` is a number that no life of this node has had before."""
+
+    def __init__(self, life: int, settings: Group0Settings | None = None) -> None:
+        self._settings = settings or Group0Settings()
+        self._last = life << LIFE_BITS
+        self._under_way: dict[int, UnderWay] = {}  # by number; the oldest first
+        self._applied = 0
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._under_way
+
+    def ask(self, forward: Forward, root: Contact | None, address: str = "") -> list[Effect]:
+        """Hand a request on; sets its number. Raises Busy, or RootAway if nobody is there.
+
+        `root` is whoever answers as the root now; `address` is where it is said to be.
+        """
+        if root is None:
+            raise away(address, may_have_happened=False)
+        oldest = next(iter(self._under_way), self._last + 1)
+        if self._last + 1 - oldest >= KEPT:
+            raise Busy(
+                f"{len(self._under_way)} changes of this node are under way at the root, the first "
+                "of them for some time; try again"
+            )
+        self._last += 1
+        forward.number = self._last
+        self._under_way[self._last] = request = UnderWay(forward)
+        return [self._send(request, root)]
+
+    def applied(self, number: int) -> bool:
+        """The entry that carries this request out took effect here. False: nobody waits."""
+        return self._under_way.pop(number, None) is not None
+
+    def applied_through(self, index: int) -> list[Effect]:
+        """Everything up to this entry has taken effect here."""
+        self._applied = index
+        return [
+            self._answer(number, request.answer)
+            for number, request in list(self._under_way.items())
+            if request.answer is not None and request.answer.index <= index
+        ]
+
+    def heard(self, message: Forwarded) -> list[Effect]:
+        request = self._under_way.get(message.number)
+        if request is None:
+            return []  # it came twice, or too late
+        request.answer = message
+        return [self._answer(message.number, message)] if message.index <= self._applied else []
+
+    def tick(self, root: Contact | None) -> list[Effect]:
+        effects: list[Effect] = []
+        for number, request in list(self._under_way.items()):
+            request.age += 1
+            request.since_sent += 1
+            if request.age >= self._settings.answer_ticks_max:
+                effects.append(self._give_up(number, request))
+            elif root is not None and request.answer is None:
+                is_late = request.since_sent >= self._settings.repeat_ticks
+                if is_late or request.sent_to != root:
+                    effects.append(self._send(request, root))
+        return effects
+
+    def _send(self, request: UnderWay, root: Contact) -> Send:
+        request.sent_to = root
+        request.since_sent = 0
+        return Send(root, request.forward)
+
+    def _give_up(self, number: int, request: UnderWay) -> Answer:
+        del self._under_way[number]
+        if request.answer is not None and request.answer.code:
+            return Answer(number, _error(request.answer))
+        where = "" if request.sent_to is None else request.sent_to.address
+        return Answer(number, away(where, may_have_happened=True))
+
+    def _answer(self, number: int, answer: Forwarded) -> Answer:
+        del self._under_way[number]
+        return Answer(number, _error(answer) if answer.code else None)
+
+
+def _error(answer: Forwarded) -> HocketError:
+    error = from_code(answer.code, answer.text)
+    error.may_have_happened = answer.may_have_happened
+    return error
+
+
+def away(where: str, *, may_have_happened: bool) -> RootAway:
+    at = f" at {where}" if where else ""
+    error = RootAway(
+        f"the cluster's root{at} does not answer, and topics, users and rights cannot be changed "
+        "without it; reading and data go on. "
+        + ("Look whether it was changed, and try again" if may_have_happened else "Try again later")
+    )
+    error.may_have_happened = may_have_happened
+    return error

@@ -1,0 +1,109 @@
+"""One small cluster of real processes goes through what a cluster has to bear; in order, and once.
+
+The ring is larger than a successor list and one, so that it is kept by its own protocol, and not by
+the registry. The whole of it, with ten processes, is in `test_whole.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hocket
+from hocket.cluster_model import RingDescription
+from hocket.errors import HocketError, RootAway
+from tests.support.cluster.processes import Cluster, Process, check_lookups, cluster_in, wait_for
+
+SECONDS = 60.0
+
+
+def topics_at(process: Process) -> set[str]:
+    return set(process.client().topics())
+
+
+def create(process: Process, topic: str) -> None:
+    """A node asks for a root that was away now and then only, so this may be refused at first."""
+
+    def is_created() -> bool:
+        try:
+            process.client().create_topic(topic, exist_ok=True)
+        except RootAway:
+            return False
+        return True
+
+    wait_for(is_created, SECONDS, process.said)
+
+
+def wait_for_topics(cluster: Cluster, names: set[str]) -> None:
+    for each in cluster.up:
+        wait_for(lambda each=each: topics_at(each) == names, SECONDS, lambda: cluster.logs())
+
+
+def neither_root_nor_beside_it(cluster: Cluster, ring: RingDescription) -> Process:
+    order = [each.name for each in ring.nodes]
+    return cluster[order[(order.index("root") + 2) % len(order)]]
+
+
+@pytest.mark.timeout(240)
+def test_a_cluster_of_five_lives_through_stops_kills_and_returns(tmp_path: Path):
+    with cluster_in(tmp_path, "--successors", "2") as cluster:
+        root = cluster.found("root")
+        cluster.join(["b", "c", "d", "e"], [root])
+        ring = cluster.wait_ideal(SECONDS)
+        ids = {each.name: each.node for each in ring.nodes}
+        places = {each.name: each.position for each in ring.nodes}
+        assert ring.successors == 2
+        assert ring.cluster == ids["root"]
+        hops = check_lookups(cluster, ring, 10)
+        assert max(hops) >= 2
+        assert set(root.states().values()) == {"alive"}
+
+        victim = neither_root_nor_beside_it(cluster, ring)
+        other = next(each for each in cluster.up if each not in (root, victim))
+        other.client().create_topic("made-at-another-node")
+        wait_for_topics(cluster, {"made-at-another-node"})
+
+        # Neither healing nor lookups need the root.
+        root.stop()
+        victim.kill()
+        ring = cluster.wait_ideal(SECONDS, other)
+        check_lookups(cluster, ring, 10)
+        assert topics_at(other) == {"made-at-another-node"}
+        with pytest.raises(RootAway):
+            other.client().create_topic("while-the-root-is-away", timeout=3)
+        root.go_on()
+        cluster.wait_ideal(SECONDS, other)
+        create(other, "while-one-is-down")
+        assert other.states()[victim.name] in ("suspect", "dead")
+
+        # Without --join, with its old identity, and with what it has missed.
+        cluster.restart(victim.name)
+        assert topics_at(victim) >= {"while-one-is-down"}
+        ring = cluster.wait_ideal(SECONDS)
+        assert {each.name: each.node for each in ring.nodes} == ids
+        assert {each.name: each.position for each in ring.nodes} == places
+
+        root.kill()
+        assert "made-at-another-node" in topics_at(victim)
+        cluster.restart("root")
+        cluster.wait_ideal(SECONDS, victim)
+        create(victim, "after-the-root-return")
+        wait_for_topics(cluster, topics_at(root))
+
+        leaving = cluster["e" if victim.name != "e" else "d"]
+        assert leaving.end() == 0
+        cluster.wait_ideal(SECONDS)
+
+        token = victim.client().create_user("ada", ["admin"])
+        for each in cluster.up:
+            wait_for(lambda each=each: knows_ada(each, token), SECONDS, lambda: cluster.logs())
+
+
+def knows_ada(process: Process, token: str) -> bool:
+    try:
+        with hocket.connect(process.url, token=token) as client:
+            users, _roles = client.access()
+            return [user.name for user in users] == ["ada"]
+    except HocketError:
+        return False

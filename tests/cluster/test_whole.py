@@ -1,0 +1,245 @@
+"""Ten broker processes in one ring, plain and by TLS: kills, stops, a cut, lookups, one catalogue.
+
+This takes minutes: `make test-cluster`. A slice of it that always runs is in `test_slice.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import log2
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from tests.support.cli import HOCKET, Hocket, environment
+from tests.support.cluster.processes import (
+    Cluster,
+    Process,
+    check_lookups,
+    cluster_in,
+    wait_for,
+)
+from tests.support.threads import LONG
+
+pytestmark = [
+    pytest.mark.skipif(not LONG, reason="minutes long: make test-cluster"),
+    pytest.mark.timeout(900),
+]
+NAMES = list("abcdefghij")
+IDLE_SECONDS = 60.0
+CUT_SECONDS = 40.0
+
+
+def tell(text: str) -> None:
+    """What was measured; it is seen with `-s`, and if the test fails."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def certified(cluster: Cluster, *hosts: str) -> None:
+    """Give every node a certificate of its own, by the command that people use."""
+    directory = cluster.directory / "certs"
+    hocket = Hocket("")
+    assert hocket("certs", "init", "--directory", str(directory)).code == 0
+    for name in NAMES:
+        node = cluster.add(name)
+        args = ["--data", str(node.data), *(arg for host in hosts for arg in ("--host", host))]
+        made = hocket(
+            "certs", "node", "--data", str(node.data), "--directory", str(directory), *args
+        )
+        assert made.code == 0, made
+        certificate = Path(made.stdout.decode().splitlines()[0].split(": ")[1])
+        node.tls_ca = directory / "ca.pem"
+        node.options = (
+            "--tls-cert", str(certificate), "--tls-key", str(certificate.with_suffix(".key")),
+            "--tls-ca", str(node.tls_ca),
+        )  # fmt: skip
+
+
+def started(cluster: Cluster) -> None:
+    """Ten nodes, each by way of another that is there already."""
+    first, *others = NAMES
+    cluster.found(first)
+    for number in range(0, len(others), 3):
+        cluster.join(others[number : number + 3], list(cluster.up))
+
+
+def neighbours(cluster: Cluster, count: int) -> list[Process]:
+    """So many in a row on the ring, without the root."""
+    order = [each.name for each in cluster.up[0].ring().nodes]
+    begin = order.index(NAMES[0]) + 1
+    return [cluster[order[(begin + number) % len(order)]] for number in range(count)]
+
+
+def check_hops(cluster: Cluster, at: Process) -> None:
+    ring = cluster.wait_ideal(60, at)
+    # Fingers are renewed one at a time, so the way is short some time after the ring is right.
+    best = 0.5 * log2(len(ring.nodes)) + 1
+
+    def is_short() -> bool:
+        hops = check_lookups(cluster, ring, 100)
+        return sum(hops) / len(hops) <= best and max(hops) >= 2
+
+    wait_for(is_short, 60)
+
+
+@pytest.mark.parametrize("way", ["plain", "tls"])
+def test_ten_nodes_bear_it_all(tmp_path: Path, way: str):
+    with cluster_in(tmp_path, "--successors", "2") as cluster:
+        if way == "tls":
+            certified(cluster)
+        started(cluster)
+        began = monotonic()
+        ring = cluster.wait_ideal(30)
+        tell(f"{way}: ideal {monotonic() - began:.1f} s after the last was ready")
+        ids = {each.name: (each.node, each.position) for each in ring.nodes}
+        root = cluster[NAMES[0]]
+        check_hops(cluster, root)
+
+        before = [(each.cpu_seconds(), each.memory_bytes()) for each in cluster.up]
+        sleep(IDLE_SECONDS)  # what is measured is a time
+        after = [(each.cpu_seconds(), each.memory_bytes()) for each in cluster.up]
+        shares = [
+            (late[0] - soon[0]) / IDLE_SECONDS for soon, late in zip(before, after, strict=True)
+        ]
+        growth = [late[1] - soon[1] for soon, late in zip(before, after, strict=True)]
+        tell(f"{way}: idle, of a core: {max(shares):.2%} at most; memory grew by {growth}")
+        assert max(shares) < 0.02
+
+        row = neighbours(cluster, 5)
+        far = next(each for each in cluster.up[1:] if each not in row)
+        victims = [*row[:2], far]
+        for victim in victims:
+            victim.kill()
+        began = monotonic()
+        cluster.wait_ideal(60)
+        tell(f"{way}: ideal {monotonic() - began:.1f} s after three kills")
+        asker = cluster.up[1]
+        asker.client().create_topic("meanwhile")
+        cluster.restart(victims[0].name, victims[2].name)
+        ring = cluster.wait_ideal(60)
+        assert {each.name: (each.node, each.position) for each in ring.nodes}.items() <= ids.items()
+        for each in cluster.up:
+            wait_for(lambda each=each: "meanwhile" in each.client().topics(), 60, cluster.logs)
+
+        stopped = next(each for each in cluster.up[1:] if each is not asker)
+        stopped.stop()
+        sleep(1)  # less than anybody is given up for
+        stopped.go_on()
+        assert cluster.wait_ideal(10, asker)
+        assert asker.states()[stopped.name] == "alive"
+        stopped.stop()
+        began = monotonic()
+        cluster.wait_ideal(30, asker)  # of all others
+        sleep(max(0.0, 30 - (monotonic() - began)))
+        stopped.go_on()
+        ring = cluster.wait_ideal(60, asker)
+        assert {each.name: (each.node, each.position) for each in ring.nodes}.items() <= ids.items()
+
+        # Neither healing nor lookups need group 0.
+        root.stop()
+        victim = next(each for each in cluster.up if each is not asker)
+        victim.kill()
+        cluster.wait_ideal(60, asker)
+        check_hops(cluster, asker)
+        root.go_on()
+        cluster.wait_ideal(60, asker)
+
+        root.kill()
+        cluster.restart(root.name)
+        cluster.wait_ideal(60, asker)
+        wait_for(lambda: "meanwhile" in root.client().topics(), 60, cluster.logs)
+
+
+# --- a cut ---------------------------------------------------------------------------------------
+
+
+def run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def has_namespaces() -> bool:
+    if shutil.which("ip") is None:
+        return False
+    name = ["ip", "netns", "add", "hocket-probe"]
+    if subprocess.run(name, capture_output=True, check=False).returncode:
+        return False
+    run("ip", "netns", "del", "hocket-probe")
+    return True
+
+
+@contextmanager
+def two_halves() -> Iterator[list[tuple[list[str], str]]]:
+    """Two network namespaces with a wire between them: a command's prefix and the address, each."""
+    spaces = ["hocket-left", "hocket-right"]
+    try:
+        for space in spaces:
+            run("ip", "netns", "add", space)
+        run("ip", "link", "add", "hkt0", "netns", spaces[0], "type", "veth", "peer", "name", "hkt0",
+            "netns", spaces[1])  # fmt: skip
+        halves = []
+        for number, space in enumerate(spaces, 1):
+            within = ["ip", "netns", "exec", space]
+            address = f"10.199.0.{number}"
+            run(*within, "ip", "address", "add", f"{address}/24", "dev", "hkt0")
+            run(*within, "ip", "link", "set", "lo", "up")
+            run(*within, "ip", "link", "set", "hkt0", "up")
+            halves.append((within, address))
+        yield halves
+    finally:
+        for space in spaces:
+            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
+
+
+@pytest.mark.skipif(not (LONG and has_namespaces()), reason="needs network namespaces")
+def test_a_cut_makes_two_rings_and_its_end_makes_one(tmp_path: Path):
+    """Beyond loopback, so with TLS and with users; asked by commands within each namespace."""
+    with two_halves() as halves, cluster_in(tmp_path, "--successors", "2") as cluster:
+        certified(cluster, *(address for _, address in halves))
+        token = tmp_path / "admin.token"
+        sides = [NAMES[:4], NAMES[4:8]]
+        places = {name: half for names, half in zip(sides, halves, strict=True) for name in names}
+
+        def begin(name: str, *options: str) -> None:
+            within, address = places[name]
+            options = (*cluster.options, *options)
+            cluster[name].begin(*options, listen=f"{address}:0", prefix=within)
+
+        begin(NAMES[0], "--admin-token-file", str(token))
+        cluster[NAMES[0]].wait_ready()
+        for name in [*sides[0][1:], *sides[1]]:
+            begin(name, "--join", cluster[NAMES[0]].address)
+        for name in [*sides[0][1:], *sides[1]]:
+            cluster[name].wait_ready()
+
+        def sees(name: str, wanted: list[str]) -> bool:
+            """Whether the ring that this node is on is ideal, and has just these nodes."""
+            node = cluster[name]
+            env = environment(
+                HOCKET_SERVER=node.url, HOCKET_TOKEN=token.read_text().strip(),
+                HOCKET_TLS_CA=str(node.tls_ca),
+            )  # fmt: skip
+            command = [*places[name][0], *HOCKET, "ring", "--json"]
+            done = subprocess.run(command, capture_output=True, env=env, check=False)
+            if done.returncode:
+                return False
+            ring = json.loads(done.stdout)
+            return ring["ideal"] and sorted(each["name"] for each in ring["nodes"]) == wanted
+
+        everybody = sorted([*sides[0], *sides[1]])
+        wait_for(lambda: sees(NAMES[0], everybody), 60, cluster.logs)
+        within, _ = halves[1]
+        run(*within, "ip", "link", "set", "hkt0", "down")
+        began = monotonic()
+        for names in sides:
+            wait_for(lambda names=names: sees(names[0], sorted(names)), 60, cluster.logs)
+        sleep(max(0.0, CUT_SECONDS - (monotonic() - began)))
+        run(*within, "ip", "link", "set", "hkt0", "up")
+        for names in sides:
+            wait_for(lambda names=names: sees(names[0], everybody), 120, cluster.logs)

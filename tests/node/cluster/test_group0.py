@@ -1,0 +1,422 @@
+"""One metadata for all nodes: asked for anywhere, known everywhere, whatever fails."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from hocket import frames
+from hocket.core.group0.messages import Forward, Forwarded
+from hocket.frames import packed
+from hocket.log.model import METADATA
+from hocket.log.verify import accept_loss
+from hocket.model import EntryKind, Grant, Participant, Start, TopicConfig
+from hocket.wire import batch as batches
+from tests.support.node.cluster import SECOND, Asking, Nodes
+
+RECORD = batches.encode([b"record"], timestamps=5)
+
+
+@pytest.fixture
+def nodes() -> Nodes:
+    return Nodes()
+
+
+# --- topics --------------------------------------------------------------------------------------
+
+
+def test_a_topic_made_at_any_node_is_listed_and_described_at_all(nodes):
+    Asking(nodes, 1).create("orders", partitions=2)
+    nodes.settle()
+    for number in range(3):
+        client = Asking(nodes, number)
+        assert client.topics() == ["orders"]
+        (topic,) = client.describe("orders").topics
+        assert topic.config.partitions == 2
+        assert [each.leader for each in topic.partitions] == ["n1", "n1"]
+        problems = {each.problem for each in topic.partitions}
+        elsewhere = {"its state is known on node n1, at n1:4150 only"}
+        assert problems == ({""} if number == 1 else elsewhere)
+
+
+def test_who_asks_reads_at_once_what_it_has_written(nodes):
+    client = Asking(nodes, 2)
+    client.create("orders")
+    assert client.topics() == ["orders"]
+    client.done(frames.AlterTopic, topic="orders", config=TopicConfig(partitions=3))
+    assert client.describe("orders").topics[0].config.partitions == 3
+    client.done(frames.DeleteTopic, topic="orders")
+    assert client.topics() == []
+
+
+def test_data_is_served_at_home_and_elsewhere_it_is_said_where_that_is(nodes):
+    at_home, elsewhere = Asking(nodes, 1), Asking(nodes, 2)
+    at_home.create("orders")
+    nodes.settle()
+    published = at_home.ask(frames.Publish, RECORD, topic="orders", partition=0)
+    assert isinstance(published, frames.Published)
+    for kind, fields in (
+        (frames.Publish, {"partition": 0}),
+        (frames.OpenProducer, {}),
+        (frames.OpenSubscription, {"index": "i"}),
+        (frames.FindOffsets, {"start": Start("earliest")}),
+        (frames.ListIndexes, {}),
+        (frames.DeleteIndex, {"index": "i"}),
+    ):
+        payload = RECORD if kind is frames.Publish else b""
+        refused = elsewhere.refused(kind, payload, topic="orders", **fields)
+        assert refused.code == "notHere"
+        assert "node n1, at n1:4150" in refused.message
+    assert elsewhere.refused(frames.OpenProducer, topic="none").code == "unknownTopic"
+    named = Participant("orders", 0, b"p" * 16, 1, 1, 1)
+    refused = elsewhere.refused(
+        frames.CommitTransaction, transaction="job", number=0, participants=(named,)
+    )
+    assert refused.code == "notHere"
+
+
+def test_a_topic_deleted_elsewhere_is_gone_at_its_home_with_its_log(nodes):
+    at_home = Asking(nodes, 1)
+    at_home.create("orders")
+    opened = at_home.ask(frames.OpenProducer, topic="orders")
+    assert isinstance(opened, frames.ProducerOpened)
+    Asking(nodes, 2).done(frames.DeleteTopic, topic="orders")
+    nodes.settle()
+    nodes.run()
+    assert frames.HandleEnded in map(type, at_home.told)
+    node = nodes.machines[1].node.node
+    assert list(node._wiring.partitions) == []
+    assert 1 not in node._wiring.log._groups
+
+
+def test_refusals_of_the_root_come_back(nodes):
+    Asking(nodes, 1).create("orders")
+    nodes.settle()
+    client = Asking(nodes, 2)
+    again = client.refused(frames.CreateTopic, topic="orders", config=TopicConfig())
+    assert (again.code, again.may_have_happened) == ("topicExists", False)
+    assert client.refused(frames.DeleteTopic, topic="none").code == "unknownTopic"
+    bad = client.refused(frames.CreateTopic, topic="b", config=TopicConfig(partitions=0))
+    assert bad.code == "outOfRange"
+
+
+def test_dead_letters_of_a_node_get_a_topic_by_way_of_the_root(nodes):
+    """Which is at home where the messages died."""
+    client = Asking(nodes, 1)
+    client.create("orders")
+    client.ask(frames.Publish, RECORD, topic="orders", partition=0)
+    opened = client.ask(
+        frames.OpenSubscription, topic="orders", index="i", mode="shared", consumer=b"c" * 16,
+        prefetch=10, credit_bytes=1 << 20,
+    )  # fmt: skip
+    assert isinstance(opened, frames.SubscriptionOpened)
+    nodes.until(lambda: bool(client.told), 5, "a delivery")
+    settled = client.ask(
+        frames.Settle, handle=opened.handle, action="reject", ranges=packed([0, 0, 1])
+    )
+    assert isinstance(settled, frames.Settled)
+
+    def dead_letters() -> int:
+        described = client.ask(frames.DescribeTopic, topic="orders.dlq")
+        if isinstance(described, frames.Failure):
+            return 0
+        return described.topics[0].partitions[0].end
+
+    nodes.until(lambda: dead_letters() == 1, 10, "the dead letter is stored")
+    catalogue = nodes.machines[0].node.node._wiring.catalogue
+    assert catalogue.home_of(catalogue.topic("orders.dlq")) == "n1"
+
+
+def test_dead_letters_wait_where_their_topic_is_at_home_elsewhere(nodes, caplog):
+    Asking(nodes, 2).create("orders.dlq")
+    client = Asking(nodes, 1)
+    client.create("orders")
+    client.ask(frames.Publish, RECORD, topic="orders", partition=0)
+    opened = client.ask(
+        frames.OpenSubscription, topic="orders", index="i", mode="shared", consumer=b"c" * 16,
+        prefetch=10, credit_bytes=1 << 20,
+    )  # fmt: skip
+    nodes.until(lambda: bool(client.told), 5, "a delivery")
+    with caplog.at_level(logging.WARNING):
+        client.ask(frames.Settle, handle=opened.handle, action="reject", ranges=packed([0, 0, 1]))
+        nodes.run()
+    assert "cannot be put into the dead letters yet" in caplog.text
+    assert "are on node n2, at n2:4150" in caplog.text
+
+
+# --- users ---------------------------------------------------------------------------------------
+
+
+def test_a_user_made_at_any_node_may_come_in_at_all_and_the_token_is_in_no_log(nodes):
+    token = Asking(nodes, 1).token(frames.CreateUser, name="ann", roles=("admin",))
+    nodes.settle()
+    for number in range(3):
+        client = Asking(nodes, number, token)
+        assert isinstance(client.welcome, frames.Welcome)
+        assert client.topics() == []
+    wrong = Asking(nodes, 2, "hkt_ann_wrong")
+    assert isinstance(wrong.welcome, frames.Failure)
+    secret = token.encode()
+    for machine in nodes.machines:
+        for content in machine.disk._names.values():
+            assert secret not in bytes(content.data)
+
+
+def test_what_a_user_may_do_is_judged_by_the_root(nodes, caplog):
+    admin = Asking(nodes, 1)
+    admin.token(frames.CreateUser, name="ann", roles=("admin",))
+    admin.done(frames.CreateRole, name="reader")
+    token = admin.token(frames.CreateUser, name="bob", roles=("reader",))
+    nodes.settle()
+    bob = Asking(nodes, 2, token)
+    with caplog.at_level(logging.INFO, "hocket.audit"):
+        refused = bob.refused(frames.CreateTopic, topic="orders", config=TopicConfig())
+        assert refused.code == "notAllowed"
+        assert bob.refused(frames.DeleteUser, name="ann").code == "notAllowed"
+    assert "user='bob' address=somewhere by way of node n2 CreateTopic" in caplog.text
+    # The node that is asked need not have heard of a right yet.
+    nodes.links.cut([nodes.machines[2].address], [nodes.root.address], one_way=False)
+    Asking(nodes, 0).done(frames.AddGrant, role="reader", grant=Grant("create"))
+    nodes.links.heal()
+    bob.done(frames.CreateTopic, topic="orders", config=TopicConfig())
+
+
+def test_rights_taken_at_one_node_end_what_is_open_at_another(nodes):
+    admin = Asking(nodes, 0)
+    admin.token(frames.CreateUser, name="ann", roles=("admin",))
+    token = admin.token(frames.CreateUser, name="bob", roles=("admin",))
+    nodes.settle()
+    bob = Asking(nodes, 1, token)
+    bob.create("orders")
+    Asking(nodes, 2).done(frames.DeleteUser, name="bob")
+    nodes.until(lambda: bob.is_lost, 5, "bob is hung up on")
+    # Who renews its own token is spared; all other sessions of that user end.
+    ann = admin.token(frames.RenewToken, name="ann")
+    nodes.settle()
+    one, other = Asking(nodes, 1, ann), Asking(nodes, 2, ann)
+    newer = one.token(frames.RenewToken, name="ann")
+    nodes.until(lambda: other.is_lost, 5, "the other session ends")
+    assert not one.is_lost
+    assert isinstance(Asking(nodes, 2, newer).welcome, frames.Welcome)
+
+
+# --- the root is away ----------------------------------------------------------------------------
+
+
+def test_while_the_root_is_away_changes_are_refused_and_all_else_goes_on(nodes):
+    client = Asking(nodes, 1)
+    client.create("orders")
+    nodes.settle()
+    nodes.crash(0)
+    asked_at = nodes.now_us
+    refused = client.refused(frames.CreateTopic, topic="more", config=TopicConfig())
+    assert (refused.code, refused.may_have_happened) == ("rootAway", True)
+    assert "n0:4150" in refused.message
+    assert nodes.now_us - asked_at < 6 * SECOND
+    nodes.run(6 * SECOND)
+    asked_at = nodes.now_us
+    refused = client.refused(frames.CreateTopic, topic="more", config=TopicConfig())
+    assert (refused.code, refused.may_have_happened) == ("rootAway", False)
+    assert "n0:4150" in refused.message
+    assert nodes.now_us - asked_at < SECOND
+    assert client.topics() == ["orders"]
+    published = client.ask(frames.Publish, RECORD, topic="orders", partition=0)
+    assert isinstance(published, frames.Published)
+    nodes.start(0)
+    following = nodes.machines[1].node.group0
+    nodes.until(lambda: following.core.root is not None, 20, "the root is heard again")
+    client.create("more")
+
+
+def test_a_request_is_done_once_though_its_answer_is_lost_and_the_root_begins_again(nodes):
+    """The root carries it out, and dies before anybody hears of it."""
+    client = Asking(nodes, 1)
+    client.create("orders")
+    root, one = nodes.root.address, nodes.machines[1].address
+    nodes.links.cut([root], [one], one_way=True)
+    config = TopicConfig(partitions=2)
+    request = client.begin(frames.AlterTopic, topic="orders", config=config)
+    nodes.run(SECOND // 2)
+    assert not client.is_answered(request)
+    before = nodes.machines[0].node.node.metadata_index
+    nodes.links.heal()
+    nodes.crash(0)
+    nodes.start(0)
+    assert isinstance(client.answer_to(request), frames.Done)
+    nodes.settle()
+    assert nodes.machines[0].node.node.metadata_snapshot()[1].count(b'"n1": [[') == 1
+    entries = nodes.machines[0].node.node.metadata_log.entries
+    altered = [each for each in entries if each.kind == EntryKind.CONFIG and b"alter" in each.body]
+    assert len(altered) <= 1
+    assert nodes.machines[0].node.node.metadata_index >= before
+
+
+def test_a_forwarded_request_that_comes_twice_or_late_is_answered_alike(nodes):
+    client = Asking(nodes, 1)
+    sent: list[Forward] = []
+    root = nodes.machines[0].node
+    heard = root.group0.heard
+
+    def listen(sender, message):
+        if isinstance(message, Forward):
+            sent.append(message)
+        heard(sender, message)
+
+    root.group0.heard = listen
+    client.create("orders")
+    client.refused(frames.CreateTopic, topic="orders", config=TopicConfig())
+    client.done(frames.DeleteTopic, topic="orders")
+    nodes.settle()
+    root.group0.heard = heard
+    index = root.node.metadata_index
+    answers: list[Forwarded] = []
+    root.node.taking_over.begin(lambda _to, message: answers.append(message))
+    for message in (*sent, *sent):  # the refused one would succeed by now
+        root.heard(nodes.machines[1].me, 0, message)
+    nodes.run()
+    assert root.node.metadata_index == index
+    assert [answer.code for answer in answers] == ["", "topicExists", "", "", "topicExists", ""]
+    root.heard(nodes.machines[1].me, 0, replace(sent[0], number=1))  # long forgotten
+    root.heard(nodes.machines[1].me, 0, replace(sent[0], number=sent[-1].number + 1, frame=b"no"))
+    nodes.run()
+    assert root.node.metadata_index == index
+    assert [answer.code for answer in answers[6:]] == ["protocol"]
+
+
+# --- those who were away -------------------------------------------------------------------------
+
+
+def test_a_node_that_was_down_is_told_what_it_missed(nodes):
+    client = Asking(nodes, 0)
+    at_home = Asking(nodes, 1)
+    at_home.create("mine")
+    at_home.create("kept")
+    nodes.settle()
+    nodes.crash(1)
+    client.done(frames.DeleteTopic, topic="mine")
+    client.done(frames.AlterTopic, topic="kept", config=TopicConfig(partitions=2))
+    for number in range(6):  # more than the root keeps in memory: a snapshot is sent
+        client.create(f"t{number}")
+    nodes.start(1)
+    nodes.settle()
+    node = nodes.machines[1].node.node
+    again = Asking(nodes, 1)
+    expected = ["kept", *(f"t{number}" for number in range(6))]
+    assert again.topics() == expected
+    hosted = {(each.core.topic, each.core.number) for each in node._wiring.partitions}
+    assert hosted == {("kept", 0), ("kept", 1)}
+    assert len(set(nodes.states())) == 1
+    nodes.crash(1)
+    nodes.start(1)
+    nodes.settle()
+    assert Asking(nodes, 1).topics() == expected
+
+
+def test_what_a_snapshot_takes_away_is_told_to_those_who_have_it_open(nodes):
+    admin = Asking(nodes, 0)
+    admin.token(frames.CreateUser, name="ann", roles=("admin",))
+    token = admin.token(frames.CreateUser, name="bob", roles=("admin",))
+    nodes.settle()
+    bob, local = Asking(nodes, 1, token), Asking(nodes, 1)
+    local.create("orders")
+    assert isinstance(local.ask(frames.OpenProducer, topic="orders"), frames.ProducerOpened)
+    nodes.settle()
+    nodes.links.cut([nodes.machines[1].address], [nodes.root.address])
+    admin.done(frames.DeleteUser, name="bob")
+    admin.done(frames.DeleteTopic, topic="orders")
+    for number in range(6):
+        admin.create(f"t{number}")
+    assert not bob.is_lost
+    nodes.links.heal()
+    nodes.settle()
+    nodes.until(lambda: bob.is_lost, 5, "bob is hung up on")
+    assert frames.HandleEnded in map(type, local.told)
+    assert list(nodes.machines[1].node.node._wiring.partitions) == []
+
+
+def test_a_new_node_is_ready_when_it_has_caught_up_and_a_root_at_once(nodes):
+    Asking(nodes, 1).create("orders")
+    nodes.settle()
+    told: list[str] = []
+    nodes.machines[0].node.when_caught_up(lambda: told.append("root"))
+    assert told == ["root"]
+    newcomer = nodes.add_machine()
+    newcomer.start([nodes.machines[2].address])
+    newcomer.node.when_caught_up(lambda: told.append("newcomer"))
+    assert not newcomer.node.is_caught_up
+    nodes.until(lambda: "newcomer" in told, 20, "it has caught up")
+    assert Asking(nodes, 3).topics() == ["orders"]
+    nodes.settle()
+    assert told == ["root", "newcomer"]
+    assert (
+        newcomer.node.node.registering.members()
+        == nodes.machines[0].node.node.registering.members()
+    )
+
+
+def test_a_node_of_another_cluster_is_not_told_anything(nodes, caplog):
+    stranger = nodes.add_machine()
+    nodes.cluster = "another"
+    with caplog.at_level(logging.ERROR):
+        stranger.start([nodes.root.address])
+        nodes.run(10 * SECOND)
+    assert not stranger.node.is_caught_up
+    assert "belongs to the cluster another, and this is n0" in caplog.text
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+def lose_the_entry_of(nodes: Nodes, number: int, topic: str) -> None:
+    """Damage the entry that made the topic, in the log of a node that is down, and accept it."""
+    disk = nodes.machines[number].disk
+    found = 0
+    for path, content in disk._names.items():
+        at = content.data.find(b'"topic": "%s"' % topic.encode())
+        if path.startswith("wal/") and at >= 0:
+            disk.flip(path, at, 1)
+            found += 1
+    assert found
+    assert accept_loss(disk, METADATA)
+
+
+def test_a_learner_that_has_lost_entries_is_sent_all_and_loses_no_record(nodes):
+    client = Asking(nodes, 1)
+    client.create("mine")
+    assert isinstance(
+        client.ask(frames.Publish, RECORD, topic="mine", partition=0), frames.Published
+    )
+    nodes.settle()
+    nodes.crash(1)
+    lose_the_entry_of(nodes, 1, "mine")
+    nodes.machines[1].boot()
+    node = nodes.machines[1].node.node
+    assert not node._wiring.catalogue.topics
+    assert [hosted.core.topic for hosted in node._wiring.partitions] == ["recovered.1"]
+    nodes.machines[1].turn(lambda: nodes.machines[1].node.start([nodes.root.address]))
+    nodes.until(lambda: nodes.machines[1].node.is_caught_up, 20, "it has caught up")
+    nodes.settle()
+    assert len(set(nodes.states())) == 1
+    client = Asking(nodes, 1)
+    assert client.describe("mine").topics[0].partitions[0].end == 1
+    assert isinstance(
+        client.ask(frames.Publish, RECORD, topic="mine", partition=0), frames.Published
+    )
+
+
+def test_a_root_that_has_lost_entries_makes_all_others_like_itself(nodes):
+    client = Asking(nodes, 0)
+    client.create("lost")
+    client.create("kept")
+    nodes.settle()
+    nodes.crash(0)
+    lose_the_entry_of(nodes, 0, "lost")
+    nodes.start(0)
+    nodes.until(lambda: Asking(nodes, 1).topics() == ["kept"], 20, "the others have lost it, too")
+    nodes.settle()
+    assert len(set(nodes.states())) == 1
+    Asking(nodes, 2).create("new")
+    nodes.settle()
+    assert len(set(nodes.states())) == 1

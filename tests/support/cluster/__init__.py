@@ -1,0 +1,1 @@
+"""Clusters of real broker processes, for tests."""
