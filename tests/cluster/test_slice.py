@@ -6,6 +6,7 @@ the registry. The whole of it, with ten processes, is in `test_whole.py`.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,17 @@ def test_a_cluster_of_five_lives_through_stops_kills_and_returns(tmp_path: Path)
 
         leaving = cluster["e" if victim.name != "e" else "d"]
         assert leaving.end() == 0
+        cluster.wait_ideal(SECONDS)
+
+        # A copy of a data directory ends, says why, and the ring is as it was.
+        copy = cluster.add("copy")
+        shutil.copytree(victim.data, copy.data)
+        copy.begin()
+        assert copy.process is not None
+        assert copy.process.wait(SECONDS) == 1
+        assert "Give each node a data directory of its own" in copy.said().splitlines()[-1]
+        del cluster.all["copy"]
+        assert any("denied: link" in each.said() for each in cluster.up)
         cluster.wait_ideal(SECONDS)
 
         token = victim.client().create_user("ada", ["admin"])
