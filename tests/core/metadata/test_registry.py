@@ -48,6 +48,20 @@ def test_several_become_durable_at_once_each_with_its_own_state():
     assert registry.durable(2) == [Changed(1, "a", 1, (life(20),)), Changed(2, "b", 2, ())]
 
 
+def test_how_long_successor_lists_are_is_said_once_and_known_everywhere():
+    registry, other, third = Registry(), Registry(), Registry()
+    for number, (who, successors) in enumerate([(life(20), 3), (life(10), 0), (life(30), 5)], 1):
+        append = registry.enrol(who, None, successors)
+        assert isinstance(append, AppendChange)
+        assert registry.successors == (0 if number == 1 else 3)
+        registry.durable(append.index)
+        other.applied(append.index, append.body, None)
+    assert registry.successors == other.successors == 3
+    third.restore(*registry.snapshot())
+    assert third.successors == 3
+    assert "successors" not in entered(Registry(), life(20)).snapshot()[1]
+
+
 def test_entries_of_another_proposer_and_a_state_that_replaces_another():
     registry, other = Registry(), Registry()
     append = registry.enrol(life(20), "a")

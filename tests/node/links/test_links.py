@@ -54,7 +54,7 @@ class End:
             "position": candidates(node.encode())[0], "boot": world.chance.getrandbits(60),
         }  # fmt: skip
         self.hello = NodeHello(**(greeting | hello))
-        own = Own(self.hello, 8, lambda: (1, 2), lambda: "root:1", lambda _der, _node: "")
+        own = Own(self.hello, lambda: 8, lambda: (1, 2), lambda: "root:1", lambda _der, _node: "")
         self.links = NodeLinks(own, loop=world.loop, executor=world.executor, chance=world.chance)
         self.links.receiver = self
         self.connections = Connections(world.loop, Limits())

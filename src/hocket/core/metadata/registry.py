@@ -5,6 +5,7 @@ Rule 1: a change takes effect when it is committed, and is judged as if the chan
 Rule 2: the registry has one life of each node, the newest that was entered. A change of an older
         life changes nothing, and is answered all the same.
 Rule 3: there is one node at a position.
+Rule 4: the length of successor lists is written once, with the founder's first enrolment, and stays.
 
 The registry says which nodes may be on the ring, and what a small ring looks like. Only the ring
 itself knows which nodes are on it at this moment.
@@ -77,6 +78,7 @@ class Registry(Proposer):
         super().__init__(indexes)
         self._committed = _Nodes()
         self._leading = _Nodes()
+        self.successors = 0  # the length of successor lists; 0: it was not written yet
 
     @property
     def version(self) -> int:
@@ -90,12 +92,14 @@ class Registry(Proposer):
     def member(self, node: str) -> Contact | None:
         return self._committed.by_node.get(node)
 
-    def enrol(self, who: Contact, origin: object) -> AppendChange | PositionTaken:
-        """Enter this life of this node."""
+    def enrol(
+        self, who: Contact, origin: object, successors: int = 0
+    ) -> AppendChange | PositionTaken:
+        """Enter this life of this node; the founder says how long successor lists are."""
         holder = self._leading.at(who.position)
         if holder is not None and holder.node != who.node:
             return PositionTaken(origin, holder)
-        return self._change("enrol", who, origin)
+        return self._change("enrol", who, origin, successors)
 
     def strike(self, who: Contact, origin: object) -> AppendChange:
         """Take this life of this node out, or an older one; not a newer one."""
@@ -107,14 +111,17 @@ class Registry(Proposer):
     def _take_effect(self, index: int, body: bytes, origin: object) -> list[Changed]:
         self.applied_index = index
         self._committed.apply(*_decoded(body))
+        self.successors = self.successors or json.loads(body).get("successors", 0)
         return [Changed(index, origin, self.version, self.members)]
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         members = [contact._asdict() for contact in self._committed.members]
-        return self.applied_index, {"version": self.version, "members": members}
+        state = {"version": self.version, "members": members}
+        return self.applied_index, state | ({"successors": n} if (n := self.successors) else {})
 
     def restore(self, index: int, state: dict[str, Any]) -> None:
         self._indexes.last = self.applied_index = index
+        self.successors = state.get("successors", 0)
         for nodes in (self._committed, self._leading):
             nodes.version = state["version"]
             nodes.members = [Contact(**fields) for fields in state["members"]]
@@ -124,10 +131,14 @@ class Registry(Proposer):
         self.restore(index, state)
         return [Changed(index, None, self.version, self.members)]
 
-    def _change(self, kind: Kind, who: Contact, origin: object) -> AppendChange:
+    def _change(
+        self, kind: Kind, who: Contact, origin: object, successors: int = 0
+    ) -> AppendChange:
         self._leading.apply(kind, who)
-        body = json.dumps({"kind": kind, "who": who._asdict()}).encode()
-        return self._propose(origin, body)
+        change: dict[str, Any] = {"kind": kind, "who": who._asdict()}
+        if successors:
+            change["successors"] = successors
+        return self._propose(origin, json.dumps(change).encode())
 
 
 def _decoded(body: bytes) -> tuple[Kind, Contact]:

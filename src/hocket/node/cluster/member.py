@@ -86,7 +86,7 @@ class Member:
         chance = Random(os.urandom(16))
         own = Own(
             hello=greeting_of(place, chance.getrandbits(63) + 1),
-            successors=member.successors,
+            successors=lambda: self.node.registering.successors or member.successors,
             positions=self._positions,
             root=lambda: self.cluster_node.ring.core.beacon.root,
             certificate_fault=place.certificate_fault,
@@ -117,6 +117,8 @@ class Member:
             chance=chance,
         )
         self.node = self.cluster_node.node
+        if member.is_founder:
+            self.node.registering.founded_with = member.successors
         self._describing = Describing(
             self.node,
             self.cluster_node.ring,

@@ -45,7 +45,7 @@ class Own:
     """This node, as it introduces itself."""
 
     hello: NodeHello
-    successors: int
+    successors: Callable[[], int]  # the length of successor lists
     positions: Callable[[], tuple[int, ...]]  # the positions that are taken, sorted
     root: Callable[[], str]  # the address of group 0's root, as far as is known
     certificate_fault: Callable[[Certificate, str], str]  # of a node with this store id
@@ -193,7 +193,7 @@ class NodeLinks:
             node=mine.node,
             name=mine.name,
             software=mine.software,
-            successors=own.successors,
+            successors=own.successors(),
             positions=own.positions(),
             root=own.root(),
         )

@@ -24,6 +24,12 @@ class Registering:
     def __init__(self, wiring: Wiring, registry: Registry) -> None:
         self._wiring = wiring
         self._registry = registry
+        self.founded_with = 0  # on the founder: the length of successor lists; 0: it is not said
+
+    @property
+    def successors(self) -> int:
+        """The length of successor lists in this cluster; 0: nobody has written it down yet."""
+        return self._registry.successors
 
     def members(self) -> tuple[int, tuple[Contact, ...]]:
         return self._registry.version, self._registry.members
@@ -33,7 +39,8 @@ class Registering:
         if known is not None and known.incarnation >= who.incarnation:
             done(*self.members())  # enrolled already, and the answer was lost: nothing to write
         elif self._has_room():
-            change = self._registry.enrol(who, done)
+            said = self.founded_with if not self._registry.successors else 0
+            change = self._registry.enrol(who, done, said)
             if isinstance(change, PositionTaken):
                 log.warning(
                     "node %s may not join: its position belongs to %s. Was its data directory "
