@@ -13,6 +13,7 @@ from itertools import count
 import pytest
 
 import hocket.client.faces.blocking.client
+import hocket.wire.node_schema  # it keeps its file open: no test that serves is to blame
 from tests.support.cli import Hocket, serving
 
 _NUMBERS = count()
