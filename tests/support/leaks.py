@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import hocket.rpc.schema  # Cap'n Proto keeps the schemas' files open from here on
+import hocket.wire.node_schema
 import hocket.wire.schema  # noqa: F401
 from tests.support.threads import pause_after, stack
 
