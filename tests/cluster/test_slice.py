@@ -100,8 +100,7 @@ def test_a_cluster_of_five_lives_through_stops_kills_and_returns(tmp_path: Path)
         copy = cluster.add("copy")
         shutil.copytree(victim.data, copy.data)
         copy.begin()
-        assert copy.process is not None
-        assert copy.process.wait(SECONDS) == 1
+        assert copy.wait_end(SECONDS) == 1
         assert "Give each node a data directory of its own" in copy.said().splitlines()[-1]
         del cluster.all["copy"]
         assert any("denied: link" in each.said() for each in cluster.up)

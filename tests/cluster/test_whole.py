@@ -174,9 +174,19 @@ def has_namespaces() -> bool:
     return True
 
 
+Halves = list[tuple[list[str], str]]  # of each: what a command is begun with; the address
+
+
+def cut(halves: Halves, act: str) -> None:
+    """`add` a cut, or `del` it: each half throws away what is for the other."""
+    (left, left_address), (right, right_address) = halves
+    run(*left, "ip", "route", act, "blackhole", f"{right_address}/32")
+    run(*right, "ip", "route", act, "blackhole", f"{left_address}/32")
+
+
 @contextmanager
-def two_halves() -> Iterator[list[tuple[list[str], str]]]:
-    """Two network namespaces with a wire between them: a command's prefix and the address, each."""
+def two_halves() -> Iterator[Halves]:
+    """Two network namespaces with a wire between them."""
     spaces = ["hocket-left", "hocket-right"]
     try:
         for space in spaces:
@@ -234,12 +244,11 @@ def test_a_cut_makes_two_rings_and_its_end_makes_one(tmp_path: Path):
 
         everybody = sorted([*sides[0], *sides[1]])
         wait_for(lambda: sees(NAMES[0], everybody), 60, cluster.logs)
-        within, _ = halves[1]
-        run(*within, "ip", "link", "set", "hkt0", "down")
+        cut(halves, "add")
         began = monotonic()
         for names in sides:
             wait_for(lambda names=names: sees(names[0], sorted(names)), 60, cluster.logs)
         sleep(max(0.0, CUT_SECONDS - (monotonic() - began)))
-        run(*within, "ip", "link", "set", "hkt0", "up")
+        cut(halves, "del")
         for names in sides:
             wait_for(lambda names=names: sees(names[0], everybody), 120, cluster.logs)

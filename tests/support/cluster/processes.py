@@ -73,7 +73,7 @@ class Process:
         return self
 
     def said(self) -> str:
-        return self.log.read_text()
+        return self.log.read_text() if self.log.exists() else ""
 
     # --- ends and stops --------------------------------------------------------------------------
 
@@ -85,6 +85,11 @@ class Process:
         assert self.process is not None
         self.hang_up()
         self.process.send_signal(number)
+        return self.wait_end(seconds)
+
+    def wait_end(self, seconds: float) -> int:
+        """Its exit code, when it ends of its own accord."""
+        assert self.process is not None
         code = self.process.wait(seconds)
         assert self.process.stdout is not None
         self.process.stdout.close()
