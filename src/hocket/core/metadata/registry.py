@@ -5,7 +5,7 @@ Rule 1: a change takes effect when it is committed, and is judged as if the chan
 Rule 2: the registry has one life of each node, the newest that was entered. A change of an older
         life changes nothing, and is answered all the same.
 Rule 3: there is one node at a position.
-Rule 4: the length of successor lists is written once, with the founder's first enrolment, and stays.
+Rule 4: how long successor lists are is written once, with the founder's first enrolment.
 
 The registry says which nodes may be on the ring, and what a small ring looks like. Only the ring
 itself knows which nodes are on it at this moment.
