@@ -2,7 +2,7 @@
 
 The node and the log know only these protocols. `Clock`, `Executor`, `File` and `Disk` are real in
 `adapters`, `Network` is real in `node.door`, and all of them are simulated in `sim`. `Timers` and
-`Links` are for the nodes of a cluster (`node.cluster`); so far they exist in the simulator only.
+`Links` are for the nodes of a cluster (`node.cluster`): real in `adapters.loop` and `node.links`.
 
 Everything here is called on the node's own thread, and calls back there. That is the whole of the
 broker's thread safety: one thread touches state, other threads only carry bytes.
