@@ -213,7 +213,11 @@ def serve(
     )
     wish = cluster.wish(settings.name, tls_cert, tls_key, tls_ca)
     listener = _bound(listen)
-    report, place = _open(directory, settings, wish, listener)
+    try:
+        report, place = _open(directory, settings, wish, listener)
+    except BaseException:
+        listener.close()
+        raise
     broker = report.broker
     endpoint = None
     try:
