@@ -210,10 +210,11 @@ def two_halves() -> Iterator[Halves]:
 @pytest.mark.skipif(not (LONG and has_namespaces()), reason="needs network namespaces")
 def test_a_cut_makes_two_rings_and_its_end_makes_one(tmp_path: Path):
     """Beyond loopback, so with TLS and with users; asked by commands within each namespace."""
-    with two_halves() as halves, cluster_in(tmp_path, "--successors", "2") as cluster:
+    with two_halves() as halves, cluster_in(tmp_path, "--successors", "3") as cluster:
         certified(cluster, *(address for _, address in halves))
         token = tmp_path / "admin.token"
-        sides = [NAMES[:4], NAMES[4:8]]
+        sides = [NAMES[:5], NAMES[5:]]
+        seen: dict[str, bytes] = {}  # the last answer of each that was asked
         places = {name: half for names, half in zip(sides, halves, strict=True) for name in names}
 
         def begin(name: str, *options: str) -> None:
@@ -237,18 +238,24 @@ def test_a_cut_makes_two_rings_and_its_end_makes_one(tmp_path: Path):
             )  # fmt: skip
             command = [*places[name][0], *HOCKET, "ring", "--json"]
             done = subprocess.run(command, capture_output=True, env=env, check=False)
+            seen[name] = done.stdout + done.stderr
             if done.returncode:
                 return False
             ring = json.loads(done.stdout)
             return ring["ideal"] and sorted(each["name"] for each in ring["nodes"]) == wanted
 
+        def all_seen() -> str:
+            for name in places:
+                sees(name, [])
+            return "\n".join(f"{name}: {said.decode()}" for name, said in seen.items())
+
         everybody = sorted([*sides[0], *sides[1]])
-        wait_for(lambda: sees(NAMES[0], everybody), 60, cluster.logs)
+        wait_for(lambda: sees(NAMES[0], everybody), 60, all_seen)
         cut(halves, "add")
         began = monotonic()
         for names in sides:
-            wait_for(lambda names=names: sees(names[0], sorted(names)), 60, cluster.logs)
+            wait_for(lambda names=names: sees(names[0], sorted(names)), 60, all_seen)
         sleep(max(0.0, CUT_SECONDS - (monotonic() - began)))
         cut(halves, "del")
         for names in sides:
-            wait_for(lambda names=names: sees(names[0], everybody), 120, cluster.logs)
+            wait_for(lambda names=names: sees(names[0], everybody), 120, all_seen)
