@@ -51,8 +51,7 @@ def test_one_step_to_a_broker_with_tls_and_users_that_says_what_it_does(tmp_path
         assert token.stat().st_mode & 0o777 == 0o600
         secret = token.read_text().strip()
         assert tokens.user_of(secret) == "admin"
-        # It says the machine's name, by which others reach it; the certificate is for loopback.
-        hocket = Hocket(f"hockets://127.0.0.1:{broker.url.rpartition(':')[2]}")
+        hocket = Hocket(broker.url.replace("0.0.0.0", "127.0.0.1"))
         trust = ["--tls-ca", str(made.authority)]
         fails(hocket("ping", *trust), 4, "asks for a token")
         known = [*trust, "--token-file", str(token)]

@@ -221,7 +221,7 @@ def serve(
         if admin_token_file is not None:
             token = admin_token.check(admin_token_file)
     from hocket.node.cluster.member import Member
-    from hocket.node.cluster.starting import settle
+    from hocket.node.cluster.starting import is_everywhere, settle
 
     cluster = ClusterOptions(join, successors, domain, advertise)
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -231,6 +231,7 @@ def serve(
     )
     wish = cluster.wish(settings.name, tls_cert, tls_key, tls_ca)
     listener = _bound(listen)
+    bound = Address(*listener.getsockname()[:2])
     try:
         report, place = _open(directory, settings, wish, listener)
     except BaseException:
@@ -260,7 +261,10 @@ def serve(
 
         def ready() -> None:
             refuse_strangers()
-            urls = {scheme: f"{scheme}://{place.address}"}
+            # Whoever listens everywhere and says no address is told to others by the machine's
+            # name, for which a certificate need not be good: clients are told where it listens.
+            told = place.address if advertise or not is_everywhere(listen.host) else str(bound)
+            urls = {scheme: f"{scheme}://{told}"}
             also = ""
             if endpoint is not None and rpc_listen is not None:
                 try:

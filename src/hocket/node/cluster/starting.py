@@ -120,7 +120,7 @@ def advertised(wanted: str, bound: Address) -> str:
     """The address that other nodes and clients are told."""
     if wanted:
         return wanted
-    if bound.host in _EVERYWHERE:
+    if is_everywhere(bound.host):
         return str(Address(socket.gethostname(), bound.port))
     return str(bound)
 
@@ -147,3 +147,8 @@ def _is_of_this_machine(family: int, host: str) -> bool:
         except OSError:
             return False
     return True
+
+
+def is_everywhere(host: str) -> bool:
+    """Whether this stands for all addresses of the machine, so that nobody can be told it."""
+    return host in _EVERYWHERE
