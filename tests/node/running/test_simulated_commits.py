@@ -89,7 +89,7 @@ def test_what_is_committed_never_comes_again(seed, mode):
 
 def test_the_lives_are_eventful():
     total: Counter[str] = Counter()
-    for number in range(3):
+    for number in range(8):
         total += live(f"eventful {number}", "shared", max_deliveries=3)
     for what in ("commits", "lease lost", "again", "ack again", "reject again"):
         assert total[what] > 0, what
