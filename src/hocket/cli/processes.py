@@ -48,7 +48,7 @@ class Processes:
 
     def send(self, process: Process, number: signal.Signals) -> bool:
         """Send a signal to it, and to no other process. Returns whether it was running."""
-        if hasattr(os, "pidfd_open"):
+        if hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal"):
             try:
                 handle = os.pidfd_open(process.pid)
             except (OSError, OverflowError):

@@ -24,7 +24,7 @@ def tell(state: str) -> None:
         address = "\0" + address[1:]
     with (
         suppress(OSError),
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,  # Python closes it in children
     ):
         manager.connect(address)
         manager.sendall(state.encode())
