@@ -175,7 +175,7 @@ class Outgoing:
             return
         self._host = host
         if _is_numeric(host):
-            self._resolved(attempt, _resolve(host, port))
+            self._resolved(attempt, _outcome(host, port))
         else:
             self._owner.executor.submit(
                 "resolve",
@@ -190,7 +190,7 @@ class Outgoing:
             self._fail(f"its name cannot be resolved: {found}")
             return
         self._hosts = found
-        self._connect()
+        self._go_on(self._connect)
 
     def _connect(self) -> None:
         """Try the next of the addresses that the name has."""
@@ -431,6 +431,14 @@ def _is_numeric(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _outcome(host: str, port: int) -> list[tuple[Any, ...]] | OSError:
+    """As a worker reports it. A number needs no name server, but may name no interface of ours."""
+    try:
+        return _resolve(host, port)
+    except OSError as error:
+        return error
 
 
 def _resolve(host: str, port: int) -> list[tuple[Any, ...]]:
