@@ -210,6 +210,16 @@ def test_owners_who_are_given_up_come_not_first():
     assert closer.owners == contacts("30")
 
 
+def test_a_lookup_by_fingers_is_led_by_fingers_and_successors_alone():
+    ring = member()
+    ring.fingers.put(7, contact("200"))
+    ring.node.routes.heard(contact("220"))
+    assert ring.key_owners.closer(1, 250, 4).preceding[0] == contact("220")
+    by_fingers = ring.key_owners.closer(1, 250, 9, by_fingers=True)
+    assert by_fingers.preceding == contacts("200,60,50,40,30")
+    assert ring.key_owners.closer(1, 250, 2, by_fingers=True).preceding == contacts("200,60")
+
+
 def test_our_own_position_is_ours():
     ring = member()
     assert ring.key_owners.closer(1, 20, 4).owners == contacts("20,30,40,50")
