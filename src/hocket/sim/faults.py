@@ -274,12 +274,10 @@ class Faults:
         machines = list(self._site.machines)
         if len(machines) < 2:
             return False
+        if self._is_split and self._site.links.is_cut:
+            return False
         chance.shuffle(machines)
         size = chance.randint(1, len(machines) - 1)
-        if self._is_split:
-            if self._site.links.is_cut:
-                return False
-            size = len(machines) // 2
         return self._cut_between(chance, machines[:size], machines[size:])
 
     def _cut_one_way(self, chance: Random) -> bool:

@@ -384,15 +384,17 @@ def test_news_of_others_does_not_register_one_that_waits():
     assert not root.joining.is_registered
 
 
-def test_who_is_let_in_among_the_dead_alone_begins_again():
+def test_who_is_let_in_among_the_dead_alone_asks_the_one_that_let_it_in():
     """All whom the welcome names have told us meanwhile that they leave."""
     ring, request = registered()
     for word in ("30", "40", "50"):
         hear(ring, word, messages.Leaving(contact(word), None, ()))
     effects = hear(ring, "20", messages.Welcome(request, contacts("30,40,50"), BEACON))
-    assert ring.standing is Standing.OUTSIDE
-    assert any(isinstance(effect, events.BeginAgain) for effect in effects)
-    assert sent(effects) == []
+    assert ring.standing is Standing.MEMBER
+    assert ring.successors == []
+    assert [(to, type(message)) for to, message in sent(effects)] == [
+        (contact("20"), messages.GetState)
+    ]
 
 
 # --- a node that keeps coming back --------------------------------------------
