@@ -185,7 +185,7 @@ def _split(options: Options) -> Options:
     Nodes have room for all routes, as real ones do: those who lose all their successors go on with
     the nodes that they know.
     """
-    nodes = max(options.nodes, 8)
+    nodes = 8 + options.nodes % 9
     return replace(
         options, temper="split", faults=("cut",), guarded=True, fault_every_us=3 * SECOND,
         safety_us=25 * SECOND, nodes=nodes, nodes_max=nodes, routes_max=64, loss=0.0,
