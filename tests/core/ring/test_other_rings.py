@@ -30,8 +30,8 @@ def test_a_cut_and_its_healing():
         assert stage.is_ideal()
 
 
-# Of a cut of any kind, with the settings of real nodes: after so long each half is a ring, and after
-# it is healed both are one. docs/internals/ring.md says so.
+# Of a cut of any kind, with the settings of real nodes: after so long each half is a ring, and both
+# are one so long after it is healed. docs/internals/ring.md says so.
 TWO_RINGS_US = 20 * SECOND
 ONE_RING_US = 20 * SECOND
 
