@@ -44,6 +44,8 @@ def test_a_cluster_of_real_brokers_from_up_to_down(tmp_path: Path):
         ring = at_second("ring", "--json").json()
         assert sorted(node["name"] for node in ring["nodes"]) == ["node-1", "node-2"]
 
+        assert at_second("ring").text().endswith("\nthe ring is ideal\n")
+
         at_first("topic", "create", "orders", "--disk-retention", "3d").text()
         until(lambda: at_second("topic", "list", "--names").stdout == b"orders\n")
         _describe_away_from_home(at_second, first["address"])
