@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hocket.adapters.loop import READ, WRITE, Loop
 from hocket.adapters.tls import NotTls, TlsTransport, reason_of
-from hocket.adapters.transport import PlainTransport, Transport
+from hocket.adapters.transport import PlainTransport, Transport, write
 from hocket.core.session.session import Caller
 from hocket.errors import HocketError, ProtocolError, ShuttingDown
 from hocket.frames import Access, Failure, Frame, Indexes, Topics
@@ -133,7 +133,7 @@ class TcpPeer:
         if self._closed:
             return
         try:
-            self._write()
+            self._unsent_bytes -= write(self._transport, self._unsent)
         except OSError as error:
             self._lost(reason_of(error))
             return
@@ -218,21 +218,6 @@ class TcpPeer:
             if view.nbytes:
                 self._unsent.append(view)
                 self._unsent_bytes += len(view)
-
-    def _write(self) -> None:
-        while self._unsent:
-            sent = self._transport.send(self._unsent)
-            if not sent:
-                return
-            self._unsent_bytes -= sent
-            while sent:
-                first = self._unsent.popleft()
-                if sent < len(first):
-                    self._unsent.appendleft(first[sent:])
-                    if self._transport.short_is_all:
-                        return  # the socket is full
-                    break
-                sent -= len(first)
 
     # --- reading ---------------------------------------------------------------------------------
 

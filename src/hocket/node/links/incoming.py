@@ -14,7 +14,7 @@ from typing import Protocol
 
 from hocket.adapters.loop import READ, WRITE, Loop
 from hocket.adapters.tls import reason_of
-from hocket.adapters.transport import Transport
+from hocket.adapters.transport import Transport, write
 from hocket.errors import ProtocolError
 from hocket.node.messages import CODEC
 from hocket.node_frames import Heartbeat, HelloAccepted, HelloRefused, NodeHello
@@ -47,7 +47,6 @@ class Incoming:
         self.from_address = from_address
         self.hello: NodeHello | None = None
         self.incarnation = 0  # the last that a message came from
-        self.is_open = False
         self._owner = owner
         self._loop = owner.loop
         self._wire = NodeConnection("acceptor", CODEC)
@@ -143,7 +142,6 @@ class Incoming:
         answer = self._owner.judge(self, hello)
         self._unsent.extend(map(memoryview, self._wire.send(answer)))
         if isinstance(answer, HelloAccepted) and hello.cluster:
-            self.is_open = True
             assert self._patience is not None
             self._patience.cancel()
         else:  # it is refused, or only wanted to know
@@ -152,17 +150,8 @@ class Incoming:
 
     def _write(self) -> None:
         try:
-            while self._unsent:
-                sent = self.transport.send(self._unsent)
-                if not sent:
-                    return
-                while sent:
-                    first = self._unsent.popleft()
-                    if sent < len(first):
-                        self._unsent.appendleft(first[sent:])
-                        break
-                    sent -= len(first)
-            if self._closes_when_sent:
+            write(self.transport, self._unsent)
+            if self._closes_when_sent and not self._unsent:
                 self.transport.end_sending()  # the other end hangs up, or is not waited for
         except OSError:
             self.close()

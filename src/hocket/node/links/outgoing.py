@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from hocket.adapters.loop import READ, WRITE, Loop
 from hocket.adapters.tls import DialledTls, reason_of
-from hocket.adapters.transport import PlainTransport, Transport
+from hocket.adapters.transport import PlainTransport, Transport, write
 from hocket.addresses import parse_port, split_address
 from hocket.core.ring.contact import Contact
 from hocket.errors import HocketError, ProtocolError
@@ -72,7 +72,6 @@ class Outgoing:
         self.state = "resting"
         self.contact: Contact | None = None  # to whom something was sent last, if it is known
         self.dropped = 0
-        self.sent_frames = 0
         self._owner = owner
         self._loop = owner.loop
         self._urgent: deque[Frame] = deque()
@@ -128,24 +127,14 @@ class Outgoing:
 
     def _write(self) -> None:
         assert self._transport is not None
-        while True:
-            if not self._writing:
-                self._take()
-                if not self._writing:
-                    break
-            sent = self._transport.send(self._writing)
-            if not sent:
+        while self._writing or self._take():
+            write(self._transport, self._writing)
+            if self._writing:
                 break
-            while sent:
-                first = self._writing.popleft()
-                if sent < len(first):
-                    self._writing.appendleft(first[sent:])
-                    break
-                sent -= len(first)
         self._watch()
 
-    def _take(self) -> None:
-        """What is written next: all that is urgent, and bulk when nothing is."""
+    def _take(self) -> bool:
+        """What is written next: all that is urgent, and bulk when nothing is. False: nothing."""
         size = 0
         while self._urgent and size < WRITE_BYTES:
             frame = self._urgent.popleft()
@@ -153,12 +142,11 @@ class Outgoing:
             self._urgent_bytes -= length
             size += length
             self._writing.extend(frame)
-            self.sent_frames += 1
         if not size and self._bulk:
             frame = self._bulk.popleft()
             self._bulk_bytes -= sum(map(len, frame))
             self._writing.extend(frame)
-            self.sent_frames += 1
+        return bool(self._writing)
 
     # --- dialling --------------------------------------------------------------------------------
 
@@ -252,16 +240,7 @@ class Outgoing:
 
     def _write_hello(self) -> None:
         assert self._transport is not None
-        while self._writing:
-            sent = self._transport.send(self._writing)
-            if not sent:
-                break
-            while sent:
-                first = self._writing.popleft()
-                if sent < len(first):
-                    self._writing.appendleft(first[sent:])
-                    break
-                sent -= len(first)
+        write(self._transport, self._writing)
         self._watch()
 
     # --- events ----------------------------------------------------------------------------------
