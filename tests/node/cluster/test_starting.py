@@ -228,7 +228,7 @@ def test_a_peer_that_tls_does_not_trust_is_not_asked_again(tmp_path: Path, kind:
     own = Pair.named(tmp_path, "own")
     Authority.load(Pair.named(tmp_path, "ca")).issue(own, "node x", NODE)
     dialling = dialling_context(own.certificate, own.key, certificates.authority)
-    words = "TLS with the node.*--tls-ca" if kind in names else "not marked as a node's"
+    words = "TLS failed.*--tls-ca" if kind in names else "not marked as a node's"
     with tls_peer(server_context(files.certificate, files.key, None), ACCEPTED) as address:
         wanted = wish(
             address, join_seconds=3600.0, tls=lambda: dialling, certificate_fault=certificate_fault

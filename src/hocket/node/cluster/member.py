@@ -94,7 +94,10 @@ class Member:
         self._loop = loop
         self._ready: Callable[[], None] | None = None
         self._failed: Callable[[HocketError], None] | None = None
-        self.links = NodeLinks(own, loop=loop, executor=executor, chance=chance, tls=place.tls)
+        self.links = NodeLinks(
+            own, loop=loop, executor=executor, chance=chance, tls=place.tls,
+            refusals=connections.refusals,
+        )  # fmt: skip
         self.links.receiver = self
         self.cluster_node = ClusterNode(
             replace(settings, cluster=member.cluster),

@@ -37,6 +37,9 @@ class Owner(Protocol):
     loop: Loop
 
     def judge(self, link: Incoming, hello: NodeHello) -> HelloAccepted | HelloRefused: ...
+    def turned_away(self, link: Incoming, why: str) -> None:
+        """It has not said in a way that can be understood, or in time, who it is."""
+
     def take(self, link: Incoming, envelope: Envelope) -> None: ...
     def ended(self, link: Incoming) -> None: ...
 
@@ -160,11 +163,14 @@ class Incoming:
 
     def _too_late(self) -> None:
         if not self._closes_when_sent:
-            log.info("a link from %s: it did not say who it is in time", self.from_address)
+            self._owner.turned_away(self, "it did not say who it is in time")
         self.close()
 
     def _broken(self, why: str) -> None:
-        log.warning("the link from %s broke the protocol: %s", self._who(), why)
+        if self.hello is None:
+            self._owner.turned_away(self, f"it broke the protocol: {why}")
+        elif not self._closes_when_sent:
+            log.warning("the link from %s broke the protocol: %s", self._who(), why)
         with suppress(OSError):
             self.transport.send([memoryview(each) for each in self._wire.farewell()])
         self.close()

@@ -18,7 +18,8 @@ from hocket.adapters.transport import Certificate, Transport
 from hocket.core.ring import greeting
 from hocket.core.ring.contact import Contact
 from hocket.errors import HocketError
-from hocket.node.identity import audit
+from hocket.node.identity.refusals import Refusals
+from hocket.node.links import faults
 from hocket.node.links.incoming import Incoming
 from hocket.node.links.outgoing import Outgoing
 from hocket.node.messages import CODEC
@@ -60,6 +61,7 @@ class NodeLinks:
         executor: Executor,
         chance: Random,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        refusals: Refusals | None = None,
     ) -> None:
         self.own = own
         self.loop = loop
@@ -69,6 +71,7 @@ class NodeLinks:
         self.receiver: Receiver
         self.names: dict[str, str] = {}  # of nodes that we have met, by their ids
         self.refusals: dict[str, HelloRefused] = {}  # by address: who refuses us, and why
+        self._audited = refusals or Refusals()
         self._out: dict[str, Outgoing] = {}  # by address
         self._in: dict[str, Incoming] = {}  # by node: the link that is open
         self._strangers: dict[Incoming, None] = {}  # not greeted yet, or refused
@@ -81,6 +84,11 @@ class NodeLinks:
         if self._closed:
             return
         link = self._out.get(to.address)
+        if to.incarnation and (link is None or to != link.contact):
+            fault = faults.of_position(to)
+            if fault:  # some node names it, and nobody may choose its place
+                self._audited.node(to.address, fault)
+                return
         if link is None:
             if len(self._out) >= LINKS_MAX:
                 return
@@ -138,7 +146,7 @@ class NodeLinks:
     def hello(self) -> NodeHello:
         return self.own.hello
 
-    def fault_of(self, transport: Transport, host: str, answer: HelloAccepted) -> str:
+    def fault_of(self, transport: Transport, answer: HelloAccepted) -> str:
         own = self.own
         if answer.node == own.hello.node:
             return "it is this very node, or a copy of its data directory"
@@ -146,8 +154,6 @@ class NodeLinks:
             return f"it belongs to cluster {answer.cluster}, and this node to {own.hello.cluster}"
         if self.tls() is not None:
             return own.certificate_fault(transport.certificate, answer.node)
-        if not greeting.is_loopback(host):
-            return "beyond loopback nodes talk by TLS only"
         return ""
 
     def accepted(self, link: Outgoing, answer: HelloAccepted) -> None:
@@ -157,6 +163,9 @@ class NodeLinks:
     def refused(self, link: Outgoing, answer: HelloRefused) -> None:
         self.refusals[link.address] = answer
         self.receiver.link_refused(link.address, answer)
+
+    def distrusted(self, link: Outgoing, why: str) -> None:
+        self._audited.node(link.address, why)
 
     def lost(self, link: Outgoing) -> None:
         if link.contact is not None:
@@ -179,8 +188,7 @@ class NodeLinks:
             from_address=link.from_address, certificate_fault=fault,
         )  # fmt: skip
         if refused is not None:
-            log.warning("refused a link from %s: %s", link.from_address, refused.text)
-            audit.link_refused(link.from_address, hello.node, refused.code)
+            self._audited.link(link.from_address, hello.node, refused.code, refused.text)
             return refused
         if hello.cluster:
             self.names[hello.node] = hello.name
@@ -197,6 +205,9 @@ class NodeLinks:
             positions=own.positions(),
             root=own.root(),
         )
+
+    def turned_away(self, link: Incoming, why: str) -> None:
+        self._audited.link(link.from_address, "", "failed", why)
 
     def take(self, link: Incoming, envelope: Envelope) -> None:
         message, incarnation, to_incarnation = envelope
