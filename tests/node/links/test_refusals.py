@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from hocket.adapters import node_certificate
 from hocket.adapters.node_certificate import mark_of
 from hocket.cli.authority import CLIENT, NODE, SERVER, Authority, Pair
 from hocket.core.ring.messages import GetCloser
@@ -299,6 +300,21 @@ def test_beyond_loopback_not_a_word_is_said_in_plain(world: World, said: Said, a
     assert link._socket is None
     assert said.of("hocket.links", f"no link to the node at {re.escape(address)}: .*--tls-cert")
     assert said.audited(f"^denied: node at {re.escape(address)}: beyond loopback nodes talk by TLS")
+
+
+# --- a planted bug ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["a client's certificate", "another node's"])
+def test_a_node_that_trusts_any_certificate_is_found(
+    world: World, certificates: Certificates, kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The tests above can fail. `tests/attack` plants the same into a real broker."""
+    monkeypatch.setattr(node_certificate, "check_node_certificate", lambda *_: None)
+    one = End(world, "a", CALLERS[kind].tls(certificates))
+    other = End(world, "b", certificates.node(B))
+    one.send(other, MESSAGE)
+    world.until(lambda: other.heard_messages)
 
 
 # --- floods --------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from random import Random
 from time import monotonic
 from typing import Any
 
+from hocket.adapters import node_certificate
 from hocket.adapters.executor import ThreadExecutor
 from hocket.adapters.loop import READ, Loop
-from hocket.adapters.node_certificate import check_node_certificate
 from hocket.adapters.tls import TlsTransport, dialling_context, server_context
 from hocket.adapters.transport import Certificate, PlainTransport
 from hocket.cli.authority import Pair
@@ -44,7 +44,7 @@ class Shown:
 
 
 def certificate_fault(certificate: Certificate, node: str) -> str:
-    return check_node_certificate(certificate, node, time.time()) or ""
+    return node_certificate.check_node_certificate(certificate, node, time.time()) or ""
 
 
 class End:
