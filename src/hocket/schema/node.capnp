@@ -196,6 +196,9 @@ struct NodeHello {
   boot @11 :UInt64;
   # A number drawn by chance when the node's process started. Two processes with one store id are
   # two copies of a data directory.
+
+  starting @12 :Bool;
+  # The node's process does not serve clients yet. So it can still be told to take another name.
 }
 
 struct HelloAccepted {

@@ -273,7 +273,8 @@ def begins_a_link(first: bytes) -> bool:
     """Whether a connection that begins like this is a node's, for all that its first word says."""
     if len(first) < LENGTH.size:
         return False
-    return (LENGTH.unpack_from(first)[0] ^ NODE_MARK) <= OPENING_HEADER_BYTES_MAX
+    (length,) = LENGTH.unpack_from(first)
+    return bool(length ^ NODE_MARK <= OPENING_HEADER_BYTES_MAX)
 
 
 def as_bytes(buffer: Buffer) -> bytes | bytearray | memoryview:

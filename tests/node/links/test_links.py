@@ -141,6 +141,52 @@ def test_a_copy_of_a_running_nodes_directory_is_refused(world: World):
     assert len(other.heard_messages) == 1
 
 
+def test_who_starts_with_the_name_of_a_living_node_is_refused(world: World):
+    one, other, third = End(world, "a"), End(world, "b"), End(world, "c", name="a")
+    one.send(other, closer(1))
+    world.until(lambda: other.heard_messages)
+    third.is_starting = True
+    third.send(other, closer(2))
+    world.until(lambda: third.links.refusals)
+    refused = third.links.refusals[other.address]
+    assert refused.code == "nameTaken"
+    assert f"the node {'a' * 32} at {one.address} has the name 'a', too" in refused.text
+    fourth = End(world, "d", name="b")  # that of the one who is asked
+    fourth.is_starting = True
+    fourth.send(other, closer(2))
+    world.until(lambda: fourth.links.refusals)
+    assert f"at {other.address} has the name 'b', too" in fourth.links.refusals[other.address].text
+    assert len(other.heard_messages) == 1
+
+
+def test_the_name_of_a_node_that_is_gone_is_free_and_its_own_is_its_own(world: World):
+    one, other = End(world, "a"), End(world, "b")
+    one.is_starting = True
+    one.send(other, closer(1))
+    world.until(lambda: other.heard_messages)
+    again = End(world, "a", address=one.address)  # started anew, before the old link is given up
+    again.is_starting = True
+    again.send(other, closer(2))
+    world.until(lambda: len(other.heard_messages) == 2)
+    again.links.close()
+    world.until(lambda: other.links.open_links == (0, 0))
+    heir = End(world, "c", name="a")
+    heir.is_starting = True
+    heir.send(other, closer(3))
+    world.until(lambda: len(other.heard_messages) == 3)
+
+
+def test_two_of_one_name_that_serve_already_are_told_and_not_parted(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    one, other = End(world, "a"), End(world, "b", name="a")
+    one.send(other, closer(1))
+    other.send(one, closer(2))
+    world.until(lambda: one.heard_messages and other.heard_messages)
+    warnings = [each for each in caplog.messages if "has the name 'a', as this node does" in each]
+    assert len(warnings) == 2  # one of each
+
+
 @pytest.mark.parametrize(
     "noise",
     [

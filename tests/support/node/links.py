@@ -50,7 +50,7 @@ def certificate_fault(certificate: Certificate, node: str) -> str:
 class End:
     """A node with its door and its links, and nothing above. `tls`: None is plain."""
 
-    def __init__(self, world: World, name: str, tls: Shown | None = None, **hello: Any) -> None:
+    def __init__(self, world: World, name: str, tls: Shown | None = None, /, **hello: Any) -> None:
         self.world = world
         self.name = name
         self.heard_messages: list[tuple[Contact, int, object]] = []
@@ -65,7 +65,11 @@ class End:
             "position": candidates(node.encode())[0], "boot": world.chance.getrandbits(60),
         }  # fmt: skip
         self.hello = NodeHello(**(greeting | hello))
-        own = Own(self.hello, lambda: 8, lambda: (1, 2), lambda: "root:1", certificate_fault)
+        self.is_starting = False
+        own = Own(
+            self.hello, lambda: 8, lambda: (1, 2), lambda: "root:1", certificate_fault,
+            lambda: self.is_starting,
+        )  # fmt: skip
         self.from_address = "127.0.0.1"  # where those who connect seem to come from
         self.connections = Connections(world.loop, Limits())
         self.links = NodeLinks(

@@ -26,8 +26,11 @@ PAUSE_SECONDS = 0.5
 
 # What another attempt does not change. A broker that is busy or goes down refuses, too.
 FOR_GOOD = frozenset(
-    ("wrongVersion", "wrongCluster", "wrongNode", "wrongPosition", "plain", "twice", "ownNode")
-)
+    (
+        "wrongVersion", "wrongCluster", "wrongNode", "wrongPosition", "plain", "twice", "ownNode",
+        "nameTaken",
+    )
+)  # fmt: skip
 
 
 class Refused(HocketError):

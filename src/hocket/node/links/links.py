@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
 
@@ -50,6 +50,7 @@ class Own:
     positions: Callable[[], tuple[int, ...]]  # the positions that are taken, sorted
     root: Callable[[], str]  # the address of group 0's root, as far as is known
     certificate_fault: Callable[[Certificate, str], str]  # of a node with this store id
+    is_starting: Callable[[], bool] = lambda: False  # it does not serve clients yet
 
 
 class NodeLinks:
@@ -144,7 +145,7 @@ class NodeLinks:
     # --- outgoing links --------------------------------------------------------------------------
 
     def hello(self) -> NodeHello:
-        return self.own.hello
+        return replace(self.own.hello, starting=self.own.is_starting())
 
     def fault_of(self, transport: Transport, answer: HelloAccepted) -> str:
         own = self.own
@@ -157,7 +158,7 @@ class NodeLinks:
         return ""
 
     def accepted(self, link: Outgoing, answer: HelloAccepted) -> None:
-        self.names[answer.node] = answer.name
+        self._met(answer.node, answer.name, link.address)
         self.refusals.pop(link.address, None)
 
     def refused(self, link: Outgoing, answer: HelloRefused) -> None:
@@ -186,12 +187,13 @@ class NodeLinks:
             hello, cluster=mine.cluster, node=mine.node, address=mine.address, boot=mine.boot,
             known=None if before is None else _known(before), has_tls=has_tls,
             from_address=link.from_address, certificate_fault=fault,
+            namesake=self._namesake(hello),
         )  # fmt: skip
         if refused is not None:
             self._audited.link(link.from_address, hello.node, refused.code, refused.text)
             return refused
         if hello.cluster:
-            self.names[hello.node] = hello.name
+            self._met(hello.node, hello.name, hello.address)
             del self._strangers[link]
             self._in[hello.node] = link
             if before is not None:
@@ -205,6 +207,24 @@ class NodeLinks:
             positions=own.positions(),
             root=own.root(),
         )
+
+    def _namesake(self, hello: NodeHello) -> greeting.Namesake | None:
+        """Another node that is alive, as far as this one knows, and has this name."""
+        if not hello.name:
+            return None
+        here = (link.hello for link in self._in.values() if link.hello is not None)
+        for each in (self.own.hello, *here):
+            if each.name == hello.name and each.node != hello.node:
+                return greeting.Namesake(each.node, each.address)
+        return None
+
+    def _met(self, node: str, name: str, address: str) -> None:
+        if self.names.get(node) == name:
+            return
+        self.names[node] = name
+        if name and name == self.own.hello.name:  # both serve already: nothing is refused any more
+            log.warning("the node %s at %s has the name %r, as this node does: start one of the "
+                        "two anew with another --name", node, address, name)  # fmt: skip
 
     def turned_away(self, link: Incoming, why: str) -> None:
         self._audited.link(link.from_address, "", "failed", why)
