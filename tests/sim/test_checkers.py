@@ -14,10 +14,12 @@ import pytest
 
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
+from hocket.core.ring.settings import RingSettings
 from hocket.model import PartitionId
 from hocket.sim import checkers
 from hocket.sim.checkers import CHECKERS, OF_THE_RING, Violation, all_checkers
 from hocket.sim.checkers.checker import Checker
+from hocket.sim.checkers.each_side_of_a_cut_becomes_a_ring import PERIODS
 from hocket.sim.checkers.lookups_find_the_successor import DEAD_US
 from hocket.sim.tree_view import TreeView
 from tests.support.sim.rings import Ring, at, ideal, member, rings
@@ -310,6 +312,73 @@ class TestTheRingBecomesIdealAndStays:
         cluster.become(member(10, [20], 60))
         cluster.look(self.name)
         assert cluster.checker(self.name).seen == 0
+
+
+class TestEachSideOfACutBecomesARing:
+    name = "each_side_of_a_cut_becomes_a_ring"
+    LONG_US = PERIODS * RingSettings().stabilize_us
+
+    def cut(self, *sides: tuple[int, ...]) -> tuple[Cluster, Checker]:
+        """Each of them a ring of its own, long after the cut."""
+        cluster = Cluster({place: each for side in sides for place, each in ideal(side, 2).items()})
+        cluster.options.temper, cluster.options.ring = "split", RingSettings
+        links = cluster.links
+        links.is_cut, links.cut_since_us = True, 0
+        here = [at(position).address for position in sides[0]]
+        links.reaches = lambda one, other: (one in here) == (other in here)
+        cluster.now_us = self.LONG_US
+        return cluster, cluster.checker(self.name)
+
+    def test_two_rings_are_right_and_one_ring_soon_after(self):
+        cluster, checker = self.cut((10, 20, 40), (30, 50, 60))
+        checker.before_healing()
+        assert checker.seen == 1
+        cluster.look(self.name)
+        cluster.become(*ideal(RING, 2).values())
+        cluster.look(self.name, after_us=self.LONG_US - 1_000)
+        cluster.look(self.name, after_us=self.LONG_US)  # it was in time
+        checker.at_end()
+
+    def test_a_side_of_one_is_a_ring_of_one(self):
+        cluster, checker = self.cut((10,), (20, 30, 40, 50, 60))
+        checker.before_healing()
+        cluster.become(member(10, [], 60))
+        with pytest.raises(Violation, match="the predecessor should be nobody"):
+            checker.before_healing()
+
+    @pytest.mark.parametrize("side", [10, 30])
+    def test_nobody_may_wait_off_the_ring(self, side):
+        cluster, checker = self.cut((10, 20, 40), (30, 50, 60))
+        core = next(each for each in cluster.cores if each.me == at(side))
+        core.standing = "joining"
+        with pytest.raises(Violation, match=f"n{side}/1 is joining"):
+            checker.before_healing()
+
+    def test_both_become_one_in_time(self):
+        cluster, checker = self.cut((10, 20, 40), (30, 50, 60))
+        checker.before_healing()
+        cluster.look(self.name)
+        with pytest.raises(Violation, match="they never became one"):
+            checker.at_end()
+        cluster.become(*ideal(RING, 2).values())
+        cluster.look(self.name, after_us=self.LONG_US)
+        with pytest.raises(Violation, match="one ring only"):
+            checker.at_end()
+
+    @pytest.mark.parametrize("why", ["another temper", "no cut", "too short"])
+    def test_nothing_is_demanded_of(self, why):
+        cluster, checker = self.cut((10, 20, 40), (30, 50, 60))
+        cluster.cores[0].standing = "joining"
+        if why == "another temper":
+            cluster.options.temper = "wild"
+        elif why == "no cut":
+            cluster.links.is_cut = False
+        else:
+            cluster.links.cut_since_us = 1
+        checker.before_healing()
+        cluster.look(self.name)
+        checker.at_end()
+        assert checker.seen == 0
 
 
 class TestPredecessorsOnlyComeNearer:

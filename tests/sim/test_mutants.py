@@ -39,6 +39,7 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "forget_to_recheck": ((PRINCIPALS, LOST), (0, 1, 4, 2)),
     "skip_the_notify": ((IDEAL,), (2, 3, 1, 10)),
     "go_on_with_the_last_when_the_head_dies": ((PRINCIPALS, LOST, LOOKUPS), (0, 6, 4, 10)),
+    "begin_again_without_successors": (("each_side_of_a_cut_becomes_a_ring",), (11, 27, 59)),
     "trust_an_older_incarnation": ((IDEAL, LIVE), (8, 2, 0, 4)),
     "convict_at_the_first_silence": (("the_living_are_not_given_up",), (2, 10, 4, 9)),
     "never_look_for_another_ring": ((IDEAL,), (11, 27, 59)),

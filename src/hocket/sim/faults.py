@@ -27,6 +27,7 @@ STALL_US = (10_000, 300_000)  # too short for the node to be convicted
 LONG_STALL_US = (200_000, 3_000_000)
 DOWN_US = (50_000, 8_000_000)
 CUT_US = (300_000, 12_000_000)
+UNDER_WAY_US = 2_000_000  # the cut of a split run does not come before
 CLOG_US = (50_000, 2_000_000)
 SLOW_US = (1_000, 25_000)  # added to every message
 SLOW_FOR_US = (1_000_000, 10_000_000)
@@ -274,13 +275,16 @@ class Faults:
         machines = list(self._site.machines)
         if len(machines) < 2:
             return False
+        if self._is_split and (self._site.links.is_cut or not self._is_under_way):
+            return False
         chance.shuffle(machines)
         size = chance.randint(1, len(machines) - 1)
-        if self._is_split:
-            if self._site.links.is_cut:
-                return False
-            size = len(machines) // 2
         return self._cut_between(chance, machines[:size], machines[size:])
+
+    @property
+    def _is_under_way(self) -> bool:
+        """Topics are there, so that a side without the root has something to do."""
+        return self._site.now_us - self._site.started_at_us >= UNDER_WAY_US
 
     def _cut_one_way(self, chance: Random) -> bool:
         machines = list(self._site.machines)

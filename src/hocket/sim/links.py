@@ -73,6 +73,7 @@ class SimLinks:
         self._scheduler = scheduler
         self._trace = trace
         self._receivers: dict[str, Receiver] = {}
+        self.cut_since_us = 0  # when the last cut was made
         self._blocked: set[tuple[str, str]] = set()  # from, to; never iterated
         self._clogged: dict[str, list[Callable[[], None]]] = {}  # what waits, by address
         self._slow_us: dict[str, int] = {}
@@ -195,6 +196,7 @@ class SimLinks:
                 self._blocked.add((one, other))
                 if not one_way:
                     self._blocked.add((other, one))
+        self.cut_since_us = self._scheduler.now_us()
 
     def heal(self) -> None:
         """End all cuts, of every kind."""
@@ -203,6 +205,10 @@ class SimLinks:
     @property
     def is_cut(self) -> bool:
         return bool(self._blocked)
+
+    def reaches(self, one: str, other: str) -> bool:
+        """Whether no cut keeps what the one sends from the other."""
+        return (one, other) not in self._blocked
 
     def is_cut_off(self, address: str) -> bool:
         """Whether a cut lies between this machine and any other."""

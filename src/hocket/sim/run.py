@@ -74,6 +74,8 @@ class _Run:
         cluster = self._cluster
         cluster.begin()
         self._pass(self._options.safety_us)
+        for checker in self._checkers:
+            checker.before_healing()
         cluster.end_of_faults()
         settled = self._settle()
         if settled:

@@ -180,11 +180,16 @@ def _single(options: Options) -> Options:
 
 
 def _split(options: Options) -> Options:
-    """A cut that leaves two rings, and no other fault that would join them again."""
+    """A cut that leaves two rings, and no other fault that would join them again.
+
+    Nodes have room for all routes, as real ones do: those who lose all their successors go on with
+    the nodes that they know.
+    """
+    nodes = 8 + options.nodes % 9
     return replace(
         options, temper="split", faults=("cut",), guarded=True, fault_every_us=3 * SECOND,
-        safety_us=25 * SECOND, nodes=16, nodes_max=16, successors=4, loss=0.0, duplication=0.0,
-        reordering=0.0, tails=0.0, skew_us_max=0, drift_ppm_max=0,
+        safety_us=25 * SECOND, nodes=nodes, nodes_max=nodes, routes_max=64, loss=0.0,
+        duplication=0.0, reordering=0.0, tails=0.0, skew_us_max=0, drift_ppm_max=0,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hocket.core.metadata.metadata import AppendChange, Indexes
-from hocket.core.metadata.registry import Changed, PositionTaken, Registry
+from hocket.core.metadata.registry import LEFT_MAX, Changed, PositionTaken, Registry
 from hocket.core.ring.contact import Contact
 
 
@@ -94,6 +94,33 @@ def test_what_is_said_of_an_older_life_changes_nothing_and_is_answered():
         Changed(2, "same", *state), Changed(3, "older", *state),
         Changed(4, "late", *state), Changed(5, "unknown", *state),
     ]  # fmt: skip
+
+
+def test_who_was_struck_is_remembered_until_it_returns():
+    registry = entered(Registry(), life(20), life(30))
+    for who in (life(30), life(20, 2)):
+        registry.durable(registry.strike(who, None).index)
+    assert registry.left == (life(30), life(20, 2))
+    assert registry.members == ()
+    assert registry.member("n20") is None
+    assert registry.known("n20") == life(20, 2)
+    assert registry.known("n40") is None
+    restored = Registry()
+    restored.restore(*json.loads(json.dumps(registry.snapshot())))
+    assert restored.left == registry.left
+    assert restored.snapshot() == registry.snapshot()
+    entered(restored, life(30, 2))
+    assert restored.left == (life(20, 2),)
+    assert restored.known("n30") == life(30, 2)
+    assert "left" not in entered(restored, life(20, 3)).snapshot()[1]
+
+
+def test_only_the_last_that_left_are_remembered():
+    registry = Registry()
+    for position in range(LEFT_MAX + 2):
+        entered(registry, life(position))
+        registry.durable(registry.strike(life(position), None).index)
+    assert registry.left == tuple(map(life, range(2, LEFT_MAX + 2)))
 
 
 def test_a_newer_life_than_the_one_that_is_entered_may_be_struck():

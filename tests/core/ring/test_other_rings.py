@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hocket.core.ring import events, messages
 from hocket.core.ring.contact import seed
 from hocket.core.ring.messages import Beacon, Pong
@@ -26,6 +28,42 @@ def test_a_cut_and_its_healing():
         # It stays one ring, though some hold old acquaintances for a while.
         stage.run(10 * SECOND)
         assert stage.is_ideal()
+
+
+# Of a cut of any kind, with the settings of real nodes: after so long each half is a ring, and both
+# are one so long after it is healed. docs/internals/ring.md says so.
+TWO_RINGS_US = 20 * SECOND
+ONE_RING_US = 20 * SECOND
+
+
+@pytest.mark.parametrize("count", [8, 10])
+def test_each_half_becomes_a_ring_and_both_become_one(count):
+    """With two successors most nodes of a half have none in it."""
+    settings = RingSettings(successors=2, stabilize_us=2 * SECOND, finger_us=2 * SECOND)
+    lost = 0
+    for number in range(1, count):
+        stage = Stage(settings, number)
+        stage.begin(count)
+        stage.run(10 * SECOND)
+        halves = stage.cut_off(stage.up()[:number])
+        lost += sum(
+            not {each.node for each in stage.players[name].core.successors} & set(half)
+            for half in halves
+            for name in half
+        )
+        cut_us = stage.now_us
+        for half in halves:
+            assert stage.run(TWO_RINGS_US, lambda half=half, stage=stage: stage.is_ideal(half))
+        assert stage.now_us - cut_us <= TWO_RINGS_US
+        stage.run(40 * SECOND - (stage.now_us - cut_us))
+        assert all(stage.is_ideal(half) for half in halves)
+        stage.heal()
+        assert stage.run(ONE_RING_US, stage.is_ideal)
+        stage.run(10 * SECOND)
+        assert stage.is_ideal()
+        # All that is left of the cut is the memory of it: nobody had to begin a new life.
+        assert {player.incarnation for player in stage.players.values()} == {1}
+    assert lost > count
 
 
 def test_two_rings_side_by_side_become_one():

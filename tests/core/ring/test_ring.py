@@ -250,9 +250,9 @@ def test_a_link_to_a_stranger_may_break():
 
 
 def test_timers_of_a_life_that_is_over_do_nothing():
-    ring = member()
-    for word in ("40", "50", "30"):
-        hear(ring, word, messages.Leaving(contact(word), None, ()))
+    ring = member("10,20,30")
+    grown = messages.RegistryIs(0, Beacon(1, 2, 2), 5, contacts("10,30,40,50,60"), ())
+    assert any(isinstance(each, events.BeginAgain) for each in hear(ring, "10", grown))
     assert ring.standing is Standing.OUTSIDE
     for timer in ("stabilize", "finger", "beacon", "join", "register", "leave", "begin again"):
         assert ring.step(events.Due((timer, 0)), 5) == []
@@ -260,7 +260,7 @@ def test_timers_of_a_life_that_is_over_do_nothing():
     assert ring.step(events.Leave(), 5) == []
     assert hear(ring, "10", messages.Notify(contact("10"))) == []
     assert sent(hear(ring, "10", messages.Ping(5))) == [
-        (contact("10"), messages.Gone(5, contact("20"), Beacon(root="at 10")))
+        (contact("10"), messages.Gone(5, contact("20"), Beacon(1, 2, 2)))
     ]
 
 

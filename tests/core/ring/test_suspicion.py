@@ -210,13 +210,13 @@ def test_the_asked_one_is_gone_and_the_step_ends():
     assert not ring.asking
 
 
-def test_a_newer_life_of_the_last_successor_leaves_us_alone():
+def test_a_newer_life_of_the_last_successor_has_us_ask_the_nearest_that_we_know():
     ring = member()
     for word in ("40", "50"):
         hear(ring, word, messages.Leaving(contact(word), None, ()))
-    effects = hear(ring, "30.2", messages.Ping(4))
-    assert any(isinstance(effect, events.BeginAgain) for effect in effects)
-    assert sent(effects) == []
+    asked, pong = sent(hear(ring, "30.2", messages.Ping(4)))
+    assert asked == (contact("60"), messages.GetState(1))
+    assert pong[1].request == 4
 
 
 def test_a_node_that_stood_still_blames_nobody():

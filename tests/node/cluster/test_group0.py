@@ -9,6 +9,7 @@ import pytest
 
 from hocket import frames
 from hocket.core.group0.messages import Forward, Forwarded
+from hocket.core.ring.messages import Ping
 from hocket.frames import packed
 from hocket.log.model import METADATA
 from hocket.log.verify import accept_loss
@@ -226,6 +227,52 @@ def test_while_the_root_is_away_changes_are_refused_and_all_else_goes_on(nodes):
     following = nodes.machines[1].node.group0
     nodes.until(lambda: following.core.root is not None, 20, "the root is heard again")
     client.create("more")
+
+
+def test_when_the_root_is_back_changes_go_on_within_about_a_second(nodes):
+    """However long it was away; and though the ring takes it back later, since it flaps."""
+    client = Asking(nodes, 1)
+    for _ in range(4):
+        nodes.crash(0)
+        nodes.run(7 * SECOND)
+        nodes.start(0)
+        back_at = nodes.now_us
+        following = nodes.machines[1].node.group0
+        nodes.until(lambda f=following: f.core.root is not None, 20, "the root is heard again")
+        assert nodes.now_us - back_at < 2 * SECOND
+    assert nodes.machines[0].waits_to_join
+    client.create("more")
+
+
+def test_a_root_that_stood_apart_is_asked_as_soon_as_it_speaks(nodes):
+    nodes.run(6 * SECOND)
+    machine = nodes.machines[1]
+    root = nodes.machines[0].me
+    following = machine.node.group0
+    nodes.links.cut([machine.address], [nodes.root.address])
+    nodes.until(lambda: following.core.root is None, 20, "it is missed")
+    nodes.until(lambda: following.core._quiet == 0, 20, "it is asked for in vain")
+    nodes.run(600_000)
+    nodes.links.heal()
+    before = following.core._request
+    machine.heard(root, 0, Ping(1))
+    assert following.core._request == before + 1
+    nodes.until(lambda: following.core.root is not None, 1, "it is heard")
+
+
+def test_a_node_that_returns_is_ready_before_the_ring_takes_it_back(nodes):
+    """The flapping rule delays its place on the ring, not what it serves."""
+    for _ in range(4):
+        Asking(nodes, 1).create(f"orders-{nodes.now_us}")
+        nodes.settle()
+        nodes.crash(2)
+        nodes.start(2)
+    assert nodes.machines[2].waits_to_join
+    began = nodes.now_us
+    nodes.settle()
+    assert nodes.now_us - began < SECOND
+    assert nodes.machines[2].waits_to_join
+    assert len(Asking(nodes, 2).topics()) == 4
 
 
 def test_a_request_is_done_once_though_its_answer_is_lost_and_the_root_begins_again(nodes):

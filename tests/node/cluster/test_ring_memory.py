@@ -26,6 +26,14 @@ def test_the_last_joins_are_kept(memory: Memory) -> None:
     assert memory.joins_us() == list(range(5, JOINS_KEPT + 5))
 
 
+def test_who_leaves_in_order_forgets_its_joins_and_no_life(memory: Memory) -> None:
+    memory.next_life()
+    memory.joining(17)
+    memory.leaving()
+    assert memory.joins_us() == []
+    assert memory.next_life() == 2
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_no_life_is_used_twice_across_power_failures(seed: int) -> None:
     disk, random = SimDisk(), Random(seed)
@@ -44,6 +52,8 @@ def test_joins_are_known_in_the_next_life() -> None:
     disk = SimDisk()
     DiskMemory(disk).joining(17)
     assert DiskMemory(disk).joins_us() == [17]
+    DiskMemory(disk).leaving()
+    assert DiskMemory(disk).joins_us() == []
 
 
 def test_damage_is_told_with_what_to_do() -> None:

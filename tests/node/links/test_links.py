@@ -96,6 +96,27 @@ def test_nobody_there_is_told_once_and_tried_again(world: World):
     assert link._rest_us > outgoing.REST_US_MIN
 
 
+def test_who_dials_us_is_dialled_at_once_however_long_it_was_away(world: World):
+    one, other = End(world, "a"), End(world, "b")
+    other.stop_listening()
+    link = one.links._out[other.address] = outgoing.Outgoing(other.address, one.links)
+    link._rest_us = 3600 * 1_000_000
+    one.send(other, closer(1))
+    world.until(lambda: one.lost)
+    one.send(other, closer(2))
+    assert link.dropped == 2
+    other.listener = socket.create_server(("127.0.0.1", other.port))
+    other.listener.setblocking(False)
+    world.loop.register(other.listener, READ, lambda _events: other._accept())
+    other.send(one, closer(3))
+    world.until(lambda: one.heard_messages)
+    one.send(other, closer(4))
+    world.until(lambda: other.heard_messages)
+    assert link._rest_us == outgoing.REST_US_MIN
+    link.is_there()  # it is open, and stays so
+    assert link.state == "open"
+
+
 def test_a_link_that_broke_is_made_anew(world: World):
     one, other = End(world, "a"), End(world, "b")
     one.send(other, closer(1))

@@ -17,7 +17,7 @@ CLUSTER = "c"
 SETTINGS = {
     "tail_entries_max": 6, "run_entries_max": 2, "runs_in_flight_max": 2, "piece_bytes": 100,
     "heartbeat_ticks": 4, "resend_ticks": 3, "silent_ticks": 10, "retry_ticks_min": 2,
-    "retry_ticks_max": 8,
+    "retry_ticks_max": 8, "refused_ticks": 8,
 }  # fmt: skip
 
 
@@ -108,6 +108,9 @@ class Script:
 
     def _lost(self):
         return self._step(events.RootLost())
+
+    def _spoke(self):
+        return self._step(events.RootSpoke())
 
     # --- both --------------------------------------------------------------------------------
 

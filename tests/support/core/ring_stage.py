@@ -8,7 +8,7 @@ no checker here but `is_ideal`: what must hold after every event is shown elsewh
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 from hocket.core.ring import events
@@ -89,6 +89,14 @@ class Stage:
         heapq.heappush(self._queue, (self.now_us + delay_us, self._number, action))
         return self._number
 
+    def cut_off(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Nothing passes between these and the others; gives both halves."""
+        self.is_cut = lambda one, other: (one in names) != (other in names)
+        return list(names), [name for name in self.up() if name not in names]
+
+    def heal(self) -> None:
+        self.is_cut = lambda _one, _other: False
+
     def run(self, duration_us: int, until: Callable[[], bool] = lambda: False) -> bool:
         """True as soon as `until` holds, looked at after every event."""
         end_us = self.now_us + duration_us
@@ -137,17 +145,21 @@ class Stage:
         self.run(self.settings.lookup_us_max, lambda: 0 in player.found)
         return player.found[0]
 
-    def living(self) -> list[Ring]:
-        """Those on the ring, by position."""
-        cores = [player.core for player in self.players.values() if player.is_up]
+    def up(self) -> list[str]:
+        return [name for name, player in self.players.items() if player.is_up]
+
+    def living(self, among: Iterable[str] | None = None) -> list[Ring]:
+        """Those on the ring, by position; without `among`, of all who are up."""
+        cores = [self.players[name].core for name in (self.up() if among is None else among)]
         on_the_ring = [core for core in cores if core.is_on_the_ring]
         return sorted(on_the_ring, key=lambda core: core.me.position)
 
-    def is_ideal(self) -> bool:
-        """All who are up are on one ring, with exact lists."""
-        cores = self.living()
+    def is_ideal(self, among: Sequence[str] | None = None) -> bool:
+        """These, or all who are up, are on one ring with nobody else, with exact lists."""
+        among = self.up() if among is None else among
+        cores = self.living(among)
         count = len(cores)
-        if count < sum(player.is_up for player in self.players.values()):
+        if count < len(among):
             return False
         length = min(self.settings.successors, count - 1)
         for place, core in enumerate(cores):

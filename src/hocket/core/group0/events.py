@@ -53,6 +53,11 @@ class RootIs:
 
 
 @dataclass(slots=True)
+class RootSpoke:
+    """For a learner: the root said something to this node, about the ring say. So it is there."""
+
+
+@dataclass(slots=True)
 class RootLost:
     """For a learner: the link to the root is lost, or this node is on the ring as a new life."""
 

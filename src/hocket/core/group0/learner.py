@@ -10,7 +10,7 @@ Rule 4: a snapshot is installed when nothing is on its way to the log, and nothi
 This is the learner's half of Raft: what is told is committed already, so nothing is ever cut off.
 Everything is resumed by one message, `Follow`, which says what is here. It is sent when the root
 becomes known, begins a new life, is lost or is silent; with a back-off that doubles, and some
-chance, so that not all ask at once.
+chance, so that not all ask at once. It is sent at once when the root is heard to be back.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from hocket.core.group0.events import (
     Refused,
     RootIs,
     RootLost,
+    RootSpoke,
     Send,
     Store,
     Stored,
@@ -94,6 +95,10 @@ class Learner:
             return []
         if event.epoch < self._epoch:
             return []  # an older life of it
+        root = self.root
+        if root is not None and (root.address, root.incarnation) == (event.address, event.epoch):
+            self._epoch = event.epoch
+            return []  # this life of it was found before the ring told of it
         self.address, self._epoch = event.address, event.epoch
         self._backoff = self._settings.retry_ticks_min
         return self._ask(0.0)
@@ -103,6 +108,15 @@ class Learner:
         self.root = None
         self._wait = min(self._wait, self._quiet + self._settings.retry_ticks_min)
         return []
+
+    def _root_spoke(self, _event: RootSpoke) -> list[Effect]:
+        """It need not be waited for any longer. But nobody asks all the time who is refused, or
+        whose question may be on its way."""
+        is_early = self._quiet < self._settings.retry_ticks_min
+        if self.root is not None or is_early or self._refusal or not self.address:
+            return []
+        self._backoff = self._settings.retry_ticks_min
+        return self._ask(0.0)
 
     def _ask(self, chance: float) -> list[Effect]:
         self.root = None
@@ -145,7 +159,7 @@ class Learner:
 
     def _not_followed(self, message: NotFollowed) -> list[Effect]:
         self._quiet = 0
-        self._wait = self._backoff = self._settings.retry_ticks_max
+        self._wait = self._settings.refused_ticks
         if message.text == self._refusal:
             return []
         self._refusal = message.text
@@ -213,6 +227,7 @@ class Learner:
         Tick: _tick,
         RootIs: _root_is,
         RootLost: _root_lost,
+        RootSpoke: _root_spoke,
         Stored: _stored,
         Installed: _installed,
     }

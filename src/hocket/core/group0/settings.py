@@ -18,6 +18,7 @@ class Group0Settings:
     resend_ticks: int = 5  # after so long without an acknowledgement it sends again
     silent_ticks: int = 40  # after so long a side that has said nothing counts as away
     retry_ticks_min: int = 5  # a learner that is not answered asks again after this, then doubles
-    retry_ticks_max: int = 50
+    retry_ticks_max: int = 10  # when the root is back, nobody should have to wait much longer
+    refused_ticks: int = 50  # a learner that was refused asks again after this
     answer_ticks_max: int = 50  # a request that was handed on is refused after this
     repeat_ticks: int = 10  # a request that was handed on is sent again after this

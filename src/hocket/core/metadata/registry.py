@@ -6,6 +6,8 @@ Rule 2: the registry has one life of each node, the newest that was entered. A c
         life changes nothing, and is answered all the same.
 Rule 3: there is one node at a position.
 Rule 4: how long successor lists are is written once, with the founder's first enrolment.
+Rule 5: a node that was struck is remembered among those that left, until it is entered again: it
+        was stopped, and may be started at any time. The last `LEFT_MAX` are.
 
 The registry says which nodes may be on the ring, and what a small ring looks like. Only the ring
 itself knows which nodes are on it at this moment.
@@ -22,6 +24,7 @@ from hocket.core.metadata.metadata import AppendChange, Indexes, Proposer
 from hocket.core.ring.contact import Contact
 
 Kind = Literal["enrol", "strike"]
+LEFT_MAX = 64
 
 
 @dataclass(slots=True)
@@ -49,6 +52,7 @@ class _Nodes:
     version: int = 0
     members: list[Contact] = field(default_factory=list)  # sorted by position
     by_node: dict[str, Contact] = field(default_factory=dict)
+    left: dict[str, Contact] = field(default_factory=dict)  # by node; who left last is the last
 
     def at(self, position: int) -> Contact | None:
         at = bisect_left(self.members, position, key=_position)
@@ -66,9 +70,14 @@ class _Nodes:
         if known is not None:
             del self.by_node[known.node]
             del self.members[bisect_left(self.members, known.position, key=_position)]
+        self.left.pop(who.node, None)
         if kind == "enrol":
             self.by_node[who.node] = who
             insort(self.members, who)
+        else:
+            self.left[who.node] = who
+            if len(self.left) > LEFT_MAX:
+                del self.left[next(iter(self.left))]
 
 
 class Registry(Proposer):
@@ -89,8 +98,17 @@ class Registry(Proposer):
         """Sorted by position."""
         return tuple(self._committed.members)
 
+    @property
+    def left(self) -> tuple[Contact, ...]:
+        """Those that were stopped in order and did not return, as they were; the last one last."""
+        return tuple(self._committed.left.values())
+
     def member(self, node: str) -> Contact | None:
         return self._committed.by_node.get(node)
+
+    def known(self, node: str) -> Contact | None:
+        """A member, or one that has left."""
+        return self.member(node) or self._committed.left.get(node)
 
     def enrol(
         self, who: Contact, origin: object, successors: int = 0
@@ -115,9 +133,15 @@ class Registry(Proposer):
         return [Changed(index, origin, self.version, self.members)]
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
-        members = [contact._asdict() for contact in self._committed.members]
-        state = {"version": self.version, "members": members}
-        return self.applied_index, state | ({"successors": n} if (n := self.successors) else {})
+        state: dict[str, Any] = {
+            "version": self.version,
+            "members": [contact._asdict() for contact in self._committed.members],
+        }
+        if self.successors:
+            state["successors"] = self.successors
+        if self._committed.left:
+            state["left"] = [contact._asdict() for contact in self.left]
+        return self.applied_index, state
 
     def restore(self, index: int, state: dict[str, Any]) -> None:
         self._indexes.last = self.applied_index = index
@@ -126,6 +150,8 @@ class Registry(Proposer):
             nodes.version = state["version"]
             nodes.members = [Contact(**fields) for fields in state["members"]]
             nodes.by_node = {contact.node: contact for contact in nodes.members}
+            left = [Contact(**fields) for fields in state.get("left", [])]
+            nodes.left = {contact.node: contact for contact in left}
 
     def replace(self, index: int, state: dict[str, Any]) -> list[Changed]:
         self.restore(index, state)

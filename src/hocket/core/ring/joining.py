@@ -13,7 +13,9 @@ ring either, the root alone is the ring, and begins anew. Mere silence does not 
 long time has passed: the root may be the one that is cut off.
 
 Every join changes the lists of the neighbours. A node that starts over and over (its process dies,
-its network comes and goes) would keep them busy, so each time it waits twice as long (`wait_us`).
+its network comes and goes) would keep them busy, so from its second return on it waits, each time
+twice as long (`wait_us`). A node that was stopped in order does not flap: its driver forgets the
+joins before.
 """
 
 from __future__ import annotations
@@ -52,12 +54,12 @@ WAIT_US_MAX = 300 * SECOND
 def wait_us(joins_us: Sequence[int], now_us: int) -> int:
     """How long a node that joined at those times waits before it joins now.
 
-    0 unless some of the joins are recent.
+    0 unless several of the joins are recent: to return once is nothing unusual.
     """
     # Clocks are set back, too: a join that lies far ahead is as old as one that lies far back.
     recent = sum(abs(now_us - join_us) < RECENT_US for join_us in joins_us)
     # The power is bounded before it is taken: there may be many joins.
-    return min(SECOND << min(recent, 10), WAIT_US_MAX) if recent else 0
+    return min(SECOND << min(recent - 1, 10), WAIT_US_MAX) if recent > 1 else 0
 
 
 class Joining:

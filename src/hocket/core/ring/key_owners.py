@@ -53,9 +53,9 @@ class KeyOwners:
             owners = small_ring.owners(key, node.small.members, size, dead)
         elif pointers.standing is not Standing.MEMBER:
             return CloserAre(request, (), ())
-        elif not successors or key == mine:
+        elif key == mine or (not successors and not pointers.is_lost):
             owners = (node.me, *successors)
-        elif (key - mine) % SIZE <= (successors[0].position - mine) % SIZE:
+        elif successors and (key - mine) % SIZE <= (successors[0].position - mine) % SIZE:
             owners = tuple(successors)
             owners = self._without_the_dead(owners) or owners
         if owners:

@@ -8,11 +8,20 @@ Rule 2: while a question of ours is out whose answer may change our successors, 
         round.
 Rule 3: no node is adopted without having answered us.
 Rule 4: only the head of the successor list is ever dropped, and only when it is dead.
+Rule 5: a node whose successors are all dead stays on the ring. It asks the nodes that it knows, the
+        nearest first, and the first to answer is its successor.
 
 The operations are those of Zave, "Reasoning about identifier spaces: how to make Chord correct"
 (IEEE TSE 2017): Join, StabilizeFromSuccessor, StabilizeFromPredecessor and Rectify. `convict` is
 how we learn of her Fail. In her model an operation that asks is one atomic step; here it is not.
 Rules 2 and 3, and checking again when the answer comes, make up for that.
+
+Rule 5 is about what her proof excludes: r neighbours die at once, or a cut makes them look dead. To
+join again would be within her model, but a join needs a ring to join. In a cut most nodes of a half
+may lose all their successors at once, and the others have only those in their lists: all would join
+again, one after the other, until nobody was left who could let anybody in. A node that takes the
+nearest one it knows skips some members at most. To skip is what StabilizeFromPredecessor mends, and
+if two rings come of it, `other_rings` makes them one.
 """
 
 from __future__ import annotations
@@ -35,6 +44,7 @@ FINGER = ("finger", 0)
 BEACON = ("beacon", 0)
 QUERY = "query"  # the name of the timers of our questions
 SEEDS_MAX = 16  # nodes that a new life of ours may ask, beside its seeds and the root
+CANDIDATES_MAX = 16  # nodes that are asked, in turn, by one that has lost all its successors
 
 
 class Standing(StrEnum):
@@ -75,7 +85,9 @@ class Pointers:
         self.suspicions = Suspicions(
             node.settings, node.routes, node.pings, self.acquaintances, self.convict
         )
+        self.is_lost = False  # all successors are dead, and others are being asked
         self._query: _Query | None = None
+        self._candidates: list[Contact] = []  # for our successor, if we have none; the nearest last
         self._candidate: Contact | None = None  # the predecessor, if the present one is dead
         self._doubted: Contact | None = None  # the predecessor, while it is pinged to find that out
 
@@ -180,8 +192,6 @@ class Pointers:
         """Zave's Join: the whole list and the predecessor from one node, then stabilize at once."""
         effects = [*self.start(beacon, now_us), events.Joined()]
         effects += self.become_member(self._behind_us(successors), predecessor)
-        if not self.is_on_the_ring:
-            return effects
         period_us = self.node.settings.stabilize_us
         effects.append(Arm(STABILIZE, period_us, period_us // 10))
         return effects + self.stabilize_from_successor(now_us)
@@ -212,6 +222,7 @@ class Pointers:
         successors = self.successors
         if (
             self.asking
+            or self.is_lost
             or self.standing is not Standing.MEMBER
             or any(each.node == who.node for each in successors)  # a former life of the joiner
         ):
@@ -236,15 +247,35 @@ class Pointers:
             return []
         if self.successors:
             return self._ask(self.successors[0], now_us, is_nearer=False)
-        if self.predecessor is not None:  # this node was alone, and so its own successor
-            return self.stabilize_from_predecessor(self.predecessor, now_us)
-        return []
+        candidate = self._next_candidate()
+        return [] if candidate is None else self._ask(candidate, now_us, is_nearer=True)
 
     def stabilize_from_predecessor(self, nearer: Contact, now_us: int) -> list[Effect]:
         """`nearer` is our successor's predecessor, or another node that should be our successor."""
         if self.asking or not self._lies_before_successor(nearer):
             return []
         return self._ask(nearer, now_us, is_nearer=True)
+
+    def _next_candidate(self) -> Contact | None:
+        """Who may be our successor, as we have none; None: nobody that we know.
+
+        When all were asked in vain we are alone, and our own successor: those who refused may be on
+        their way in, and need somebody who lets them in. We go on asking.
+        """
+        if not self._candidates:
+            self.is_lost = False
+            self._candidates = self._likely_alive()
+        while self._candidates:
+            candidate = self._candidates.pop()
+            if candidate not in self.deaths.convicted and candidate not in self.suspicions.cases:
+                return candidate
+        self.is_lost = False
+        return None
+
+    def _likely_alive(self) -> list[Contact]:
+        """Nodes that we know and did not give up, the nearest last."""
+        known = self.node.routes.nearest(CANDIDATES_MAX)
+        return [each for each in reversed(known) if not self.deaths.is_over(each)]
 
     def _lies_before_successor(self, contact: Contact) -> bool:
         mine = self.me.position
@@ -311,10 +342,15 @@ class Pointers:
         if query is None or query.request != request:
             return []
         self._end_query(query)
-        effects = self.suspect(query.to, now_us)
+        return self.suspect(query.to, now_us) + self._go_on_without(query, now_us)
+
+    def _go_on_without(self, query: _Query, now_us: int) -> list[Effect]:
+        """The question that is over was not answered."""
+        if self.is_lost:
+            return self.stabilize_from_successor(now_us)
         if query.is_nearer:
-            return effects + self._notify_successor(now_us)
-        return effects + self._drop_dead_heads(now_us)
+            return self._notify_successor(now_us)
+        return self._drop_dead_heads(now_us)
 
     def _notify_successor(self, now_us: int) -> list[Effect]:
         """Notify the first successor of now, which may not be the one when the step began."""
@@ -398,10 +434,7 @@ class Pointers:
         query = self._query
         if query is None or query.to != contact:
             return self._drop_dead_heads(now_us)
-        effects = self._end_query(query)
-        if query.is_nearer:
-            return effects + self._notify_successor(now_us)
-        return effects + self._drop_dead_heads(now_us)
+        return self._end_query(query) + self._go_on_without(query, now_us)
 
     def _drop_dead_heads(self, now_us: int) -> list[Effect]:
         """Not while we ask: the list is undefined then, and the answer may put it right."""
@@ -411,9 +444,11 @@ class Pointers:
         alive = 1
         while alive < len(successors) and successors[alive] in convicted:
             alive += 1
-        if alive == len(successors):
-            return self.begin_again()
         self._set_successors(successors[alive:])
+        if not self.successors:
+            self.is_lost = True
+            likely = self._likely_alive()
+            self._candidates = likely + likely  # a busy one refuses, and is asked once more
         return self.stabilize_from_successor(now_us)
 
     # --- the lists -----------------------------------------------------------
@@ -442,6 +477,7 @@ class Pointers:
         for contact in old:
             self.node.routes.unpin(contact)
         self.successors = successors
+        self.is_lost = False
         self.has_changed = True
 
     def _set_predecessor(self, predecessor: Contact | None) -> None:

@@ -261,8 +261,6 @@ class Ring:
             if known.incarnation > sender.incarnation:
                 return []
             effects = pointers.end_life(known, now_us)
-            if pointers.is_outside:
-                return effects
         if kind in _OF_MEMBERS:
             node.routes.heard(sender)
         was_given_up = sender in pointers.deaths.convicted

@@ -126,6 +126,10 @@ class Routes:
         end = bisect_left(self._distances, (key - self.me.position) % SIZE or SIZE)
         return tuple(self._contacts[max(end - count, 0) : end][::-1])
 
+    def nearest(self, count: int) -> list[Contact]:
+        """The first `count` nodes behind us, the nearest first."""
+        return self._contacts[:count]
+
     def passive(self, after: int, count: int) -> tuple[Contact, ...]:
         """The next `count` nodes clockwise after a position, those given up lately included.
 

@@ -100,7 +100,12 @@ class ClusterNode:
             return ring.core.me
 
         def root() -> tuple[str, int]:
-            return ring.core.beacon.root, ring.core.beacon.epoch
+            # A node that returns knows where the root was. What it has to catch up with need not
+            # wait for a place on the ring, for which a node that flaps may have to wait long.
+            beacon = ring.core.beacon
+            if beacon.root:
+                return beacon.root, beacon.epoch
+            return self.node.registering.address_of(self.node.cluster), 0
 
         if ring.settings.is_root:
             return Telling(self.node, me=me, links=links, settings=settings)
@@ -152,6 +157,7 @@ class ClusterNode:
             self.descriptions.heard(sender, message)
         else:
             self.ring.heard(sender, to_incarnation, message)
+            self.group0.spoke(sender)
 
     def committed_end(self, partition_id: PartitionId) -> int:
         """Up to where consumers may read a partition of this node; 0: the node does not hold it."""

@@ -85,13 +85,14 @@ class Describing:
     ) -> None:
         request = demand.frame.request
         _version, members = self._node.registering.members()
+        left = self._node.registering.left
         core = self._ring.core
 
         def done(gathered: Gathered) -> None:
             alive = {view.me.node: view for view in gathered.views}
-            known = {member.node: member for member in (*members, *core.small.members)}
+            known = {member.node: member for member in (*left, *members, *core.small.members)}
             known |= {node: view.me for node, view in alive.items()}
-            dead = {contact.node for contact in core.pointers.deaths.convicted}
+            dead = {contact.node for contact in (*left, *core.pointers.deaths.convicted)}
             nodes = []
             for contact in sorted(known.values()):
                 view = alive.get(contact.node)

@@ -60,6 +60,9 @@ class Telling:
     def link_lost(self, contact: Contact) -> None:
         """Whoever is behind it asks again."""
 
+    def spoke(self, contact: Contact) -> None:
+        """It asks by itself if it wants to follow."""
+
     def renewed(self) -> None:
         """Whoever follows hears of the new life with the next message."""
 
@@ -141,6 +144,11 @@ class Following:
     def link_lost(self, contact: Contact) -> None:
         if contact.address == self.core.address:
             self._step(events.RootLost())
+
+    def spoke(self, contact: Contact) -> None:
+        """A node said something about the ring."""
+        if self.core.root is None and contact.node == self._node.cluster:
+            self._step(events.RootSpoke())
 
     def renewed(self) -> None:
         """What the root sends goes to a life of this node that is over."""

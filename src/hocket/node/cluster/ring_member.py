@@ -99,6 +99,7 @@ class RingMember:
         self._join(tuple(seed(address) for address in seeds))
 
     def leave(self) -> None:
+        self._memory.leaving()
         self.step(events.Leave())
 
     def heard(self, sender: Contact, to_incarnation: int, message: Message) -> None:

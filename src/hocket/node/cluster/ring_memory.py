@@ -2,7 +2,7 @@
 
 If an incarnation were used twice, answers to the former life would pass for answers to this one. So
 the next number is durable before any other node hears it. The times of the last joins show whether
-a node flaps.
+a node flaps; one that was stopped in order did not.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ class Memory(Protocol):
     def joining(self, now_us: int) -> None:
         """Remember that this node joins now."""
 
+    def leaving(self) -> None:
+        """This node is stopped in order: forget its joins."""
+
 
 class VolatileMemory:
     """For a node whose lives are all in this process, as in a simulation of thousands."""
@@ -47,6 +50,9 @@ class VolatileMemory:
 
     def joining(self, now_us: int) -> None:
         self._joins_us = [*self._joins_us, now_us][-JOINS_KEPT:]
+
+    def leaving(self) -> None:
+        self._joins_us = []
 
 
 class DiskMemory:
@@ -69,6 +75,10 @@ class DiskMemory:
 
     def joining(self, now_us: int) -> None:
         self._joins_us = [*self._joins_us, now_us][-JOINS_KEPT:]
+        self._save()
+
+    def leaving(self) -> None:
+        self._joins_us = []
         self._save()
 
     def _load(self) -> None:

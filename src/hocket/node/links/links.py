@@ -198,6 +198,9 @@ class NodeLinks:
             self._in[hello.node] = link
             if before is not None:
                 before.close()  # half open, or of a process that is gone
+            ours = self._out.get(hello.address)
+            if ours is not None:
+                ours.is_there()
         return HelloAccepted(
             cluster=mine.cluster,
             node=mine.node,

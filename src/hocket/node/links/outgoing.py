@@ -43,7 +43,7 @@ QUEUE_BYTES_MAX = 8 << 20  # of each of the two queues
 WRITE_BYTES = 128 << 10  # what is handed to the system at a time
 UNSENT_IN_SYSTEM = 128 << 10  # what the system takes beyond what is on its way
 OPENING_US = 3_000_000  # for dialling, the handshake and the greeting together
-REST_US_MIN, REST_US_MAX = 50_000, 2_000_000  # after a failure; doubled each time
+REST_US_MIN, REST_US_MAX = 50_000, 1_000_000  # after a failure; doubled each time
 REFUSED_REST_US = 10_000_000  # after a refusal, which another attempt hardly changes
 GIVE_UP_MS = 15_000  # bytes that the other end does not confirm for so long break the link
 
@@ -371,6 +371,13 @@ class Outgoing:
     def _rested(self) -> None:
         self._timer = None
         self._may_dial = True
+
+    def is_there(self) -> None:
+        """The node at this address has dialled us: an attempt is worth while again."""
+        if self.state == "resting" and not self._may_dial and not self._closed:
+            self._cancel_timer()
+            self._rest_us = REST_US_MIN
+            self._rested()
 
     def _clear(self) -> None:
         self.dropped += len(self._urgent) + len(self._bulk)

@@ -34,6 +34,16 @@ class Registering:
     def members(self) -> tuple[int, tuple[Contact, ...]]:
         return self._registry.version, self._registry.members
 
+    @property
+    def left(self) -> tuple[Contact, ...]:
+        """Those that were stopped in order and did not return yet."""
+        return self._registry.left
+
+    def address_of(self, node: str) -> str:
+        """Where this node is or was last, as the metadata says; empty: nobody has written it."""
+        known = self._registry.known(node)
+        return "" if known is None else known.address
+
     def enrol(self, who: Contact, done: Enrolled) -> None:
         known = self._registry.member(who.node)
         if known is not None and known.incarnation >= who.incarnation:

@@ -20,6 +20,7 @@ from hocket.sim.checkers.children_are_bounded_and_trees_have_no_cycle import (
 from hocket.sim.checkers.consumers_get_every_offset_once import ConsumersGetEveryOffsetOnce
 from hocket.sim.checkers.credit_is_never_exceeded import CreditIsNeverExceeded
 from hocket.sim.checkers.delivery_resumes_after_a_crash import DeliveryResumesAfterACrash
+from hocket.sim.checkers.each_side_of_a_cut_becomes_a_ring import EachSideOfACutBecomesARing
 from hocket.sim.checkers.encoded_messages_come_back_as_they_were import (
     EncodedMessagesComeBackAsTheyWere,
 )
@@ -58,6 +59,7 @@ OF_THE_RING: tuple[type[RingChecker], ...] = (
     OnlyAFailureLosesAPrincipal,  # I8
     ARingThatIsNotIdealCanMove,  # I9
     TheRingBecomesIdealAndStays,
+    EachSideOfACutBecomesARing,
     LookupsFindTheSuccessor,
     SmallRingsFollowTheRegistry,
     TheLivingAreNotGivenUp,

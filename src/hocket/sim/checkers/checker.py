@@ -30,6 +30,9 @@ class Checker:
     def after_event(self) -> None:
         """Something may have changed."""
 
+    def before_healing(self) -> None:
+        """Faults have struck for the last time, and what can be mended is about to be."""
+
     def at_end(self) -> None:
         """All faults are over, and there was time enough to recover."""
 

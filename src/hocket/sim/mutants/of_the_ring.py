@@ -114,6 +114,23 @@ def go_on_with_the_last_when_the_head_dies() -> Replacements:
 
 
 @mutant(seeds=40)
+def begin_again_without_successors() -> Replacements:
+    """Who has lost all its successors joins again; in a cut all do, and there is no ring to join.
+
+    When the cut is healed they find each other, so nothing else finds this.
+    """
+    drop = Pointers._drop_dead_heads
+
+    def give_up(ring: Pointers, now_us: int) -> list[Effect]:
+        dead = ring.deaths.convicted
+        if not ring.asking and ring.successors and all(each in dead for each in ring.successors):
+            return ring.begin_again()
+        return drop(ring, now_us)
+
+    return [(Pointers, "_drop_dead_heads", give_up)]
+
+
+@mutant(seeds=40)
 def trust_an_older_incarnation() -> Replacements:
     """Lives of a node are not told apart: what the new one says counts for the old one."""
     heard = Ring._heard
@@ -245,6 +262,7 @@ OF_THE_RING = (
     forget_to_recheck,
     skip_the_notify,
     go_on_with_the_last_when_the_head_dies,
+    begin_again_without_successors,
     trust_an_older_incarnation,
     convict_at_the_first_silence,
     never_look_for_another_ring,
