@@ -7,7 +7,7 @@ import pytest
 
 from hocket.core.sharing import ledger as share_ledger
 from hocket.core.sharing.leases import GRACE_US, Leases
-from hocket.core.sharing.state import MARK, SUSPECT, ShareChange, ShareSettings, ShareState
+from hocket.core.sharing.state import HELD, MARK, SUSPECT, ShareChange, ShareSettings, ShareState
 
 ADA, BOB = 1, 2
 LEASE_US = 30_000_000
@@ -206,6 +206,27 @@ def test_the_delay_of_a_nack_outlives_the_broker(failover):
     assert after.available() == 0
     after.pass_time(100 + 10 * GRACE_US)
     assert leased(after, 3, BOB) == [(1, 2, 2)]
+
+
+@pytest.mark.parametrize("restarts", ["in good order", "killed"])
+def test_an_entry_of_an_older_broker_that_names_no_holder_is_understood(restarts):
+    entry = {"counts": [0, 3, 1], "marks": [HELD, 1]}
+    if restarts == "in good order":
+        entry |= {"clean": True, "lent": [0, 3]}
+    leases = opened(3, ShareChange.decode(entry))
+    leases.welcome(ADA, b"ada", None, [(0, 1)], now_us=0)
+    assert (leases.leased, leases.available()) == (1, 0), "whose the others are nobody knows"
+    leases.pass_time(GRACE_US)
+    assert leases.suspects == 2
+
+
+def test_what_a_consumer_claims_and_cannot_have_yet_is_not_taken_from_it():
+    held = ShareChange(counts=[(0, 4, 1 + MARK * HELD)], holders=[(0, 4, b"ada")])
+    leases = opened(4, held, in_flight_max=2)
+    leases.welcome(ADA, b"ada", None, [(0, 3)], now_us=0)
+    assert leases.leased_by(ADA) == [(0, 2)]
+    leases.settle(ADA, "ack", [(0, 2)], now_us=0)
+    assert leases.reserve(BOB, 2) == [(3, 4)], "it did not name this one, and may have the third"
 
 
 def test_a_message_that_dies_by_a_nack_does_not_rest():
