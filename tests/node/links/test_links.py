@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hocket.adapters.loop import READ
 from hocket.core.relay.messages import Fetched, Piece
 from hocket.core.ring.messages import Busy, GetCloser
 from hocket.model import PartitionId
