@@ -114,7 +114,7 @@ test-attack: $(VENV)/dev.stamp  ## hostile inputs of every kind against a served
 test-damage: $(VENV)/dev.stamp  ## every field of a small store damaged, and a broker on each; a quarter of an hour
 	@$(BIN)/python -m tests.damage
 
-test-cluster: $(VENV)/dev.stamp  ## ten broker processes in one ring, killed, stopped, cut apart and back; ten minutes
+test-cluster: $(VENV)/dev.stamp  ## ten broker processes in one ring, killed, stopped, cut apart and back, and idle; twenty minutes
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/cluster $(PYTEST_ARGS)
 
 test-sim: $(VENV)/dev.stamp  ## 500 seeds of a simulated cluster, and every planted bug found; a quarter of an hour

@@ -126,6 +126,9 @@ class PartitionDescription:
     replicas: tuple[str, ...]
     problem: str = ""  # what is damaged, in words; empty when all is well
     waiting: int = 0  # delayed messages that are not in the partition yet
+    # False: the node that holds the partition did not answer. Then `problem` says so, and the
+    # numbers are 0 because nobody knows them.
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class NodeHello:
     incarnation: int = 0  # its life on the ring when the link was opened
     features: tuple[str, ...] = ()
     boot: int = 0  # drawn by chance when its process started: tells two processes apart
+    starting: bool = False  # it does not serve clients yet, and may still be refused for its name
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ REFUSALS = {
     "wrongNode": "the certificate is not a node's, or names another store than the hello",
     "wrongPosition": "the position does not follow from the store id, or another node has it",
     "twice": "another process has the same store id: a data directory was copied",
+    "nameTaken": "another node that is alive has this name",
     "plain": "beyond loopback nodes talk by TLS only",
     "oldLife": "a newer life of the node has spoken already",
     "ownNode": "the node has dialled itself",

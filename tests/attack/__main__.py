@@ -48,6 +48,7 @@ class Search:
 
 
 OPEN, GUARDED = Kind(guarded=False, tls=False), Kind(guarded=True, tls=False)
+TLS = Kind(guarded=True, tls=True)
 FINDS = {
     "checksums_are_not_compared": Search(OPEN, ("stolen_ids",), 100),
     "ids_belong_to_everybody": Search(GUARDED, ("stolen_ids",)),
@@ -58,6 +59,7 @@ FINDS = {
     "a_token_is_not_looked_at": Search(GUARDED, ("logins",)),
     "headers_are_not_checked_against_their_checksum": Search(OPEN, ("broken_framing",)),
     "entries_of_any_kind_are_stored": Search(OPEN, ("hostile_batches",)),
+    "a_client_is_taken_for_a_node": Search(TLS, ("false_nodes",)),
 }
 
 

@@ -13,9 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from hocket import frames
+from hocket.core.ring.circle import candidates
 from hocket.errors import BY_CODE
 from hocket.frames import Frame
 from hocket.model import Limits
+from hocket.node.links.asking import Refused, ask_one
+from hocket.node_frames import NodeHello
 from hocket.wire.batch import BatchInfo, check_entries, encode
 from hocket.wire.frame_codec import encode as encode_frame
 from hocket.wire.framing import PREFIX
@@ -244,6 +247,35 @@ class Assault:
             raise WrongAnswer(f"this token has let somebody in: {wrong[:80]!r}")
         return 1
 
+    def false_nodes(self) -> int:
+        """Somebody who says that it is a node of the cluster, and is none."""
+        chance, place = self.chance, self.place
+        is_certified = chance.random() < 0.7  # with the certificate of a client
+        stranger = f"{chance.getrandbits(128):032x}"
+        hello, code = chance.choice(
+            [
+                (NodeHello(node=stranger), "wrongNode"),  # it only asks
+                (NodeHello(cluster=place.store, node=stranger), "wrongPosition"),
+                (NodeHello(cluster=stranger, node=stranger), "wrongCluster"),
+                (NodeHello(cluster=place.store, node=place.store, boot=1), "twice"),
+            ]
+        )
+        hello.address = "127.0.0.1:1"
+        if place.kind.tls and code != "twice":
+            code = "wrongNode"
+            hello.position = candidates(hello.node.encode())[0]
+        elif code == "wrongNode":
+            return 0  # without TLS nobody on this machine is asked for a certificate
+        tls = place.node_context(certified=is_certified)
+        try:
+            found = ask_one("{}:{}".format(*place.address), hello, tls, lambda *_: "")
+        except Refused as error:
+            if error.reason != code:
+                raise WrongAnswer(f"{hello} was refused, but by {error}") from error
+        else:
+            raise WrongAnswer(f"{hello} was let in, with a client's certificate or none: {found}")
+        return 1
+
     # --- many of a thing -------------------------------------------------------------------------
 
     def floods(self, opens: int = 20) -> int:
@@ -400,6 +432,7 @@ EACH: dict[str, int] = {
     "hostile_batches": 20,
     "stolen_ids": 8,
     "logins": 6,
+    "false_nodes": 6,
 }
 # These are tried once, with so many inputs as they have.
 MASSES = ["floods", "too_many_handles", "slow_readers", "deaf_askers", "many_connections"]

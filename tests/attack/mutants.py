@@ -126,6 +126,15 @@ def entries_of_any_kind_are_stored() -> None:
     producing.check_content = look_away  # type: ignore[assignment]
 
 
+@mutant
+def a_client_is_taken_for_a_node() -> None:
+    from hocket.adapters import node_certificate
+
+    node_certificate.check_node_certificate = lambda certificate, *_: (
+        None if certificate else "it shows no certificate"
+    )
+
+
 def main() -> None:
     name = sys.argv.pop(1)
     MUTANTS[name]()

@@ -17,7 +17,10 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 import hocket
-from tests.support.certificates import Certificates, made
+from hocket.adapters.disk import DirectoryDisk
+from hocket.cli.authority import Authority, Pair
+from hocket.log.directory import store_id_of
+from tests.support.certificates import HERE, Certificates, made
 
 VICTIM, OPEN = "victim", "open"
 PARTITIONS = 2
@@ -45,8 +48,12 @@ class Place:
         self.tokens = {"vic": "", "eve": "", "ann": ""}
         self.address = ("127.0.0.1", 0)
         self._mutant = mutant
-        self._folder = folder
         self._certificates: Certificates | None = made(folder) if kind.tls else None
+        self._data = folder / "data"
+        self.store = store_id_of(DirectoryDisk(self._data), str(self._data))
+        if self._certificates is not None:
+            self._node = Pair.named(folder, "node")
+            Authority.load(Pair.named(folder, "ca")).issue_node(self._node, self.store, HERE)
         self._process: subprocess.Popen[str] | None = None
         self._log = folder / "broker.log"
 
@@ -70,10 +77,11 @@ class Place:
     def start(self) -> None:
         program = ["tests.attack.mutants", self._mutant] if self._mutant else ["hocket.cli"]
         options = ["serve", "--listen", f"127.0.0.1:{self.address[1]}"]
-        options += ["--data", str(self._folder / "data")]
+        options += ["--data", str(self._data)]
         if self._certificates is not None:
-            files = self._certificates.server
-            options += ["--tls-cert", str(files.certificate), "--tls-key", str(files.key)]
+            options += ["--tls-cert", str(self._node.certificate)]
+            options += ["--tls-key", str(self._node.key)]
+            options += ["--tls-ca", str(self._certificates.authority)]
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *program, *options],
@@ -137,6 +145,14 @@ class Place:
 
     def client_context(self) -> ssl.SSLContext | None:
         return None if self._certificates is None else self._certificates.client()
+
+    def node_context(self, *, certified: bool) -> ssl.SSLContext | None:
+        """Of a client that plays a node, with its own certificate or with none."""
+        if self._certificates is None:
+            return None
+        context = self._certificates.client(of=self._certificates.alice if certified else None)
+        context.check_hostname = False
+        return context
 
     def connect(self, user: str) -> hocket.Client:
         scheme = "hocket" if self._certificates is None else "hockets"

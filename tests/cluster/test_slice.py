@@ -110,6 +110,14 @@ def test_a_cluster_of_five_lives_through_stops_kills_and_returns(tmp_path: Path)
         assert "Give each node a data directory of its own" in copy.said().splitlines()[-1]
         del cluster.all["copy"]
         assert any("denied: link" in each.said() for each in cluster.up)
+
+        # And so does a new node with the name of another.
+        second = Process(tmp_path / "elsewhere", victim.name)
+        second.data.parent.mkdir()
+        second.begin("--join", root.address)
+        assert second.wait_end(SECONDS) == 1
+        assert f"has the name '{victim.name}', too" in second.said().splitlines()[-1]
+        assert "another --name" in second.said().splitlines()[-1]
         cluster.wait_ideal(SECONDS)
 
         token = victim.client().create_user("ada", ["admin"])

@@ -109,3 +109,23 @@ def test_nothing_that_was_done_comes_back_after_the_broker_has_died(tmp_path, ge
             until(lambda: len(set(one.done) | set(two.done)) == MESSAGES, timeout=30)
             later = one.took[took_before[0] + 1 :] + two.took[took_before[1] + 1 :]
             assert done_before.isdisjoint(place for place, _ in later), "it was done already"
+
+
+def test_what_waited_in_a_worker_that_outlives_the_broker_was_never_delivered(tmp_path):
+    with ServerProcess(tmp_path / "data") as server, hocket.connect(server.address) as client:
+        client.create_topic("jobs")
+        with (
+            client.producer("jobs") as producer,
+            client.subscribe("jobs", index="workers", mode="shared", prefetch=6) as jobs,
+        ):
+            for stop in (server.terminate, server.kill):
+                producer.send_many([b"first", b"next", b"last"])
+                producer.flush(30)
+                jobs.receive(30).ack()
+                jobs.commit(30)  # so the broker knows which one is next
+                stop()
+                server.start()
+                waited = jobs.receive_batch(30)
+                assert len(waited) == 2, "they come together: none of them is suspect"
+                assert waited.delivery_count == 1
+                waited.ack()

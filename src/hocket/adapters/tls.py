@@ -85,6 +85,17 @@ def reason_of(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+def is_gone(error: OSError) -> bool:
+    """Whether the other end just went away. Else one of the two has refused the other."""
+    gone = ssl.SSLEOFError | ssl.SSLZeroReturnError
+    return not isinstance(error, ssl.SSLError) or isinstance(error, gone)
+
+
+def speaks_no_tls(error: ssl.SSLError) -> bool:
+    """Whether what came from the other end is no TLS at all, for all that can be told."""
+    return error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+
+
 def _check_readable(path: Path, what: str) -> None:
     try:
         with open(path, "rb"):

@@ -7,6 +7,7 @@ transport then waits for its descriptor to become readable, or writable if `want
 from __future__ import annotations
 
 import socket
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -61,6 +62,25 @@ class Transport(Protocol):
 
     def forked(self) -> None:
         """Close this process's copy of the descriptor: see `forking`."""
+
+
+def write(transport: Transport, unsent: deque[memoryview]) -> int:
+    """Send as much of `unsent` as there is room for, and take it off there: so many bytes."""
+    total = 0
+    while unsent:
+        sent = transport.send(unsent)
+        if not sent:
+            break
+        total += sent
+        while sent:
+            first = unsent.popleft()
+            if sent < len(first):
+                unsent.appendleft(first[sent:])
+                if transport.short_is_all:
+                    return total  # the socket is full
+                break
+            sent -= len(first)
+    return total
 
 
 def send_at_once(sock: socket.socket) -> None:

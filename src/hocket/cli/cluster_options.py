@@ -42,6 +42,10 @@ def _label(text: str) -> str:
     return check_name(text, "the domain") if text else ""
 
 
+def node_name(text: str) -> str:
+    return check_name(text, "a node's name") if text else ""
+
+
 def cluster_options(command: F) -> F:
     for option in reversed((
         click.option(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import get_args
 
 from hocket.core.group0.messages import Group0Message
+from hocket.core.placement.descriptions import DescriptionMessage
 from hocket.core.placement.locator import LocatorMessage
 from hocket.core.relay.messages import RelayMessage
 from hocket.core.ring.messages import Message
@@ -22,5 +23,6 @@ MESSAGES: tuple[type, ...] = (
     *get_args(LocatorMessage),
     *get_args(ViewMessage),
     *get_args(Group0Message),
+    *get_args(DescriptionMessage),
 )
 CODEC = NodeCodec(MESSAGES)

@@ -37,7 +37,7 @@ from hocket.errors import HocketError, ProtocolError, StoreStopped
 from hocket.frames import Frame
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
-from hocket.model import DECISIONS, EntryKind, TopicConfig
+from hocket.model import DECISIONS, EntryKind, PartitionDescription, TopicConfig
 from hocket.node import recovery
 from hocket.node.background.dead_letters import DeadLetters
 from hocket.node.background.delays import Delays
@@ -52,7 +52,7 @@ from hocket.node.requests.operations import Operations
 from hocket.node.requests.producing import Producing
 from hocket.node.requests.registering import Registering
 from hocket.node.requests.reviving import Reviving
-from hocket.node.requests.topics import Topics
+from hocket.node.requests.topics import Others, Topics
 from hocket.node.requests.transacting import Transacting
 from hocket.node.requests.trimming import Trimming
 from hocket.node.running.committed_log import CommittedLog
@@ -206,6 +206,14 @@ class Node:
     def serve_with(self, servants: dict[type, Servant]) -> None:
         """Have these serve their kinds of requests from now on."""
         self._servants |= servants
+
+    def describe_by(self, others: Others) -> None:
+        """Have these say what partitions hold that are not here."""
+        self._topics.others = others
+
+    def described(self, groups: Iterable[int]) -> tuple[PartitionDescription, ...]:
+        """What those of these groups hold that are partitions here, for another node."""
+        return self._topics.described(groups)
 
     def answer(self, connection: int, frame: Frame) -> None:
         self._wiring.network.send(connection, frame)

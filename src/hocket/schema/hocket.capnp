@@ -1161,6 +1161,10 @@ struct PartitionDescription {
 
   waiting @11 :UInt64;
   # How many delayed records are not in the partition yet, since they are not due.
+
+  known @12 :Bool = true;
+  # False: the node that holds the partition did not answer. Then `problem` says so, and the numbers
+  # are 0 because nobody knows them.
 }
 
 struct IndexDescription {

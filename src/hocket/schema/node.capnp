@@ -81,6 +81,8 @@ struct NodeFrame {
     notFollowed @46 :NotFollowed;
     forward @47 :Forward;
     forwarded @48 :Forwarded;
+    getPartitions @49 :GetPartitions;
+    partitionsAre @50 :PartitionsAre;
   }
 }
 
@@ -196,6 +198,9 @@ struct NodeHello {
   boot @11 :UInt64;
   # A number drawn by chance when the node's process started. Two processes with one store id are
   # two copies of a data directory.
+
+  starting @12 :Bool;
+  # The node's process does not serve clients yet. So it can still be told to take another name.
 }
 
 struct HelloAccepted {
@@ -650,6 +655,64 @@ struct ViewIs {
 
   dead @7 :List(Contact);
   # Those that the sender has given up.
+}
+
+# --- what partitions hold, for people -------------------------------------------------------------
+
+struct GetPartitions {
+  # What do you hold of these partitions? The answer is PartitionsAre.
+
+  groups @0 :List(UInt64);
+  # The log groups of the partitions.
+}
+
+struct PartitionsAre {
+  # Those of the partitions that the sender holds.
+
+  partitions @0 :List(PartitionDescription);
+  # What each of them holds, in the order in which they were asked for.
+}
+
+struct PartitionDescription {
+  partition @0 :UInt32;
+  # The partition's number.
+
+  start @1 :UInt64;
+  # The oldest offset that can be read.
+
+  end @2 :UInt64;
+  # The offset that the next record will get.
+
+  memoryStart @3 :UInt64;
+  # The offset from which on reads are answered from memory. It is `end` if nothing is in memory.
+
+  memoryBytes @4 :UInt64;
+  # How many bytes of the partition are in memory.
+
+  diskBytes @5 :UInt64;
+  # How many bytes of the partition are in its segments on disk.
+
+  memoryReads @6 :UInt64;
+  # How many reads were answered from memory since the broker started.
+
+  diskReads @7 :UInt64;
+  # How many reads went to the disk since the broker started.
+
+  leader @8 :Text;
+  # The node that leads the partition.
+
+  replicas @9 :List(Text);
+  # The nodes that hold a copy of the partition.
+
+  problem @10 :Text;
+  # What is damaged, in words. Empty if nothing is damaged.
+
+  waiting @11 :UInt64;
+  # How many delayed records are not in the partition yet, since they are not due.
+
+  known @12 :Bool = true;
+  # False: the node that holds the partition did not answer. Then `problem` says so, and the numbers
+  # are 0 because nobody knows them.
 }
 
 # --- group 0: topics, access and nodes, which every node has -------------------------------------

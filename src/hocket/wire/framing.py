@@ -269,6 +269,14 @@ def framed(
     return [prefix + header, *payload, *_PADDING[length % 8]]
 
 
+def begins_a_link(first: bytes) -> bool:
+    """Whether a connection that begins like this is a node's, for all that its first word says."""
+    if len(first) < LENGTH.size:
+        return False
+    (length,) = LENGTH.unpack_from(first)
+    return bool(length ^ NODE_MARK <= OPENING_HEADER_BYTES_MAX)
+
+
 def as_bytes(buffer: Buffer) -> bytes | bytearray | memoryview:
     """The same memory, measured in bytes."""
     return buffer if isinstance(buffer, (bytes, bytearray)) else memoryview(buffer).cast("B")

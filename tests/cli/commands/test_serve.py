@@ -199,6 +199,21 @@ def test_a_file_is_no_data_directory(tmp_path: Path):
     fails(serve("--listen", "127.0.0.1:0", "--data", str(tmp_path / "file" / "below")), 1, "below")
 
 
+@pytest.mark.parametrize("name", ["bad name!", "-x", ".x", "a/b", "é", "x" * 256])
+def test_a_name_of_a_node_follows_the_rule_of_names(tmp_path: Path, name: str):
+    data = tmp_path / "data"
+    for args, variables in (
+        (["--name", name], {}),
+        ([], {"HOCKET_SERVE_NAME": name}),
+    ):
+        done = CliRunner().invoke(program, ["serve", "--data", str(data), *args], env=variables)
+        assert done.exit_code == 2, done.output
+        assert "a node's name must be 1 to 255 characters (ASCII letters, digits, . _ -)" in (
+            " ".join(done.output.split())
+        )
+    assert not data.exists()
+
+
 def test_data_of_a_newer_format_is_refused(tmp_path: Path):
     data = tmp_path / "data"
     with serving(data) as broker:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hocket import connect
 from hocket.cli.commands import topic as topic_commands
+from hocket.cli.server_options import Server
+from hocket.errors import NotHere
 from hocket.model import PartitionDescription, TopicConfig, TopicDescription
 from tests.support.cli import Hocket, fails
 from tests.support.threads import until
@@ -68,7 +72,7 @@ def test_describe_shows_each_partition(hocket: Hocket, topic_of_four: str):
     full = described["partitions"][2]
     assert full.keys() == {
         "partition", "start", "end", "memory_start", "memory_bytes", "disk_bytes", "memory_reads",
-        "disk_reads", "leader", "replicas", "problem", "waiting",
+        "disk_reads", "leader", "replicas", "problem", "waiting", "known",
     }  # fmt: skip
     assert full["memory_bytes"] > 0
     assert full["memory_reads"] >= 1
@@ -120,6 +124,53 @@ def test_a_description_with_all_that_is_long_fits(columns: int):
     assert (shown.count("PARTITION ") == 1) is (columns == 200)
 
 
+def test_what_is_not_known_is_not_shown_as_nothing(monkeypatch: pytest.MonkeyPatch):
+    where = "it is on node n1, which does not answer"
+    here = PartitionDescription(0, 3, 10, 3, 5, 6, 7, 8, "n0", ("n0",))
+    away = PartitionDescription(1, 0, 0, 0, 0, 0, 0, 0, "n1", ("n1",), where, known=False)
+    topic = TopicDescription(
+        "t", TopicConfig(partitions=3), (here, away, replace(away, partition=2))
+    )
+    rows = topic_commands.described(topic, {}, 200).splitlines()
+    assert [row.split() for row in rows if row.strip().startswith(("0 ", "1 ", "2 "))] == [
+        ["0", "3", "10", "3", "5", "B", "6", "B", "7", "8", "n0", "n0"],
+        ["1", *"-------", "n1", "n1"],
+        ["2", *"-------", "n1", "n1"],
+    ]
+    assert rows[-1] == f"partitions 1, 2: {where}"
+    summary = topic_commands._summary(topic)
+    assert summary == {
+        "topic": "t", "partitions": 3, "messages": None, "memory_bytes": None, "disk_bytes": None,
+        "problem": f"topic 't': {where}",
+    }  # fmt: skip
+    known = topic_commands._summary(replace(topic, partitions=(here,)))
+    assert (known["messages"], known["problem"]) == (7, None)
+
+    class Asked:
+        def __enter__(self) -> Asked:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+        def topics(self, **_: object) -> list[str]:
+            return ["t"]
+
+        def describe(self, *_: object, **__: object) -> TopicDescription:
+            return topic
+
+        def indexes(self, *_: object, **__: object) -> None:
+            raise NotHere("elsewhere")
+
+    monkeypatch.setattr(Server, "connect", lambda _self: Asked())
+    hocket = Hocket("hocket://127.0.0.1:1")
+    listed = hocket("topic", "list")
+    assert listed.stdout.decode().splitlines()[1].split() == ["t", "3", "-", "-", "-"]
+    assert f"topic 't': {where}" in listed.stderr
+    assert hocket("topic", "list", "--json").json() == [summary]
+    partitions = hocket("topic", "describe", "t", "--json").json()["partitions"]
+    assert [each["end"] for each in partitions] == [10, None, None]
+    assert [each["problem"] for each in partitions] == ["", where, where]
+
+
 def test_a_delete_without_a_terminal_needs_yes(hocket: Hocket, topic: str):
     fails(hocket("topic", "delete", topic), 2, "no terminal to ask", "--yes")
     assert f"{topic}\n" in hocket("topic", "list", "--names").text()
@@ -136,7 +187,10 @@ def test_list_is_a_table_or_json(hocket: Hocket, topic_of_four: str):
     rows = {each["topic"]: each for each in hocket("topic", "list", "--json").json()}
     row = rows[topic_of_four]
     assert (row["partitions"], row["messages"]) == (4, 1)
-    assert row.keys() == {"topic", "partitions", "messages", "memory_bytes", "disk_bytes"}
+    assert row.keys() == {
+        "topic", "partitions", "messages", "memory_bytes", "disk_bytes", "problem",
+    }  # fmt: skip
+    assert row["problem"] is None
     lines = hocket("topic", "list").text().splitlines()
     assert lines[0].split() == ["TOPIC", "PARTITIONS", "MESSAGES", "MEMORY", "DISK"]
     assert [topic_of_four, "4", "1"] in [line.split()[:3] for line in lines]

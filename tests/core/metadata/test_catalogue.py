@@ -434,8 +434,9 @@ def test_a_topic_is_at_home_where_it_was_made_and_of_old_with_the_founder():
         catalogue.topic_here("old")
     with pytest.raises(UnknownTopic):
         catalogue.topic_here("none")
-    known = catalogue.known_elsewhere(catalogue.topic("theirs"))
-    assert known == "its state is known on node other, at o:1 only"
+    assert catalogue.unknown_here(catalogue.topic("theirs")) == (
+        "it is on node other, at o:1, which does not answer; what it holds is not known here"
+    )
     catalogue.durable(catalogue.alter(origin(1), "theirs", replace(CONFIG, partitions=3)).index)
     assert catalogue.home_of(catalogue.topic("theirs")) == "other"
     assert Catalogue().address_of("anybody") == ""

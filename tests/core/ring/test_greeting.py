@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hocket.core.ring.circle import candidates
-from hocket.core.ring.greeting import Incoming, is_loopback, refusal
+from hocket.core.ring.greeting import Incoming, Namesake, is_loopback, refusal
 from hocket.node_frames import REFUSALS, NodeHello
 
 NODE = "a" * 32
@@ -18,8 +18,9 @@ GOOD = NodeHello(
 )  # fmt: skip
 HERE: dict[str, Any] = {
     "cluster": "c" * 32, "node": "c" * 32, "address": "127.0.0.1:1", "boot": 1, "known": None,
-    "has_tls": False, "from_address": "127.0.0.1", "certificate_fault": "",
+    "has_tls": False, "from_address": "127.0.0.1", "certificate_fault": "", "namesake": None,
 }  # fmt: skip
+NAMESAKE = Namesake("e" * 32, "127.0.0.1:8")
 
 
 def test_a_node_of_the_cluster_is_let_in():
@@ -41,6 +42,8 @@ def test_a_node_without_a_cluster_may_ask():
         ({"cluster": "d" * 32}, {}, "wrongCluster", "a new --data"),
         ({"position": 12345}, {}, "wrongPosition", "none of the candidates"),
         ({}, {"known": Incoming("127.0.0.1:9", 8)}, "twice", "alive at 127.0.0.1:9"),
+        ({"starting": True}, {"namesake": NAMESAKE}, "nameTaken", "127.0.0.1:8 has the name 'n2'"),
+        ({"cluster": ""}, {"namesake": NAMESAKE}, "nameTaken", "with another --name"),
     ],
 )
 def test_who_is_refused_and_why(hello: dict[str, Any], here: dict[str, Any], code: str, words: str):
@@ -56,6 +59,10 @@ def test_a_process_that_comes_back_replaces_its_old_link():
     same_process = Incoming("127.0.0.1:9", GOOD.boot)  # it is told by another address now
     assert refusal(GOOD, **{**HERE, "known": same_address}) is None
     assert refusal(GOOD, **{**HERE, "known": same_process}) is None
+
+
+def test_nodes_that_serve_already_are_not_parted_for_their_names():
+    assert refusal(GOOD, **{**HERE, "namesake": NAMESAKE}) is None
 
 
 def test_beyond_loopback_a_good_certificate_is_enough():

@@ -315,7 +315,9 @@ def test_lives_are_eventful_and_as_the_story_has_it(mode, small_limits):
     others |= {f"{action} of a suspect" for action in ("ack", "nack")}
     others |= {"told", "not counted", "suspected", "suspected at a restart", "suspect still"}
     others |= {"leased alone", "revived", "not revived", "not revived again"}
-    others |= {"rests still"} if mode == "shared" else set()
+    if mode == "shared":
+        others |= {f"{mark} by one that outlived the broker" for mark in ("held", "doubt")}
+        others |= {"rests still"}
     missing = (actions | others | {"crashed", "restarted cleanly"}) - set(seen)
     assert not missing, f"these lives never saw {missing}"
 
@@ -365,8 +367,8 @@ def anybody_may(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def holds_all(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, consumer, former, _held, now_us: function(
-        self, consumer, former, [(0, 1 << 40)], now_us
+    return lambda self, consumer, identity, former, _held, now_us: function(
+        self, consumer, identity, former, [(0, 1 << 40)], now_us
     )
 
 
@@ -381,6 +383,7 @@ NOT_YET = Leases._not_yet
 RESTORE = ShareState.restore
 REVIVE = Ledger.revive
 RESTS = ShareState.rests
+WELCOME = Leases.welcome
 
 # name: (mode, where, attribute, what stands there instead)
 MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
@@ -401,6 +404,19 @@ MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
         "shared", ShareState, "marks", lambda self: self.maps()[1].translate(bytes(256)),
     ),
     "nobody is suspect after a crash": ("shared", ledger, "UNCLAIMED", ledger.NOT_HELD),
+    "who outlived the broker is taken for dead": (
+        "shared", Leases, "welcome",
+        lambda self, number, _identity, *others: WELCOME(self, number, b"?", *others),
+    ),
+    "who died with the broker is taken for alive": (
+        "shared", Leases, "welcome",
+        lambda self, number, identity, *others: (
+            self._had.update({identity: [run for runs in self._had.values() for run in runs]}),
+            WELCOME(self, number, identity, *others)),
+    ),
+    "a lease does not say whose it is": (
+        "shared", ShareState, "_hold", NOTHING,
+    ),
     "marks are not in snapshots": (
         "shared", ShareState, "restore", staticmethod(lambda taken: RESTORE(
             {name: each for name, each in taken.items() if name != "marks"})),

@@ -7,7 +7,7 @@ import pytest
 
 from hocket.core.sharing import ledger as share_ledger
 from hocket.core.sharing.leases import GRACE_US, Leases
-from hocket.core.sharing.state import MARK, SUSPECT, ShareChange, ShareSettings, ShareState
+from hocket.core.sharing.state import HELD, MARK, SUSPECT, ShareChange, ShareSettings, ShareState
 
 ADA, BOB = 1, 2
 LEASE_US = 30_000_000
@@ -21,7 +21,7 @@ def opened(end: int = 10, *changes: ShareChange, start: int = 0, **options) -> L
 
 
 def leased(leases: Leases, count: int, consumer: int = ADA, now_us: int = 0) -> list:
-    return leases.lease(leases.reserve(consumer, count), now_us)
+    return leases.lease(leases.reserve(consumer, count), now_us, identity=b"%d" % consumer)
 
 
 def changed(leases: Leases) -> dict:
@@ -130,16 +130,16 @@ def test_reasons_are_cut_and_the_dead_go_in_units():
 
 def test_claims_do_not_exceed_what_may_be_in_flight():
     leases = opened(1_000, ShareChange(), in_flight_max=5)
-    leases.welcome(ADA, None, [(2, 4), (10, 900)], now_us=0)
+    leases.welcome(ADA, b"%d" % ADA, None, [(2, 4), (10, 900)], now_us=0)
     assert leases.leased == 5
-    leases.welcome(BOB, None, [(500, 510)], now_us=0)
+    leases.welcome(BOB, b"%d" % BOB, None, [(500, 510)], now_us=0)
     assert (leases.held_by(ADA), leases.held_by(BOB)) == (5, 0)
 
 
 def test_a_suspect_that_is_claimed_with_others_is_one_still():
     leases = opened(5, ShareChange(counts=[(1, 2, 1 + MARK * SUSPECT)]))
-    leases.welcome(ADA, None, [(0, 3)], now_us=0)
-    leases.welcome(BOB, None, [(3, 5)], now_us=0)
+    leases.welcome(ADA, b"%d" % ADA, None, [(0, 3)], now_us=0)
+    leases.welcome(BOB, b"%d" % BOB, None, [(3, 5)], now_us=0)
     assert leases.suspects == 1
     assert (leases.has_suspect(ADA), leases.has_suspect(BOB)) == (True, False)
     leases.settle(ADA, "ack", [(1, 2)], now_us=0)
@@ -206,6 +206,27 @@ def test_the_delay_of_a_nack_outlives_the_broker(failover):
     assert after.available() == 0
     after.pass_time(100 + 10 * GRACE_US)
     assert leased(after, 3, BOB) == [(1, 2, 2)]
+
+
+@pytest.mark.parametrize("restarts", ["in good order", "killed"])
+def test_an_entry_of_an_older_broker_that_names_no_holder_is_understood(restarts):
+    entry = {"counts": [0, 3, 1], "marks": [HELD, 1]}
+    if restarts == "in good order":
+        entry |= {"clean": True, "lent": [0, 3]}
+    leases = opened(3, ShareChange.decode(entry))
+    leases.welcome(ADA, b"ada", None, [(0, 1)], now_us=0)
+    assert (leases.leased, leases.available()) == (1, 0), "whose the others are nobody knows"
+    leases.pass_time(GRACE_US)
+    assert leases.suspects == 2
+
+
+def test_what_a_consumer_claims_and_cannot_have_yet_is_not_taken_from_it():
+    held = ShareChange(counts=[(0, 4, 1 + MARK * HELD)], holders=[(0, 4, b"ada")])
+    leases = opened(4, held, in_flight_max=2)
+    leases.welcome(ADA, b"ada", None, [(0, 3)], now_us=0)
+    assert leases.leased_by(ADA) == [(0, 2)]
+    leases.settle(ADA, "ack", [(0, 2)], now_us=0)
+    assert leases.reserve(BOB, 2) == [(3, 4)], "it did not name this one, and may have the third"
 
 
 def test_a_message_that_dies_by_a_nack_does_not_rest():
@@ -328,7 +349,7 @@ def test_a_message_that_is_claimed_after_its_key_was_read_takes_its_key_with_it(
     leases.order_keys()
     leases.spread([ADA])
     assert leases.scan(0, [7, 7, 8, 0])
-    leases.welcome(ADA, None, [(0, 1)], 0)
+    leases.welcome(ADA, b"%d" % ADA, None, [(0, 1)], 0)
     leases.pass_time(GRACE_US)
     assert leases.reserve(ADA, 10) == [(1, 4)]
     leases.spread([BOB])
@@ -370,7 +391,7 @@ def test_what_another_consumer_has_settled_is_refused():
 def test_after_a_restart_only_what_was_settled_before_it_can_hold():
     before = ShareChange(settled=[(0, 2), (4, 6)])
     leases = opened(10, before)
-    leases.welcome(ADA, None, [(2, 4)], 0)
+    leases.welcome(ADA, b"%d" % ADA, None, [(2, 4)], 0)
     leases.settle(ADA, "ack", [(2, 3)], now_us=0)
     again = {"now_us": 0, "again": True, "lost": None}
     assert leases.settle(BOB, "ack", [(0, 10)], **again) == [(2, 4), (6, 10)]

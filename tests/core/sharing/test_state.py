@@ -12,6 +12,7 @@ from hocket.core.sharing.ranges import clipped, deltas, equal_runs, gaps, merged
 from hocket.core.sharing.state import (
     DOUBT,
     HELD,
+    HOLDERS_MAX,
     MARK,
     SUSPECT,
     ShareChange,
@@ -92,6 +93,9 @@ def with_details(drawn: list[tuple[ShareChange, list, list, list]]) -> list[Shar
             settled, dying = settled - back, dying - back
         fresh = {(s, e, n) for s, e, n in counts if not members([(s, e)]) & (settled | dying)}
         change.counts = sorted(fresh)
+        change.holders = [
+            (s, e, b"%d" % (n % 3)) for s, e, n in change.counts if n // MARK & (HELD | DOUBT)
+        ]
         change.rests = [each for each in rests if not members([each[:2]]) & (settled | dying)]
         for start, end, n in deaths:
             if not members([(start, end)]) & (settled | dying):
@@ -119,6 +123,10 @@ def resting(state: ShareState) -> dict[int, int]:
     return {offset: until for s, e, until in state.rests() for offset in range(s, e)}
 
 
+def held(state: ShareState) -> dict[int, bytes]:
+    return {offset: who for s, e, who in state.holders() for offset in range(s, e)}
+
+
 def all_of(state: ShareState) -> object:
     done, counts = state.maps()
     kept = bytes(0 if flag else count for flag, count in zip(done, counts, strict=True))
@@ -126,7 +134,7 @@ def all_of(state: ShareState) -> object:
     return (
         state.start, done.rstrip(b"\0"), kept.rstrip(b"\0"), state.settings, state.clean,
         state.lent, state.dying, marks.rstrip(b"\0"), resting(state), state.revived_to,
-        state.revivals,
+        state.revivals, held(state),
     )  # fmt: skip
 
 
@@ -265,8 +273,30 @@ def test_an_index_that_is_put_elsewhere_keeps_its_settings_and_nothing_else(rese
     state.apply(ShareChange(settled=[(5, 7)], counts=[(3, 4, 2)], dying=[(8, 9, 2, "x")]))
     state.apply(ShareChange(reset=reset))
     assert all_of(state) == (
-        reset, b"", b"", ShareSettings(1, 2, "fast"), False, [], [], b"", {}, {}, 0,
+        reset, b"", b"", ShareSettings(1, 2, "fast"), False, [], [], b"", {}, {}, 0, {},
     )  # fmt: skip
+
+
+def test_who_was_given_a_message_is_known_until_it_is_with_nobody():
+    state = ShareState(0)
+    state.apply(ShareChange(counts=[(0, 9, 1 + MARK * DOUBT)], holders=[(0, 9, b"ada")]))
+    state.apply(ShareChange(settled=[(0, 2)], counts=[(2, 3, 1 + MARK * HELD), (4, 5, 0)]))
+    state.apply(ShareChange(counts=[(6, 7, 2 + MARK * HELD)], holders=[(6, 7, b"bob")]))
+    assert state.holders() == [
+        (2, 4, b"ada"), (5, 6, b"ada"), (6, 7, b"bob"), (7, 9, b"ada"),
+    ]  # fmt: skip
+    state.apply(ShareChange(reset=5))
+    assert state.holders() == []
+
+
+def test_of_all_leases_that_ever_were_those_of_now_are_kept():
+    state = ShareState(0)
+    for offset in range(5 * HOLDERS_MAX):
+        rows = [(offset, offset + 2)]
+        state.apply(ShareChange(counts=[(*rows[0], 1 + MARK * HELD)], holders=[(*rows[0], b"ada")]))
+        state.apply(ShareChange(settled=[(offset, offset + 1)]))
+        assert len(state._holders) <= HOLDERS_MAX + 1
+    assert state.holders() == [(offset + 1, offset + 2, b"ada")]
 
 
 def test_a_snapshot_of_a_million_messages_in_no_order_stays_small():

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ from hocket.cli.cluster_options import certificate_fault
 from hocket.errors import BadName, HocketError, NoConnection, OutOfRange
 from hocket.frames import Failure
 from hocket.log.directory import store_id_of
+from hocket.node.broker import Broker
 from hocket.node.cluster import membership
+from hocket.node.cluster.member import Member
 from hocket.node.cluster.starting import Wish, leads_to, place_for, settle
 from hocket.node.links.asking import Refused
 from hocket.node.messages import CODEC
@@ -98,6 +101,7 @@ REFUSALS: list[tuple[Answer, type[HocketError], tuple[str, ...]]] = [
     (HelloRefused("wrongVersion", "speak version 2"), Refused, ("refuses this one", "version 2")),
     (HelloRefused("plain", "give --tls-cert"), Refused, ("refuses this one", "--tls-cert")),
     (HelloRefused("twice", "was it copied?"), Refused, ("refuses this one", "copied")),
+    (HelloRefused("nameTaken", "another --name"), Refused, ("refuses this one", "--name")),
     (b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4, NoConnection, ("not a node of Hocket", "--join")),
     (b"SSH-2.0-OpenSSH_9.6p1 Ubuntu-3ubuntu13\r\n", NoConnection, ("not a node of Hocket",)),
     (b"", NoConnection, ("hangs up without an answer",)),
@@ -220,6 +224,30 @@ def test_who_returns_by_way_of_its_own_cluster_is_welcome(tmp_path: Path):
         assert place_for(tmp_path, wish(other.address), HERE).returns
 
 
+@pytest.mark.parametrize("code", ["twice", "nameTaken"])
+def test_who_is_refused_while_it_starts_ends_at_once(tmp_path: Path, code: str):
+    with peer(ACCEPTED) as other:
+        place = place_for(tmp_path, wish(other.address, name="b"), HERE)
+    broker = Broker(tmp_path, None, partial(Member, place))
+    try:
+        failures: list[HocketError] = []
+        member = broker.member
+        assert isinstance(member, Member)
+        assert not member.links.hello().starting
+        member.join(lambda: None, failures.append)
+        assert member.links.hello().starting
+        member.link_refused(other.address, HelloRefused("notReady", "later"))
+        assert failures == []
+        for _ in range(2):
+            member.link_refused(other.address, HelloRefused(code, "no"))
+        (failure,) = failures
+        assert isinstance(failure, Refused)
+        assert (failure.reason, other.address in str(failure)) == (code, True)
+        assert not member.links.hello().starting
+    finally:
+        broker.close()
+
+
 @pytest.mark.parametrize("kind", ["of another authority", "expired", "of a broker"])
 def test_a_peer_that_tls_does_not_trust_is_not_asked_again(tmp_path: Path, kind: str):
     certificates = made(tmp_path)
@@ -228,7 +256,7 @@ def test_a_peer_that_tls_does_not_trust_is_not_asked_again(tmp_path: Path, kind:
     own = Pair.named(tmp_path, "own")
     Authority.load(Pair.named(tmp_path, "ca")).issue(own, "node x", NODE)
     dialling = dialling_context(own.certificate, own.key, certificates.authority)
-    words = "TLS with the node.*--tls-ca" if kind in names else "not marked as a node's"
+    words = "TLS failed.*--tls-ca" if kind in names else "not marked as a node's"
     with tls_peer(server_context(files.certificate, files.key, None), ACCEPTED) as address:
         wanted = wish(
             address, join_seconds=3600.0, tls=lambda: dialling, certificate_fault=certificate_fault

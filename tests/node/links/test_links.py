@@ -1,120 +1,19 @@
-"""Links between nodes over real sockets, all on one loop that the test turns by hand."""
+"""Links between nodes over real sockets; `test_refusals.py` has who is let in by TLS."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
-from random import Random
-from time import monotonic
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from hocket.adapters.executor import ThreadExecutor
-from hocket.adapters.loop import READ, Loop
-from hocket.adapters.transport import PlainTransport
+from hocket.adapters.loop import READ
 from hocket.core.relay.messages import Fetched, Piece
-from hocket.core.ring.circle import candidates
-from hocket.core.ring.contact import Contact
 from hocket.core.ring.messages import Busy, GetCloser
-from hocket.core.session.session import Caller
-from hocket.model import Limits, PartitionId
-from hocket.node.door.connections import Connections
+from hocket.model import PartitionId
 from hocket.node.links import outgoing
-from hocket.node.links.links import NodeLinks, Own
-from hocket.node_frames import HelloRefused, NodeHello
 from hocket.wire.framing import NODE_MARK, PREFIX, framed
-
-CLUSTER = "c" * 32
-PATIENCE = 20.0
-
-
-class NoClients:
-    """Stands for the node: it is told of connections, and takes no frames from them."""
-
-    def connected(self, connection: int, caller: Caller) -> None: ...
-    def disconnected(self, connection: int) -> None: ...
-
-
-class End:
-    """A node with its door and its links, and nothing above."""
-
-    def __init__(self, world: World, name: str, **hello: Any) -> None:
-        self.world = world
-        self.name = name
-        self.heard_messages: list[tuple[Contact, int, object]] = []
-        self.lost: list[Contact] = []
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.listener.setblocking(False)
-        self.port = self.listener.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
-        node = hello.pop("node", name * 32)
-        greeting: dict[str, Any] = {
-            "cluster": CLUSTER, "node": node, "name": name, "address": self.address,
-            "position": candidates(node.encode())[0], "boot": world.chance.getrandbits(60),
-        }  # fmt: skip
-        self.hello = NodeHello(**(greeting | hello))
-        own = Own(self.hello, lambda: 8, lambda: (1, 2), lambda: "root:1", lambda _der, _node: "")
-        self.links = NodeLinks(own, loop=world.loop, executor=world.executor, chance=world.chance)
-        self.links.receiver = self
-        self.connections = Connections(world.loop, Limits())
-        self.connections.node = NoClients()  # type: ignore[assignment]
-        self.connections.links = self.links
-        world.loop.register(self.listener, READ, lambda _events: self._accept())
-        world.ends.append(self)
-
-    @property
-    def me(self) -> Contact:
-        return Contact(self.hello.position, self.hello.node, 5, self.address)
-
-    def heard(self, sender: Contact, to_incarnation: int, message: object) -> None:
-        self.heard_messages.append((sender, to_incarnation, message))
-
-    def link_lost(self, contact: Contact) -> None:
-        self.lost.append(contact)
-
-    def link_refused(self, address: str, answer: HelloRefused) -> None: ...
-
-    def send(self, to: End, message: object) -> None:
-        self.links.send(self.me, to.me, message)
-
-    def stop_listening(self) -> None:
-        self.world.loop.unregister(self.listener)
-        self.listener.close()
-
-    def _accept(self) -> None:
-        sock, address = self.listener.accept()
-        sock.setblocking(False)
-        place = f"{address[0]}:{address[1]}"
-        self.connections.accept(PlainTransport(sock), Caller(address=address[0]), place)
-
-
-class World:
-    def __init__(self) -> None:
-        self.loop = Loop()
-        self.executor = ThreadExecutor(self.loop.post)
-        self.chance = Random(1)
-        self.ends: list[End] = []
-        self.loop.after_turn(self._flush)
-
-    def _flush(self) -> None:
-        for end in self.ends:
-            end.links.flush()
-
-    def until(self, holds: Callable[[], object]) -> None:
-        deadline = monotonic() + PATIENCE
-        while not holds():
-            assert monotonic() < deadline, "it did not happen in time"
-            self.loop.turn(0.01)
-
-    def close(self) -> None:
-        for end in self.ends:
-            end.links.close()
-            end.connections.abort()
-            if end.listener.fileno() >= 0:
-                end.stop_listening()
-        self.executor.close()
-        self.loop.close()
+from tests.support.node.links import End, World
 
 
 @pytest.fixture
@@ -262,6 +161,52 @@ def test_a_copy_of_a_running_nodes_directory_is_refused(world: World):
     world.until(lambda: third.links.refusals)
     assert third.links.refusals[other.address].code == "twice"
     assert len(other.heard_messages) == 1
+
+
+def test_who_starts_with_the_name_of_a_living_node_is_refused(world: World):
+    one, other, third = End(world, "a"), End(world, "b"), End(world, "c", name="a")
+    one.send(other, closer(1))
+    world.until(lambda: other.heard_messages)
+    third.is_starting = True
+    third.send(other, closer(2))
+    world.until(lambda: third.links.refusals)
+    refused = third.links.refusals[other.address]
+    assert refused.code == "nameTaken"
+    assert f"the node {'a' * 32} at {one.address} has the name 'a', too" in refused.text
+    fourth = End(world, "d", name="b")  # that of the one who is asked
+    fourth.is_starting = True
+    fourth.send(other, closer(2))
+    world.until(lambda: fourth.links.refusals)
+    assert f"at {other.address} has the name 'b', too" in fourth.links.refusals[other.address].text
+    assert len(other.heard_messages) == 1
+
+
+def test_the_name_of_a_node_that_is_gone_is_free_and_its_own_is_its_own(world: World):
+    one, other = End(world, "a"), End(world, "b")
+    one.is_starting = True
+    one.send(other, closer(1))
+    world.until(lambda: other.heard_messages)
+    again = End(world, "a", address=one.address)  # started anew, before the old link is given up
+    again.is_starting = True
+    again.send(other, closer(2))
+    world.until(lambda: len(other.heard_messages) == 2)
+    again.links.close()
+    world.until(lambda: other.links.open_links == (0, 0))
+    heir = End(world, "c", name="a")
+    heir.is_starting = True
+    heir.send(other, closer(3))
+    world.until(lambda: len(other.heard_messages) == 3)
+
+
+def test_two_of_one_name_that_serve_already_are_told_and_not_parted(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    one, other = End(world, "a"), End(world, "b", name="a")
+    one.send(other, closer(1))
+    other.send(one, closer(2))
+    world.until(lambda: one.heard_messages and other.heard_messages)
+    warnings = [each for each in caplog.messages if "has the name 'a', as this node does" in each]
+    assert len(warnings) == 2  # one of each
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,10 @@ class SharingStage:
             return [f"send {names[effect.consumer]} {sent}{', alone' if effect.alone else ''}"]
         if isinstance(effect, events.Record):
             self.states[effect.partition].apply(ShareChange.decode(effect.change.encode()))
-            return [f"log {effect.partition}: {effect.change.encode()}"]
+            said = effect.change.encode()
+            for row in said.get("holders", ()):
+                row[0] = bytes.fromhex(row[0]).decode().rstrip()
+            return [f"log {effect.partition}: {said}"]
         if isinstance(effect, events.Answer):
             refused = " ".join(_range(*each) for each in effect.refused)
             when = f"after {effect.waits_for} of the log" if effect.waits_for else "at once"

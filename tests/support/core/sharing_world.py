@@ -22,6 +22,7 @@ from hocket.core.sharing import (
     leases,
     ledger as share_ledger,
     maps as share_map,
+    state as share_state,
 )
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.events import (
@@ -80,6 +81,7 @@ def small_limits(monkeypatch):
     monkeypatch.setattr(share_map, "COMPACT_MIN", 4)
     monkeypatch.setattr(share_ledger, "UNIT_MAX", 2)
     monkeypatch.setattr(share_ledger, "TIMERS_MAX", 6)
+    monkeypatch.setattr(share_state, "HOLDERS_MAX", 3)
     monkeypatch.setattr(share_keys, "LOOKAHEAD", 10)
     monkeypatch.setattr(share_keys, "LEASABLE_MIN", 3)
     monkeypatch.setattr(share_keys, "FURTHER", 4)
@@ -97,6 +99,7 @@ class Message:
     mark: str = ""  # "held" or "doubt" while it is with a consumer: whether that delivery counts
     suspect: bool = False  # it was with a consumer that died
     rest: int = 0  # before this time it is not delivered again: the delay of its last nack
+    who: bytes = b""  # the identity of the consumer that it was last given to
 
 
 @dataclass(slots=True)
@@ -286,7 +289,15 @@ class World:
                     message.state, message.holder = "leased", self.last_number
                     message.deadline = self.now_us + self.settings.lease_us
                     message.count, message.mark = max(1, message.count), "held"
+                    message.who = client.identity
                     self.seen["claimed"] += 1
+        for p, log in self.logs.items():
+            for offset, message in log.open():
+                was_its_own = message.mark and message.who == client.identity
+                if message.state == "withheld" and was_its_own and (p, offset) not in claimed:
+                    self.seen[f"{message.mark} by one that outlived the broker"] += 1
+                    message.state, message.mark = "available", ""
+                    message.count -= 1
         client.lost -= {
             (p, offset)
             for p, log in self.logs.items()
@@ -587,6 +598,7 @@ class World:
             message = self.logs[fetch.partition].messages[offset]
             assert message.state == "available", f"{offset} is {message.state}, and was leased"
             message.state, message.holder = "leased", send.consumer
+            message.who = client.identity
             client.lost.discard((fetch.partition, offset))
             message.deadline = self.now_us + self.settings.lease_us
             message.count += 1
@@ -655,9 +667,11 @@ class World:
             for offset in range(log.begin, log.end):
                 message = log.messages[offset]
                 was = message.state
-                then, message.count, message.reason, message.mark, message.suspect, message.rest = (
-                    told[offset] if offset < len(told) else ("available", 0, "", "", False, 0)
-                )
+                unknown = ("available", 0, "", "", False, 0, b"")
+                (
+                    then, message.count, message.reason, message.mark, message.suspect,
+                    message.rest, message.who,
+                ) = told[offset] if offset < len(told) else unknown  # fmt: skip
                 self.seen["suspect still"] += message.suspect
                 message.holder, message.deadline = 0, self.now_us + GRACE_US
                 message.before = then == "settled"
@@ -690,6 +704,7 @@ class World:
                 message.mark,
                 message.suspect,
                 message.rest,
+                message.who,
             )
             for message in log.messages
         ]
@@ -889,6 +904,7 @@ class World:
         marks = state.marks()
         assert state.start == max(log.start, log.begin)
         dying = {o: unit for unit in state.dying for o in range(unit.start, unit.end)}
+        holders = {o: who for start, end, who in state.holders() for o in range(start, end)}
         for offset, message in log.open():
             at = offset - state.start
             assert not done[at : at + 1].strip(b"\0"), f"{offset} is settled in the log only"
@@ -901,6 +917,7 @@ class World:
                 mark = {"": 0, "held": HELD, "doubt": DOUBT}[message.mark]
                 mark |= SUSPECT if message.suspect else 0
                 assert marks[at : at + 1].strip(b"\0") == bytes([mark]).strip(b"\0")
+                assert holders.get(offset) == (message.who if message.mark else None)
         settled = sum(m.state == "settled" for m in log.messages[state.start :])
         assert state.ahead() == settled, "settled in the story only"
         assert not dying

@@ -74,7 +74,9 @@ def ring(context: click.Context, /, svg: Path | None, as_json: bool) -> None:
     )  # fmt: skip
     for node in found.silent:
         say(f"node {_short(node)} does not answer, and others count on it")
-    if not found.ideal:
+    if found.ideal:
+        click.echo("the ring is ideal")
+    else:
         say(NOT_IDEAL)
 
 

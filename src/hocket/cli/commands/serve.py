@@ -30,7 +30,7 @@ import click
 from hocket import __version__
 from hocket.addresses import Address
 from hocket.cli import admin_token, exits, supervisor
-from hocket.cli.cluster_options import ClusterOptions, Dialling, cluster_options
+from hocket.cli.cluster_options import ClusterOptions, Dialling, cluster_options, node_name
 from hocket.cli.command import Command, is_debugging
 from hocket.cli.listening import parse_address, refuse_if_open
 from hocket.cli.open_files import connections_that_fit
@@ -169,7 +169,11 @@ hocket.toml has the options' names:
     help="If there is no user yet: make the first admin, with the token in this file; without "
     "one, the broker writes a new token there.",
 )  # fmt: skip
-@click.option("--name", default="", help="The node's name, for people. [default: the store's id]")
+@click.option(
+    "--name", type=Checked("name", node_name), default="",
+    help="The node's name, for people; no other node of its cluster has it. [default: the store's "
+    "id]",
+)  # fmt: skip
 @cluster_options
 @click.option(
     "--connections", type=click.IntRange(min=1), metavar="N",

@@ -21,11 +21,16 @@ from hocket.model import PARTITIONS_MAX, check_retention, format_duration
 
 if TYPE_CHECKING:
     from hocket.client.faces.blocking.client import Client
-    from hocket.model import TopicConfig, TopicDescription
+    from hocket.model import PartitionDescription, TopicConfig, TopicDescription
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 REPLICAS_COLUMNS = 38  # of a table: three names of nodes
+# The fields of a partition that nobody knows while its node does not answer.
+NUMBERS = (
+    "start", "end", "memory_start", "memory_bytes", "disk_bytes", "memory_reads", "disk_reads",
+    "waiting",
+)  # fmt: skip
 
 
 def config_options(command: F) -> F:
@@ -128,7 +133,10 @@ $ hocket topic list --json
 @server_options
 @pass_server
 def list_topics(server: Server, /, names: bool, as_json: bool) -> None:
-    """List the topics."""
+    """List the topics.
+
+    What a node holds that does not answer is not known, and shown as -.
+    """
     with server.connect() as client:
         found = client.topics(timeout=server.timeout)
         if names:
@@ -148,23 +156,37 @@ def list_topics(server: Server, /, names: bool, as_json: bool) -> None:
         output.table(
             ["TOPIC", "PARTITIONS>", "MESSAGES>", "MEMORY>", "DISK>"],
             [
-                (each["topic"], each["partitions"], each["messages"],
-                 output.size(each["memory_bytes"]), output.size(each["disk_bytes"]))
+                (each["topic"], each["partitions"], _known(each["messages"]),
+                 _known(each["memory_bytes"], output.size),
+                 _known(each["disk_bytes"], output.size))
                 for each in summaries
             ],
         )
     )  # fmt: skip
+    for problem in dict.fromkeys(filter(None, (each["problem"] for each in summaries))):
+        say(problem)
 
 
 def _summary(description: TopicDescription) -> dict[str, Any]:
+    """A number is None if a partition that counts in it is not known."""
     partitions = description.partitions
+    missing = [each.problem for each in partitions if not each.known]
+
+    def total(number: Callable[[PartitionDescription], int]) -> int | None:
+        return None if missing else sum(map(number, partitions))
+
     return {
         "topic": description.name,
         "partitions": len(partitions),
-        "messages": sum(each.end - each.start for each in partitions),
-        "memory_bytes": sum(each.memory_bytes for each in partitions),
-        "disk_bytes": sum(each.disk_bytes for each in partitions),
+        "messages": total(lambda each: each.end - each.start),
+        "memory_bytes": total(lambda each: each.memory_bytes),
+        "disk_bytes": total(lambda each: each.disk_bytes),
+        "problem": f"topic {description.name!r}: {missing[0]}" if missing else None,
     }
+
+
+def _known(number: int | None, shown: Callable[[int], str | int] = int) -> str | int:
+    return "-" if number is None else shown(number)
 
 
 @topic.command(
@@ -184,42 +206,42 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
 
     START is the oldest offset that can be read, END the offset of the next message. Reads from
     IN MEMORY on are answered without the disk. WAITING are delayed messages that are not due yet.
+    What a node holds that does not answer is not known, and shown as -.
     """
     with server.connect() as client:
         description = client.describe(topic, timeout=server.timeout)
         lost: dict[str, int] = {}
-        is_here = True
         try:
             indexes = client.indexes(topic, timeout=server.timeout)
-        except NotHere as error:  # the catalogue is known at every node, and the rest is not
-            is_here = False
-            say(f"What its partitions and indexes hold is left out: {error}.")
+        except NotHere as error:  # what partitions hold can be asked of their nodes, and this not
+            say(f"What its indexes have lost is left out: {error}.")
         else:
             lost = {each.name: each.lost for each in indexes if each.lost}
     if as_json:
         fields = asdict(description)
+        for partition in fields["partitions"]:
+            if not partition["known"]:
+                partition |= dict.fromkeys(NUMBERS)
         output.print_json({"topic": fields.pop("name"), **fields, "lost": lost})
         return
-    click.echo(described(description, lost, output.width(), is_here=is_here))
+    click.echo(described(description, lost, output.width()))
 
 
-def described(
-    description: TopicDescription, lost: dict[str, int], columns_max: int, *, is_here: bool = True
-) -> str:
-    """The description, in lines that are not longer than this.
-
-    If the topic is not at the node that was asked, what partitions hold is not known, and not 0.
-    """
+def described(description: TopicDescription, lost: dict[str, int], columns_max: int) -> str:
+    """The description, in lines that are not longer than this."""
+    problems: dict[str, list[str]] = {}
+    for each in description.partitions:
+        if each.problem:
+            problems.setdefault(each.problem, []).append(str(each.partition))
     remarks = [
-        f"partition {each.partition}: {each.problem}"
-        for each in description.partitions
-        if each.problem
+        f"{'partitions' if numbers[1:] else 'partition'} {', '.join(numbers)}: {problem}"
+        for problem, numbers in problems.items()
     ]
     remarks += [f"index {name}: {output.lost(count)}" for name, count in lost.items()]
     return "\n\n".join(
         [
             _config_text(description.name, description.config, columns_max),
-            (_partitions_table if is_here else _places_table)(description, columns_max),
+            _partitions_table(description, columns_max),
             *(output.wrapped(remark, columns_max) for remark in remarks),
         ]
     )
@@ -250,11 +272,13 @@ def _partitions_table(description: TopicDescription, columns_max: int) -> str:
     for each in description.partitions:
         first, *rest = output.folded(map(_short, each.replicas), REPLICAS_COLUMNS) or [""]
         waiting = [each.waiting] if delayed else []
-        rows.append(
-            (each.partition, each.start, each.end, *waiting, each.memory_start,
-             output.size(each.memory_bytes), output.size(each.disk_bytes),
-             each.memory_reads, each.disk_reads, _short(each.leader), first)
+        held: tuple[str | int, ...] = (
+            each.start, each.end, *waiting, each.memory_start, output.size(each.memory_bytes),
+            output.size(each.disk_bytes), each.memory_reads, each.disk_reads,
         )  # fmt: skip
+        if not each.known:
+            held = ("-",) * len(held)
+        rows.append((each.partition, *held, _short(each.leader), first))
         rows += [("",) * (len(rows[-1]) - 1) + (line,) for line in rest]
     return output.blocks(
         ["PARTITION>", "START>", "END>", *(["WAITING>"] if delayed else []), "IN MEMORY>",
@@ -262,14 +286,6 @@ def _partitions_table(description: TopicDescription, columns_max: int) -> str:
         rows,
         columns_max,
     )  # fmt: skip
-
-
-def _places_table(description: TopicDescription, columns_max: int) -> str:
-    rows = [
-        (each.partition, _short(each.leader), ",".join(map(_short, each.replicas)))
-        for each in description.partitions
-    ]
-    return output.blocks(["PARTITION>", "LEADER", "REPLICAS"], rows, columns_max)
 
 
 def _short(node: str) -> str:

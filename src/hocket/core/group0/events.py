@@ -118,5 +118,5 @@ class Refused:
 
 FOR_LEARNERS = (Entries, SnapshotPiece, FollowAgain, NotFollowed)
 
-Event = Heard | Tick | Committed | SnapshotIs | RootIs | RootLost | Stored | Installed
+Event = Heard | Tick | Committed | SnapshotIs | RootIs | RootLost | RootSpoke | Stored | Installed
 Effect = Send | TakeSnapshot | Store | Install | CaughtUp | Refused

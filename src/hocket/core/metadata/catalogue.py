@@ -142,9 +142,12 @@ class Catalogue(Proposer):
             "node; connect to that one"
         )
 
-    def known_elsewhere(self, topic: Topic) -> str:
-        """What is to be said of a partition's state at a node that does not hold it."""
-        return f"its state is known on {self._named(self.home_of(topic))} only"
+    def unknown_here(self, topic: Topic) -> str:
+        """What is to be said of a partition, if the node that holds it does not answer."""
+        return (
+            f"it is on {self._named(self.home_of(topic))}, which does not answer; what it holds is "
+            "not known here"
+        )
 
     def _named(self, node: str) -> str:
         address = self.address_of(node)

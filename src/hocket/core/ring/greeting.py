@@ -4,6 +4,8 @@ Rule 1: the two are of one cluster, or the one that dials has none yet and only 
 Rule 2: a node's position is one of the candidates of its store id, so nobody chooses its place.
 Rule 3: one store id is one process. The first that is there stays.
 Rule 4: beyond loopback both show a certificate that is marked as a node's and names the store id.
+Rule 5: who joins, or starts, has a name that no other living node has. Nodes that serve already are
+        not parted for the sake of a name.
 
 Everything here is decided from what the two have said; who carries the bytes is in `node.links`.
 """
@@ -25,6 +27,14 @@ class Incoming:
     boot: int
 
 
+@dataclass(frozen=True, slots=True)
+class Namesake:
+    """Another node that is alive, and has the name that somebody comes with."""
+
+    node: str
+    address: str
+
+
 def refusal(
     hello: NodeHello,
     *,
@@ -36,6 +46,7 @@ def refusal(
     has_tls: bool,
     from_address: str,
     certificate_fault: str,
+    namesake: Namesake | None,
 ) -> HelloRefused | None:
     """Why this node is not let in; None: it is.
 
@@ -86,6 +97,13 @@ def refusal(
             "twice",
             f"another process with the store id {hello.node} is alive at {known.address}: was its "
             "data directory copied? Give each node a data directory of its own",
+        )
+    if namesake is not None and (hello.starting or not hello.cluster):
+        return HelloRefused(
+            "nameTaken",
+            f"the node {namesake.node} at {namesake.address} has the name {hello.name!r}, too, and "
+            "people could not tell the two apart: start this one with another --name, or, if it is "
+            "to take the place of that one, stop that one first",
         )
     return None
 

@@ -128,7 +128,7 @@ class Dispatcher:
         had = self._absent.pop(event.identity, None)
         for number, leases in self._leases.items():
             held = [(start, end) for partition, start, end in event.held if partition == number]
-            leases.welcome(event.consumer, former, held, event.now_us)
+            leases.welcome(event.consumer, event.identity, former, held, event.now_us)
         self._consumers[event.consumer] = consumer = Consumer(
             event.consumer,
             event.identity,
@@ -272,11 +272,15 @@ class Dispatcher:
         consumer.end(fetching)
         end = event.end if event.bytes else 0
         ranges = leases.lease(
-            clipped(runs, event.start, end), event.now_us, in_doubt=consumer.tells
+            clipped(runs, event.start, end),
+            event.now_us,
+            identity=consumer.identity,
+            in_doubt=consumer.tells,
         )
         leases.give_back(clipped(runs, max(event.start, end), _FAR))
         leases.lose(clipped(runs, 0, event.start))
         sends: list[Effect] = []
+        changed = {number}
         if ranges:
             if consumer.lost:
                 again = [(first, last) for first, last, _ in ranges]
@@ -285,13 +289,13 @@ class Dispatcher:
             consumer.credit_messages -= sum(last - first for first, last, _ in ranges)
             if consumer.tells:
                 handing.sent(consumer, number, leases, ranges)
-                handing.point_out(consumer, self._leases)
+                changed |= handing.point_out(consumer, self._leases)
             alone = leases.has_suspect(consumer.number)
             sends.append(Send(event.fetch, consumer.number, number, ranges, alone))
         elif event.start <= runs[0][0]:
             self._resting[number] = True  # another read now would find nothing either
         self._rank(consumer)
-        return [*self._records([number]), *sends, *self._dispatch()]
+        return [*self._records(sorted(changed)), *sends, *self._dispatch()]
 
     def _fetch_failed(self, event: FetchFailed) -> list[Effect]:
         fetching = self._fetches.get(event.fetch)

@@ -63,7 +63,6 @@ IN_FLIGHT_MAX = 20_000  # messages that are leased, or are being read to be leas
 _ONE_MORE = bytes((*range(1, 256), 255))  # a count is a byte, and stays at its highest value
 _AT_LEAST_ONE = bytes((1, *range(1, 256)))
 _AS_IT_IS = bytes(range(256))
-_MARKED = re.compile(b"[^\0]+")  # runs of messages that have a mark
 _DONE = re.compile(b"\1+")  # runs of settled messages in a map of a ShareState
 
 
@@ -92,6 +91,8 @@ class Leases(Ledger):
         self._consumers: list[int] = []  # those that share the keys
         # consumer -> suspects that were given to it; some it may not have any more
         self._given: dict[int, set[int]] = {}
+        # What consumers had before a restart, by their identities; it is withheld at most.
+        self._had: dict[bytes, list[Range]] = {}
         self._open(state, now_us)
 
     def _open(self, state: ShareState, now_us: int) -> None:
@@ -119,29 +120,11 @@ class Leases(Ledger):
             for run in self._maps.runs(RUNS_OF[AVAILABLE], start, end):
                 self._turn(*run, AVAILABLE, WITHHELD)
                 self._set_deadline(*run, self._withheld_until)
+        for start, end, identity in state.holders():
+            self._had.setdefault(identity, []).append((start, end))
         for run in self._marked():  # those not withheld: their consumers may be alive
             self._come_back(*run, AVAILABLE, RESTARTED, NOT_HELD)
         self._bury_spent()
-
-    def _marked(self) -> list[Range]:
-        """The available messages that have a mark."""
-        base = self._maps.base
-        return [
-            run
-            for found in _MARKED.finditer(bytes(self._maps.marks))
-            for run in self._maps.runs(RUNS_OF[AVAILABLE], base + found.start(), base + found.end())
-        ]
-
-    def _bury_spent(self) -> None:
-        """Bury the available messages that were delivered as often as they may be."""
-        if self._immortal:
-            return
-        spent = re.compile(b"[" + re.escape(bytes((self.settings.max_deliveries,))) + b"-\xff]+")
-        base = self._maps.base
-        for found in list(spent.finditer(self._maps.counts)):
-            start, end = base + found.start(), base + found.end()
-            for run in self._maps.runs(RUNS_OF[AVAILABLE], start, end):
-                self._end(*run, AVAILABLE, RESTARTED)
 
     # --- what can be asked -----------------------------------------------------------------------
 
@@ -264,10 +247,13 @@ class Leases(Ledger):
         self._low = runs[-1][1] if runs else at
         return runs
 
-    def lease(self, runs: list[Range], now_us: int, *, in_doubt: bool = False) -> list[Count]:
+    def lease(
+        self, runs: list[Range], now_us: int, *, identity: bytes, in_doubt: bool = False
+    ) -> list[Count]:
         """These were read, and are with their consumer from now on. Returns their deliveries.
 
-        `in_doubt`: the consumer is going to tell which of them it hands out.
+        `identity`: what the consumer is known by when it comes back. `in_doubt`: it is going to
+        tell which of them it hands out.
         """
         counts: list[Count] = []
         deadline = now_us + self.settings.lease_us
@@ -276,6 +262,7 @@ class Leases(Ledger):
             self._turn(start, end, RESERVED, LEASED)
             self._maps.set_deadline(start, end, deadline)
             counts += self._recount(start, end, _ONE_MORE, IN_DOUBT if in_doubt else HELD_NOW)
+            self._change.holders.append((start, end, identity))
         if runs:
             self._set_timer(deadline, runs[0][0], runs[-1][1])
         return counts
@@ -484,18 +471,28 @@ class Leases(Ledger):
     # --- consumers -------------------------------------------------------------------------------
 
     def welcome(
-        self, consumer: int, former: int | None, held: Iterable[Range], now_us: int
+        self,
+        consumer: int,
+        identity: bytes,
+        former: int | None,
+        held: Iterable[Range],
+        now_us: int,
     ) -> None:
         """A consumer has come, and says that it holds these. It is new, or had a `former` number.
 
-        What was leased to it and it does not hold was lost on the way, and so not handed out.
+        What was leased to it and it does not hold was lost on the way, and so not handed out; also
+        if that was before a restart.
         """
         held = merged(held)
         if former is not None:
             for start, end in reversed(self.leased_by(former)):
                 self._hand_over(start, end, former, consumer, held, now_us)
         for start, end in held:
-            self._claim(consumer, start, end, now_us)
+            self._claim(consumer, identity, start, end, now_us)
+        for start, end in reversed(without(self._had.get(identity, ()), held)):
+            for run in reversed(self._maps.runs(RUNS_OF[WITHHELD], start, end)):
+                self._recount(*run, ONE_LESS, NOT_HELD)
+                self._free(*run, WITHHELD)
 
     def _hand_over(
         self, start: int, end: int, former: int, consumer: int, held: list[Range], now_us: int
@@ -513,7 +510,7 @@ class Leases(Ledger):
         for low, high in reversed(gaps(kept, start, end)):
             self._release(low, high, 0, 0, "")
 
-    def _claim(self, consumer: int, start: int, end: int, now_us: int) -> None:
+    def _claim(self, consumer: int, identity: bytes, start: int, end: int, now_us: int) -> None:
         """The consumer has these from before a restart, and nobody else was given them since."""
         room = self._in_flight_max - self._numbers[LEASED] - self._numbers[RESERVED]
         self._cover(min(end, self._withheld_end, self.start + self._span_max))
@@ -527,6 +524,7 @@ class Leases(Ledger):
             self._set_deadline(low, high, now_us + self.settings.lease_us)
             # The log may not say that they were delivered: the broker crashed before that.
             self._recount(low, high, _AT_LEAST_ONE, HELD_NOW)
+            self._change.holders.append((low, high, identity))
             self._note_suspects(consumer, low, high)
 
     def _note_suspects(self, consumer: int, start: int, end: int) -> None:
@@ -582,7 +580,7 @@ class Leases(Ledger):
         """The index was put to this offset: everything else is forgotten."""
         self._begin(Maps(offset))
         self._before = offset, b""
-        self._given = {}
+        self._given, self._had = {}, {}
         self._change = ShareChange(reset=offset)
         if self.keys is not None:
             self.order_keys()

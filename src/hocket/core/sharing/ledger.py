@@ -21,6 +21,7 @@ What has to survive the broker's process is gathered as a ShareChange.
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Callable, Sequence
 
 from hocket.core.sharing.keys import KeyOrder
@@ -72,6 +73,8 @@ OUTLIVED = bytes(256)
 UNCLAIMED = bytes(SUSPECT if mark & HELD else mark & SUSPECT for mark in range(256))
 _NOT_SUSPECT = bytes(mark & ~SUSPECT for mark in range(256))
 _SUSPECTS = bytes(mark for mark in range(256) if mark & SUSPECT)
+
+_MARKED = re.compile(b"[^\0]+")  # runs of messages that have a mark
 
 
 def _never(_consumer: int, _deadline: int) -> bool:
@@ -367,6 +370,26 @@ class Ledger:
             for first, last, mark in self._maps.by_mark(low, high)
         ]
         return counts
+
+    def _marked(self) -> list[Range]:
+        """The available messages that have a mark."""
+        base = self._maps.base
+        return [
+            run
+            for found in _MARKED.finditer(bytes(self._maps.marks))
+            for run in self._maps.runs(RUNS_OF[AVAILABLE], base + found.start(), base + found.end())
+        ]
+
+    def _bury_spent(self) -> None:
+        """Bury the available messages that were delivered as often as they may be."""
+        if self._immortal:
+            return
+        spent = re.compile(b"[" + re.escape(bytes((self.settings.max_deliveries,))) + b"-\xff]+")
+        base = self._maps.base
+        for found in list(spent.finditer(self._maps.counts)):
+            start, end = base + found.start(), base + found.end()
+            for run in self._maps.runs(RUNS_OF[AVAILABLE], start, end):
+                self._end(*run, AVAILABLE, RESTARTED)
 
     # --- the maps --------------------------------------------------------------------------------
 

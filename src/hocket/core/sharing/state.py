@@ -5,11 +5,15 @@ Rule 1: a settled message stays settled, until the index is put elsewhere or the
 Rule 2: a change says only what is new, so that the changes of a turn make one entry. It makes no
         difference whether changes are applied one by one or merged.
 
-Which consumer holds which message is not kept here but in the leader's memory
-(`core.sharing.leases`). After a crash nobody knows it, so any message may still be with a consumer;
-after an orderly end the state is `clean`, and `lent` says which messages are with consumers. From
-`start` on, each message has a flag, a count and a mark of one byte each. The mark says what a death
-would mean for the message: whether its last delivery counts, and whether it is suspect.
+Which consumer holds which message is the leader's memory (`core.sharing.leases`). After a crash
+any message may still be with a consumer; after an orderly end the state is `clean`, and `lent` says
+which messages are with consumers. From `start` on, each message has a flag, a count and a mark of
+one byte each. The mark says what a death would mean for the message: whether its last delivery
+counts, and whether it is suspect.
+
+Who was given a message is logged with its count, by the identity that its consumer keeps when it
+comes back. So whoever comes back after a restart is known to be alive, and nothing that it had is
+suspect. Of a message that is with nobody, by its mark, that says nothing any more.
 
 A message that was nacked with a delay has a time before which it is not delivered again. That time
 stays where it is when the message is delivered again: it has passed by then, and says nothing any
@@ -18,6 +22,7 @@ more. So nobody has to log that it is over.
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
@@ -46,6 +51,9 @@ SPAN_MAX = 1_000_000  # messages between the oldest one not settled and the newe
 HELD, DOUBT, SUSPECT = 1, 2, 4
 MARK = 256  # in a Count that is logged, the deliveries come with MARK times the mark
 
+HOLDERS_MAX = 1_000  # rows that say who was given what; with more, those that are void are dropped
+_WITH_NOBODY = re.compile(b"[" + bytes(m for m in range(8) if not m & (HELD | DOUBT)) + b"]+")
+
 
 class ShareSettings(NamedTuple):
     lease_us: int = 30_000_000
@@ -67,12 +75,13 @@ class Unit(NamedTuple):
 DyingRow = Unit | tuple[int, int, int, str]
 Count = tuple[int, int, int]  # start, end, deliveries so far (and the mark, where it is logged)
 Rest = tuple[int, int, int]  # start, end, the time in microseconds before which nobody gets them
+Holding = tuple[int, int, bytes]  # start, end, the identity of the consumer that they were given to
 
 
 @dataclass(slots=True)
 class ShareChange:
-    """What is logged. `reset` is applied first, then `revived`; later counts and rests override
-    earlier ones."""
+    """What is logged. `reset` is applied first, then `revived`; later counts, rests and holders
+    override earlier ones."""
 
     settled: list[Range] = field(default_factory=list)  # done for good
     counts: list[Count] = field(default_factory=list)  # of messages not settled, with marks
@@ -86,6 +95,7 @@ class ShareChange:
     revived_to: dict[int, int] = field(default_factory=dict)
     revivals: int = 0  # how often there was one, with this one; 0: this is none
     rests: list[Rest] = field(default_factory=list)  # nacked with a delay
+    holders: list[Holding] = field(default_factory=list)  # given to a consumer
 
     @property
     def first(self) -> int:
@@ -99,7 +109,7 @@ class ShareChange:
         if later.reset is not None:
             self.reset = later.reset
             self.settled, self.counts, self.dying, self.revived = [], [], [], []
-            self.rests = []
+            self.rests, self.holders = [], []
         if later.revived:
             self.revive(later.revived)
         self.revived_to |= later.revived_to
@@ -107,6 +117,7 @@ class ShareChange:
         self.settled += later.settled
         self.counts += later.counts
         self.rests += later.rests
+        self.holders += later.holders
         self.dying += later.dying
         self.settings = later.settings or self.settings
         self.clean, self.lent = later.clean, list(later.lent)
@@ -146,6 +157,10 @@ class ShareChange:
             "revivedTo": [list(each) for each in self.revived_to.items()],
             "revivals": self.revivals,
             "rests": deltas(self.rests),
+            "holders": [
+                [identity.hex(), *deltas([(start, end) for start, end, _ in rows])]
+                for identity, rows in groupby(self.holders, _identity)
+            ],
         }
         found: dict[str, Any] = {name: value for name, value in fields.items() if value}
         if self.reset is not None:
@@ -174,7 +189,16 @@ class ShareChange:
             revived_to=dict(data.get("revivedTo", ())),
             revivals=data.get("revivals", 0),
             rests=[(start, end, until) for start, end, until in rows_of(data.get("rests", ()), 3)],
+            holders=[
+                (start, end, bytes.fromhex(identity))
+                for identity, *numbers in data.get("holders", ())
+                for start, end in rows_of(numbers, 2)
+            ],
         )
+
+
+def _identity(holding: Holding) -> bytes:
+    return holding[2]
 
 
 def _packed_marks(marks: list[int]) -> list[int]:
@@ -197,8 +221,8 @@ class ShareState:
     """Every message below `start` is settled, and `start` itself is not. A new state is clean."""
 
     __slots__ = (
-        "_counts", "_done", "_marks", "_rests", "clean", "dying", "lent", "lost", "revivals",
-        "revived_to", "settings", "start",
+        "_counts", "_done", "_holders", "_holders_max", "_marks", "_rests", "clean", "dying",
+        "lent", "lost", "revivals", "revived_to", "settings", "start",
     )  # fmt: skip
 
     def __init__(self, start: int, settings: ShareSettings = ShareSettings()) -> None:  # noqa: B008
@@ -215,13 +239,16 @@ class ShareState:
         self._marks = bytearray()  # as long as `_done`
         # Before which time nobody gets a message; as long as `_done`, or empty if none has one.
         self._rests = array("q")
+        # Who was given what; later rows override earlier ones. Most of it may be void.
+        self._holders: list[Holding] = []
+        self._holders_max = HOLDERS_MAX
 
     def apply(self, change: ShareChange) -> None:
         if change.reset is not None:
             self.start, self.lost = change.reset, 0
             self._done, self._counts, self._marks = bytearray(), bytearray(), bytearray()
             self._rests = array("q")
-            self.dying = []
+            self.dying, self._holders = [], []
         self.settings = change.settings or self.settings
         self.clean, self.lent = change.clean, list(change.lent)
         if change.revived:
@@ -232,6 +259,8 @@ class ShareState:
             self._count(change.counts)
         if change.rests:
             self._rest(change.rests)
+        if change.holders:
+            self._hold(change.holders)
         for row in change.dying:
             unit = Unit(*row)
             if unit.end > self.start:  # else the log start has passed it meanwhile
@@ -257,6 +286,26 @@ class ShareState:
         return [
             (base + at, base + at + count, until)
             for at, count, until in runs_of_numbers(self._rests)
+        ]
+
+    def holders(self) -> list[Holding]:
+        """Whom those messages were given to that are with a consumer, by their marks."""
+        if not self._holders:
+            return []
+        base, size = self.start, len(self._marks)
+        numbers: dict[bytes, int] = {}
+        given = array("I", bytes(4 * size))
+        for start, end, identity in self._holders:
+            first, last = max(start, base) - base, min(end - base, size)
+            if first < last:
+                number = numbers.setdefault(identity, len(numbers) + 1)
+                given[first:last] = array("I", (number,)) * (last - first)
+        for run in _WITH_NOBODY.finditer(self._marks):
+            given[run.start() : run.end()] = array("I", bytes(4 * (run.end() - run.start())))
+        identities = list(numbers)
+        return [
+            (base + at, base + at + count, identities[number - 1])
+            for at, count, number in runs_of_numbers(given)
         ]
 
     def was_cut_off(self) -> None:
@@ -290,7 +339,7 @@ class ShareState:
                 taken["marks"] = packed_map(self._marks)
         as_change = ShareChange(
             dying=list(self.dying), clean=self.clean, lent=self.lent, rests=self.rests(),
-            revived_to=self.revived_to, revivals=self.revivals,
+            revived_to=self.revived_to, revivals=self.revivals, holders=self.holders(),
         )  # fmt: skip
         return taken | {"rest": as_change.encode()}
 
@@ -353,6 +402,12 @@ class ShareState:
             if end > base:
                 first, last = max(start, base) - base, end - base
                 self._rests[first:last] = array("q", (until,)) * (last - first)
+
+    def _hold(self, holders: list[Holding]) -> None:
+        self._holders += holders
+        if len(self._holders) > self._holders_max:
+            self._holders = self.holders()
+            self._holders_max = max(HOLDERS_MAX, 2 * len(self._holders))
 
     def _settle(self, ranges: list[Range]) -> None:
         self._cover(max(end for _, end in ranges))

@@ -14,12 +14,14 @@ from typing import Any
 
 from hocket.core.group0.messages import Group0Message
 from hocket.core.group0.settings import Group0Settings
+from hocket.core.placement.descriptions import GetPartitions, PartitionsAre
 from hocket.core.placement.locator import LocatorMessage
 from hocket.core.relay.messages import RelayMessage
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.views import GetView, ViewIs
 from hocket.model import PartitionId
+from hocket.node.cluster.descriptions import Descriptions
 from hocket.node.cluster.group0 import Following, Telling
 from hocket.node.cluster.inspecting import Inspecting
 from hocket.node.cluster.relays import Relays
@@ -79,6 +81,10 @@ class ClusterNode:
         self.inspecting = Inspecting(
             self.ring, settings.name or member.node, timers=timers, links=links
         )
+        self.descriptions = Descriptions(
+            self.node, me=lambda: self.ring.core.me, timers=timers, links=links
+        )
+        self.node.describe_by(self.descriptions)
         self.ring.on_died.append(self.relays.died)
         self.ring.on_stalled.append(self.relays.stalled)
         self.ring.on_renewed.append(self.relays.renewed)
@@ -147,6 +153,8 @@ class ClusterNode:
             self.relays.heard(sender, message)
         elif isinstance(message, GetView | ViewIs):
             self.inspecting.heard(sender, message)
+        elif isinstance(message, GetPartitions | PartitionsAre):
+            self.descriptions.heard(sender, message)
         else:
             self.ring.heard(sender, to_incarnation, message)
             self.group0.spoke(sender)
@@ -171,6 +179,7 @@ class ClusterNode:
         unless this node has left the ring before."""
         self.ring.close()
         self.inspecting.close()
+        self.descriptions.close()
         self.relays.close()
         self.node.close()
 

@@ -90,11 +90,15 @@ class Member:
             positions=self._positions,
             root=lambda: self.cluster_node.ring.core.beacon.root,
             certificate_fault=place.certificate_fault,
+            is_starting=lambda: self._ready is not None,
         )
         self._loop = loop
         self._ready: Callable[[], None] | None = None
         self._failed: Callable[[HocketError], None] | None = None
-        self.links = NodeLinks(own, loop=loop, executor=executor, chance=chance, tls=place.tls)
+        self.links = NodeLinks(
+            own, loop=loop, executor=executor, chance=chance, tls=place.tls,
+            refusals=connections.refusals,
+        )  # fmt: skip
         self.links.receiver = self
         self.cluster_node = ClusterNode(
             replace(settings, cluster=member.cluster),
@@ -199,8 +203,9 @@ class Member:
         self.cluster_node.link_lost(contact)
 
     def link_refused(self, address: str, answer: HelloRefused) -> None:
-        """A second process of one store has to go at once: the ring would send to either."""
-        if answer.code == "twice" and self._ready is not None:
+        """A second process of one store has to go at once: the ring would send to either. And who
+        has another's name is told so while it can still be given another one."""
+        if answer.code in ("twice", "nameTaken") and self._ready is not None:
             self._fail(address, answer)
 
     def _positions(self) -> tuple[int, ...]:

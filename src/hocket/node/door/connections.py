@@ -15,6 +15,7 @@ from hocket.frames import Frame
 from hocket.model import SECOND_US, Limits
 from hocket.node.door.strangers import Strangers
 from hocket.node.door.tcp_peer import Links, TcpPeer
+from hocket.node.identity.refusals import Refusals
 from hocket.node.settings import HELLO_TIMEOUT_US
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Connections:
         self._resumed_at = 0.0
         self._peers: dict[int, Peer] = {}
         self.strangers = Strangers()
+        self.refusals = Refusals()
         self._last = 0
         self._unflushed: list[TcpPeer] = []
 
@@ -115,6 +117,7 @@ class Connections:
 
     def tick(self) -> None:
         self.strangers.tick()
+        self.refusals.tick()
         now = monotonic()
         could_hear = self.reading and self._resumed_at + self._patience <= now
         while self._expected and next(iter(self._expected.values())) <= now:

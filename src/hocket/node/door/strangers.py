@@ -1,7 +1,6 @@
 """What a broker does about a connection that does not speak Hocket: an answer, and a line of log.
 
-Anybody who reaches the port can bring that about, as often as they like. So only some are named in
-the log, and the others are counted.
+Anybody who reaches the port can bring that about, so the lines are rationed.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ import logging
 from collections.abc import Callable
 from time import monotonic
 
+from hocket.node.identity.ration import Ration
 from hocket.wire.strangers import language
 
 log = logging.getLogger("hocket.node")
 
 LINES_MAX = 10  # that name somebody, in a minute
-MINUTE_SECONDS = 60.0
 
 _BODY = (
     b"This is the port of a Hocket broker, which does not speak HTTP.\n"
@@ -45,25 +44,15 @@ class Strangers:
     """Names in the log who did not speak Hocket, some of them each minute."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._minute_ends = 0.0
-        self._named = 0
-        self._unnamed = 0
+        self._ration = Ration(LINES_MAX, self._say_rest, clock)
 
     def met(self, place: str, what: str) -> None:
-        self.tick()
-        if not self._named:
-            self._minute_ends = self._clock() + MINUTE_SECONDS
-        if self._named < LINES_MAX:
-            self._named += 1
+        if self._ration.take():
             log.warning("%s %s", place, what)
-        else:
-            self._unnamed += 1
 
     def tick(self) -> None:
-        """A minute may be over: say how many were not named."""
-        if self._named and self._clock() >= self._minute_ends:
-            if self._unnamed:
-                log.warning("%d more connections did not speak Hocket, or not with or without TLS "
-                            "as their port does, within a minute", self._unnamed)  # fmt: skip
-            self._named = self._unnamed = 0
+        self._ration.tick()
+
+    def _say_rest(self, count: int) -> None:
+        log.warning("%d more connections did not speak Hocket, or not with or without TLS as their "
+                    "port does, within a minute", count)  # fmt: skip

@@ -17,15 +17,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from hocket.adapters.loop import READ, WRITE, Loop
-from hocket.adapters.tls import NotTls, TlsTransport, reason_of
-from hocket.adapters.transport import PlainTransport, Transport
+from hocket.adapters.tls import NotTls, TlsTransport, is_gone, reason_of
+from hocket.adapters.transport import PlainTransport, Transport, write
 from hocket.core.session.session import Caller
 from hocket.errors import HocketError, ProtocolError, ShuttingDown
 from hocket.frames import Access, Failure, Frame, Indexes, Topics
 from hocket.model import Limits
 from hocket.node.door.strangers import HTTP_ANSWER, Strangers, described
+from hocket.node.identity.refusals import Refusals
 from hocket.node.node import Node
 from hocket.wire.connection import Connection
+from hocket.wire.framing import begins_a_link
 from hocket.wire.strangers import Stranger, language
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("hocket.node")
 
 NO_TLS = "does not speak TLS, and this port does: it must use hockets:// instead of hocket://"
+LINK_NO_TLS = (
+    "a node came without TLS, and the nodes here talk by TLS only: give every node --tls-cert, "
+    "--tls-key and --tls-ca (see: hocket certs node --help)"
+)
 
 # How much may wait to be sent beyond the credit that consumers gave: answers that nobody reads.
 UNSENT_BYTES_MAX = 64 << 20
@@ -55,6 +61,7 @@ class Owner(Protocol):
     node: Node
     reading: bool  # whether the node takes frames now
     strangers: Strangers
+    refusals: Refusals
     links: Links | None  # None: this node takes no links from other nodes
     starting: bool  # the node does not serve clients yet
 
@@ -133,7 +140,7 @@ class TcpPeer:
         if self._closed:
             return
         try:
-            self._write()
+            self._unsent_bytes -= write(self._transport, self._unsent)
         except OSError as error:
             self._lost(reason_of(error))
             return
@@ -191,7 +198,10 @@ class TcpPeer:
         except NotTls as error:
             self._answer_in_plain(error.first)
         except OSError as error:
-            self._say(f"the TLS handshake failed: {reason_of(error)}")
+            if is_gone(error):
+                self._say(f"the TLS handshake failed: {reason_of(error)}")
+            else:
+                self._owner.refusals.handshake(self._caller.address, reason_of(error))
             self._send_away()
         else:
             self._is_known = True
@@ -205,9 +215,13 @@ class TcpPeer:
         if language(first) == "HTTP":
             self._answer_http(first)
             return
-        self._owner.strangers.met(self._place, NO_TLS)
-        why = "this port speaks TLS: use hockets:// instead of hocket://"
-        self.send(Failure(0, ProtocolError.code, why))
+        if begins_a_link(first):
+            self._owner.refusals.link(self._caller.address, "", "plain", LINK_NO_TLS)
+            self.send(Failure(0, "plain", LINK_NO_TLS))  # which a node takes for a HelloRefused
+        else:
+            self._owner.strangers.met(self._place, NO_TLS)
+            why = "this port speaks TLS: use hockets:// instead of hocket://"
+            self.send(Failure(0, ProtocolError.code, why))
         self._send_away()
 
     # --- writing ---------------------------------------------------------------------------------
@@ -218,21 +232,6 @@ class TcpPeer:
             if view.nbytes:
                 self._unsent.append(view)
                 self._unsent_bytes += len(view)
-
-    def _write(self) -> None:
-        while self._unsent:
-            sent = self._transport.send(self._unsent)
-            if not sent:
-                return
-            self._unsent_bytes -= sent
-            while sent:
-                first = self._unsent.popleft()
-                if sent < len(first):
-                    self._unsent.appendleft(first[sent:])
-                    if self._transport.short_is_all:
-                        return  # the socket is full
-                    break
-                sent -= len(first)
 
     # --- reading ---------------------------------------------------------------------------------
 

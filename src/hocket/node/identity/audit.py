@@ -15,6 +15,7 @@ from hocket.frames import Failure, Frame
 log = logging.getLogger("hocket.audit")
 
 _SHOWN_MAX = 255  # characters of a name that somebody sent
+_REASON_MAX = 1_000  # characters of a reason, which may quote several names
 
 
 def denied(session: Session, frame: Frame, why: str) -> None:
@@ -40,9 +41,29 @@ def foreign_producer(session: Session, topic: str, producer_id: bytes) -> None:
     )  # fmt: skip
 
 
-def link_refused(address: str, node: str, code: str) -> None:
+def handshake_refused(address: str, why: str) -> None:
+    """TLS did not come about: one of the two does not take what the other one shows."""
+    log.warning("denied: TLS handshake address=%s: %s", address, why[:_REASON_MAX])
+
+
+def link_refused(address: str, node: str, code: str, why: str) -> None:
     """Something that says it is a node of the cluster was not let in."""
-    log.warning("denied: link address=%s node=%r: %s", address, node[:_SHOWN_MAX], code)
+    log.warning(
+        "denied: link address=%s node=%r: %s: %s",
+        address, node[:_SHOWN_MAX], code, why[:_REASON_MAX],
+    )  # fmt: skip
+
+
+def node_refused(address: str, why: str) -> None:
+    """This node has called another one, and does not believe that it is who it should be."""
+    log.warning("denied: node at %s: %s", address[:_SHOWN_MAX], why[:_REASON_MAX])
+
+
+def more_refused(count: int, addresses: str) -> None:
+    """Refusals that came too fast to be written down one by one."""
+    log.warning(
+        "denied: %d more links and TLS handshakes within a minute, from %s", count, addresses
+    )
 
 
 def changed(who: str, change: Change) -> None:

@@ -13,6 +13,8 @@ from hocket.adapters.transport import Certificate
 from hocket.addresses import parse_port, split_address
 from hocket.core.ring.greeting import is_loopback
 from hocket.errors import HocketError, NoConnection, ProtocolError
+from hocket.node.identity import audit
+from hocket.node.links import faults
 from hocket.node.messages import CODEC
 from hocket.node_frames import HelloAccepted, HelloRefused, NodeHello
 from hocket.wire.node_connection import NodeConnection
@@ -24,8 +26,11 @@ PAUSE_SECONDS = 0.5
 
 # What another attempt does not change. A broker that is busy or goes down refuses, too.
 FOR_GOOD = frozenset(
-    ("wrongVersion", "wrongCluster", "wrongNode", "wrongPosition", "plain", "twice", "ownNode")
-)
+    (
+        "wrongVersion", "wrongCluster", "wrongNode", "wrongPosition", "plain", "twice", "ownNode",
+        "nameTaken",
+    )
+)  # fmt: skip
 
 
 class Refused(HocketError):
@@ -95,12 +100,10 @@ def ask_one(
     except ssl.SSLEOFError:
         raise  # it went away, or is no node
     except ssl.SSLError as error:
-        raise Refused(
-            f"TLS with the node at {address} failed: {reason_of(error)}. The certificates of both "
-            "have to be valid, and signed by the authority that both know by --tls-ca (see: hocket "
-            "certs node --help)",
-            "wrongNode",
-        ) from error
+        fault = faults.of_tls(error)
+        if faults.is_ours(error):
+            audit.node_refused(address, fault)
+        raise Refused(f"the node at {address}: {fault}", "wrongNode") from error
 
 
 def _ask_one(
@@ -111,11 +114,8 @@ def _ask_one(
 ) -> HelloAccepted:
     host, port = split_address(address)
     if tls is None and not is_loopback(host) and not _is_here(host):
-        raise Refused(
-            f"{address} is beyond loopback, and there nodes talk by TLS only: give --tls-cert, "
-            "--tls-key and --tls-ca (see: hocket certs node --help)",
-            "plain",
-        )
+        audit.node_refused(address, faults.PLAIN)
+        raise Refused(f"the node at {address}: {faults.PLAIN}", "plain")
     with socket.create_connection((host, parse_port(port or "", least=1)), TRY_SECONDS) as plain:
         plain.settimeout(TRY_SECONDS)
         sock = plain if tls is None else tls.wrap_socket(plain)
@@ -128,6 +128,7 @@ def _ask_one(
             if isinstance(sock, ssl.SSLSocket):
                 fault = certificate_fault(sock.getpeercert(), answer.node)
                 if fault:
+                    audit.node_refused(address, fault)
                     raise Refused(f"the node at {address} cannot be trusted: {fault}", "wrongNode")
             return answer
 

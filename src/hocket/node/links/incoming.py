@@ -14,7 +14,7 @@ from typing import Protocol
 
 from hocket.adapters.loop import READ, WRITE, Loop
 from hocket.adapters.tls import reason_of
-from hocket.adapters.transport import Transport
+from hocket.adapters.transport import Transport, write
 from hocket.errors import ProtocolError
 from hocket.node.messages import CODEC
 from hocket.node_frames import Heartbeat, HelloAccepted, HelloRefused, NodeHello
@@ -37,6 +37,9 @@ class Owner(Protocol):
     loop: Loop
 
     def judge(self, link: Incoming, hello: NodeHello) -> HelloAccepted | HelloRefused: ...
+    def turned_away(self, link: Incoming, why: str) -> None:
+        """It has not said in a way that can be understood, or in time, who it is."""
+
     def take(self, link: Incoming, envelope: Envelope) -> None: ...
     def ended(self, link: Incoming) -> None: ...
 
@@ -47,7 +50,6 @@ class Incoming:
         self.from_address = from_address
         self.hello: NodeHello | None = None
         self.incarnation = 0  # the last that a message came from
-        self.is_open = False
         self._owner = owner
         self._loop = owner.loop
         self._wire = NodeConnection("acceptor", CODEC)
@@ -143,7 +145,6 @@ class Incoming:
         answer = self._owner.judge(self, hello)
         self._unsent.extend(map(memoryview, self._wire.send(answer)))
         if isinstance(answer, HelloAccepted) and hello.cluster:
-            self.is_open = True
             assert self._patience is not None
             self._patience.cancel()
         else:  # it is refused, or only wanted to know
@@ -152,17 +153,8 @@ class Incoming:
 
     def _write(self) -> None:
         try:
-            while self._unsent:
-                sent = self.transport.send(self._unsent)
-                if not sent:
-                    return
-                while sent:
-                    first = self._unsent.popleft()
-                    if sent < len(first):
-                        self._unsent.appendleft(first[sent:])
-                        break
-                    sent -= len(first)
-            if self._closes_when_sent:
+            write(self.transport, self._unsent)
+            if self._closes_when_sent and not self._unsent:
                 self.transport.end_sending()  # the other end hangs up, or is not waited for
         except OSError:
             self.close()
@@ -171,11 +163,14 @@ class Incoming:
 
     def _too_late(self) -> None:
         if not self._closes_when_sent:
-            log.info("a link from %s: it did not say who it is in time", self.from_address)
+            self._owner.turned_away(self, "it did not say who it is in time")
         self.close()
 
     def _broken(self, why: str) -> None:
-        log.warning("the link from %s broke the protocol: %s", self._who(), why)
+        if self.hello is None:
+            self._owner.turned_away(self, f"it broke the protocol: {why}")
+        elif not self._closes_when_sent:
+            log.warning("the link from %s broke the protocol: %s", self._who(), why)
         with suppress(OSError):
             self.transport.send([memoryview(each) for each in self._wire.farewell()])
         self.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
 
@@ -18,7 +18,8 @@ from hocket.adapters.transport import Certificate, Transport
 from hocket.core.ring import greeting
 from hocket.core.ring.contact import Contact
 from hocket.errors import HocketError
-from hocket.node.identity import audit
+from hocket.node.identity.refusals import Refusals
+from hocket.node.links import faults
 from hocket.node.links.incoming import Incoming
 from hocket.node.links.outgoing import Outgoing
 from hocket.node.messages import CODEC
@@ -49,6 +50,7 @@ class Own:
     positions: Callable[[], tuple[int, ...]]  # the positions that are taken, sorted
     root: Callable[[], str]  # the address of group 0's root, as far as is known
     certificate_fault: Callable[[Certificate, str], str]  # of a node with this store id
+    is_starting: Callable[[], bool] = lambda: False  # it does not serve clients yet
 
 
 class NodeLinks:
@@ -60,6 +62,7 @@ class NodeLinks:
         executor: Executor,
         chance: Random,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        refusals: Refusals | None = None,
     ) -> None:
         self.own = own
         self.loop = loop
@@ -69,6 +72,7 @@ class NodeLinks:
         self.receiver: Receiver
         self.names: dict[str, str] = {}  # of nodes that we have met, by their ids
         self.refusals: dict[str, HelloRefused] = {}  # by address: who refuses us, and why
+        self._audited = refusals or Refusals()
         self._out: dict[str, Outgoing] = {}  # by address
         self._in: dict[str, Incoming] = {}  # by node: the link that is open
         self._strangers: dict[Incoming, None] = {}  # not greeted yet, or refused
@@ -81,6 +85,11 @@ class NodeLinks:
         if self._closed:
             return
         link = self._out.get(to.address)
+        if to.incarnation and (link is None or to != link.contact):
+            fault = faults.of_position(to)
+            if fault:  # some node names it, and nobody may choose its place
+                self._audited.node(to.address, fault)
+                return
         if link is None:
             if len(self._out) >= LINKS_MAX:
                 return
@@ -136,9 +145,9 @@ class NodeLinks:
     # --- outgoing links --------------------------------------------------------------------------
 
     def hello(self) -> NodeHello:
-        return self.own.hello
+        return replace(self.own.hello, starting=self.own.is_starting())
 
-    def fault_of(self, transport: Transport, host: str, answer: HelloAccepted) -> str:
+    def fault_of(self, transport: Transport, answer: HelloAccepted) -> str:
         own = self.own
         if answer.node == own.hello.node:
             return "it is this very node, or a copy of its data directory"
@@ -146,17 +155,18 @@ class NodeLinks:
             return f"it belongs to cluster {answer.cluster}, and this node to {own.hello.cluster}"
         if self.tls() is not None:
             return own.certificate_fault(transport.certificate, answer.node)
-        if not greeting.is_loopback(host):
-            return "beyond loopback nodes talk by TLS only"
         return ""
 
     def accepted(self, link: Outgoing, answer: HelloAccepted) -> None:
-        self.names[answer.node] = answer.name
+        self._met(answer.node, answer.name, link.address)
         self.refusals.pop(link.address, None)
 
     def refused(self, link: Outgoing, answer: HelloRefused) -> None:
         self.refusals[link.address] = answer
         self.receiver.link_refused(link.address, answer)
+
+    def distrusted(self, link: Outgoing, why: str) -> None:
+        self._audited.node(link.address, why)
 
     def lost(self, link: Outgoing) -> None:
         if link.contact is not None:
@@ -177,13 +187,13 @@ class NodeLinks:
             hello, cluster=mine.cluster, node=mine.node, address=mine.address, boot=mine.boot,
             known=None if before is None else _known(before), has_tls=has_tls,
             from_address=link.from_address, certificate_fault=fault,
+            namesake=self._namesake(hello),
         )  # fmt: skip
         if refused is not None:
-            log.warning("refused a link from %s: %s", link.from_address, refused.text)
-            audit.link_refused(link.from_address, hello.node, refused.code)
+            self._audited.link(link.from_address, hello.node, refused.code, refused.text)
             return refused
         if hello.cluster:
-            self.names[hello.node] = hello.name
+            self._met(hello.node, hello.name, hello.address)
             del self._strangers[link]
             self._in[hello.node] = link
             if before is not None:
@@ -200,6 +210,27 @@ class NodeLinks:
             positions=own.positions(),
             root=own.root(),
         )
+
+    def _namesake(self, hello: NodeHello) -> greeting.Namesake | None:
+        """Another node that is alive, as far as this one knows, and has this name."""
+        if not hello.name:
+            return None
+        here = (link.hello for link in self._in.values() if link.hello is not None)
+        for each in (self.own.hello, *here):
+            if each.name == hello.name and each.node != hello.node:
+                return greeting.Namesake(each.node, each.address)
+        return None
+
+    def _met(self, node: str, name: str, address: str) -> None:
+        if self.names.get(node) == name:
+            return
+        self.names[node] = name
+        if name and name == self.own.hello.name:  # both serve already: nothing is refused any more
+            log.warning("the node %s at %s has the name %r, as this node does: start one of the "
+                        "two anew with another --name", node, address, name)  # fmt: skip
+
+    def turned_away(self, link: Incoming, why: str) -> None:
+        self._audited.link(link.from_address, "", "failed", why)
 
     def take(self, link: Incoming, envelope: Envelope) -> None:
         message, incarnation, to_incarnation = envelope

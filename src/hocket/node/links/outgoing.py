@@ -26,10 +26,12 @@ from typing import Any, Protocol
 
 from hocket.adapters.loop import READ, WRITE, Loop
 from hocket.adapters.tls import DialledTls, reason_of
-from hocket.adapters.transport import PlainTransport, Transport
+from hocket.adapters.transport import PlainTransport, Transport, write
 from hocket.addresses import parse_port, split_address
 from hocket.core.ring.contact import Contact
+from hocket.core.ring.greeting import is_loopback
 from hocket.errors import HocketError, ProtocolError
+from hocket.node.links import faults
 from hocket.node.messages import CODEC
 from hocket.node_frames import Heartbeat, HelloAccepted, HelloRefused, NodeHello
 from hocket.ports import Cancellable, Executor
@@ -57,11 +59,14 @@ class Owner(Protocol):
     tls: Callable[[], ssl.SSLContext | None]
 
     def hello(self) -> NodeHello: ...
-    def fault_of(self, transport: Transport, host: str, answer: HelloAccepted) -> str:
+    def fault_of(self, transport: Transport, answer: HelloAccepted) -> str:
         """What is wrong with a node that accepts; empty: nothing."""
 
     def accepted(self, link: Outgoing, answer: HelloAccepted) -> None: ...
     def refused(self, link: Outgoing, answer: HelloRefused) -> None: ...
+    def distrusted(self, link: Outgoing, why: str) -> None:
+        """This node does not believe the one that it has called."""
+
     def lost(self, link: Outgoing) -> None: ...
     def flush_later(self, link: Outgoing) -> None: ...
 
@@ -72,7 +77,6 @@ class Outgoing:
         self.state = "resting"
         self.contact: Contact | None = None  # to whom something was sent last, if it is known
         self.dropped = 0
-        self.sent_frames = 0
         self._owner = owner
         self._loop = owner.loop
         self._urgent: deque[Frame] = deque()
@@ -93,7 +97,6 @@ class Outgoing:
         self._hosts: list[tuple[Any, ...]] = []
         self._closed = False
         self._is_connecting = False
-        self._host = ""
         self._complaint = ""
 
     # --- sending ---------------------------------------------------------------------------------
@@ -128,24 +131,14 @@ class Outgoing:
 
     def _write(self) -> None:
         assert self._transport is not None
-        while True:
-            if not self._writing:
-                self._take()
-                if not self._writing:
-                    break
-            sent = self._transport.send(self._writing)
-            if not sent:
+        while self._writing or self._take():
+            write(self._transport, self._writing)
+            if self._writing:
                 break
-            while sent:
-                first = self._writing.popleft()
-                if sent < len(first):
-                    self._writing.appendleft(first[sent:])
-                    break
-                sent -= len(first)
         self._watch()
 
-    def _take(self) -> None:
-        """What is written next: all that is urgent, and bulk when nothing is."""
+    def _take(self) -> bool:
+        """What is written next: all that is urgent, and bulk when nothing is. False: nothing."""
         size = 0
         while self._urgent and size < WRITE_BYTES:
             frame = self._urgent.popleft()
@@ -153,12 +146,11 @@ class Outgoing:
             self._urgent_bytes -= length
             size += length
             self._writing.extend(frame)
-            self.sent_frames += 1
         if not size and self._bulk:
             frame = self._bulk.popleft()
             self._bulk_bytes -= sum(map(len, frame))
             self._writing.extend(frame)
-            self.sent_frames += 1
+        return bool(self._writing)
 
     # --- dialling --------------------------------------------------------------------------------
 
@@ -173,7 +165,6 @@ class Outgoing:
         except HocketError as error:
             self._fail(str(error))
             return
-        self._host = host
         if _is_numeric(host):
             self._resolved(attempt, _outcome(host, port))
         else:
@@ -195,6 +186,9 @@ class Outgoing:
     def _connect(self) -> None:
         """Try the next of the addresses that the name has."""
         family, kind, protocol, _name, address = self._hosts.pop(0)
+        if self._owner.tls() is None and not is_loopback(str(address[0])):
+            self._distrust(faults.PLAIN)  # before a word is said in plain
+            return
         try:
             sock = socket.socket(family, kind, protocol)
         except OSError as error:
@@ -252,16 +246,7 @@ class Outgoing:
 
     def _write_hello(self) -> None:
         assert self._transport is not None
-        while self._writing:
-            sent = self._transport.send(self._writing)
-            if not sent:
-                break
-            while sent:
-                first = self._writing.popleft()
-                if sent < len(first):
-                    self._writing.appendleft(first[sent:])
-                    break
-                sent -= len(first)
+        write(self._transport, self._writing)
         self._watch()
 
     # --- events ----------------------------------------------------------------------------------
@@ -275,7 +260,8 @@ class Outgoing:
         except BlockingIOError:
             self._watch()
         except ssl.SSLError as error:
-            self._complain(f"TLS failed: {reason_of(error)}")
+            say = self._distrust if faults.is_ours(error) else self._complain
+            say(faults.of_tls(error))
         except OSError as error:
             self._fail(reason_of(error))
         except ProtocolError as error:
@@ -287,6 +273,12 @@ class Outgoing:
             self._complaint = why
             log.warning("no link to the node at %s: %s", self.address, why)
         self._fail("")
+
+    def _distrust(self, why: str) -> None:
+        """Complain about a node that must not be spoken to."""
+        if why != self._complaint:
+            self._owner.distrusted(self, why)
+        self._complain(why)
 
     def _handle(self, events: int) -> None:
         if self.state == "dialling":
@@ -324,10 +316,10 @@ class Outgoing:
             self._rest_us = REFUSED_REST_US
             self._complain(f"it refuses this node: {answer.text}")
             return
-        fault = self._owner.fault_of(self._transport, self._host, answer)
+        fault = self._owner.fault_of(self._transport, answer)
         if fault:
             self._rest_us = REFUSED_REST_US
-            self._complain(fault)
+            self._distrust(fault)
             return
         self.state = "open"
         self._complaint = ""

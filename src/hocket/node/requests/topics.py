@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
 from hocket import frames
 from hocket.core.metadata import catalogue as catalogue_core
 from hocket.core.metadata.catalogue import Topic
 from hocket.core.metadata.metadata import GROUP
 from hocket.core.origin import Origin
 from hocket.core.partition.waiting import WaitingPartition
+from hocket.core.placement.descriptions import GROUPS_MAX, PROBLEM_MAX
 from hocket.core.session.session import Demand, OpenedProducer, OpenedSubscription, Session, failure
 from hocket.errors import OutOfRange, UnknownTopic
 from hocket.frames import packed
@@ -20,11 +25,37 @@ from hocket.node.running.partitions import Hosted
 from hocket.node.wiring import Servant, Wiring
 
 
+class Others(Protocol):
+    """The other nodes of a cluster, which hold the partitions that are not here."""
+
+    def ask(
+        self,
+        node: str,
+        groups: Sequence[int],
+        done: Callable[[dict[int, PartitionDescription]], None],
+    ) -> None:
+        """Have `node` say what these hold. `done` is called once, in any case soon, with what was
+        told, by the partitions' numbers."""
+
+
+class Nobody:
+    """The others of a node that is alone."""
+
+    def ask(
+        self,
+        _node: str,
+        _groups: Sequence[int],
+        done: Callable[[dict[int, PartitionDescription]], None],
+    ) -> None:
+        done({})
+
+
 class Topics:
     def __init__(self, wiring: Wiring, consuming: Consuming, operations: Operations) -> None:
         self._wiring = wiring
         self._consuming = consuming
         self._operations = operations
+        self.others: Others = Nobody()
 
     def servants(self) -> dict[type, Servant]:
         return {
@@ -157,18 +188,38 @@ class Topics:
         assert topic is not None
         first = _number(frame.after)
         page: Page[PartitionDescription] = Page(paged=frame.paged)
-        is_here = self._wiring.catalogue.is_here(topic)
-        for number, group in enumerate(topic.groups[first:], first):
-            if is_here:
-                partition = self._described(group, topic.waiting)
-            else:
-                partition = self._elsewhere(topic, number)
-            if not page.takes(partition, partition_bytes(partition)):
-                break
-        described = TopicDescription(topic.name, topic.config, tuple(page.items))
-        end = first + len(page.items)
-        next_ = str(end) if end < len(topic.groups) else ""
-        self._wiring.network.send(connection, frames.Topics(frame.request, (described,), next_))
+        count = len(topic.groups)
+
+        def answer(describe: Callable[[int], PartitionDescription], end: int) -> None:
+            for number in range(first, end):
+                partition = describe(number)
+                if not page.takes(partition, partition_bytes(partition)):
+                    break
+            described = TopicDescription(topic.name, topic.config, tuple(page.items))
+            end = first + len(page.items)
+            next_ = str(end) if end < count else ""
+            self._wiring.network.send(connection, frames.Topics(frame.request, (described,), next_))
+
+        if self._wiring.catalogue.is_here(topic):
+            answer(lambda number: self._described(topic.groups[number], topic.waiting), count)
+            return
+        end = min(first + GROUPS_MAX, count) if frame.paged else count
+
+        def told(found: dict[int, PartitionDescription]) -> None:
+            answer(lambda number: found.get(number) or self._unknown(topic, number), end)
+
+        self.others.ask(self._wiring.catalogue.home_of(topic), topic.groups[first:end], told)
+
+    def described(self, groups: Iterable[int]) -> tuple[PartitionDescription, ...]:
+        """What those of these groups hold that are partitions here, for another node."""
+        partitions, topics = self._wiring.partitions, self._wiring.catalogue.topics
+        found = []
+        for hosted in filter(None, map(partitions.get, groups)):
+            topic = topics.get(hosted.core.topic)
+            if topic is not None and hosted.group in topic.groups:
+                partition = self._described(hosted.group, topic.waiting)
+                found.append(replace(partition, problem=partition.problem[:PROBLEM_MAX]))
+        return tuple(found)
 
     def _described(self, group: int, waiting: list[int]) -> PartitionDescription:
         core = self._wiring.partitions[group].core
@@ -199,7 +250,7 @@ class Topics:
             waiting=count,
         )
 
-    def _elsewhere(self, topic: Topic, number: int) -> PartitionDescription:
+    def _unknown(self, topic: Topic, number: int) -> PartitionDescription:
         catalogue = self._wiring.catalogue
         home = catalogue.home_of(topic)
         return PartitionDescription(
@@ -213,7 +264,8 @@ class Topics:
             disk_reads=0,
             leader=home,
             replicas=(home,),
-            problem=catalogue.known_elsewhere(topic),
+            problem=catalogue.unknown_here(topic),
+            known=False,
         )
 
     def _find_offsets(

@@ -1,0 +1,114 @@
+"""What partitions hold, asked of the nodes that hold them: `hocket topic list` at any node.
+
+A node that does not answer in time is not asked again for a moment: what a client asks of many of
+its topics one after the other shall not wait for it each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hocket.core.placement.descriptions import (
+    GROUPS_MAX,
+    DescriptionMessage,
+    GetPartitions,
+    PartitionsAre,
+)
+from hocket.core.ring.contact import Contact
+from hocket.model import PartitionDescription
+from hocket.node.node import Node
+from hocket.ports import Cancellable, Links, Timers
+
+ANSWER_US = 1_000_000  # for an answer
+SILENT_US = 2_000_000  # for how long a node that did not answer is not asked again
+QUESTIONS_MAX = 10_000  # that wait for an answer
+
+Told = dict[int, PartitionDescription]  # by their numbers
+
+
+@dataclass(slots=True)
+class _Inquiry:
+    """Of one topic: some questions to one node, and what was answered so far."""
+
+    node: str
+    done: Callable[[Told], None]
+    left: set[int] = field(default_factory=set)  # questions without an answer
+    told: Told = field(default_factory=dict)
+    patience: Cancellable | None = None
+
+
+class Descriptions:
+    """The `Others` of a node in a cluster (`node.requests.topics`)."""
+
+    def __init__(
+        self, node: Node, *, me: Callable[[], Contact], timers: Timers, links: Links
+    ) -> None:
+        self._node = node
+        self._me = me
+        self._timers = timers
+        self._links = links
+        self._inquiries: dict[int, _Inquiry] = {}  # by the number of the question
+        self._silent: dict[str, Cancellable] = {}  # nodes that are not asked for a moment
+        self._last = 0
+
+    def ask(self, node: str, groups: Sequence[int], done: Callable[[Told], None]) -> None:
+        to = self._contact(node)
+        if to is None or node in self._silent or len(self._inquiries) >= QUESTIONS_MAX:
+            done({})
+            return
+        inquiry = _Inquiry(node, done)
+        for start in range(0, len(groups), GROUPS_MAX):
+            self._last += 1
+            inquiry.left.add(self._last)
+            self._inquiries[self._last] = inquiry
+            question = GetPartitions(self._last, tuple(groups[start : start + GROUPS_MAX]))
+            self._links.send(self._me(), to, question)
+        inquiry.patience = self._timers.after(ANSWER_US, lambda: self._too_late(inquiry))
+
+    def heard(self, sender: Contact, message: DescriptionMessage) -> None:
+        if isinstance(message, GetPartitions):
+            found = self._node.described(message.groups[:GROUPS_MAX])
+            self._links.send(self._me(), sender, PartitionsAre(message.request, found))
+            return
+        inquiry = self._inquiries.get(message.request)
+        if inquiry is None or inquiry.node != sender.node:
+            return
+        del self._inquiries[message.request]
+        inquiry.left.remove(message.request)
+        inquiry.told |= {each.partition: each for each in message.partitions}
+        if not inquiry.left:
+            self._end(inquiry)
+
+    def close(self) -> None:
+        for inquiry in self._inquiries.values():
+            if inquiry.patience is not None:
+                inquiry.patience.cancel()
+        for moment in self._silent.values():
+            moment.cancel()
+        self._inquiries.clear()
+        self._silent.clear()
+
+    def _too_late(self, inquiry: _Inquiry) -> None:
+        for number in inquiry.left:
+            del self._inquiries[number]
+        node = inquiry.node
+        if not inquiry.told and node not in self._silent:
+            self._silent[node] = self._timers.after(SILENT_US, lambda: self._ask_again(node))
+        self._end(inquiry)
+
+    def _ask_again(self, node: str) -> None:
+        del self._silent[node]
+
+    def _end(self, inquiry: _Inquiry) -> None:
+        if inquiry.patience is not None:
+            inquiry.patience.cancel()
+        inquiry.done(inquiry.told)
+
+    def _contact(self, node: str) -> Contact | None:
+        """Whichever life of the node is there; None: it belongs to the cluster no more."""
+        _version, members = self._node.registering.members()
+        for each in members:
+            if each.node == node:
+                return each._replace(incarnation=0)
+        return None

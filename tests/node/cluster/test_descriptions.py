@@ -1,0 +1,136 @@
+"""What a topic holds is told by the node that holds it, whichever node is asked; or not, and then
+that is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from hocket import frames
+from hocket.core.placement.descriptions import GROUPS_MAX, GetPartitions, PartitionsAre
+from hocket.model import PartitionDescription
+from hocket.node.cluster.descriptions import ANSWER_US, SILENT_US, Descriptions
+from hocket.wire import batch as batches
+from tests.support.node.cluster import Asking, Nodes
+
+RECORD = batches.encode([b"record"], timestamps=5)
+SILENT = "it is on node n1, at n1:4150, which does not answer; what it holds is not known here"
+
+
+@pytest.fixture
+def nodes() -> Nodes:
+    return Nodes()
+
+
+def described(client: Asking, topic: str = "orders") -> list[PartitionDescription]:
+    """Of all parts of the answer."""
+    found: list[PartitionDescription] = []
+    after = ""
+    while after or not found:
+        answer = client.ask(frames.DescribeTopic, topic=topic, paged=True, after=after)
+        assert isinstance(answer, frames.Topics), answer
+        found += answer.topics[0].partitions
+        after = answer.next
+        if not after:
+            break
+    return found
+
+
+def descriptions(nodes: Nodes, number: int) -> Descriptions:
+    node = nodes.machines[number].node
+    assert node is not None
+    return node.descriptions
+
+
+def test_every_node_tells_what_the_home_of_a_topic_tells(nodes: Nodes):
+    at_home = Asking(nodes, 1)
+    at_home.create("orders", partitions=2)
+    nodes.settle()
+    for _ in range(3):
+        assert isinstance(
+            at_home.ask(frames.Publish, RECORD, topic="orders", partition=1), frames.Published
+        )
+    wanted = described(at_home)
+    assert [(each.start, each.end, each.leader) for each in wanted] == [(0, 0, "n1"), (0, 3, "n1")]
+    assert described(Asking(nodes, 0)) == described(Asking(nodes, 2)) == wanted
+
+
+def test_delayed_messages_are_counted_elsewhere_as_well(nodes: Nodes):
+    at_home = Asking(nodes, 1)
+    at_home.create("orders", delayed=True)
+    nodes.settle()
+    later = batches.encode([b"later"], timestamps=nodes.now_us + 3_600_000_000)
+    at_home.ask(frames.Publish, later, topic="orders", partition=0, delayed=True)
+    (partition,) = described(Asking(nodes, 2))
+    assert (partition.waiting, partition.known) == (1, True)
+
+
+@pytest.mark.parametrize("paged", [True, False])
+def test_a_topic_of_many_partitions_is_asked_about_in_parts(nodes: Nodes, paged: bool):
+    count = 2 * GROUPS_MAX + 5
+    at_home, elsewhere = Asking(nodes, 1), Asking(nodes, 2)
+    at_home.create("orders", partitions=count)
+    nodes.settle()
+    at_home.ask(frames.Publish, RECORD, topic="orders", partition=count - 1)
+    found = described(elsewhere) if paged else elsewhere.describe("orders").topics[0].partitions
+    assert [(each.partition, each.known) for each in found] == [(n, True) for n in range(count)]
+    assert [each.end for each in found] == [0] * (count - 1) + [1]
+
+
+def test_a_home_that_is_down_is_waited_for_a_second_and_not_each_time(nodes: Nodes):
+    Asking(nodes, 1).create("orders", partitions=2)
+    nodes.settle()
+    client = Asking(nodes, 2)
+    nodes.crash(1)
+
+    def asked() -> tuple[list[PartitionDescription], int]:
+        began = nodes.now_us
+        return described(client), nodes.now_us - began
+
+    found, took_us = asked()
+    assert ANSWER_US <= took_us < ANSWER_US + 200_000
+    assert [(each.known, each.problem, each.leader) for each in found] == [
+        (False, SILENT, "n1")
+    ] * 2
+    assert {(each.start, each.end, each.disk_bytes) for each in found} == {(0, 0, 0)}
+    again, took_us = asked()
+    assert again == found
+    assert took_us < 200_000
+    nodes.start(1)
+    nodes.run(SILENT_US)
+    nodes.until(lambda: all(each.known for each in described(client)), 20, "the home answers")
+
+
+def test_whom_nobody_knows_is_not_asked(nodes: Nodes):
+    told: list[dict[int, PartitionDescription]] = []
+    descriptions(nodes, 2).ask("nobody", [1], told.append)
+    assert told == [{}]
+
+
+def test_only_the_one_that_was_asked_answers_and_once(nodes: Nodes):
+    Asking(nodes, 1).create("orders")
+    nodes.settle()
+    asking = descriptions(nodes, 2)
+    told: list[dict[int, PartitionDescription]] = []
+    members = {each.node: each for each in nodes.machines[2].node.node.registering.members()[1]}
+    asking.ask("n1", [1], told.append)
+    lie = PartitionDescription(0, 0, 99, 0, 0, 0, 0, 0, "n0", ("n0",))
+    asking.heard(members["n0"], PartitionsAre(asking._last, (lie,)))
+    asking.heard(members["n1"], PartitionsAre(asking._last + 1, (lie,)))
+    assert told == []
+    nodes.run()
+    assert [each[0].end for each in told] == [0]
+    asking.heard(members["n1"], PartitionsAre(asking._last, (lie,)))
+    assert len(told) == 1
+
+
+def test_a_node_tells_of_partitions_only_and_of_those_that_it_holds(nodes: Nodes):
+    Asking(nodes, 1).create("orders", delayed=True)
+    nodes.settle()
+    home = nodes.machines[1].node
+    assert home is not None
+    assert [each.partition for each in home.node.described(range(10))] == [0]
+    other = nodes.machines[2].node
+    assert other is not None
+    assert other.node.described(range(10)) == ()
+    assert not home.descriptions._inquiries
+    home.descriptions.heard(other.ring.core.me, GetPartitions(7, tuple(range(1000))))
