@@ -95,6 +95,12 @@ def test_a_cluster_of_five_lives_through_stops_kills_and_returns(tmp_path: Path)
         leaving = cluster["e" if victim.name != "e" else "d"]
         assert leaving.end() == 0
         cluster.wait_ideal(SECONDS)
+        assert {each.node: each.state for each in root.nodes()}[ids[leaving.name]] == "dead"
+        cluster.restart(leaving.name)
+        ring = cluster.wait_ideal(SECONDS)
+        assert {each.name: (each.node, each.position) for each in ring.nodes} == {
+            name: (ids[name], places[name]) for name in ids
+        }
 
         # A copy of a data directory ends, says why, and the ring is as it was.
         copy = cluster.add("copy")

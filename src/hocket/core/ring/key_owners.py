@@ -53,7 +53,7 @@ class KeyOwners:
             owners = small_ring.owners(key, node.small.members, size, dead)
         elif pointers.standing is not Standing.MEMBER:
             return CloserAre(request, (), ())
-        elif key == mine or (not successors and not pointers.is_lost):
+        elif key == mine or (not successors and not pointers.is_seeking):
             owners = (node.me, *successors)
         elif successors and (key - mine) % SIZE <= (successors[0].position - mine) % SIZE:
             owners = tuple(successors)

@@ -85,7 +85,7 @@ class Pointers:
         self.suspicions = Suspicions(
             node.settings, node.routes, node.pings, self.acquaintances, self.convict
         )
-        self.is_lost = False  # all successors are dead, and others are being asked
+        self.is_seeking = False  # all successors are dead, and others are being asked
         self._query: _Query | None = None
         self._candidates: list[Contact] = []  # for our successor, if we have none; the nearest last
         self._candidate: Contact | None = None  # the predecessor, if the present one is dead
@@ -222,7 +222,7 @@ class Pointers:
         successors = self.successors
         if (
             self.asking
-            or self.is_lost
+            or self.is_seeking
             or self.standing is not Standing.MEMBER
             or any(each.node == who.node for each in successors)  # a former life of the joiner
         ):
@@ -263,13 +263,13 @@ class Pointers:
         their way in, and need somebody who lets them in. We go on asking.
         """
         if not self._candidates:
-            self.is_lost = False
+            self.is_seeking = False
             self._candidates = self._likely_alive()
         while self._candidates:
             candidate = self._candidates.pop()
             if candidate not in self.deaths.convicted and candidate not in self.suspicions.cases:
                 return candidate
-        self.is_lost = False
+        self.is_seeking = False
         return None
 
     def _likely_alive(self) -> list[Contact]:
@@ -346,7 +346,7 @@ class Pointers:
 
     def _go_on_without(self, query: _Query, now_us: int) -> list[Effect]:
         """The question that is over was not answered."""
-        if self.is_lost:
+        if self.is_seeking:
             return self.stabilize_from_successor(now_us)
         if query.is_nearer:
             return self._notify_successor(now_us)
@@ -446,7 +446,7 @@ class Pointers:
             alive += 1
         self._set_successors(successors[alive:])
         if not self.successors:
-            self.is_lost = True
+            self.is_seeking = True
             likely = self._likely_alive()
             self._candidates = likely + likely  # a busy one refuses, and is asked once more
         return self.stabilize_from_successor(now_us)
@@ -477,7 +477,7 @@ class Pointers:
         for contact in old:
             self.node.routes.unpin(contact)
         self.successors = successors
-        self.is_lost = False
+        self.is_seeking = False
         self.has_changed = True
 
     def _set_predecessor(self, predecessor: Contact | None) -> None:

@@ -7,7 +7,7 @@ Rule 2: a message for a former life of ours is answered `Gone`; a message from a
 Rule 3: a node joins, registers, notifies and leaves in its own name only. What it says in another
         node's name is dropped: else one node could talk another one out of the ring.
 Rule 4: the ring is soft state. It routes, and proposes places; nothing that must not be lost rests
-        on it. So a node that was cut off drops all it has, and joins again as a new incarnation.
+        on it. So a node that cannot find back drops all it has, and joins again as a new life.
 Rule 5: the attributes of `Ring` and of its parts may be read from anywhere. They change in the file
         of their own class only; `OwnNode.now_us`, which `step` sets, is the one exception.
 

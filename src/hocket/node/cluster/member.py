@@ -176,6 +176,7 @@ class Member:
         """Say goodbye to the ring, then call `done`; after a while call it anyway."""
         ring = self.cluster_node.ring
         if not ring.core.successors:  # nobody is there to be told
+            ring.stops_in_order()
             done()
             return
         ring.leave()

@@ -99,8 +99,13 @@ class RingMember:
         self._join(tuple(seed(address) for address in seeds))
 
     def leave(self) -> None:
-        self._memory.leaving()
+        self.stops_in_order()
         self.step(events.Leave())
+
+    def stops_in_order(self) -> None:
+        """Whoever starts this node again need not wait for its place: it does not flap."""
+        if self._memory.joins_us():
+            self._memory.leaving()
 
     def heard(self, sender: Contact, to_incarnation: int, message: Message) -> None:
         self.step(events.Heard(sender, to_incarnation, message))
