@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 import hocket
+from hocket.model import PartitionDescription, TopicConfig, TopicDescription
 from hocket.spark import reading
 from hocket.spark.missing import DataLoss
 from hocket.spark.options import ReadOptions
@@ -95,6 +96,20 @@ def test_what_goes_while_it_is_read_is_reported_between_what_is_read(
     assert gap[1] == begin
     assert found == [*range(gap[0]), *range(begin, COUNT)]
     assert f"{begin - gap[0]} records are gone, offsets {gap[0]} to {begin} " in caplog.text
+
+
+def test_what_nobody_knows_just_now_is_not_gone():
+    """A broker whose other node, which holds the topic, does not answer."""
+    away = PartitionDescription(0, 0, 0, 0, 0, 0, 0, 0, "n1", ("n1",), "it is away", known=False)
+
+    class Asked:
+        def describe(self, name: str, **_options: object) -> TopicDescription:
+            return TopicDescription(name, TopicConfig(), (away,))
+
+    options = ReadOptions.parse({"servers": "127.0.0.1:1", "subscribe": "t"}, streaming=False)
+    stretch = reading._Stretch(Asked(), Span("t", 0, 0, 9), options)  # type: ignore[arg-type]
+    assert stretch._look() is False
+    assert stretch.position == 0
 
 
 def test_a_topic_that_was_deleted_or_made_anew(broker, client, topic):

@@ -166,6 +166,8 @@ class _Stretch:
                 span.end, f"the topic has {len(found)} partitions now: it was created anew"
             )
             return True
+        if not partition.known:
+            return False  # the node that holds it does not answer: wait on
         self._gone_up_to(
             min(partition.start, span.end),
             f"retention has removed what was before {partition.start}",

@@ -169,6 +169,7 @@ def test_what_is_not_known_is_not_shown_as_nothing(monkeypatch: pytest.MonkeyPat
     partitions = hocket("topic", "describe", "t", "--json").json()["partitions"]
     assert [each["end"] for each in partitions] == [10, None, None]
     assert [each["problem"] for each in partitions] == ["", where, where]
+    fails(hocket("topic", "alter", "t", "--disk-bytes", "1GiB"), 2, "may delete", where, "--yes")
 
 
 def test_a_delete_without_a_terminal_needs_yes(hocket: Hocket, topic: str):

@@ -350,6 +350,9 @@ def _loss(client: Client, topic: str, changes: dict[str, Any], timeout: float) -
             )
     if _is_less(after.disk_bytes_max, before.config.disk_bytes_max):
         assert after.disk_bytes_max is not None
+        unknown = next((each.problem for each in before.partitions if not each.known), "")
+        if unknown:
+            return f"This may delete messages from '{topic}', how many cannot be told: {unknown}."
         excess = sum(max(0, each.disk_bytes - after.disk_bytes_max) for each in before.partitions)
         if excess:
             lost.append(f"the oldest messages, about {output.size(excess)}")
