@@ -77,7 +77,7 @@ class Login(AsyncClient):
         if not batch.records:
             raise OutOfRange("a publish takes one record at least; this one has none")
         if len(batch.records) > 1:
-            now = self._engine.session.clock.now_us()
+            now = self._engine.clock.now_us()
             return await self._batch_publisher.publish_entry(
                 topic, batch.gathering, partial(batch.encoded, now), len(batch.records)
             )
@@ -103,10 +103,11 @@ class BatchPublisher(AsyncPublisher):
     ) -> Position:
         """Publish records in a batch of their own; returns the position of the first record."""
         deadline = Deadline(DEFAULT_TIMEOUT)
-        publication = self._publications.new(DEFAULT_TIMEOUT)
-        core = self._publications.core(check_name(topic))
-        await wait_until_open(self._engine, core, "topic", deadline.remaining())
-        core.offer_entry(choose(core), encode_entry, count, publication)
+        engine = self._engine
+        publication = self._publications.new(engine.clock.ticks_us(), DEFAULT_TIMEOUT)
+        core = engine.do(partial(self._publications.core, check_name(topic)))
+        await wait_until_open(engine, core, "topic", deadline.remaining())
+        engine.do(lambda: core.offer_entry(choose(core), encode_entry, count, publication))
         outcome = await self._engine.wait_for_reply(
             publication,
             deadline.remaining(),

@@ -198,13 +198,13 @@ def test_bytes_of_a_long_frame_are_not_silence():
 
 def test_an_old_link_is_not_listened_to():
     stage = Stage().started()
-    old = stage.link
+    old = stage.end
     stage.lose()
     stage.come_back()
     answers = Answers()
     request = ask(stage, answers)
-    stage.session.received(old, frames.Done(request.frame.request), memoryview(b""))
-    stage.session.link_lost(old, NoConnection("late news"))
+    old.received(None, [(frames.Done(request.frame.request), memoryview(b""))])
+    old.lost(None, NoConnection("late news"))
     assert not answers
     assert stage.session.state == "ready"
 
@@ -219,9 +219,9 @@ def test_a_link_that_comes_after_the_end_is_closed():
 
 def test_a_broker_in_the_same_process_that_is_closed_does_not_come_back():
     stage = Stage().started()
-    stage.session.link_lost(stage.link, NoConnection("gone"))
+    stage.lose("gone")
     stage.advance(10_000_000)
-    stage.session.link_lost(None, Closed("the broker is closed"))
+    stage.fail_to_open(Closed("the broker is closed"))
     with pytest.raises(Closed, match="broker is closed"):
         stage.session.check_open()
 

@@ -727,8 +727,8 @@ def test_closing_lets_go_at_the_broker_and_wakes_who_waits():
     woken, answers = [], Answers()
     one.core.deliveries.add(lambda: woken.append(True))
     one.core.close(answers)
-    assert woken
     close = one.stage.take(frames.CloseHandle)
+    assert woken
     assert not answers
     one.done(close)
     assert len(answers) == 1

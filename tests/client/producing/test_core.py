@@ -34,15 +34,25 @@ class Producing:
 
     def __init__(self, *, partitions: int = 1, limits: Limits | None = None, **options) -> None:
         self.stage = Stage(limits=limits).started()
-        self.outcomes: list = []
-        self.waiters: list = []
+        self._outcomes: list = []
+        self._waiters: list = []
         self.core = ProducerCore(self.stage.session, "t", ProducerOptions(**options), self._settle)
         self.core.open()
         self.opened(partitions=partitions)
 
+    @property
+    def outcomes(self) -> list:
+        self.stage.carry_out()
+        return self._outcomes
+
+    @property
+    def waiters(self) -> list:
+        self.stage.carry_out()
+        return self._waiters
+
     def _settle(self, batch, outcome) -> None:
-        self.outcomes.append(outcome)
-        self.waiters += [(number, waiter, outcome) for number, waiter in batch.waiters]
+        self._outcomes.append(outcome)
+        self._waiters += [(number, waiter, outcome) for number, waiter in batch.waiters]
 
     def opened(self, handle=1, producer_id=ID, epoch=0, partitions=1, sequences=None):
         asked = self.stage.take(frames.OpenProducer)

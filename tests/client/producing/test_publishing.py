@@ -19,7 +19,7 @@ class Publishing:
         self.exchange()
 
     def publish(self, value: bytes, key: bytes | None = None, timeout: float = 30):
-        publication = self.publications.new(timeout)
+        publication = self.publications.new(self.stage.outbox.now_us, timeout)
         record, size = checked(value, key, None, None, publication)
         assert self.core.offer(self.core.gathering_of(key, None), record, size)
         return publication

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hocket.client.connection.timers import Timers
+
 from hocket import frames
 from hocket.client.connection.session import Session
-from hocket.client.connection.timers import Timers
 from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.message import Message
 from hocket.client.sharing.core import Mark, SharedCore

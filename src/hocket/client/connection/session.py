@@ -1,7 +1,7 @@
 """The conversation with a broker: links that come and go, requests and their answers.
 
-Rule 1: nothing here does I/O, logs, waits, or reads a clock of its own. It is called by one thread
-at a time; what it wants done it says to the link, to `open_link`, `timers` and `report`.
+Rule 1: nothing here does I/O, logs, waits, or reads a clock. It is told what has happened, by one
+thread at a time; what it wants done it puts into the outbox. It knows links by their numbers.
 Rule 2: an answer belongs to a request of this link; whatever an old link still says is ignored.
 Rule 3: a request is sent again on the next link only if it is `repeatable`: if doing it twice does
 no harm. If the link breaks before any other request is answered, nobody knows whether it was
@@ -18,15 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from random import Random
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from hocket import frames
+from hocket.addresses import Address
 from hocket.client.connection.backoff import Backoff
-from hocket.client.connection.link import Link
-from hocket.client.connection.report import Report
-from hocket.client.connection.timers import Timers
-from hocket.client.connection.wakeups import WakeUps
+from hocket.client.connection.outbox import Dial, HangUp, Level, Listen, Outbox, WakeUps
 from hocket.deadline import in_seconds
 from hocket.errors import (
     AnotherCluster,
@@ -112,34 +109,29 @@ class Session:
 
     def __init__(
         self,
+        outbox: Outbox,
         *,
-        timers: Timers,
-        random: Random,
-        open_link: Callable[[int], None],
-        report: Report,
         target: str,
-        address_count: int = 1,
+        addresses: Sequence[Address | None] = (None,),
         watched: bool = True,
         name: str = "",
         token: str = "",
+        number: int = 0,
     ) -> None:
-        self.timers = timers
-        self.clock = timers.clock
-        self.random = random
-        self.report = report
-        self.target = target
+        self.outbox = outbox
+        self.number = number  # among the sessions of its client
+        self.target = target  # for people: where the links lead
+        self.addresses = list(addresses)  # tried in turn; more may be learnt
         self.limits = Limits()
         self.features: tuple[str, ...] = ()  # of the broker, as it said last
         self.cluster = ""  # the id of the broker's cluster: once known it never changes
         self.node = self.software = ""  # of the broker, as it said last
         self.state: State = "down"
-        self.link: Link | None = None
+        self.link: int | None = None  # the number of the link that is open
         self.failure: HocketError | None = None  # why the session is closed
         self.handles: dict[int, Owner] = {}
-        self.changed = WakeUps()  # called when the session becomes ready or closed
+        self.changed = WakeUps(outbox)  # called when the session becomes ready or closed
         self.last_error: HocketError | None = None  # why the last link was lost, or not opened
-        self._open_link = open_link
-        self._address_count = address_count
         self._watched = watched
         self._name = name
         self._token = token
@@ -148,7 +140,8 @@ class Session:
         self._owners: dict[Owner, None] = {}
         # Owners that have lost something which nobody was told of yet; some of them have ended.
         self.losses: dict[Owner, str] = {}
-        self._backoff = Backoff(random)
+        self._backoff = Backoff(outbox.random)
+        self._dialled = 0  # the number of the last link that was asked for
         self._opens = 0  # links opened, or tried to open
         self._was_ready = False
         self._was_refused = False  # in words of Hocket, by whoever was greeted last
@@ -161,23 +154,26 @@ class Session:
     def start(self) -> None:
         self._timer = None
         self.state = "opening"
+        address = self.addresses[self._opens % len(self.addresses)]
         self._opens += 1
-        self._open_link(self._opens - 1)
+        self._dialled = self.outbox.new_link()
+        self.outbox.effects.append(Dial(self.number, self._dialled, address))
 
-    def link_opened(self, link: Link) -> None:
-        if self.state != "opening":  # closed in the meantime
-            link.close()
+    def link_opened(self, link: int) -> None:
+        if self.state != "opening" or link != self._dialled:  # closed in the meantime
+            self.outbox.effects.append(HangUp(link))
             return
         self.state = "greeting"
         self.link = link
-        self._timer = self.timers.after(GREETING_US, self._greeting_missed)
+        self._timer = self.after(GREETING_US, self._greeting_missed)
         self._was_refused = False
         hello = frames.Hello(next(self._numbers), client=self._name, token=self._token)
         hello.features = (frames.LINE_END,)
-        link.send(hello)
+        self.outbox.send(link, hello)
 
-    def link_lost(self, link: Link | None, error: HocketError) -> None:
-        if self.state == "closed" or link is not self.link:
+    def link_lost(self, link: int, error: HocketError) -> None:
+        """The link is gone, or did not come about."""
+        if self.state in ("down", "closed") or link != self._dialled:
             return
         was_ready = self.state == "ready"
         is_news = str(error) != str(self.last_error)
@@ -185,22 +181,22 @@ class Session:
         if isinstance(error, Closed):  # the broker in our own process is gone for good
             self.close(error)
             return
-        if not self._was_ready and self._opens >= self._address_count:
+        if not self._was_ready and self._opens >= len(self.addresses):
             self.close(self._cannot_connect(error))
             return
         if was_ready:
             self.report(
                 "warning", "lost the connection to %s: %s; trying again", self.target, error
             )
-            if self.clock.ticks_us() - self._ready_since_us >= STABLE_US:
+            if self.outbox.now_us - self._ready_since_us >= STABLE_US:
                 self._backoff.reset()
         elif isinstance(error, NotHocket) and is_news:  # a broker may come back there; tell people
             self.report("warning", "%s; trying again", error)
         delay = self._backoff.next_us() if self._was_ready else 0
-        self._timer = self.timers.after(delay, self.start)
+        self._timer = self.after(delay, self.start)
 
-    def received(self, link: Link, frame: Frame, payload: memoryview) -> None:
-        if link is not self.link:
+    def received(self, link: int, frame: Frame, payload: memoryview) -> None:
+        if link != self.link:
             return
         try:
             kind = type(frame)
@@ -216,7 +212,7 @@ class Session:
                     frame.reason,  # type: ignore[union-attr]
                 )
             elif kind is frames.Ping:
-                link.send(frames.Done(frame.request))
+                self.send(frames.Done(frame.request))
             else:
                 self._answered(frame)
         except ProtocolError as error:
@@ -242,7 +238,7 @@ class Session:
             )
             request.answer(answer)
         if link is not None:
-            link.close()
+            self.outbox.effects.append(HangUp(link))
         self.changed.wake_all()
 
     def forked(self, error: WrongProcess) -> None:
@@ -254,9 +250,8 @@ class Session:
         for owner in owners:
             owner.forked(error)
 
-    def move(self, open_link: Callable[[int], None], error: HocketError) -> None:
-        """Go on by links that are opened like this; the present one is given up for this reason."""
-        self._open_link = open_link
+    def go_on(self, error: HocketError) -> None:
+        """Another engine drives this now; it cannot use the present link, for this reason."""
         if self.state != "closed":
             self._let_go(error)
             self.start()
@@ -282,7 +277,7 @@ class Session:
     def _drop(self, error: HocketError) -> None:
         link = self.link
         if link is not None:
-            link.close()
+            self.outbox.effects.append(HangUp(link))
             self.link_lost(link, error)
 
     def _greeted(self, frame: Frame) -> None:
@@ -309,10 +304,10 @@ class Session:
         self.features = frame.features
         self.node, self.software = frame.node, frame.software
         self._was_ready = True
-        self._ready_since_us = self.clock.ticks_us()
+        self._ready_since_us = self.outbox.now_us
         if self._watched:
             self._heard = -1
-            self._timer = self.timers.after(SILENCE_US, self._look_for_silence)
+            self._timer = self.after(SILENCE_US, self._look_for_silence)
         for request in list(self._pending.values()):
             self._send(request)
         for owner in list(self._owners):
@@ -327,9 +322,14 @@ class Session:
         )
 
     def _look_for_silence(self) -> None:
-        link = self.link
-        assert link is not None
-        heard = link.heard()
+        assert self.link is not None
+        self._timer = None
+        self.outbox.effects.append(Listen(self.link))
+
+    def heard(self, link: int, heard: int) -> None:
+        """What was heard on the link so far, by some count that grows with every byte."""
+        if link != self.link:
+            return
         if heard == self._heard:  # not even an answer to our last Ping
             self._drop(
                 NoConnection(f"nothing was heard for {in_seconds(2 * SILENCE_US / SECOND_US)}")
@@ -337,7 +337,7 @@ class Session:
             return
         self._heard = heard
         self.request(frames.Ping(0), lambda _answer: None)
-        self._timer = self.timers.after(SILENCE_US, self._look_for_silence)
+        self._timer = self.after(SILENCE_US, self._look_for_silence)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -388,20 +388,31 @@ class Session:
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """Send a frame that has no answer; for owners that have a handle, and so a link."""
         assert self.link is not None
-        self.link.send(frame, payload)
+        self.outbox.send(self.link, frame, payload)
+
+    def not_sent(self, link: int, frame: Frame, error: HocketError) -> None:
+        """The frame cannot be put into a frame of the wire, so nothing of it was sent."""
+        request = self._pending.pop(frame.request, None) if link == self.link else None
+        if request is None:
+            if not frame.request:
+                raise error
+            return  # it was cancelled
+        request.left = request.exposed = False
+        request.answer(error)
+
+    def after(self, delay_us: int, action: Callable[[], object]) -> Timer:
+        return self.outbox.arm(delay_us, action)
+
+    def report(self, level: Level, text: str, *facts: object) -> None:
+        self.outbox.report(level, text, *facts)
 
     def check_open(self) -> None:
         if self.failure is not None:
             raise again(self.failure)
 
     def _send(self, request: Request) -> None:
-        try:
-            self.send(request.frame, request.payload)
-        except HocketError as error:  # it cannot be put into a frame; nothing was sent
-            self.cancel(request)
-            request.answer(error)
-        else:
-            request.left = request.exposed = True
+        self.send(request.frame, request.payload)
+        request.left = request.exposed = True
 
     def _answered(self, frame: Frame) -> None:
         request = self._pending.pop(frame.request, None)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from hocket import frames
 from hocket.client.connection.backoff import Backoff
+from hocket.client.connection.outbox import WakeUps
 from hocket.client.connection.session import Answer, Session, again, closed
-from hocket.client.connection.wakeups import WakeUps
 from hocket.client.consuming.typed import Decoding
 from hocket.errors import HocketError, ProtocolError, ReplyLost, UnknownTopic, WrongProcess
 from hocket.frames import Frame
@@ -60,13 +60,14 @@ class Attachment(ABC):
         self.commits_only = False
         self.lost = 0  # records that retention removed before they were read
         self._index_is_new = False  # this subscription has made its index
-        self.changed = WakeUps()  # called when the subscription is opened or ended
-        self.deliveries = WakeUps()  # called when a message can be handed out, or never will be
-        self.commits = WakeUps()  # called when acks became durable, or were refused
+        outbox = session.outbox
+        self.changed = WakeUps(outbox)  # called when the subscription is opened or ended
+        self.deliveries = WakeUps(outbox)  # when a message can be handed out, or never will be
+        self.commits = WakeUps(outbox)  # when acks became durable, or were refused
         self._handle: int | None = None
         self._was_open = False
         self._opens = 0  # how often OpenSubscription was sent
-        self._backoff = Backoff(session.random)
+        self._backoff = Backoff(outbox.random)
         self._owed_bytes = 0  # handed out or dropped, and not given back as credit yet
         self._tidy_timer: Timer | None = None
 
@@ -179,7 +180,7 @@ class Attachment(ABC):
 
     def tidy_soon(self) -> None:
         if self._tidy_timer is None and self._is_in_use:
-            self._tidy_timer = self.session.timers.after(TIDY_US, self._tidy_now)
+            self._tidy_timer = self.session.after(TIDY_US, self._tidy_now)
 
     def _tidy_now(self) -> None:
         self._tidy_timer = None
@@ -207,7 +208,7 @@ class Attachment(ABC):
             return
         self.link_down()
         if error.code in RETRYABLE:
-            self.session.timers.after(self._backoff.next_us(), self._open_again)
+            self.session.after(self._backoff.next_us(), self._open_again)
         else:
             self._refused(error)
 

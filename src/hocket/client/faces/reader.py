@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar, cast
 
+from hocket.client.connection.outbox import WakeUps
 from hocket.client.connection.session import Answer, Session
-from hocket.client.connection.wakeups import WakeUps
 from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.core import SubscriptionCore
 from hocket.client.consuming.message import AsyncMessage, AsyncMessageBatch, Message, MessageBatch

@@ -18,8 +18,8 @@ from typing import Any, Generic, TypeVar
 
 from hocket.client.calls import topics as topic_calls
 from hocket.client.calls.dead_letters import SUFFIX
+from hocket.client.connection.outbox import Outbox, WakeUps
 from hocket.client.connection.session import Answer, Session, again, closed
-from hocket.client.connection.wakeups import WakeUps
 from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.faces.reader import TopicReader
@@ -99,8 +99,8 @@ class _News(WakeUps):
 
     __slots__ = ("_tell",)
 
-    def __init__(self, tell: Callable[[], None]) -> None:
-        super().__init__()
+    def __init__(self, outbox: Outbox, tell: Callable[[], None]) -> None:
+        super().__init__(outbox)
         self._tell = tell
 
     def wake_all(self) -> None:
@@ -128,9 +128,9 @@ class TopicsReader(Generic[M, B]):
         self.options = options
         self.failure: HocketError | None = None
         self.commits_only = False  # see consuming.attachment
-        self.changed = WakeUps()
-        self.deliveries = WakeUps()
-        self.commits = WakeUps()
+        self.changed = WakeUps(session.outbox)
+        self.deliveries = WakeUps(session.outbox)
+        self.commits = WakeUps(session.outbox)
         self.inbound: _Chunk[M] = _Chunk()
         self._session = session
         self._selection = selection
@@ -277,7 +277,7 @@ class TopicsReader(Generic[M, B]):
         for name in wanted:
             self._refused.pop(name, None)
             self._read(name, start, len(self._readers) + len(wanted))
-        self._timer = self._session.timers.after(LOOK_US, self._look)
+        self._timer = self._session.after(LOOK_US, self._look)
         self.changed.wake_all()
 
     def _read(self, name: str, start: Start, count: int) -> None:
@@ -299,7 +299,7 @@ class TopicsReader(Generic[M, B]):
             self._news[reader] = None
             self.deliveries.wake_all()
 
-        reader.deliveries = _News(tell)
+        reader.deliveries = _News(self._session.outbox, tell)
         reader.changed, reader.commits = self.changed, self.commits
         self._readers[name] = reader
         reader.open()

@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hocket.client.connection.session import Session, again
-from hocket.client.producing.delivery import ProducerOptions, Pusher
+from hocket.client.producing.delivery import ProducerOptions, Pusher, Settle
 from hocket.client.producing.gathering import Gathering
-from hocket.client.producing.outgoing import Outcome, Outgoing, Stamp
+from hocket.client.producing.outgoing import Outgoing, Stamp
 from hocket.client.producing.records import Record
 from hocket.errors import (
     HocketError,
@@ -52,7 +52,7 @@ class ProducerCore(Pusher):
         session: Session,
         topic: str,
         options: ProducerOptions,
-        settle: Callable[[Outgoing, Outcome], None],
+        settle: Settle | None = None,
     ) -> None:
         super().__init__(session, topic, options, settle)
         self.sticky = Gathering(0, room=-1)  # takes nothing while no partition is known
@@ -201,7 +201,7 @@ class ProducerCore(Pusher):
 
     def _with_turn(self, size: int) -> Gathering | None:
         """The sticky gathering, with as much left of its turn; None: no room yet."""
-        if self.session.clock.ticks_us() - self._cut_us >= REST_US:
+        if self.session.outbox.now_us - self._cut_us >= REST_US:
             self._shorten_turns()
         if size <= self.sticky.turn or self.next_turn(size):
             return self.sticky
@@ -262,7 +262,7 @@ class ProducerCore(Pusher):
     def wake(self, gathering: Gathering) -> None:
         """Records have gathered and nobody is going to cut them: see to it."""
         gathering.awake = True
-        now = self.session.clock.ticks_us()
+        now = self.session.outbox.now_us
         if now - self._cut_us >= REST_US:
             self._shorten_turns()
         if self.options.linger_us:
@@ -282,11 +282,11 @@ class ProducerCore(Pusher):
             self.sticky.room += excess
 
     def _set_linger_timer(self, delay_us: int) -> None:
-        self._linger_timer = self.session.timers.after(delay_us, self._look_at_gathered)
+        self._linger_timer = self.session.after(delay_us, self._look_at_gathered)
 
     def _look_at_gathered(self) -> None:
         self._linger_timer = None
-        now = self.session.clock.ticks_us()
+        now = self.session.outbox.now_us
         linger = self.options.linger_us
         for gathering in list(self._lingering):
             if gathering.begun_us + linger <= now:
@@ -328,7 +328,7 @@ class ProducerCore(Pusher):
         items = gathering.take()
         self._cut_items(gathering, items)
         gathering.drop(len(items))
-        self._cut_us = gathering.begun_us = self.session.clock.ticks_us()
+        self._cut_us = gathering.begun_us = self.session.outbox.now_us
         if not self._closing:
             gathering.room = 0 if self.is_full else self.batch_bytes
             gathering.turn = 0  # so the next partition is next
@@ -345,7 +345,7 @@ class ProducerCore(Pusher):
 
     def _batch(self, gathering: Gathering, items: list[bytes | Record]) -> Outgoing:
         stamp = self._stamp(gathering)
-        now = self.session.clock.now_us()
+        now = self.session.outbox.wall_us
         if not gathering.mixed:
             try:
                 entry = self._encoded(stamp, items, now)
@@ -384,7 +384,7 @@ class ProducerCore(Pusher):
     def _outgoing(
         self, entry: bytes, count: int, stamp: Stamp, waiters: list[tuple[int, Any]]
     ) -> Outgoing:
-        expires = self.session.clock.ticks_us() + self.options.delivery_us
+        expires = self.session.outbox.now_us + self.options.delivery_us
         return Outgoing(self.new_serial(), entry, count, stamp, waiters, expires)
 
     # --- partitions ------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ class ProducerCore(Pusher):
         known = len(self.gatherings)
         super()._grow(partitions)
         if not known:  # a random one, so that many small producers do not all begin at the first
-            self.sticky = self.gatherings[self.session.random.randrange(partitions)]
+            self.sticky = self.gatherings[self.session.outbox.random.randrange(partitions)]
         self._set_turns(self.batch_bytes if partitions == 1 else TURN_BYTES_MIN)
 
     def _fail_gathered(self, gathering: Gathering, error: HocketError) -> None:
@@ -408,4 +408,4 @@ class ProducerCore(Pusher):
     def refuse(self, waiter: Any, error: HocketError) -> None:
         """Tell the `waiter` of a record that the record will not be sent."""
         batch = Outgoing(-1, b"", 1, Stamp(b"", 0, 0), [(0, waiter)], 0)
-        self._settle(batch, error)
+        self._tell(batch, error)

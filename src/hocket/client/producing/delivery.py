@@ -23,12 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 from hocket import frames
 from hocket.client.connection.backoff import Backoff
+from hocket.client.connection.outbox import Tell, WakeUps
 from hocket.client.connection.session import Session, again, closed
-from hocket.client.connection.wakeups import WakeUps
 from hocket.client.producing.gathering import Gathering
 from hocket.client.producing.outgoing import Outcome, Outgoing, Positions, Stamp
 from hocket.errors import (
@@ -65,6 +66,10 @@ class ProducerOptions:
     delivery_us: int = 120 * SECOND_US
 
 
+# Who is told what became of each batch; a face's, so it is called when the turn is over.
+Settle = Callable[[Outgoing, Outcome], None]
+
+
 class Pusher:
     """Opens a producer on each link, pushes its batches, and reports what became of each."""
 
@@ -75,7 +80,7 @@ class Pusher:
         session: Session,
         topic: str,
         options: ProducerOptions,
-        settle: Callable[[Outgoing, Outcome], None],
+        settle: Settle | None = None,
     ) -> None:
         self.session = session
         self.topic = topic
@@ -85,8 +90,9 @@ class Pusher:
         self.first_error: HocketError | None = None  # the first that `flush` has not raised yet
         self.full_disk: StorageFull | None = None  # the broker's last word, if it is that
         self.unacked_bytes = 0
-        self.changed = WakeUps()  # called when the producer is opened or ended
-        self.settled = WakeUps()  # called when a batch was reported, so that there is room again
+        outbox = session.outbox
+        self.changed = WakeUps(outbox)  # called when the producer is opened or ended
+        self.settled = WakeUps(outbox)  # when a batch was reported, so that there is room again
         self.batch_bytes = options.batch_bytes
         self.message_bytes_max = MESSAGE_BYTES_MAX
         self.entry_bytes_max = BATCH_BYTES_MAX
@@ -102,7 +108,7 @@ class Pusher:
         self.tells_all = False  # somebody is told of every batch: see `untold`
         self._untold = 0  # records that were given up, and that nobody was told of
         self._expiry_timer: Timer | None = None
-        self._backoff = Backoff(session.random)
+        self._backoff = Backoff(outbox.random)
 
     # --- opening and ending ----------------------------------------------------------------------
 
@@ -278,7 +284,7 @@ class Pusher:
         """The broker has ended the producer, or did not open it; some reasons can be mended."""
         self._close_up()
         if error.code in RETRYABLE:
-            self.session.timers.after(self._backoff.next_us(), self._open_again)
+            self.session.after(self._backoff.next_us(), self._open_again)
         elif isinstance(error, Fenced | UnknownProducer) and self._producer_id:
             self._give_up_exposed(error)
             self._renewing = True
@@ -390,7 +396,7 @@ class Pusher:
             # A gap means that what was pushed before did not arrive either.
             gathering.sent = 0 if isinstance(error, SequenceGap) else at
             gathering.paused = True
-            self.session.timers.after(self._backoff.next_us(), lambda: self._resume(gathering))
+            self.session.after(self._backoff.next_us(), lambda: self._resume(gathering))
         elif isinstance(error, ProducerConflict | Fenced):
             self._id_is_taken(gathering, at, error)
         else:
@@ -424,7 +430,7 @@ class Pusher:
     def _may_be_pushed_again(self, error: HocketError) -> bool:
         if not isinstance(error, StorageFull):
             return error.code in RETRYABLE
-        now_us = self.session.clock.ticks_us()
+        now_us = self.session.outbox.now_us
         if self.full_disk is None:
             self._full_since_us = now_us
         self.full_disk = error
@@ -464,14 +470,14 @@ class Pusher:
                 self._gathering_is_idle(gathering)
 
     def _set_expiry_timer(self, due_us: int) -> None:
-        delay = max(0, due_us - self.session.clock.ticks_us())
-        self._expiry_timer = self.session.timers.after(delay, self._expire)
+        delay = max(0, due_us - self.session.outbox.now_us)
+        self._expiry_timer = self.session.after(delay, self._expire)
 
     def _expire(self) -> None:
         """Give up what could not be delivered in time."""
         self._expiry_timer = None
         expired = False
-        now = self.session.clock.ticks_us()
+        now = self.session.outbox.now_us
         for gathering in self.gatherings:
             waits = gathering.paused and not gathering.sent
             for batch in gathering.take_expired(now):
@@ -505,8 +511,12 @@ class Pusher:
         self._lose(batch.count - len(batch.waiters), error)
         self._report(batch, error)
 
+    def _tell(self, batch: Outgoing, outcome: Outcome) -> None:
+        if self._settle is not None:
+            self.session.outbox.effects.append(Tell(partial(self._settle, batch, outcome)))
+
     def _report(self, batch: Outgoing, outcome: Outcome) -> None:
         del self._unsettled[batch.serial]
         self.unacked_bytes -= len(batch.entry)
-        self._settle(batch, outcome)
+        self._tell(batch, outcome)
         self.settled.wake_all()

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from hocket import frames
+from hocket.client.connection.outbox import Outbox, Reply
 from hocket.client.connection.session import Session, again
 from hocket.client.connection.timeout import seconds_us
-from hocket.client.connection.wakeups import Reply
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import ProducerOptions
 from hocket.client.producing.gathering import Gathering
@@ -74,8 +74,8 @@ class Publication(Reply[Position | HocketError]):
 
     __slots__ = ("expires_us",)
 
-    def __init__(self, expires_us: int) -> None:
-        super().__init__()
+    def __init__(self, outbox: Outbox, expires_us: int) -> None:
+        super().__init__(outbox)
         self.expires_us = expires_us
 
 
@@ -89,8 +89,8 @@ class Publications:
         # Whoever publishes waits for its own message, so there is no linger and no window.
         self._options = ProducerOptions(linger_us=0, window_bytes=1 << 62)
 
-    def new(self, timeout: float | None) -> Publication:
-        return Publication(self._session.clock.ticks_us() + seconds_us(timeout, "timeout"))
+    def new(self, now_us: int, timeout: float | None) -> Publication:
+        return Publication(self._session.outbox, now_us + seconds_us(timeout, "timeout"))
 
     def core(self, topic: str, *, delayed: bool = False) -> PublishCore:
         core = self._cores.get((topic, delayed))

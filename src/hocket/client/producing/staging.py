@@ -14,8 +14,8 @@ from crc32c import crc32c
 
 from hocket import frames
 from hocket.client.connection.backoff import Backoff
+from hocket.client.connection.outbox import Reply
 from hocket.client.connection.session import Request, Session, again
-from hocket.client.connection.wakeups import Reply
 from hocket.client.producing.core import ProducerCore
 from hocket.client.producing.delivery import FULL_US, RETRYABLE, ProducerOptions
 from hocket.client.producing.gathering import Gathering
@@ -58,11 +58,14 @@ class StagingCore(ProducerCore):
         transaction: str,
         number: int,
     ) -> None:
-        super().__init__(session, topic, options, _nobody_is_told)
+        super().__init__(session, topic, options)
         self._transaction = transaction
         self._number = number
         self._totals: dict[int, Total] = {}  # by partition
         self._ids: dict[bytes, None] = {}  # every producer id that it ever had
+
+    def _tell(self, _batch: Outgoing, _outcome: Outcome) -> None:
+        """Nobody waits for one batch of a transaction: its end reports them all."""
 
     def deliver(self) -> bool:
         """Nothing is waited for: what is staged and not committed is dropped with the session."""
@@ -164,10 +167,6 @@ class StagingCore(ProducerCore):
         self._report(batch, Positions(self.topic, gathering.partition, offset, offset))
 
 
-def _nobody_is_told(_batch: Outgoing, _outcome: Outcome) -> None:
-    """Nobody waits for one batch of a transaction: its end reports them all."""
-
-
 def participants_of(cores: Iterable[StagingCore]) -> tuple[Participant, ...]:
     return tuple(each for core in cores for each in core.participants())
 
@@ -237,18 +236,18 @@ class Deciding:
     """
 
     def __init__(self, session: Session, frame: Decision) -> None:
-        self.reply: Reply[Frame | HocketError] = Reply()
+        self.reply: Reply[Frame | HocketError] = Reply(session.outbox)
         self._session = session
         self._parts = in_parts(frame)
         self._part_error: HocketError | None = None  # why the broker would not take a part
-        self._backoff = Backoff(session.random)
+        self._backoff = Backoff(session.outbox.random)
         self._requests: list[Request] = []
         self._timer: Timer | None = None
         self.refusal: HocketError | None = (
             None  # the last one, after which the request is sent again
         )
         self._full_until_us: int | None = None  # for how long a full disk is tried
-        self._link: object = None  # on which the broker was asked last
+        self._link: int | None = None  # on which the broker was asked last
         self._doubtful = False  # it was asked on a link that broke, and may have decided
         self._ask()
 
@@ -280,7 +279,7 @@ class Deciding:
 
     def _answered(self, answer: Frame | HocketError) -> None:
         self._requests = []
-        self._doubtful |= self._link is not self._session.link
+        self._doubtful |= self._link != self._session.link
         if isinstance(answer, ReplyLost):
             self._ask()  # as soon as there is a link
             return
@@ -288,7 +287,7 @@ class Deciding:
             answer = self._part_error
         if isinstance(answer, HocketError) and self._may_be_asked_again(answer):
             self.refusal = answer
-            self._timer = self._session.timers.after(self._backoff.next_us(), self._ask)
+            self._timer = self._session.after(self._backoff.next_us(), self._ask)
         else:
             self.reply.put(answer)
 
@@ -296,7 +295,7 @@ class Deciding:
         if not isinstance(error, StorageFull):
             return error.code in RETRYABLE
         error.may_have_happened = self._doubtful
-        now_us = self._session.clock.ticks_us()
+        now_us = self._session.outbox.now_us
         if self._full_until_us is None:
             self._full_until_us = now_us + FULL_US
         return now_us < self._full_until_us

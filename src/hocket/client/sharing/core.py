@@ -81,10 +81,10 @@ class SharedCore(Attachment):
             chunk=max(1, min(CHUNK, options.prefetch // 4)),  # small: credit flows meanwhile
             give_back=self._give_back,
         )
-        self._settlements = Settlements(topic, session.report)
+        self._settlements = Settlements(topic, session.outbox)
         self._teller = Teller(self, self.inbound, self._settlements)
         self._arouse = arouse
-        self._consumer = session.random.randbytes(CONSUMER_BYTES)
+        self._consumer = session.outbox.random.randbytes(CONSUMER_BYTES)
         self._winding_up = False
         self._stopping = False  # the broker was asked to send no more, and has not answered
         self._lost_us = 0  # when the last link was lost
@@ -357,7 +357,7 @@ class SharedCore(Attachment):
         self.tidy_soon()
 
     def _now_us(self) -> int:
-        return self.session.clock.ticks_us()
+        return self.session.outbox.now_us
 
     # --- credit ----------------------------------------------------------------------------------
 
@@ -418,7 +418,7 @@ class SharedCore(Attachment):
     def _watch_soon(self) -> None:
         """While this consumer has leases, look after them ten times in the length of one."""
         if self._watch_timer is None and self._handle is not None and self._has_leases():
-            self._watch_timer = self.session.timers.after(self.inbound.lease_us // 10, self._watch)
+            self._watch_timer = self.session.after(self.inbound.lease_us // 10, self._watch)
 
     def _has_leases(self) -> bool:
         return bool(self.inbound) or any(progress.held for progress in self._all_progress())

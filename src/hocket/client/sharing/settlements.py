@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from hocket.client.connection.report import Report
+from hocket.client.connection.outbox import Outbox
 from hocket.client.sharing.progress import SharedProgress
 from hocket.client.sharing.ranges import Range, in_words, ranges_of
 from hocket.client.sharing.verdict import NACK, Verdict
@@ -85,10 +85,10 @@ class Telling:
 
 
 class Settlements:
-    def __init__(self, topic: str, report: Report) -> None:
+    def __init__(self, topic: str, outbox: Outbox) -> None:
         self.refused = 0  # messages whose settling was refused, in all
         self._topic = topic
-        self._report = report
+        self._outbox = outbox
         self._last = 0  # the number of the last telling
         self._open: dict[int, Telling] = {}  # by number: not answered yet
         self._said: dict[tuple[Verdict, bool], dict[SharedProgress, list[int]]] = {}
@@ -214,7 +214,7 @@ class Settlements:
         self._lost += number
         self._named += refused[: NAMED_MAX - len(self._named)]
         if not awaited and now_us - self._refused_us >= BURST_US:
-            self._report("warning", "%s", self._in_words(number, refused[:NAMED_MAX]))
+            self._outbox.report("warning", "%s", self._in_words(number, refused[:NAMED_MAX]))
         self._refused_us = now_us
 
     def mark(self) -> int:

@@ -26,7 +26,7 @@ class Teller:
         self._core = core
         self._inbound = inbound
         self._settlements = settlements
-        self._backoff = Backoff(core.session.random)
+        self._backoff = Backoff(core.session.outbox.random)
         self._error: HocketError | None = None  # a refusal for good that no commit has raised yet
 
     def put_together(self) -> None:
@@ -72,7 +72,7 @@ class Teller:
 
     def _settled(self, telling: Telling, refused: list[Run]) -> None:
         self._backoff.reset()
-        now_us = self._core.session.clock.ticks_us()
+        now_us = self._core.session.outbox.now_us
         self._settlements.answered(telling, refused, now_us, awaited=bool(self._core.commits))
         telling.let_keys_go_on()
         if telling.quiet and telling.verdict == RENEWAL:
@@ -89,7 +89,7 @@ class Teller:
             return
         if error.code in KEPT and not telling.quiet:
             telling.waits = True
-            core.session.timers.after(self._backoff.next_us(), self.tell)
+            core.session.after(self._backoff.next_us(), self.tell)
         else:
             self._settlements.drop(telling)
             telling.let_keys_go_on()

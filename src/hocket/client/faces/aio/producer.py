@@ -244,7 +244,7 @@ class AsyncProducer(AsyncFace, Generic[P]):
     def _due_us(
         self, delay: Delay | None, deliver_at: datetime | None, timestamp: int | None
     ) -> int:
-        now_us = self._engine.session.clock.now_us()
+        now_us = self._engine.clock.now_us()
         return checked_due_us(delay, deliver_at, now_us=now_us, timestamp=timestamp)
 
     async def _open_delayed(self) -> ProducerCore:
@@ -387,10 +387,10 @@ class AsyncPublisher:
     ) -> Position:
         engine = self._engine
         deadline = Deadline(timeout)
-        publication = self._publications.new(timeout)
+        publication = self._publications.new(engine.clock.ticks_us(), timeout)
         delayed = delay is not None or deliver_at is not None
         if delayed:
-            now_us = engine.session.clock.now_us()
+            now_us = engine.clock.now_us()
             timestamp = checked_due_us(delay, deliver_at, now_us=now_us, timestamp=timestamp)
         record, size = checked(value, key, headers, timestamp, publication)
         core = engine.do(partial(self._publications.core, check_name(topic), delayed=delayed))

@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
 from hocket.client.calls.options import check_offset
+from hocket.client.connection.outbox import Reply
 from hocket.client.connection.session import again, closed
 from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
-from hocket.client.connection.wakeups import Reply
 from hocket.client.consuming.attachment import SubscriptionOptions
 from hocket.client.consuming.message import Message, MessageBatch, V
 from hocket.client.engines import timeouts
@@ -183,7 +183,7 @@ class Subscription(Iterated, Generic[V]):
         """
         timeout = check_timeout(timeout)
         offset = check_offset(offset)
-        reply: Reply[Frame | HocketError] = Reply()
+        reply: Reply[Frame | HocketError] = Reply(self._engine.outbox)
         self._engine.do(lambda: self._core.of(topic).seek(partition, offset, reply.put))
         answer = self._engine.wait_for_reply(reply, timeout, lambda: timeouts.not_sought(timeout))
         if isinstance(answer, HocketError):
@@ -230,7 +230,7 @@ class Subscription(Iterated, Generic[V]):
         if core.failure is not None and not core.commits_only:
             self._forget(self)
             return
-        reply: Reply[Frame | HocketError] = Reply()
+        reply: Reply[Frame | HocketError] = Reply(self._engine.outbox)
         try:
             self._engine.do(core.wind_up)
             if core.options.index:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.client.connection.timers import Timers
+from hocket.client.engines.timers import Timers
+from hocket.timers import Timer
 from tests.support.client.scripted import ManualClock
 
 
@@ -13,6 +14,17 @@ class Woken:
         self.count += 1
 
 
+def after(timers: Timers, delay_us: int, action) -> Timer:
+    timer = Timer(action)
+    timers.put(timers.clock.ticks_us() + delay_us, timer)
+    return timer
+
+
+def run_due(timers: Timers) -> None:
+    for timer in timers.due():
+        timer()
+
+
 @pytest.fixture
 def clock():
     return ManualClock()
@@ -21,14 +33,14 @@ def clock():
 def test_timers_run_in_the_order_they_are_due(clock):
     timers, done = Timers(clock, Woken()), []
     for delay in (30, 10, 20, 10):
-        timers.after(delay, lambda delay=delay: done.append(delay))
+        after(timers, delay, lambda delay=delay: done.append(delay))
     assert timers.delay_us() == 10
     clock.ticks += 20
-    timers.run_due()
+    run_due(timers)
     assert done == [10, 10, 20]
     assert timers.delay_us() == 10
     clock.ticks += 100
-    timers.run_due()
+    run_due(timers)
     assert done == [10, 10, 20, 30]
     assert timers.delay_us() is None
 
@@ -36,27 +48,27 @@ def test_timers_run_in_the_order_they_are_due(clock):
 def test_the_driver_is_woken_only_for_an_earlier_timer(clock):
     woken = Woken()
     timers = Timers(clock, woken)
-    timers.after(10, lambda: None)
-    timers.after(20, lambda: None)
-    timers.after(10, lambda: None)
+    after(timers, 10, lambda: None)
+    after(timers, 20, lambda: None)
+    after(timers, 10, lambda: None)
     assert woken.count == 1
-    timers.after(5, lambda: None)
+    after(timers, 5, lambda: None)
     assert woken.count == 2
 
 
 def test_a_cancelled_timer_does_nothing_and_delays_nobody(clock):
     timers, done = Timers(clock, Woken()), []
-    timers.after(5, lambda: done.append("cancelled")).cancel()
-    timers.after(10, lambda: done.append("kept"))
+    after(timers, 5, lambda: done.append("cancelled")).cancel()
+    after(timers, 10, lambda: done.append("kept"))
     assert timers.delay_us() == 10
     clock.ticks += 10
-    timers.run_due()
+    run_due(timers)
     assert done == ["kept"]
 
 
 def test_a_timer_may_set_another(clock):
     timers, done = Timers(clock, Woken()), []
-    timers.after(1, lambda: timers.after(0, lambda: done.append("second")))
+    after(timers, 1, lambda: after(timers, 0, lambda: done.append("second")))
     clock.ticks += 1
-    timers.run_due()
+    run_due(timers)
     assert done == ["second"]
