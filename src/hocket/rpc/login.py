@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from hocket.client.calls import topics as topic_calls
 from hocket.client.connection.embedded import EmbeddedConnector
-from hocket.client.connection.timeout import DEFAULT_TIMEOUT
 from hocket.client.engines import timeouts
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher, wait_until_open
-from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Gathering
-from hocket.client.producing.outgoing import Outcome, Outgoing, Positions, Stamp, restamped
+from hocket.client_core.calls import topics as topic_calls
+from hocket.client_core.producing.core import ProducerCore
+from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.gathering import Gathering
+from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions, Stamp, restamped
+from hocket.client_core.timeout import DEFAULT_TIMEOUT
 from hocket.core.session.session import Caller
 from hocket.deadline import Deadline
 from hocket.errors import HocketError, OutOfRange

@@ -5,9 +5,9 @@ import logging
 import pytest
 
 from hocket import frames
-from hocket.client.consuming.attachment import TIDY_US, SubscriptionOptions
-from hocket.client.consuming.core import SubscriptionCore
-from hocket.client.consuming.message import Message, MessageBatch
+from hocket.client_core.consuming.attachment import TIDY_US, SubscriptionOptions
+from hocket.client_core.consuming.core import SubscriptionCore
+from hocket.client_core.consuming.message import Message, MessageBatch
 from hocket.errors import (
     BusyResource,
     Closed,

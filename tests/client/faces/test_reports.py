@@ -8,7 +8,7 @@ import pytest
 
 import hocket
 from hocket import frames
-from hocket.client.producing.outgoing import Positions
+from hocket.client_core.producing.outgoing import Positions
 from hocket.errors import (
     CorruptData,
     MessageTooLarge,

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from hocket import frames
-from hocket.client.producing.bulk import list_portions
-from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.outgoing import Positions
-from hocket.client.producing.records import checked
+from hocket.client_core.producing.bulk import list_portions
+from hocket.client_core.producing.core import ProducerCore
+from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.outgoing import Positions
+from hocket.client_core.producing.records import checked
 from hocket.errors import (
     Closed,
     CorruptData,

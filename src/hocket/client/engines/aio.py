@@ -18,15 +18,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 from hocket import forking
-from hocket.client.calls.call import Call, PagedCall, outcomes
 from hocket.client.connection.link import Connector
-from hocket.client.connection.outbox import Reply, WakeUps
-from hocket.client.connection.session import Request, closed
-from hocket.client.connection.timeout import check_timeout
 from hocket.client.engines import leaving, timeouts
 from hocket.client.engines.departure import Departure
 from hocket.client.engines.driver import Driver, LinkEnd
 from hocket.client.engines.threads import Engine
+from hocket.client_core.calls.call import Call, PagedCall, outcomes
+from hocket.client_core.outbox import Reply, WakeUps
+from hocket.client_core.session.session import Request, closed
+from hocket.client_core.timeout import check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hocket.client.connection.session import Session, closed
-from hocket.client.producing.staging import Deciding, StagingCore, abort_of, producers_of
+from hocket.client_core.producing.staging import Deciding, StagingCore, abort_of, producers_of
+from hocket.client_core.session.session import Session, closed
 from hocket.errors import HocketError
 
 

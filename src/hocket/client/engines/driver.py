@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hocket.adapters.clock import SystemClock
 from hocket.client.connection.link import Connector, Link
-from hocket.client.connection.outbox import (
+from hocket.client.engines.timers import Timers
+from hocket.client_core.outbox import (
     Arm,
     Dial,
     HangUp,
@@ -28,8 +29,7 @@ from hocket.client.connection.outbox import (
     Tell,
     Wake,
 )
-from hocket.client.connection.session import Session
-from hocket.client.engines.timers import Timers
+from hocket.client_core.session.session import Session
 from hocket.errors import HocketError
 from hocket.frames import Frame
 

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from hocket.client.connection.session import Request, Session
-from hocket.client.producing.delivery import Pusher
+from hocket.client_core.producing.delivery import Pusher
+from hocket.client_core.session.session import Request, Session
 from hocket.deadline import in_seconds
 from hocket.errors import HocketError, NoConnection, OutcomeUnknown, StorageFull, Timeout
 from hocket.frames import DeleteMessages, Revive, SeekIndex, SkipUnreadable

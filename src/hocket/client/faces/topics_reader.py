@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from hocket.client.calls import topics as topic_calls
-from hocket.client.calls.dead_letters import SUFFIX
-from hocket.client.connection.outbox import Outbox, WakeUps
-from hocket.client.connection.session import Answer, Session, again, closed
-from hocket.client.consuming.attachment import SubscriptionOptions
-from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.faces.reader import TopicReader
+from hocket.client_core.calls import topics as topic_calls
+from hocket.client_core.calls.dead_letters import SUFFIX
+from hocket.client_core.consuming.attachment import SubscriptionOptions
+from hocket.client_core.consuming.message import Message, MessageBatch
+from hocket.client_core.outbox import Outbox, WakeUps
+from hocket.client_core.session.session import Answer, Session, again, closed
 from hocket.errors import (
     HocketError,
     NotAllowed,

@@ -8,21 +8,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from hocket import frames
-from hocket.client.connection.session import closed
-from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.aio.producer import AsyncProducer, P
 from hocket.client.faces.misuse import AsyncFace
-from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.encoding import ABSENT, payload, payloads
-from hocket.client.producing.staging import (
+from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.encoding import ABSENT, payload, payloads
+from hocket.client_core.producing.staging import (
     Deciding,
     StagingCore,
     abort_of,
     participants_of,
     producers_of,
 )
+from hocket.client_core.session.session import closed
+from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError, TransactionConflict, WrongKind
 from hocket.model import Participant, check_name
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from typing_extensions import Buffer
 
-    from hocket.client.producing.records import Headers
+    from hocket.client_core.producing.records import Headers
     from hocket.values import Coder
 
 ABORT_SECONDS = 5.0  # that the end of a block waits, when something else went wrong already

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xxhash import xxh3_64_intdigest
 
-from hocket.client.connection.session import again, closed
-from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.misuse import Face
-from hocket.client.producing.arrow_rows import arrow_portions
-from hocket.client.producing.bulk import Portion, list_portions
-from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.delays import checked_due_us
-from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Gathering
-from hocket.client.producing.outgoing import Outcome, Outgoing, Positions
-from hocket.client.producing.publishing import Publications
-from hocket.client.producing.records import RECORD_BYTES, checked
+from hocket.client_core.producing.arrow_rows import arrow_portions
+from hocket.client_core.producing.bulk import Portion, list_portions
+from hocket.client_core.producing.core import ProducerCore
+from hocket.client_core.producing.delays import checked_due_us
+from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.gathering import Gathering
+from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions
+from hocket.client_core.producing.publishing import Publications
+from hocket.client_core.producing.records import RECORD_BYTES, checked
+from hocket.client_core.session.session import again, closed
+from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError
 from hocket.model import Position, check_name
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import typing_extensions
     from typing_extensions import Buffer
 
-    from hocket.client.producing.delays import Delay
-    from hocket.client.producing.records import Headers, Record
+    from hocket.client_core.producing.delays import Delay
+    from hocket.client_core.producing.records import Headers, Record
 
     P = typing_extensions.TypeVar("P", bound=Any, default=Buffer)  # the type of values
 else:

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
-from hocket.client.calls.options import check_offset
-from hocket.client.connection.outbox import Reply
-from hocket.client.connection.session import again, closed
-from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
-from hocket.client.consuming.attachment import SubscriptionOptions
-from hocket.client.consuming.message import Message, MessageBatch, V
 from hocket.client.engines import timeouts
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.misuse import Iterated
 from hocket.client.faces.reader import Reader, TopicReader, reader
 from hocket.client.faces.topics_reader import Selection, TopicsReader
+from hocket.client_core.calls.options import check_offset
+from hocket.client_core.consuming.attachment import SubscriptionOptions
+from hocket.client_core.consuming.message import Message, MessageBatch, V
+from hocket.client_core.outbox import Reply
+from hocket.client_core.session.session import again, closed
+from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError, WouldBlock
 from hocket.frames import Frame

@@ -1,0 +1,474 @@
+"""The conversation with a broker: links that come and go, requests and their answers.
+
+Rule 1: nothing here does I/O, logs, waits, or reads a clock. It is told what has happened, by one
+thread at a time; what it wants done it puts into the outbox. It knows links by their numbers.
+Rule 2: an answer belongs to a request of this link; whatever an old link still says is ignored.
+Rule 3: a request is sent again on the next link only if it is `repeatable`: if doing it twice does
+no harm. If the link breaks before any other request is answered, nobody knows whether it was
+carried out, and its answer is ReplyLost.
+Rule 4: a session belongs to the cluster that it met first. If a link leads to another one, the
+session is at its end, and nothing but Hello was sent there.
+
+Producers and subscriptions (owners) outlive links. Each opens itself anew when a link is up, behind
+the requests that were waiting, so that a repeated seek comes before the subscription it is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from hocket import frames
+from hocket.addresses import Address
+from hocket.client_core.outbox import Dial, HangUp, Level, Listen, Outbox, WakeUps
+from hocket.client_core.session.backoff import Backoff
+from hocket.deadline import in_seconds
+from hocket.errors import (
+    AnotherCluster,
+    Closed,
+    HocketError,
+    NoConnection,
+    NotAllowed,
+    NotHocket,
+    ProtocolError,
+    ReplyLost,
+    TooManyAttempts,
+    WrongProcess,
+    WrongVersion,
+    from_code,
+)
+from hocket.frames import Frame
+from hocket.model import SECOND_US, Limits
+from hocket.timers import Timer
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+GREETING_US = 10 * SECOND_US  # so long the broker may take to answer Hello
+SILENCE_US = 15 * SECOND_US  # then we send a Ping; after as long again the link counts as lost
+STABLE_US = SECOND_US  # after a link that lasted so long, the next one is opened soon
+
+Answer = Callable[[Frame | HocketError], None]
+State = Literal["down", "opening", "greeting", "ready", "closed"]
+
+# Whoever asked one of these and got no answer knows that it has changed nothing.
+_READ_ONLY = (
+    frames.Ping, frames.ListTopics, frames.DescribeTopic, frames.FindOffsets, frames.ListIndexes,
+    frames.DescribeAccess, frames.ExplainAccess,
+)  # fmt: skip
+
+_OF_HANDLES = frozenset(
+    {
+        frames.Deliver,
+        frames.Lease,
+        frames.PushAcked,
+        frames.PushRefused,
+        frames.Moved,
+        frames.HandleEnded,
+        frames.PartitionsChanged,
+    }
+)
+
+
+class Owner(Protocol):
+    """A producer or a subscription: it is open at the broker while there is a link."""
+
+    def link_up(self) -> None: ...
+
+    def link_down(self) -> None: ...
+
+    def received(self, frame: Frame, payload: memoryview) -> None: ...
+
+    def deliver(self) -> bool:
+        """Send off what gathers; True once nothing that was taken over is on its way any more."""
+
+    def remains(self) -> str:
+        """What of all that was taken over is not known to have arrived, in words; "": nothing."""
+
+    def end(self, error: HocketError) -> None:
+        """The session is over, for this reason."""
+
+    def forked(self, error: WrongProcess) -> None:
+        """See `forking`: refuse whatever is asked from now on, with this error."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    frame: Frame
+    payload: Sequence[Buffer]
+    answer: Answer
+    repeatable: bool
+    left: bool = False  # it was sent on the current link
+    exposed: bool = False  # it was sent on some link, so that a broker may have carried it out
+
+
+class Session:
+    """A client's conversation with a broker, over one link after another."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        *,
+        target: str,
+        addresses: Sequence[Address | None] = (None,),
+        watched: bool = True,
+        name: str = "",
+        token: str = "",
+        number: int = 0,
+    ) -> None:
+        self.outbox = outbox
+        self.number = number  # among the sessions of its client
+        self.target = target  # for people: where the links lead
+        self.addresses = list(addresses)  # tried in turn; more may be learnt
+        self.limits = Limits()
+        self.features: tuple[str, ...] = ()  # of the broker, as it said last
+        self.cluster = ""  # the id of the broker's cluster: once known it never changes
+        self.node = self.software = ""  # of the broker, as it said last
+        self.state: State = "down"
+        self.link: int | None = None  # the number of the link that is open
+        self.failure: HocketError | None = None  # why the session is closed
+        self.handles: dict[int, Owner] = {}
+        self.changed = WakeUps(outbox)  # called when the session becomes ready or closed
+        self.last_error: HocketError | None = None  # why the last link was lost, or not opened
+        self._watched = watched
+        self._name = name
+        self._token = token
+        self._numbers = count(1)
+        self._pending: dict[int, Request] = {}
+        self._owners: dict[Owner, None] = {}
+        # Owners that have lost something which nobody was told of yet; some of them have ended.
+        self.losses: dict[Owner, str] = {}
+        self._backoff = Backoff(outbox.random)
+        self._dialled = 0  # the number of the last link that was asked for
+        self._opens = 0  # links opened, or tried to open
+        self._was_ready = False
+        self._was_refused = False  # in words of Hocket, by whoever was greeted last
+        self._ready_since_us = 0
+        self._heard = 0
+        self._timer: Timer | None = None  # of the current state: greeting, silence, or back-off
+
+    # --- links -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._timer = None
+        self.state = "opening"
+        address = self.addresses[self._opens % len(self.addresses)]
+        self._opens += 1
+        self._dialled = self.outbox.new_link()
+        self.outbox.effects.append(Dial(self.number, self._dialled, address))
+
+    def link_opened(self, link: int) -> None:
+        if self.state != "opening" or link != self._dialled:  # closed in the meantime
+            self.outbox.effects.append(HangUp(link))
+            return
+        self.state = "greeting"
+        self.link = link
+        self._timer = self.after(GREETING_US, self._greeting_missed)
+        self._was_refused = False
+        hello = frames.Hello(next(self._numbers), client=self._name, token=self._token)
+        hello.features = (frames.LINE_END,)
+        self.outbox.send(link, hello)
+
+    def link_lost(self, link: int, error: HocketError) -> None:
+        """The link is gone, or did not come about."""
+        if self.state in ("down", "closed") or link != self._dialled:
+            return
+        was_ready = self.state == "ready"
+        is_news = str(error) != str(self.last_error)
+        self._let_go(error)
+        if isinstance(error, Closed):  # the broker in our own process is gone for good
+            self.close(error)
+            return
+        if not self._was_ready and self._opens >= len(self.addresses):
+            self.close(self._cannot_connect(error))
+            return
+        if was_ready:
+            self.report(
+                "warning", "lost the connection to %s: %s; trying again", self.target, error
+            )
+            if self.outbox.now_us - self._ready_since_us >= STABLE_US:
+                self._backoff.reset()
+        elif isinstance(error, NotHocket) and is_news:  # a broker may come back there; tell people
+            self.report("warning", "%s; trying again", error)
+        delay = self._backoff.next_us() if self._was_ready else 0
+        self._timer = self.after(delay, self.start)
+
+    def received(self, link: int, frame: Frame, payload: memoryview) -> None:
+        if link != self.link:
+            return
+        try:
+            kind = type(frame)
+            if kind in _OF_HANDLES:
+                self._received_for_owner(frame, payload)
+            elif self.state == "greeting":
+                self._greeted(frame)
+            elif kind is frames.Goodbye:
+                self.report(
+                    "info",
+                    "the broker at %s says goodbye: %s",
+                    self.target,
+                    frame.reason,  # type: ignore[union-attr]
+                )
+            elif kind is frames.Ping:
+                self.send(frames.Done(frame.request))
+            else:
+                self._answered(frame)
+        except ProtocolError as error:
+            self._drop(error)
+
+    def close(self, error: HocketError) -> None:
+        """End the session for good. Whatever waits for an answer gets this error."""
+        if self.state == "closed":
+            return
+        link = self.link
+        self.failure = error
+        self._stop_timer()
+        self.state, self.link = "closed", None
+        self.handles.clear()
+        for owner in list(self._owners):  # before their requests fail, so that they expect it
+            owner.end(error)
+        self._owners.clear()
+        pending, self._pending = self._pending, {}
+        for request in pending.values():
+            answer = again(error)
+            answer.may_have_happened |= request.exposed and not isinstance(
+                request.frame, _READ_ONLY
+            )
+            request.answer(answer)
+        if link is not None:
+            self.outbox.effects.append(HangUp(link))
+        self.changed.wake_all()
+
+    def forked(self, error: WrongProcess) -> None:
+        """See `forking`: this is a copy, and the conversation is the parent's."""
+        self.failure = error
+        self.state, self.link, self._timer = "closed", None, None
+        owners, self._owners = list(self._owners), {}
+        self.handles, self._pending, self.losses = {}, {}, {}
+        for owner in owners:
+            owner.forked(error)
+
+    def go_on(self, error: HocketError) -> None:
+        """Another engine drives this now; it cannot use the present link, for this reason."""
+        if self.state != "closed":
+            self._let_go(error)
+            self.start()
+
+    def _let_go(self, error: HocketError) -> None:
+        """The link is gone. Owners hear of that before their requests fail."""
+        self._stop_timer()
+        self.state, self.link, self.last_error = "down", None, error
+        self.handles.clear()
+        for owner in list(self._owners):
+            owner.link_down()
+        for number, request in list(self._pending.items()):
+            if request.left and not request.repeatable:
+                del self._pending[number]
+                request.answer(
+                    ReplyLost(
+                        f"the connection to {self.target} broke before {_name(request.frame)} was "
+                        f"answered, so it may have been carried out: {error}"
+                    )
+                )
+            request.left = False
+
+    def _drop(self, error: HocketError) -> None:
+        link = self.link
+        if link is not None:
+            self.outbox.effects.append(HangUp(link))
+            self.link_lost(link, error)
+
+    def _greeted(self, frame: Frame) -> None:
+        if isinstance(frame, frames.Failure):
+            error = error_of(frame)
+            self._was_refused = True
+            may_pass = isinstance(error, TooManyAttempts) and self._was_ready
+            if isinstance(error, WrongVersion | NotAllowed) and not may_pass:
+                self.close(error)  # the next link would hear the same
+            else:
+                self._drop(error)
+            return
+        if not isinstance(frame, frames.Welcome):
+            raise ProtocolError(f"{_name(frame)} came instead of Welcome")
+        if frame.version != frames.PROTOCOL_VERSION:
+            raise ProtocolError(f"the broker chose version {frame.version}, which was not offered")
+        if self.cluster and frame.cluster and frame.cluster != self.cluster:
+            self.close(self._another_cluster(frame))
+            return
+        self.cluster = self.cluster or frame.cluster
+        self._stop_timer()
+        self.state = "ready"
+        self.limits = frame.limits
+        self.features = frame.features
+        self.node, self.software = frame.node, frame.software
+        self._was_ready = True
+        self._ready_since_us = self.outbox.now_us
+        if self._watched:
+            self._heard = -1
+            self._timer = self.after(SILENCE_US, self._look_for_silence)
+        for request in list(self._pending.values()):
+            self._send(request)
+        for owner in list(self._owners):
+            owner.link_up()
+        self.changed.wake_all()
+
+    def _greeting_missed(self) -> None:
+        self._drop(
+            NoConnection(
+                f"{self.target} did not answer within {in_seconds(GREETING_US / SECOND_US)}"
+            )
+        )
+
+    def _look_for_silence(self) -> None:
+        assert self.link is not None
+        self._timer = None
+        self.outbox.effects.append(Listen(self.link))
+
+    def heard(self, link: int, heard: int) -> None:
+        """What was heard on the link so far, by some count that grows with every byte."""
+        if link != self.link:
+            return
+        if heard == self._heard:  # not even an answer to our last Ping
+            self._drop(
+                NoConnection(f"nothing was heard for {in_seconds(2 * SILENCE_US / SECOND_US)}")
+            )
+            return
+        self._heard = heard
+        self.request(frames.Ping(0), lambda _answer: None)
+        self._timer = self.after(SILENCE_US, self._look_for_silence)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _another_cluster(self, frame: frames.Welcome) -> AnotherCluster:
+        return AnotherCluster(
+            f"{self.target} led to cluster {frame.cluster} (node {frame.node}), and this client "
+            f"belongs to cluster {self.cluster}: either the URL names brokers that do not belong "
+            "together, or a broker's data directory was replaced. Nothing was sent there. If that "
+            "broker is the right one, open a new client"
+        )
+
+    def _cannot_connect(self, error: HocketError) -> HocketError:
+        text = f"no broker can be reached at {self.target}: {str(error).removesuffix('.')}."
+        if isinstance(error, NotHocket):
+            return NotHocket(f"{text} Is the address right? A broker's port is 4150, if nobody "
+                             "has chosen another")  # fmt: skip
+        if type(error) is NoConnection:  # any other error is the word of somebody who is there
+            text += " Is it running? Start one with: hocket serve"
+        if isinstance(error, ProtocolError) and not self._was_refused:
+            text += " What answers there does not speak Hocket"
+        return NoConnection(text)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def request(
+        self,
+        frame: Frame,
+        answer: Answer,
+        *,
+        payload: Sequence[Buffer] = (),
+        repeatable: bool = False,
+    ) -> Request:
+        """Send now, or once there is a link. `answer` is called once, unless it is cancelled."""
+        self.check_open()
+        frame.request = next(self._numbers)
+        request = Request(frame, payload, answer, repeatable)
+        self._pending[frame.request] = request
+        if self.state == "ready":
+            self._send(request)
+        return request
+
+    def cancel(self, request: Request) -> None:
+        self._pending.pop(request.frame.request, None)
+
+    def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        """Send a frame that has no answer; for owners that have a handle, and so a link."""
+        assert self.link is not None
+        self.outbox.send(self.link, frame, payload)
+
+    def not_sent(self, link: int, frame: Frame, error: HocketError) -> None:
+        """The frame cannot be put into a frame of the wire, so nothing of it was sent."""
+        request = self._pending.pop(frame.request, None) if link == self.link else None
+        if request is None:
+            if not frame.request:
+                raise error
+            return  # it was cancelled
+        request.left = request.exposed = False
+        request.answer(error)
+
+    def after(self, delay_us: int, action: Callable[[], object]) -> Timer:
+        return self.outbox.arm(delay_us, action)
+
+    def report(self, level: Level, text: str, *facts: object) -> None:
+        self.outbox.report(level, text, *facts)
+
+    def check_open(self) -> None:
+        if self.failure is not None:
+            raise again(self.failure)
+
+    def _send(self, request: Request) -> None:
+        self.send(request.frame, request.payload)
+        request.left = request.exposed = True
+
+    def _answered(self, frame: Frame) -> None:
+        request = self._pending.pop(frame.request, None)
+        if request is not None:
+            request.answer(error_of(frame) if isinstance(frame, frames.Failure) else frame)
+        elif isinstance(frame, frames.Failure) and not frame.request:
+            self.report("warning", "%s reports: %s (%s)", self.target, frame.message, frame.code)
+
+    # --- owners ----------------------------------------------------------------------------------
+
+    def add(self, owner: Owner) -> None:
+        self.check_open()
+        self._owners[owner] = None
+        if self.state == "ready":
+            owner.link_up()
+
+    def owners(self) -> list[Owner]:
+        return list(self._owners)
+
+    def deliver(self) -> bool:
+        """Have all owners send off what gathers; True once everything is acknowledged."""
+        delivered = [owner.deliver() for owner in list(self._owners)]  # each is to be asked
+        return all(delivered)
+
+    def remove(self, owner: Owner) -> None:
+        self._owners.pop(owner, None)
+
+    def close_handle(self, handle: int, answer: Answer = lambda _answer: None) -> None:
+        self.handles.pop(handle, None)
+        self.request(frames.CloseHandle(0, handle), answer)
+
+    def _received_for_owner(self, frame: Frame, payload: memoryview) -> None:
+        owner = self.handles.get(frame.handle)  # type: ignore[union-attr]
+        if owner is None:  # the handle was closed while the frame was on its way
+            return
+        if isinstance(frame, frames.HandleEnded) and not frame.commits:
+            del self.handles[frame.handle]
+        owner.received(frame, payload)
+
+
+def error_of(failure: frames.Failure) -> HocketError:
+    error = from_code(failure.code, failure.message)
+    error.may_have_happened = failure.may_have_happened
+    return error
+
+
+def again(error: HocketError) -> HocketError:
+    """The same error for another caller: one raised twice would gather the traces of both."""
+    copy = type(error)(str(error))
+    vars(copy).update(vars(error))  # what else the error tells
+    return copy
+
+
+def closed(what: str) -> Closed:
+    return Closed(f"{what} is closed")
+
+
+def _name(frame: Frame) -> str:
+    return type(frame).__name__
