@@ -112,12 +112,19 @@ class Stage(Driver):
         features: tuple[str, ...] = (),
     ) -> None:
         self.connector = ScriptedConnector(address_count)
-        super().__init__(self.connector, lambda: None, clock=ManualClock(), random=Random(seed))
+        super().__init__(
+            self.connector,
+            lambda: None,
+            name="a test",
+            token="secret",
+            clock=ManualClock(),
+            random=Random(seed),
+        )
         self.limits = limits or Limits()
         self.features = features
         self.link: ScriptedLink | None = None
         self.end: LinkEnd | None = None  # of the link
-        self.session = self.new_session("a test", "secret")
+
         self.begin_turn()
 
     @property

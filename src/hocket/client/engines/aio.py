@@ -23,9 +23,10 @@ from hocket.client.engines import leaving, timeouts
 from hocket.client.engines.departure import Departure
 from hocket.client.engines.driver import Driver, LinkEnd
 from hocket.client.engines.threads import Engine
+from hocket.client_core.calls.asking import Asking
 from hocket.client_core.calls.call import Call, PagedCall, outcomes
 from hocket.client_core.outbox import Reply, WakeUps
-from hocket.client_core.session.session import Request, closed
+from hocket.client_core.session.session import closed
 from hocket.client_core.timeout import check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError, NoConnection
@@ -46,15 +47,14 @@ class AioEngine(Driver):
         token: str,
         exit_seconds: float | None = leaving.EXIT_SECONDS,
     ) -> None:
-        super().__init__(connector, self._set_alarm)
+        super().__init__(connector, self._set_alarm, name=name, token=token)
         self.exit_seconds = exit_seconds
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
         self._inbox: deque[tuple[LinkEnd, Sequence[tuple[Frame, memoryview]]]] = deque()
         self._inbox_is_watched = False
         self._ending: asyncio.Future[None] | None = None  # of an abandoned client
-        self.session = self.new_session(name, token)
-        self._departure = Departure(self.session)
+        self._departure = Departure(self.router)
         self._successor: Engine | None = None  # drives the session when the loop is no more
         self._is_over = False  # the loop does nothing for this any more
         self._has_left = False
@@ -87,7 +87,7 @@ class AioEngine(Driver):
     def stop(self, error: HocketError) -> None:
         """Close the session and its link."""
         leaving.ended(self)
-        self.do(partial(self.session.close, error))
+        self.do(partial(self.router.close, error))
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -165,7 +165,7 @@ class AioEngine(Driver):
         """Whatever waits or touches a core is refused from now on."""
         self.is_inherited = True
         leaving.ended(self)
-        self.session.forked(forking.wrong_process())
+        self.router.forked(forking.wrong_process())
         self._connector.forked()
         self.do = self.wait_for = self.check_process = forking.refuse  # type: ignore[method-assign]
 
@@ -299,14 +299,13 @@ class AioEngine(Driver):
         """Send all requests at once, and wait for every answer; then raise the first error."""
         timeout = check_timeout(timeout)
         deadline = Deadline(timeout)
-        session = self.session
-        asked: list[tuple[Request, Reply[Frame | HocketError]]] = []
+        asked: list[tuple[Asking, Reply[Frame | HocketError]]] = []
 
         def ask() -> None:
             for call in calls:
                 reply: Reply[Frame | HocketError] = Reply(self.outbox)
-                request = session.request(call.frame, reply.put, repeatable=not call.changes)
-                asked.append((request, reply))
+                asking = Asking(self.router, call.frame, reply.put, repeatable=not call.changes)
+                asked.append((asking, reply))
 
         try:
             self.do(ask)
@@ -314,13 +313,13 @@ class AioEngine(Driver):
                 await self.wait_for_reply(
                     reply,
                     deadline.remaining(),
-                    partial(timeouts.unanswered, session, request, call.changes, timeout),
+                    partial(timeouts.unanswered, self.router, asking, timeout),
                 )
-                for call, (request, reply) in zip(calls, asked, strict=True)
+                for asking, reply in asked
             ]
         finally:
-            for request, _ in asked:
-                session.cancel(request)
+            for asking, _ in asked:
+                asking.cancel()
         return outcomes(calls, answers)
 
 

@@ -29,6 +29,7 @@ from hocket.client_core.outbox import (
     Tell,
     Wake,
 )
+from hocket.client_core.session.router import Router
 from hocket.client_core.session.session import Session
 from hocket.errors import HocketError
 from hocket.frames import Frame
@@ -73,19 +74,28 @@ class LinkEnd:
 class Driver(ABC):
     """Carries out what the cores of one client want done."""
 
-    session: Session
-
     def __init__(
         self,
         connector: Connector,
         wake: Callable[[], None],
         *,
+        name: str = "",
+        token: str = "",
         clock: SteadyClock | None = None,
         random: Random | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.outbox = Outbox(random or Random())
         self.timers = Timers(self.clock, wake)
+        self.router = Router(
+            self.outbox,
+            target=connector.target,
+            addresses=connector.addresses,
+            watched=connector.watched,
+            name=name,
+            token=token,
+        )
+        self.session = self.router.first
         self.links: tuple[Link, ...] = ()  # replaced and never changed: any thread may walk it
         self._connector = connector
         self._ends: dict[int, LinkEnd] = {}  # of the links that are open or being opened
@@ -120,17 +130,6 @@ class Driver(ABC):
 
     @abstractmethod
     def lost_outside(self, end: LinkEnd, error: HocketError) -> None: ...
-
-    def new_session(self, name: str, token: str) -> Session:
-        connector = self._connector
-        return Session(
-            self.outbox,
-            target=connector.target,
-            addresses=connector.addresses,
-            watched=connector.watched,
-            name=name,
-            token=token,
-        )
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -180,7 +179,10 @@ class Driver(ABC):
             end.session.not_sent(effect.link, effect.frame, error)
 
     def _dial(self, effect: Dial) -> None:
-        end = LinkEnd(self, self.session, effect.link)
+        session = self.router.sessions.get(effect.session)
+        if session is None:  # it has ended in the same turn
+            return
+        end = LinkEnd(self, session, effect.link)
         self._ends[effect.link] = end
         self.defer(lambda: self._connector.open(effect.address, end))
 

@@ -31,9 +31,10 @@ from hocket.client.connection.link import Connector
 from hocket.client.engines import leaving, timeouts
 from hocket.client.engines.departure import Departure
 from hocket.client.engines.driver import Driver, LinkEnd
+from hocket.client_core.calls.asking import Asking
 from hocket.client_core.calls.call import Call, PagedCall, outcomes
 from hocket.client_core.outbox import Reply, WakeUps
-from hocket.client_core.session.session import Request, closed
+from hocket.client_core.session.session import closed
 from hocket.client_core.timeout import check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError
@@ -57,7 +58,7 @@ class Engine(Driver):
     ) -> None:
         """`former` is an engine that has driven the cores before; see `go_on`."""
         self._alarm = threading.Event()
-        super().__init__(connector, self._alarm.set)
+        super().__init__(connector, self._alarm.set, name=name, token=token)
         self.exit_seconds = exit_seconds
         self._lock = threading.Lock()
         self._jobs: deque[Callable[[], None]] = deque()
@@ -65,11 +66,10 @@ class Engine(Driver):
         self._stopped = False
         self._abandoned_until: float | None = None  # set when nobody holds the client any more
         self._last: Callable[[], None] | None = None
-        if former is None:
-            self.session = self.new_session(name, token)
-        else:
-            self.outbox, self.timers, self.session = former.outbox, former.timers, former.session
-        self._departure = Departure(self.session)
+        if former is not None:
+            self.outbox, self.timers = former.outbox, former.timers
+            self.router, self.session = former.router, former.session
+        self._departure = Departure(self.router)
         self._thread = threading.Thread(target=self._run, name="hocket client", daemon=True)
         forking.tell(self)
 
@@ -132,13 +132,13 @@ class Engine(Driver):
         with self._lock:  # the thread waits for it: what is due must not meet the old link
             self._thread.start()
             self.timers.wake_by(self._alarm.set)
-            self._turn(partial(self.session.go_on, why))
+            self._turn(partial(self.router.go_on, why))
         self._flush()
 
     def stop(self, error: HocketError) -> None:
         """Close the session and its link, and end the threads."""
         leaving.ended(self)
-        self.do(partial(self.session.close, error))
+        self.do(partial(self.router.close, error))
         self._stopped = True
         self._alarm.set()
         if self._thread is not threading.current_thread() and self._thread.ident is not None:
@@ -168,7 +168,7 @@ class Engine(Driver):
                     timeouts.ABANDONED_LOOK_SECONDS, seconds or timeouts.ABANDONED_LOOK_SECONDS
                 )
             self._alarm.wait(seconds)
-        self.do(partial(self.session.close, closed("the client")))
+        self.do(partial(self.router.close, closed("the client")))
         self._connector.close()
         leaving.ended(self)
         while self._jobs:
@@ -204,7 +204,7 @@ class Engine(Driver):
         """Whatever needs the lock, and so everything that waits, is refused from now on."""
         self.is_inherited = True
         leaving.ended(self)
-        self.session.forked(forking.wrong_process())
+        self.router.forked(forking.wrong_process())
         self._connector.forked()
         self.do = self.wait_for = self.check_process = forking.refuse  # type: ignore[method-assign]
 
@@ -331,18 +331,17 @@ class Engine(Driver):
         """Send all requests at once, and wait for every answer; then raise the first error."""
         timeout = check_timeout(timeout)
         deadline = Deadline(timeout)
-        session = self.session
-        asked: list[tuple[Request, Reply[Frame | HocketError]]] = []
+        asked: list[tuple[Asking, Reply[Frame | HocketError]]] = []
 
         def ask() -> None:
             for call in calls:
                 reply: Reply[Frame | HocketError] = Reply(self.outbox)
-                request = session.request(call.frame, reply.put, repeatable=not call.changes)
-                asked.append((request, reply))
+                asking = Asking(self.router, call.frame, reply.put, repeatable=not call.changes)
+                asked.append((asking, reply))
 
         def cancel() -> None:
-            for request, _ in asked:
-                session.cancel(request)
+            for asking, _ in asked:
+                asking.cancel()
 
         try:
             self.do(ask)
@@ -350,9 +349,9 @@ class Engine(Driver):
                 self.wait_for_reply(
                     reply,
                     deadline.remaining(),
-                    partial(timeouts.unanswered, session, request, call.changes, timeout),
+                    partial(timeouts.unanswered, self.router, asking, timeout),
                 )
-                for call, (request, reply) in zip(calls, asked, strict=True)
+                for asking, reply in asked
             ]
         except BaseException:
             self.do(cancel)

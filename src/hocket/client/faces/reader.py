@@ -41,6 +41,7 @@ class Inbox(Protocol[M]):
 class Reader(Protocol[M, B]):
     """A core that hands out messages of the type `M` and batches of the type `B`."""
 
+    session: Session
     topic: str
     options: SubscriptionOptions
     failure: HocketError | None
@@ -53,6 +54,8 @@ class Reader(Protocol[M, B]):
     def inbound(self) -> Inbox[M]: ...
     @property
     def is_open(self) -> bool: ...
+    @property
+    def may_be_opened(self) -> bool: ...
     @property
     def lost(self) -> int: ...
     @property

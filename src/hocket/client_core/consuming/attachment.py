@@ -66,12 +66,15 @@ class Attachment(ABC):
         self.commits = WakeUps(outbox)  # when acks became durable, or were refused
         self._handle: int | None = None
         self._was_open = False
+        self._is_asking = False  # the broker was asked to open it, and has not answered
+        self._answer_is_lost = False  # one to that was lost, so that it may have been opened
         self._opens = 0  # how often OpenSubscription was sent
         self._backoff = Backoff(outbox.random)
         self._owed_bytes = 0  # handed out or dropped, and not given back as credit yet
         self._tidy_timer: Timer | None = None
 
     def open(self) -> None:
+        self.session = self.session.place_of(self.topic)
         self.session.add(self)
 
     def topics(self) -> list[str]:
@@ -94,6 +97,11 @@ class Attachment(ABC):
     @property
     def is_open(self) -> bool:
         return self._handle is not None
+
+    @property
+    def may_be_opened(self) -> bool:
+        """It is not known to be open; but somebody was asked for that, and did not say no."""
+        return self._is_asking or self._answer_is_lost
 
     def check_usable(self) -> None:
         if self.failure is not None:
@@ -134,10 +142,13 @@ class Attachment(ABC):
 
     def _ask(self, frame: frames.OpenSubscription) -> None:
         self._opens += 1
+        self._is_asking = True
         self.session.request(frame, partial(self._open_answered, self._opens))
 
     def _open_answered(self, number: int, answer: Frame | HocketError) -> None:
+        self._is_asking = self._is_asking and number != self._opens
         if isinstance(answer, ReplyLost):
+            self._answer_is_lost = True
             return  # the next link opens it
         if isinstance(answer, frames.SubscriptionOpened):
             if self._is_in_use and number == self._opens:
@@ -159,13 +170,15 @@ class Attachment(ABC):
         self._handle = frame.handle
         self.session.handles[frame.handle] = self
         self._backoff.reset()
+        self.session.served(self.topic)
         self._index_is_new |= frame.index_is_new
         self._was_open = True
         self._take_up(frame)
         self.changed.wake_all()
 
-    def _open_again(self) -> None:
-        if self.session.state == "ready" and self._handle is None and self.failure is None:
+    def open_again(self) -> None:
+        is_open = self._handle is not None or self._is_asking
+        if self.session.state == "ready" and not is_open and self.failure is None:
             self.link_up()
 
     # --- credit and loss -------------------------------------------------------------------------
@@ -207,8 +220,10 @@ class Attachment(ABC):
         if self.failure is not None:
             return
         self.link_down()
+        if self.session.redirect(self, error):
+            return
         if error.code in RETRYABLE:
-            self.session.after(self._backoff.next_us(), self._open_again)
+            self.session.after(self._backoff.next_us(), self.open_again)
         else:
             self._refused(error)
 

@@ -13,7 +13,7 @@ it stays open at the broker for commits: acks are sent, and closing commits them
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
@@ -22,7 +22,7 @@ from hocket.client_core.consuming.attachment import RETRYABLE, Attachment, Subsc
 from hocket.client_core.consuming.inbound import Inbound
 from hocket.client_core.consuming.message import Message, MessageBatch
 from hocket.client_core.consuming.progress import Progress
-from hocket.client_core.session.session import Answer, Session, again, closed
+from hocket.client_core.session.session import Answer, Session, Unreachable, again, closed
 from hocket.errors import (
     BusyResource,
     CorruptData,
@@ -45,6 +45,8 @@ class Seek:
     partition: int
     former: int  # the position before the seek
     answer: Answer
+    frame: frames.SeekIndex | None = None  # by which the broker is asked; None: by opening anew
+    is_lost: bool = False  # the node that was asked is not reached any more
 
 
 class SubscriptionCore(Attachment):
@@ -160,9 +162,13 @@ class SubscriptionCore(Attachment):
                 )
             else:
                 progress.sought = False
-        if self._seek is not None and not self.options.index:
-            seek, self._seek = self._seek, None
+        seek = self._seek
+        if seek is not None and not self.options.index:
+            self._seek = None
             seek.answer(frame)
+        elif seek is not None and seek.is_lost and seek.frame is not None:
+            seek.is_lost = False
+            self._ask_to_seek(seek.frame)
         self.tidy_soon()
 
     def _refused(self, error: HocketError) -> None:
@@ -215,18 +221,20 @@ class SubscriptionCore(Attachment):
             # The broker moves the index, durably, and says Moved; what comes until then is stale.
             new.sought = True
             start = Start("offset", offset)
-            self.session.request(
-                frames.SeekIndex(0, self.topic, self.options.index, start, partition),
-                self._seek_answered,
-                repeatable=True,
-            )
+            self._seek.frame = frames.SeekIndex(0, self.topic, self.options.index, start, partition)
+            self._ask_to_seek(self._seek.frame)
         else:
             self._reopen()
+
+    def _ask_to_seek(self, frame: frames.SeekIndex) -> None:
+        self.session.request(replace(frame), self._seek_answered, repeatable=True)
 
     def _seek_answered(self, answer: Frame | HocketError) -> None:
         if self._seek is None:  # the subscription has ended, and the seeker was told
             return
-        if isinstance(answer, HocketError):
+        if isinstance(answer, Unreachable):
+            self._seek.is_lost = True  # it is asked for again where this is opened next
+        elif isinstance(answer, HocketError):
             self._undo_seek(answer)
         else:
             seek, self._seek = self._seek, None
@@ -243,7 +251,8 @@ class SubscriptionCore(Attachment):
         if self._handle is not None:
             self.session.close_handle(self._handle)
         self.link_down()
-        self._open_again()
+        self._is_asking = False  # an answer to what was asked before would be of the old place
+        self.open_again()
 
     # --- deliveries ------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from hocket.client_core.session.session import Session, again, closed
 from hocket.errors import (
     Fenced,
     HocketError,
+    NotHere,
     OutcomeUnknown,
     ProducerConflict,
     ProtocolError,
@@ -98,6 +99,7 @@ class Pusher:
         self.entry_bytes_max = BATCH_BYTES_MAX
         self._settle = settle
         self._handle: int | None = None
+        self._is_asking = False  # the broker was asked to open it, and has not answered
         self._producer_id = b""
         self._epoch = 0
         self._renewing = False  # the producer drains, to ask for a new id: see rule 4
@@ -113,6 +115,7 @@ class Pusher:
     # --- opening and ending ----------------------------------------------------------------------
 
     def open(self) -> None:
+        self.session = self.session.place_of(self.topic)
         self.session.add(self)
 
     @property
@@ -137,6 +140,7 @@ class Pusher:
                 )
             )
             return
+        self._is_asking = True
         self.session.request(self._opening(), self._open_answered)
 
     def _opening(self) -> frames.OpenProducer:
@@ -216,6 +220,7 @@ class Pusher:
         """Nothing of this partition is on its way any more."""
 
     def _open_answered(self, answer: Frame | HocketError) -> None:
+        self._is_asking = False
         if isinstance(answer, ReplyLost):
             return  # the next link opens it
         if isinstance(answer, frames.ProducerOpened):
@@ -237,6 +242,7 @@ class Pusher:
             )
         self._handle = frame.handle
         self.session.handles[frame.handle] = self
+        self.session.served(self.topic)
         self._take_limits()
         self._grow(frame.partitions)
         self._backoff.reset()
@@ -283,17 +289,20 @@ class Pusher:
     def _ended_by_broker(self, error: HocketError) -> None:
         """The broker has ended the producer, or did not open it; some reasons can be mended."""
         self._close_up()
+        if self.session.redirect(self, error):
+            return
         if error.code in RETRYABLE:
-            self.session.after(self._backoff.next_us(), self._open_again)
+            self.session.after(self._backoff.next_us(), self.open_again)
         elif isinstance(error, Fenced | UnknownProducer) and self._producer_id:
             self._give_up_exposed(error)
             self._renewing = True
-            self._open_again()
+            self.open_again()
         else:
             self.end(error)
 
-    def _open_again(self) -> None:
-        if self.session.state == "ready" and self._handle is None and self.failure is None:
+    def open_again(self) -> None:
+        is_open = self._handle is not None or self._is_asking
+        if self.session.state == "ready" and not is_open and self.failure is None:
             self.link_up()
 
     # --- pushing ---------------------------------------------------------------------------------
@@ -402,7 +411,7 @@ class Pusher:
         else:
             if isinstance(error, StorageFull):
                 self._refuse_all(error)
-            elif not isinstance(error, UnknownProducer):
+            elif not isinstance(error, UnknownProducer | NotHere):
                 gathering.queue[at].refusal = error
             self._ask()
 

@@ -7,7 +7,7 @@ and the transaction can only be aborted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from crc32c import crc32c
@@ -19,7 +19,7 @@ from hocket.client_core.producing.delivery import FULL_US, RETRYABLE, ProducerOp
 from hocket.client_core.producing.gathering import Gathering
 from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions
 from hocket.client_core.session.backoff import Backoff
-from hocket.client_core.session.session import Request, Session, again
+from hocket.client_core.session.session import Request, Routing, Session, again, points_elsewhere
 from hocket.errors import (
     HocketError,
     MessageTooLarge,
@@ -171,6 +171,11 @@ def participants_of(cores: Iterable[StagingCore]) -> tuple[Participant, ...]:
     return tuple(each for core in cores for each in core.participants())
 
 
+def topic_of(parts: Sequence[StagingCore | Participant]) -> str:
+    """One of the topics of a transaction; empty: it has none."""
+    return parts[0].topic if parts else ""
+
+
 def producers_of(cores: Iterable[StagingCore]) -> list[bytes]:
     return [each for core in cores for each in core.producer_ids]
 
@@ -235,9 +240,11 @@ class Deciding:
     A broker whose disk is full is asked for some seconds; then what it said is the answer.
     """
 
-    def __init__(self, session: Session, frame: Decision) -> None:
+    def __init__(self, session: Session, frame: Decision, topic: str = "") -> None:
+        """`topic` is one of those that the transaction is about: its node is asked."""
         self.reply: Reply[Frame | HocketError] = Reply(session.outbox)
-        self._session = session
+        self._session = session.place_of(topic)
+        self._topic = topic
         self._parts = in_parts(frame)
         self._part_error: HocketError | None = None  # why the broker would not take a part
         self._backoff = Backoff(session.outbox.random)
@@ -283,6 +290,11 @@ class Deciding:
         if isinstance(answer, ReplyLost):
             self._ask()  # as soon as there is a link
             return
+        router = self._session.router
+        if router is not None and self._topic and points_elsewhere(answer):
+            self._ask_elsewhere(router, answer)
+            return
+        self._session.served(self._topic)
         if isinstance(answer, HocketError) and self._part_error is not None:
             answer = self._part_error
         if isinstance(answer, HocketError) and self._may_be_asked_again(answer):
@@ -290,6 +302,15 @@ class Deciding:
             self._timer = self._session.after(self._backoff.next_us(), self._ask)
         else:
             self.reply.put(answer)
+
+    def _ask_elsewhere(self, router: Routing, error: HocketError) -> None:
+        self._doubtful |= error.may_have_happened
+        session = router.misplaced(self._session, self._topic, error)
+        self._session = session or router.first
+        if session is not None:
+            self._ask()
+        else:
+            self._timer = self._session.after(router.pause_us(self._topic), self._ask)
 
     def _may_be_asked_again(self, error: HocketError) -> bool:
         if not isinstance(error, StorageFull):

@@ -15,15 +15,16 @@ the requests that were waiting, so that a repeated seek comes before the subscri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
 
 from hocket import frames
 from hocket.addresses import Address
 from hocket.client_core.outbox import Dial, HangUp, Level, Listen, Outbox, WakeUps
 from hocket.client_core.session.backoff import Backoff
+from hocket.cluster_model import NodeAddress, NodeDescription
 from hocket.deadline import in_seconds
 from hocket.errors import (
     AnotherCluster,
@@ -31,6 +32,7 @@ from hocket.errors import (
     HocketError,
     NoConnection,
     NotAllowed,
+    NotHere,
     NotHocket,
     ProtocolError,
     ReplyLost,
@@ -56,7 +58,8 @@ State = Literal["down", "opening", "greeting", "ready", "closed"]
 # Whoever asked one of these and got no answer knows that it has changed nothing.
 _READ_ONLY = (
     frames.Ping, frames.ListTopics, frames.DescribeTopic, frames.FindOffsets, frames.ListIndexes,
-    frames.DescribeAccess, frames.ExplainAccess,
+    frames.DescribeAccess, frames.ExplainAccess, frames.DescribeRing, frames.LookUpKey,
+    frames.ListNodes,
 )  # fmt: skip
 
 _OF_HANDLES = frozenset(
@@ -72,8 +75,21 @@ _OF_HANDLES = frozenset(
 )
 
 
+class Unreachable(NoConnection):
+    """The session to one node of several is over: whoever asked there may ask another node.
+
+    `may_have_happened` says whether the request was sent.
+    """
+
+
 class Owner(Protocol):
     """A producer or a subscription: it is open at the broker while there is a link."""
+
+    session: Session  # another one, when its topic is found to be elsewhere
+    topic: str
+
+    def open_again(self) -> None:
+        """There is a link, and a reason to try once more, unless it is open or has ended."""
 
     def link_up(self) -> None: ...
 
@@ -104,6 +120,40 @@ class Request:
     exposed: bool = False  # it was sent on some link, so that a broker may have carried it out
 
 
+class Routing(Protocol):
+    """What a session tells and asks the router of its client."""
+
+    def greeted(self, session: Session, welcome: frames.Welcome) -> None: ...
+
+    def nodes_are(self, nodes: Iterable[NodeAddress | NodeDescription]) -> None: ...
+
+    def unreachable(self, session: Session, error: HocketError) -> bool:
+        """The link is lost, or did not come about; True: the session is over with that."""
+
+    def ended(self, session: Session, error: HocketError) -> None: ...
+
+    def where(self, topic: str) -> Session:
+        """The session by which requests about the topic go."""
+
+    def served(self, topic: str) -> None:
+        """Whoever was asked about the topic has answered for it."""
+
+    def redirect(self, owner: Owner, error: NotHere) -> bool:
+        """The owner is to be opened elsewhere; False: the error does not say where."""
+
+    @property
+    def first(self) -> Session: ...
+
+    def misplaced(self, asked: Session, topic: str, error: HocketError) -> Session | None:
+        """Somebody asked here in vain. Who is to be asked at once; None: nobody, see `pause_us`."""
+
+    def pause_us(self, topic: str) -> int:
+        """How long to wait until the first session is asked again."""
+
+    def tried(self, topic: str) -> str:
+        """What was tried for the topic since somebody last answered for it, in words."""
+
+
 class Session:
     """A client's conversation with a broker, over one link after another."""
 
@@ -117,15 +167,21 @@ class Session:
         name: str = "",
         token: str = "",
         number: int = 0,
+        router: Routing | None = None,
+        cluster: str = "",
+        losses: dict[Owner, str] | None = None,
     ) -> None:
         self.outbox = outbox
+        self.router = router  # None: there is one session, and one node
         self.number = number  # among the sessions of its client
         self.target = target  # for people: where the links lead
         self.addresses = list(addresses)  # tried in turn; more may be learnt
+        self.address: Address | None = None  # the one that was tried last
         self.limits = Limits()
         self.features: tuple[str, ...] = ()  # of the broker, as it said last
-        self.cluster = ""  # the id of the broker's cluster: once known it never changes
+        self.cluster = cluster  # the id of the broker's cluster: once known it never changes
         self.node = self.software = ""  # of the broker, as it said last
+        self.node_id = ""  # of the node that the link leads to; empty: it did not say
         self.state: State = "down"
         self.link: int | None = None  # the number of the link that is open
         self.failure: HocketError | None = None  # why the session is closed
@@ -139,7 +195,7 @@ class Session:
         self._pending: dict[int, Request] = {}
         self._owners: dict[Owner, None] = {}
         # Owners that have lost something which nobody was told of yet; some of them have ended.
-        self.losses: dict[Owner, str] = {}
+        self.losses: dict[Owner, str] = {} if losses is None else losses
         self._backoff = Backoff(outbox.random)
         self._dialled = 0  # the number of the last link that was asked for
         self._opens = 0  # links opened, or tried to open
@@ -154,10 +210,10 @@ class Session:
     def start(self) -> None:
         self._timer = None
         self.state = "opening"
-        address = self.addresses[self._opens % len(self.addresses)]
+        self.address = self.addresses[self._opens % len(self.addresses)]
         self._opens += 1
         self._dialled = self.outbox.new_link()
-        self.outbox.effects.append(Dial(self.number, self._dialled, address))
+        self.outbox.effects.append(Dial(self.number, self._dialled, self.address))
 
     def link_opened(self, link: int) -> None:
         if self.state != "opening" or link != self._dialled:  # closed in the meantime
@@ -178,6 +234,8 @@ class Session:
         was_ready = self.state == "ready"
         is_news = str(error) != str(self.last_error)
         self._let_go(error)
+        if self.router is not None and self.router.unreachable(self, error):
+            return
         if isinstance(error, Closed):  # the broker in our own process is gone for good
             self.close(error)
             return
@@ -233,13 +291,13 @@ class Session:
         pending, self._pending = self._pending, {}
         for request in pending.values():
             answer = again(error)
-            answer.may_have_happened |= request.exposed and not isinstance(
-                request.frame, _READ_ONLY
-            )
+            answer.may_have_happened |= request.exposed and not is_read_only(request.frame)
             request.answer(answer)
         if link is not None:
             self.outbox.effects.append(HangUp(link))
         self.changed.wake_all()
+        if self.router is not None:
+            self.router.ended(self, error)
 
     def forked(self, error: WrongProcess) -> None:
         """See `forking`: this is a copy, and the conversation is the parent's."""
@@ -302,12 +360,14 @@ class Session:
         self.state = "ready"
         self.limits = frame.limits
         self.features = frame.features
-        self.node, self.software = frame.node, frame.software
+        self.node, self.software, self.node_id = frame.node, frame.software, frame.id
         self._was_ready = True
         self._ready_since_us = self.outbox.now_us
         if self._watched:
             self._heard = -1
             self._timer = self.after(SILENCE_US, self._look_for_silence)
+        if self.router is not None:
+            self.router.greeted(self, frame)
         for request in list(self._pending.values()):
             self._send(request)
         for owner in list(self._owners):
@@ -336,8 +396,15 @@ class Session:
             )
             return
         self._heard = heard
-        self.request(frames.Ping(0), lambda _answer: None)
+        if self.router is not None and self.node_id:  # as good as a Ping, and tells of new nodes
+            self.request(frames.ListNodes(0, known=True), self._nodes_answered)
+        else:
+            self.request(frames.Ping(0), lambda _answer: None)
         self._timer = self.after(SILENCE_US, self._look_for_silence)
+
+    def _nodes_answered(self, answer: Frame | HocketError) -> None:
+        if isinstance(answer, frames.NodesAre) and self.router is not None:
+            self.router.nodes_are(answer.nodes)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -429,8 +496,37 @@ class Session:
         if self.state == "ready":
             owner.link_up()
 
+    def place_of(self, topic: str) -> Session:
+        """The session by which requests about the topic go."""
+        return self if self.router is None else self.router.where(topic)
+
+    def served(self, topic: str) -> None:
+        """This node has answered for the topic."""
+        if self.router is not None:
+            self.router.served(topic)
+
+    def redirect(self, owner: Owner, error: HocketError) -> bool:
+        """Have the owner opened at another node, if the error names one."""
+        return (
+            isinstance(error, NotHere)
+            and self.router is not None
+            and self.router.redirect(owner, error)
+        )
+
+    def adopt(self, owner: Owner) -> None:
+        """`add` without opening it: somebody will see to that."""
+        self._owners[owner] = None
+
     def owners(self) -> list[Owner]:
         return list(self._owners)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody has anything open or asked here."""
+        return not self._owners and all(
+            isinstance(each.frame, frames.Ping | frames.ListNodes)
+            for each in self._pending.values()
+        )
 
     def deliver(self) -> bool:
         """Have all owners send off what gathers; True once everything is acknowledged."""
@@ -456,6 +552,8 @@ class Session:
 def error_of(failure: frames.Failure) -> HocketError:
     error = from_code(failure.code, failure.message)
     error.may_have_happened = failure.may_have_happened
+    if isinstance(error, NotHere):
+        error.node, error.address = failure.node, failure.address
     return error
 
 
@@ -468,6 +566,16 @@ def again(error: HocketError) -> HocketError:
 
 def closed(what: str) -> Closed:
     return Closed(f"{what} is closed")
+
+
+def points_elsewhere(answer: Frame | HocketError) -> TypeGuard[HocketError]:
+    """Whether it says that another node is to be asked, and that nothing was done by this one."""
+    return isinstance(answer, Unreachable) or (isinstance(answer, NotHere) and bool(answer.node))
+
+
+def is_read_only(frame: Frame) -> bool:
+    """Whoever asked this and got no answer knows that it has changed nothing."""
+    return isinstance(frame, _READ_ONLY)
 
 
 def _name(frame: Frame) -> str:

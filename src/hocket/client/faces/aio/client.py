@@ -32,7 +32,7 @@ from hocket.client_core.calls.options import (
 from hocket.client_core.calls.topics import Duration, StartLike
 from hocket.client_core.producing.encoding import ABSENT, coder_for, payload
 from hocket.client_core.producing.outgoing import Outcome
-from hocket.client_core.producing.staging import check_participants
+from hocket.client_core.producing.staging import check_participants, topic_of
 from hocket.client_core.session.session import closed
 from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
@@ -400,7 +400,7 @@ class AsyncClient(AsyncTopicCalls, AsyncAccessCalls, AsyncClusterCalls, AsyncFac
         commit = frames.CommitTransaction(
             0, check_name(id, "a transaction's id"), check_number(number), named
         )
-        await decide(self._engine, commit, check_timeout(timeout), "commit")
+        await decide(self._engine, commit, check_timeout(timeout), "commit", topic_of(named))
 
     async def drop_prepared(
         self,
@@ -414,8 +414,9 @@ class AsyncClient(AsyncTopicCalls, AsyncAccessCalls, AsyncClusterCalls, AsyncFac
         Raises TransactionConflict if the number is committed already.
         """
         name = check_name(id, "a transaction's id"), check_number(number)
-        producers = [each.producer_id for each in check_participants(participants)]
-        await drop(self._engine, name, producers, check_timeout(timeout))
+        named = check_participants(participants)
+        producers = [each.producer_id for each in named]
+        await drop(self._engine, name, producers, check_timeout(timeout), topic_of(named))
 
     def subscribe(
         self,

@@ -418,5 +418,5 @@ async def wait_until_open(
         return core.is_open or None
 
     await engine.wait_for(
-        opened, core.changed, timeout, lambda: timeouts.not_opened(engine.session, what, timeout)
+        opened, core.changed, timeout, lambda: timeouts.not_opened(core, what, timeout)
     )

@@ -52,6 +52,7 @@ class AsyncSubscription(AsyncIterated, Generic[V]):
             def arouse(progress: object) -> None:  # it does not know `self`: see `AsyncProducer`
                 engine.do(partial(core.arouse, progress))
 
+            core: TopicReader[AsyncMessage[V], AsyncMessageBatch[V]]
             core = async_reader(engine.session, name, options, arouse)
             return core
 
@@ -244,7 +245,7 @@ class AsyncSubscription(AsyncIterated, Generic[V]):
         await self._engine.wait_for_reply(reply, left, lambda: timeouts.not_closed(left))
 
     async def _open(self, timeout: float | None) -> None:
-        core, session = self._core, self._engine.session
+        core = self._core
 
         def opened() -> bool | None:
             if core.is_open:  # it may have come upon damage since: `receive` says so
@@ -258,7 +259,7 @@ class AsyncSubscription(AsyncIterated, Generic[V]):
                 opened,
                 core.changed,
                 timeout,
-                lambda: timeouts.not_subscribed(session, timeout),
+                lambda: timeouts.not_subscribed(core, core.may_be_opened, timeout),
             )
         except BaseException:
             self._engine.do(partial(core.end, closed("the subscription")))

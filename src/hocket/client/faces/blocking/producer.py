@@ -415,6 +415,4 @@ def wait_until_open(engine: Engine, core: ProducerCore, what: str, timeout: floa
         core.check_usable()
         return core.is_open or None
 
-    engine.wait_for(
-        opened, core.changed, timeout, lambda: timeouts.not_opened(engine.session, what, timeout)
-    )
+    engine.wait_for(opened, core.changed, timeout, lambda: timeouts.not_opened(core, what, timeout))

@@ -54,6 +54,7 @@ class Subscription(Iterated, Generic[V]):
             def arouse(progress: object) -> None:  # it does not know `self`: see `Producer`
                 engine.do(partial(core.arouse, progress))
 
+            core: TopicReader[Message[V], MessageBatch[V]]
             core = reader(engine.session, name, options, arouse)
             return core
 
@@ -242,7 +243,7 @@ class Subscription(Iterated, Generic[V]):
         self._engine.wait_for_reply(reply, left, lambda: timeouts.not_closed(left))
 
     def _open(self, timeout: float | None) -> None:
-        core, session = self._core, self._engine.session
+        core = self._core
 
         def opened() -> bool | None:
             if core.is_open:  # it may have come upon damage since: `receive` says so
@@ -256,7 +257,7 @@ class Subscription(Iterated, Generic[V]):
                 opened,
                 core.changed,
                 timeout,
-                lambda: timeouts.not_subscribed(session, timeout),
+                lambda: timeouts.not_subscribed(core, core.may_be_opened, timeout),
             )
         except BaseException:
             self._engine.do(partial(core.end, closed("the subscription")))
