@@ -89,7 +89,7 @@ def _not_opened_without_link(core: Placed, what: str, timeout: float | None) -> 
         )
     return NoConnection(
         f"the {what} could not be opened within {in_seconds(timeout)}: there is no connection to "
-        f"{session.target} ({session.last_error}){tried}"
+        f"{session.target} ({session.last_error or 'it is being opened'}){tried}"
     )
 
 
@@ -133,12 +133,13 @@ def unpublished(producer: Pusher, withdrawn: bool, timeout: float | None) -> Hoc
     if producer.full_disk is not None:
         what = f"the message was not stored within {in_seconds(timeout)}"
         return _full(what, producer.full_disk, may_have_happened=not withdrawn)
+    tried = _tried(producer.session.router, producer.topic)
     if not withdrawn:
         return OutcomeUnknown(
-            f"the message was not acknowledged within {in_seconds(timeout)}; it may be stored"
+            f"the message was not acknowledged within {in_seconds(timeout)}{tried}; it may be stored"
         )
     session = producer.session
-    why = "the broker has not answered those before it yet"
+    why = "the broker has not answered those before it yet" + tried
     if session.link is None:
         why = f"there is no connection ({session.last_error})"
     return Timeout(f"the message was not sent within {in_seconds(timeout)}: {why}")

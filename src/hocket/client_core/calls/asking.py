@@ -80,4 +80,4 @@ class Asking:
             self._ask_again(session)
         else:
             again = partial(self._ask_again, self._router.first)
-            self._timer = self._router.outbox.arm(self._router.pause_us(self.topic), again)
+            self._timer = self._router.pause(self.topic, again)

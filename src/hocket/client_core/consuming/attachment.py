@@ -17,7 +17,7 @@ from hocket.client_core.consuming.typed import Decoding
 from hocket.client_core.outbox import WakeUps
 from hocket.client_core.session.backoff import Backoff
 from hocket.client_core.session.session import Answer, Session, again, closed
-from hocket.errors import HocketError, ProtocolError, ReplyLost, UnknownTopic, WrongProcess
+from hocket.errors import HocketError, NotHere, ProtocolError, ReplyLost, UnknownTopic, WrongProcess
 from hocket.frames import Frame
 from hocket.model import PREFETCH_DEFAULT, Failover, Mode, Start
 from hocket.timers import Timer
@@ -210,6 +210,14 @@ class Attachment(ABC):
             )  # fmt: skip
 
     # --- ending ----------------------------------------------------------------------------------
+
+    def _handle_ended(self, error: HocketError) -> None:
+        if isinstance(error, NotHere) and not self.commits_only:
+            # The partitions went to another node. Whoever is asked now says to which.
+            self.link_down()
+            self.session.after(self._backoff.next_us(), self.open_again)
+        else:
+            self._ended_by_broker(error)
 
     def _ended_by_broker(self, error: HocketError) -> None:
         if self.commits_only:  # it was fenced, say: what is not committed by now never will be

@@ -264,7 +264,7 @@ class SubscriptionCore(Attachment):
         elif isinstance(frame, frames.HandleEnded) and frame.commits:
             self._stopped(frame)
         elif isinstance(frame, frames.HandleEnded):
-            self._ended_by_broker(from_code(frame.code, frame.message))
+            self._handle_ended(from_code(frame.code, frame.message))
         elif not isinstance(frame, frames.PartitionsChanged):
             raise ProtocolError(f"{type(frame).__name__} came for a subscription")
 

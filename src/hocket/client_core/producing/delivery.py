@@ -286,6 +286,14 @@ class Pusher:
         for number in range(len(self.gatherings), partitions):
             self.gatherings.append(Gathering(number, self.batch_bytes))
 
+    def _handle_ended(self, error: HocketError) -> None:
+        if isinstance(error, NotHere):
+            # The partitions went to another node. Whoever is asked now says to which.
+            self._close_up()
+            self.session.after(self._backoff.next_us(), self.open_again)
+        else:
+            self._ended_by_broker(error)
+
     def _ended_by_broker(self, error: HocketError) -> None:
         """The broker has ended the producer, or did not open it; some reasons can be mended."""
         self._close_up()
@@ -360,7 +368,7 @@ class Pusher:
             error = from_code(frame.code, frame.message)
             self._refused(self._gathering_in(frame.partition), frame.sequence, error)
         elif isinstance(frame, frames.HandleEnded):
-            self._ended_by_broker(from_code(frame.code, frame.message))
+            self._handle_ended(from_code(frame.code, frame.message))
         elif isinstance(frame, frames.PartitionsChanged):
             self._grow(frame.partitions)
         else:

@@ -142,7 +142,7 @@ class StagingCore(ProducerCore):
         super()._learn_fates(gathering, expected)
 
     def _ended_by_broker(self, error: HocketError) -> None:
-        if error.code in RETRYABLE:
+        if error.code in RETRYABLE or points_elsewhere(error):
             super()._ended_by_broker(error)
         else:
             self.end(error)
@@ -310,7 +310,7 @@ class Deciding:
         if session is not None:
             self._ask()
         else:
-            self._timer = self._session.after(router.pause_us(self._topic), self._ask)
+            self._timer = router.pause(self._topic, self._ask)
 
     def _may_be_asked_again(self, error: HocketError) -> bool:
         if not isinstance(error, StorageFull):

@@ -14,7 +14,7 @@ know by which address its clients reach it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -63,6 +63,7 @@ class Router:
         self._leaders: dict[str, str] = {}  # of topics: the node that was named last
         self._searches: dict[str, Search] = {}  # of topics that nobody has answered for yet
         self._by_node: dict[str, Session] = {}  # the sessions to nodes that were named
+        self._pauses: list[Timer] = []  # of those who wait to ask again
         self._idle: set[int] = set()  # the sessions that had nothing to do at the last look
         self._idle_timer: Timer | None = None
         self.first = Session(
@@ -87,7 +88,7 @@ class Router:
         return "; ".join(search.tried) if search is not None else ""
 
     def misplaced(self, asked: Session, topic: str, error: HocketError) -> Session | None:
-        """Somebody asked here in vain. Who is to be asked at once; None: nobody, see `pause_us`."""
+        """Somebody asked here in vain. Who is to be asked at once; None: nobody, see `pause`."""
         search = self._searches.get(topic)
         if search is None:
             search = self._searches[topic] = Search(Backoff(self.outbox.random))
@@ -104,33 +105,40 @@ class Router:
             self._leaders[topic] = error.node
         return session
 
-    def pause_us(self, topic: str) -> int:
-        """How long to wait until the first session is asked again."""
+    def pause(self, topic: str, action: Callable[[], object]) -> Timer:
+        """Have the first session asked again by `action`, after a while, or as the client ends."""
         search = self._searches.get(topic)
-        if search is None:  # somebody else has found it meanwhile
-            return 0
-        search.hops = 0
-        return search.backoff.next_us()
+        delay_us = 0
+        if search is not None:  # else somebody else has found it meanwhile
+            search.hops = 0
+            delay_us = search.backoff.next_us()
+        timer = self.outbox.arm(delay_us, action)
+        self._pauses = [each for each in self._pauses if not each.cancelled]
+        self._pauses.append(timer)
+        return timer
 
     def redirect(self, owner: Owner, error: NotHere) -> bool:
-        if not error.node:
+        if not error.node or not owner.session.has(owner):
             return False
         session = self.misplaced(owner.session, owner.topic, error)
         if session is None:
             self._pause(owner)
         else:
-            _move(owner, session)
-            if session.state == "ready":
-                owner.open_again()
+            self._open_at(owner, session)
         return True
+
+    def _open_at(self, owner: Owner, session: Session) -> None:
+        _move(owner, session)
+        if session.state == "ready":
+            owner.open_again()
 
     def _pause(self, owner: Owner) -> None:
         _move(owner, self.first)
-        self.outbox.arm(self.pause_us(owner.topic), partial(self._try_again, owner))
+        self.pause(owner.topic, partial(self._try_again, owner))
 
     def _try_again(self, owner: Owner) -> None:
-        if owner.session is self.first:
-            owner.open_again()
+        if owner.session is self.first and self.first.has(owner):  # else it has ended
+            self._open_at(owner, self.where(owner.topic))  # others may have found it meanwhile
 
     # --- nodes -----------------------------------------------------------------------------------
 
@@ -194,6 +202,8 @@ class Router:
         if session is self.first:
             for other in list(self._by_node.values()):
                 other.close(again(error))
+            for pause in self._pauses:
+                pause()
         else:
             del self.sessions[session.number]
             self._by_node = {
@@ -238,6 +248,7 @@ class Router:
 
 
 def _move(owner: Owner, session: Session) -> None:
+    """Have the owner be of this session; whoever is ready, or becomes it, opens the owner."""
     owner.session.remove(owner)
     owner.session = session
     session.adopt(owner)

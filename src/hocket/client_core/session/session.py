@@ -145,10 +145,10 @@ class Routing(Protocol):
     def first(self) -> Session: ...
 
     def misplaced(self, asked: Session, topic: str, error: HocketError) -> Session | None:
-        """Somebody asked here in vain. Who is to be asked at once; None: nobody, see `pause_us`."""
+        """Somebody asked here in vain. Who is to be asked at once; None: nobody, see `pause`."""
 
-    def pause_us(self, topic: str) -> int:
-        """How long to wait until the first session is asked again."""
+    def pause(self, topic: str, action: Callable[[], object]) -> Timer:
+        """Have the first session asked again by `action`, after a while, or as the client ends."""
 
     def tried(self, topic: str) -> str:
         """What was tried for the topic since somebody last answered for it, in words."""
@@ -516,6 +516,9 @@ class Session:
     def adopt(self, owner: Owner) -> None:
         """`add` without opening it: somebody will see to that."""
         self._owners[owner] = None
+
+    def has(self, owner: Owner) -> bool:
+        return owner in self._owners
 
     def owners(self) -> list[Owner]:
         return list(self._owners)

@@ -256,7 +256,7 @@ class SharedCore(Attachment):
         elif isinstance(frame, frames.Moved):
             self._moved(frame)
         elif isinstance(frame, frames.HandleEnded):
-            self._ended_by_broker(from_code(frame.code, frame.message))
+            self._handle_ended(from_code(frame.code, frame.message))
         elif not isinstance(frame, frames.PartitionsChanged):
             raise ProtocolError(f"{type(frame).__name__} came for a subscription to a shared index")
 
