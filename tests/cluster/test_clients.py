@@ -1,4 +1,4 @@
-"""Clients of a cluster of real processes: where a topic is, and a node that dies, is not their care."""
+"""Clients of a cluster of real processes need not know where a topic is, nor which nodes live."""
 
 from __future__ import annotations
 

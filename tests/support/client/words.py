@@ -53,7 +53,7 @@ HIDDEN = {"request", "features", "client", "token", "credit_bytes", "consumer", 
 
 def duration(us: int) -> str:
     for size, unit in ((1_000_000, "s"), (1_000, "ms")):
-        if us >= size and us % (size // 1000) == 0:
+        if us >= size:
             return f"{us / size:g} {unit}"
     return f"{us} us"
 
@@ -74,6 +74,8 @@ def frame_words(frame: Frame, payload: bytes) -> str:
     said = []
     for each in fields(frame):
         value = getattr(frame, each.name)
+        if isinstance(frame, frames.Done):
+            return f"Done request={frame.request}"
         is_plain = each.name in HIDDEN or value == each.default or value in (0, "", b"", (), None)
         if is_plain and (each.name not in ("partition", "handle") or each.default is not MISSING):
             continue
@@ -119,17 +121,18 @@ class ClientWords:
     def carry_out(self, line: str) -> list[str]:
         """One command; what came of it."""
         self.lines = []
-        words, options = [], {}
+        self._turn(partial(self._command, line))
+        return self.lines
+
+    def _command(self, line: str) -> None:
+        words: list[str] = []
+        options: dict[str, str] = {}
         for word in shlex.split(line):
             key, found, value = word.partition("=")
             if found and key.isidentifier():
                 options[key] = value
             else:
                 words.append(word)
-        self._turn(partial(self._command, words, options))
-        return self.lines
-
-    def _command(self, words: list[str], options: dict[str, str]) -> None:
         if words[0].endswith(">"):
             self._from(words[0][:-1], *words[1:], **options)
         else:
@@ -215,12 +218,14 @@ class ClientWords:
         self.lines = [line for line in self.lines if "Hello" not in line and "greeting" not in line]
         self.do_welcome(node, **said)
 
-    def do_welcome(self, node: str, knows: str = "", cluster: str = "c", id: str = "") -> None:  # noqa: A002
+    def do_welcome(
+        self, node: str, knows: str = "", cluster: str = "c", version: str = "1"
+    ) -> None:
         known = tuple(NodeAddress(each, f"{each}:1") for each in knows.split(",") if each)
         link = self._link(node)
         welcome = frames.Welcome(
-            link.unanswered.pop(0), 1, node, "software", ("delayed",), self.limits, cluster,
-            id or node, known,
+            link.unanswered.pop(0), int(version), node, "software", ("delayed",), self.limits,
+            cluster, node, known,
         )  # fmt: skip
         self._received(link, welcome, b"")
 
@@ -279,7 +284,7 @@ class ClientWords:
             if rest:  # the records of a batch; their offsets begin at `base`
                 payload = stored([word.encode() for word in rest], int(said.pop("base", "0")))
             made = {name: self._value(KINDS[kind], name, text) for name, text in said.items()}
-            frame = KINDS[kind](0, **made)
+            frame = KINDS[kind](**{"request": 0, **made})
         if not isinstance(frame, UNASKED):
             frame.request = link.unanswered.pop(int(to) if to else 0)
         self._received(link, frame, payload)
@@ -342,6 +347,26 @@ class ClientWords:
         self.cores[name] = core
         core.open()
 
+    def do_three(self, name: str) -> None:
+        """A client and a producer with three batches under way, each of one record."""
+        for line in (
+            "client a", "up a", f"producer {name} t linger_us=1000",
+            "a> ProducerOpened handle=1 producer_id=i epoch=0 partitions=1 sequences=0",
+            *(f"{each} {name} {number}" for number in range(3) for each in ("send", "linger")),
+        ):  # fmt: skip
+            self._turn(partial(self._command, line))
+        self.lines = [line for line in self.lines if "Push" in line]
+
+    def do_linger(self, *_ignored: str) -> None:
+        self.do_wait("1ms")
+
+    def do_first_error(self, name: str) -> None:
+        error = self.cores[name].first_error
+        self.lines.append(error_words(error) if error is not None else "nothing is lost")
+
+    def do_unacked(self, name: str) -> None:
+        self.lines.append(f"{self.cores[name].unacked_bytes} bytes are not acknowledged")
+
     def do_publisher(self, name: str, topic: str) -> None:
         publications = Publications(self.router.first)
         self.cores[name] = core = publications.core(topic)
@@ -355,14 +380,15 @@ class ClientWords:
         self.cores[name] = core
         core.open()
 
-    def do_send(self, name: str, *values: str, timeout: str = "30s") -> None:
+    def do_send(self, name: str, *values: str, timeout: str = "30s", partition: str = "") -> None:
         core = self.cores[name]
         for value in values:
             waiter = None
             if hasattr(core, "new"):
                 waiter = core.new(self.outbox.now_us, microseconds(timeout) / 1e6)
             record, size = checked(value.encode(), None, None, None, waiter)
-            if not core.offer(core.gathering_of(None, None), record, size):
+            gathering = core.gathering_of(None, int(partition) if partition else None)
+            if not core.offer(gathering, record, size):
                 self.lines.append(f"no room for {value}")
 
     def do_end(self, name: str) -> None:

@@ -136,7 +136,8 @@ def unpublished(producer: Pusher, withdrawn: bool, timeout: float | None) -> Hoc
     tried = _tried(producer.session.router, producer.topic)
     if not withdrawn:
         return OutcomeUnknown(
-            f"the message was not acknowledged within {in_seconds(timeout)}{tried}; it may be stored"
+            f"the message was not acknowledged within {in_seconds(timeout)}{tried}; it may be "
+            "stored"
         )
     session = producer.session
     why = "the broker has not answered those before it yet" + tried
