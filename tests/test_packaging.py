@@ -293,8 +293,8 @@ def test_a_type_checker_knows_the_nouns_the_types_of_values_and_no_others(tmp_pa
         'note: Revealed type is "hocket.client.faces.blocking.client.Client"',
         'note: Revealed type is "hocket.client.faces.blocking.producer.Producer'
         '[typing_extensions.Buffer]"',
-        'note: Revealed type is "hocket.client.consuming.message.MessageBatch[bytes]"',
-        'note: Revealed type is "hocket.client.consuming.message.MessageBatch[bytes]"',
+        'note: Revealed type is "hocket.client_core.consuming.message.MessageBatch[bytes]"',
+        'note: Revealed type is "hocket.client_core.consuming.message.MessageBatch[bytes]"',
         'note: Revealed type is "bool"',
         'note: Revealed type is "hocket.client.faces.blocking.subscription.Subscription'
         '[program.Order]"',

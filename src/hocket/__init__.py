@@ -26,7 +26,6 @@ from hocket.version import __version__
 TYPE_CHECKING = False  # as type checkers know it; `typing` takes longer to load than all of this
 if TYPE_CHECKING:
     from hocket import aio as aio, errors as errors, local as local, values as values
-    from hocket.client.consuming.message import Message as Message, MessageBatch as Batch
     from hocket.client.faces.aio.client import AsyncClient as AsyncClient
     from hocket.client.faces.aio.producer import AsyncProducer as AsyncProducer
     from hocket.client.faces.aio.subscription import AsyncSubscription as AsyncSubscription
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from hocket.client.faces.blocking.producer import Producer as Producer
     from hocket.client.faces.blocking.subscription import Subscription as Subscription
     from hocket.client.faces.blocking.transaction import Transaction as Transaction
+    from hocket.client_core.consuming.message import Message as Message, MessageBatch as Batch
     from hocket.model import Position as Position
 
 __all__ = [
@@ -65,9 +65,9 @@ _HOMES = {
     "AsyncProducer": "hocket.client.faces.aio.producer",
     "AsyncSubscription": "hocket.client.faces.aio.subscription",
     "AsyncTransaction": "hocket.client.faces.aio.transaction",
-    "Batch": "hocket.client.consuming.message:MessageBatch",
+    "Batch": "hocket.client_core.consuming.message:MessageBatch",
     "Client": "hocket.client.faces.blocking.client",
-    "Message": "hocket.client.consuming.message",
+    "Message": "hocket.client_core.consuming.message",
     "Position": "hocket.model",
     "Producer": "hocket.client.faces.blocking.producer",
     "Subscription": "hocket.client.faces.blocking.subscription",

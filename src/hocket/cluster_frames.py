@@ -46,6 +46,7 @@ class ListNodes:
     """Answered by NodesAre."""
 
     request: int
+    known: bool = False  # as the asked node has them by heart: no other node is asked for its view
 
 
 @dataclass(slots=True)

@@ -9,6 +9,14 @@ NodeState = Literal["alive", "suspect", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
+class NodeAddress:
+    """Where a node is reached."""
+
+    node: str  # the id of its store
+    address: str  # HOST:PORT
+
+
+@dataclass(frozen=True, slots=True)
 class RingNode:
     """One node on the ring, as it sees the ring itself."""
 

@@ -170,6 +170,11 @@ class NotHere(HocketError):
 
     code = "notHere"
 
+    def __init__(self, message: str, *, node: str = "", address: str = "") -> None:
+        super().__init__(message)
+        self.node = node  # the id of the node to ask instead; empty: it is not known
+        self.address = address
+
 
 class RootAway(HocketError):
     """The node that decides on changes of topics, users and rights does not answer.

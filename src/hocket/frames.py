@@ -37,6 +37,7 @@ from hocket.cluster_frames import (
     NodesAre as NodesAre,
     RingIs as RingIs,
 )
+from hocket.cluster_model import NodeAddress
 from hocket.model import (
     Failover,
     IndexDescription,
@@ -98,6 +99,8 @@ class Welcome:
     features: tuple[str, ...]
     limits: Limits
     cluster: str = ""  # the cluster's id, for ever the same; empty from brokers older than that
+    id: str = ""  # of the node's store; empty from brokers older than that
+    nodes: tuple[NodeAddress, ...] = ()  # some nodes of the cluster, by which a client may go on
 
 
 @dataclass(slots=True)
@@ -128,6 +131,8 @@ class Failure:
     code: str  # see hocket.errors: every error's `code`
     message: str
     may_have_happened: bool = False
+    node: str = ""  # of notHere: the id of the node to ask instead; empty: it is not known
+    address: str = ""  # and where it is reached
 
 
 # --- topics ------------------------------------------------------------------------------------

@@ -7,25 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import hocket.client
+import hocket.client_core
 
-CLIENT = Path(hocket.client.__file__).parent
+HOME = Path(hocket.client_core.__file__).parent
 FORBIDDEN = {"asyncio", "logging", "os", "select", "socket", "ssl", "threading", "time"}
-SHELL = {
-    "address",
-    "aio_tcp",
-    "destination",
-    "embedded",
-    "tcp",
-    "tls",
-}  # of `connection`: what carries frames
-
-CORES = [
-    path
-    for room in ("connection", "producing", "consuming", "sharing")
-    for path in sorted((CLIENT / room).glob("*.py"))
-    if path.stem not in SHELL
-]
+CORES = sorted(HOME.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", CORES, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -43,4 +29,4 @@ def test_a_core_imports_nothing_of_the_world(path: Path):
 
 def test_what_is_looked_at_holds_the_cores():
     names = {f"{path.parent.name}/{path.stem}" for path in CORES}
-    assert {"connection/session", "producing/core", "consuming/core", "sharing/core"} <= names
+    assert {"session/session", "producing/core", "consuming/core", "sharing/core"} <= names

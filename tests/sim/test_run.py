@@ -67,6 +67,7 @@ def test_a_report_can_be_sent_as_json():
     value = json.loads(json.dumps(report.to_json()))
     assert value["options"]["safety_us"] == 6_000_000
     assert value["counts"]["lookups"] > 0
+    assert value["counts"]["mended"] >= 0
     assert isinstance(report, Report)
 
 

@@ -96,7 +96,7 @@ FROM_A_SERVER: list[tuple[Frame, str]] = [
     (
         Failure(3, "topicExists", "there is one"),
         '(request = 3, failure = (code = "topicExists", message = "there is one", '
-        "mayHaveHappened = false))",
+        'mayHaveHappened = false, node = "", address = ""))',
     ),
     (Published(4, 2, 77), "(request = 4, published = (partition = 2, offset = 77))"),
     (

@@ -52,6 +52,8 @@ def delay_options(command: F) -> F:
 def check_due(delay: timedelta | None, deliver_at: datetime | None) -> None:
     """Raise OutOfRange if no message can have both, or wait that long: before anything is read."""
     if delay is not None or deliver_at is not None:
-        from hocket.client.producing.delays import checked_due_us  # late: `--help` needs no client
+        from hocket.client_core.producing.delays import (
+            checked_due_us,  # late: `--help` needs no client
+        )
 
         checked_due_us(delay, deliver_at, now_us=time.time_ns() // 1000)

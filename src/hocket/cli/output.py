@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from hocket.client.consuming.message import Message
+    from hocket.client_core.consuming.message import Message
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -17,9 +17,9 @@ from hocket.cli.template import Template
 from hocket.errors import Timeout, UnknownTopic, WouldBlock
 
 if TYPE_CHECKING:
-    from hocket.client.consuming.message import Message
     from hocket.client.faces.blocking.client import Client
     from hocket.client.faces.blocking.subscription import Subscription
+    from hocket.client_core.consuming.message import Message
 
 PORTION = 500  # messages written at once
 LOOK_SECONDS = 1.0  # how often it is looked which indexes were made meanwhile

@@ -19,7 +19,7 @@ from hocket.cli.lines import ESCAPES
 from hocket.cli.output import moment, text_or_base64
 
 if TYPE_CHECKING:
-    from hocket.client.consuming.message import Message
+    from hocket.client_core.consuming.message import Message
 
 Part = Callable[["Message"], bytes]
 

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any
 
 from hocket import frames
+from hocket.cluster_model import NodeAddress
 from hocket.core.group0.messages import Entry
 from hocket.core.metadata import metadata as metadata_core
 from hocket.core.metadata.access import Access
@@ -63,6 +64,9 @@ from hocket.node.settings import NodeSettings
 from hocket.node.wiring import Servant, Wiring
 from hocket.ports import Clock, Disk, Executor, Network
 from hocket.version import __version__
+
+# A Welcome has at most 64 KiB, and a client that loses one node needs a few others, not all.
+NODES_TOLD_MAX = 64
 
 
 class Node:
@@ -227,10 +231,20 @@ class Node:
             software=f"hocket {__version__}",
             limits=self._wiring.settings.limits,
             cluster=self.cluster,
+            nodes=self._other_nodes,
             caller=caller,
             access=self._access,
             handed_on=() if self._leads else CHANGES,
         )
+
+    def _other_nodes(self) -> tuple[NodeAddress, ...]:
+        """Those behind this one on the ring first, so that nodes do not all tell of the same."""
+        _version, members = self.registering.members()
+        me = self._wiring.catalogue.me
+        others = sorted(members)
+        at = next((at for at, each in enumerate(others) if each.node == me), -1)
+        behind = others[at + 1 :] + others[: max(0, at)]
+        return tuple(NodeAddress(each.node, each.address) for each in behind[:NODES_TOLD_MAX])
 
     def received(self, connection: int, frame: Frame, payload: memoryview) -> None:
         session = self._wiring.sessions.get(connection)

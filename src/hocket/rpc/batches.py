@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hocket.client.consuming.message import Message, MessageBatch
-from hocket.client.producing.bulk import ListPortion, record_portions
-from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.gathering import Gathering
-from hocket.client.producing.outgoing import Stamp, restamped
-from hocket.client.producing.records import Record, checked
+from hocket.client_core.consuming.message import Message, MessageBatch
+from hocket.client_core.producing.bulk import ListPortion, record_portions
+from hocket.client_core.producing.core import ProducerCore
+from hocket.client_core.producing.gathering import Gathering
+from hocket.client_core.producing.outgoing import Stamp, restamped
+from hocket.client_core.producing.records import Record, checked
 from hocket.errors import OutOfRange
 from hocket.wire.batch import BatchInfo, check_content, encode, first_key_hash, whole_batches
 

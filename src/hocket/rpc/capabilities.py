@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import capnp  # type: ignore[import-untyped]
 
-from hocket.client.calls.options import producer_options
-from hocket.client.sharing.verdict import ACK
+from hocket.client_core.calls.options import producer_options
+from hocket.client_core.sharing.verdict import ACK
 from hocket.errors import HocketError, OutOfRange, ProtocolError
 from hocket.model import (
     Failover,

@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from hocket.client.faces.aio.subscription import AsyncSubscription
-from hocket.client.sharing.verdict import Verdict
+from hocket.client_core.sharing.verdict import Verdict
 from hocket.errors import Closed, HocketError
 from hocket.rpc.background import Background
 from hocket.rpc.batches import portions_out, write_encoded, write_records

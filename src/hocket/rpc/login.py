@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from hocket.client.calls import topics as topic_calls
 from hocket.client.connection.embedded import EmbeddedConnector
-from hocket.client.connection.timeout import DEFAULT_TIMEOUT
 from hocket.client.engines import timeouts
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher, wait_until_open
-from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Gathering
-from hocket.client.producing.outgoing import Outcome, Outgoing, Positions, Stamp, restamped
+from hocket.client_core.calls import topics as topic_calls
+from hocket.client_core.producing.core import ProducerCore
+from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.gathering import Gathering
+from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions, Stamp, restamped
+from hocket.client_core.timeout import DEFAULT_TIMEOUT
 from hocket.core.session.session import Caller
 from hocket.deadline import Deadline
 from hocket.errors import HocketError, OutOfRange
@@ -77,7 +77,7 @@ class Login(AsyncClient):
         if not batch.records:
             raise OutOfRange("a publish takes one record at least; this one has none")
         if len(batch.records) > 1:
-            now = self._engine.session.clock.now_us()
+            now = self._engine.clock.now_us()
             return await self._batch_publisher.publish_entry(
                 topic, batch.gathering, partial(batch.encoded, now), len(batch.records)
             )
@@ -103,10 +103,11 @@ class BatchPublisher(AsyncPublisher):
     ) -> Position:
         """Publish records in a batch of their own; returns the position of the first record."""
         deadline = Deadline(DEFAULT_TIMEOUT)
-        publication = self._publications.new(DEFAULT_TIMEOUT)
-        core = self._publications.core(check_name(topic))
-        await wait_until_open(self._engine, core, "topic", deadline.remaining())
-        core.offer_entry(choose(core), encode_entry, count, publication)
+        engine = self._engine
+        publication = self._publications.new(engine.clock.ticks_us(), DEFAULT_TIMEOUT)
+        core = engine.do(partial(self._publications.core, check_name(topic)))
+        await wait_until_open(engine, core, "topic", deadline.remaining())
+        engine.do(lambda: core.offer_entry(choose(core), encode_entry, count, publication))
         outcome = await self._engine.wait_for_reply(
             publication,
             deadline.remaining(),

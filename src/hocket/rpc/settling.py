@@ -10,14 +10,22 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Protocol
 
-from hocket.client.consuming.inbound import Inbound
-from hocket.client.consuming.message import MessageBatch
 from hocket.client.faces.aio.subscription import AsyncSubscription
-from hocket.client.sharing.leases import Leases
-from hocket.client.sharing.message import hash_of
-from hocket.client.sharing.progress import SharedProgress
-from hocket.client.sharing.ranges import in_words, ranges_of
-from hocket.client.sharing.verdict import ACK, RELEASE, Note, Verdict, extension, refusal, rejection
+from hocket.client_core.consuming.inbound import Inbound
+from hocket.client_core.consuming.message import MessageBatch
+from hocket.client_core.sharing.leases import Leases
+from hocket.client_core.sharing.message import hash_of
+from hocket.client_core.sharing.progress import SharedProgress
+from hocket.client_core.sharing.ranges import in_words, ranges_of
+from hocket.client_core.sharing.verdict import (
+    ACK,
+    RELEASE,
+    Note,
+    Verdict,
+    extension,
+    refusal,
+    rejection,
+)
 from hocket.errors import LeaseLost, OutOfRange, UnknownPartition, WrongKind
 from hocket.model import SECOND_US, Settlement
 

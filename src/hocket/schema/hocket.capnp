@@ -156,6 +156,23 @@ struct Welcome {
   # The id of the cluster that the broker belongs to, for ever the same: the id of the data directory
   # of the node that founded the cluster. A client that meets another id than before goes on nowhere.
   # Empty from a broker that does not know this field.
+
+  id @6 :Text;
+  # The id of the node's data directory, by which nodes are told apart. Empty from a broker that does
+  # not know this field.
+
+  nodes @7 :List(NodeAddress);
+  # Other nodes of the cluster, by which a client may go on if it loses this one. At most 64.
+}
+
+struct NodeAddress {
+  # Where a node is reached.
+
+  node @0 :Text;
+  # The id of its data directory.
+
+  address @1 :Text;
+  # HOST:PORT.
 }
 
 struct Goodbye {
@@ -184,6 +201,12 @@ struct Failure {
 
   mayHaveHappened @2 :Bool;
   # False: the request certainly had no effect. True: the request may have been carried out.
+
+  node @3 :Text;
+  # Of the code notHere: the id of the node to ask instead. Empty: the answering node does not know.
+
+  address @4 :Text;
+  # Where that node is reached, as HOST:PORT. Empty: the answering node does not know.
 }
 
 # --- topics --------------------------------------------------------------------------------------
@@ -1308,6 +1331,9 @@ struct KeyIsOwned {
 
 struct ListNodes {
   # Name the nodes of the cluster. The answer is NodesAre.
+
+  known @0 :Bool;
+  # True: as the asked node has them by heart. It asks no other node, and calls every node alive.
 }
 
 struct NodesAre {

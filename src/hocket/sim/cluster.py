@@ -83,6 +83,7 @@ class Cluster(Site):
         return {
             "messages": self.links.arrived,
             "published": sum(map(len, self.workload.logs.values())),
+            "mended": sum(sum(each.mended.values()) for each in self.workload.producers),
             "delivered": sum(len(consumer.diary) for consumer in self.consumers),
             "lookups": len(self.lookups),
             "changes": sum(each.done for each in self.workload.administrators),

@@ -1,11 +1,11 @@
 """The work of a cluster: records are published and consumed, keys are looked up, and topics and
 users are changed.
 
-Producers speak frames with the owner of a topic, as any client does, and push again what was not
-acknowledged. Consumers use the relays of any machine, and keep a diary of what was delivered. When
-its machine dies, a consumer goes on at another, at the same offset. Lookups ask any machine for any
-key. None of them uses `hocket.client`: a client that repairs what the cluster does wrong would hide
-it.
+Producers speak through the cores of the real client (`core_client`), which push again what was not
+acknowledged and follow a topic to its node. What they mend is counted, and what they must never
+have to mend is a mistake. Consumers use the relays of any machine, and keep a diary of what was
+delivered. When its machine dies, a consumer goes on at another, at the same offset. Lookups ask any
+machine for any key.
 """
 
 from __future__ import annotations
@@ -16,14 +16,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hocket import frames
+from hocket.client_core.calls.asking import Asking
+from hocket.client_core.producing.core import ProducerCore
+from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.gathering import Gathering
+from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions, Stamp
 from hocket.core.relay.messages import Piece
 from hocket.core.ring.circle import SIZE, position_of
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Located, NotLocated
-from hocket.frames import unpacked
+from hocket.errors import HocketError, NoConnection, RootAway, TopicExists, UnknownTopic
 from hocket.model import PartitionId, TopicConfig
 from hocket.sim.administrator import Administrator
-from hocket.sim.client import RETRY_US, Client, Unexpected
+from hocket.sim.client import RETRY_US, Unexpected
+from hocket.sim.core_client import CoreClient
 from hocket.wire import batch as batches
 
 if TYPE_CHECKING:
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
 AWAY_US = 300_000  # after which something is asked again that the root could not be asked
 IN_FLIGHT_MAX = 8  # batches of a producer and partition
 PUSH_EVERY_US = 400_000  # on the average
+FOREVER_US = 1 << 60  # a producer gives nothing up: the cluster must take it in the end
 ADMINISTRATORS = 2
 MOVE_EVERY_US = 15_000_000  # on average, until a consumer moves to another machine
 CREDIT_US = 5_000  # at most, until a consumer gives its credit back
@@ -44,121 +51,135 @@ Logs = dict[
 ]  # by partition and offset: what producers were told is stored
 
 
-class Founder(Client):
+class Founder(CoreClient):
     """Creates a topic; tries again until it is there."""
 
     def __init__(self, site: Site, machine: Machine, topic: str) -> None:
         self.topic = topic
         self.created = False
         super().__init__(site, machine, f"founder of {topic}")
+        self.ask()
 
-    def begin(self) -> None:
+    def ask(self) -> None:
         config = TopicConfig(
             partitions=self.site.options.partitions,
             memory_retention_us=2_000_000,
             segment_bytes_max=4096,
         )
-        self.ask(partial(frames.CreateTopic, topic=self.topic, config=config), self._answered)
+        frame = frames.CreateTopic(0, self.topic, config)
+        try:
+            self.turn(partial(Asking, self.router, frame, self._answered, repeatable=True))
+        except HocketError:  # its first machine was down
+            self.site.scheduler.after(AWAY_US, self.ask)
 
-    def _answered(self, answer: frames.Frame) -> None:
-        code = answer.code if isinstance(answer, frames.Failure) else ""
-        if code == "rootAway":
-            self.site.scheduler.after(AWAY_US, self.begin)
-        elif code in ("", "topicExists"):
-            self.created = True
-        else:
+    def _answered(self, answer: frames.Frame | HocketError) -> None:
+        if isinstance(answer, RootAway | NoConnection):
+            self.site.scheduler.after(AWAY_US, self.ask)
+        elif isinstance(answer, HocketError) and not isinstance(answer, TopicExists):
             raise Unexpected(f"{self.name} was answered {answer}")
+        else:
+            self.created = True
 
 
-class Producer(Client):
-    """Pushes numbered batches to every partition of a topic, until they are acknowledged."""
+class SureProducerCore(ProducerCore):
+    """What no cluster may bring about, and a producer would put right, is a mistake here."""
+
+    name = ""
+
+    def _opened(self, frame: frames.ProducerOpened) -> None:
+        if self._producer_id not in (b"", frame.producer_id):
+            raise Unexpected(f"{self.name} had to begin anew: its id is not known any more")
+        super()._opened(frame)
+
+    def _learn_fates(self, gathering: Gathering, expected: int) -> None:
+        if not gathering.agrees(expected):
+            raise Unexpected(
+                f"{self.name} was acknowledged more than the {expected} batches that the leader of "
+                f"partition {gathering.partition} has"
+            )
+        super()._learn_fates(gathering, expected)
+
+
+class Producer(CoreClient):
+    """Sends numbered batches to every partition of a topic, until they are acknowledged."""
 
     def __init__(self, site: Site, machine: Machine, topic: str, number: int, logs: Logs) -> None:
-        partitions = range(site.options.partitions)
         self.topic = topic
         self.stopped = False
-        self.sent: dict[int, list[list[bytes]]] = {each: [] for each in partitions}
-        self.entries: dict[tuple[int, int], bytes] = {}  # a repetition has the same bytes
-        self.unacked = dict.fromkeys(partitions, 0)  # by partition: the oldest such sequence
-        self.producer_id = b""
+        self.made = dict.fromkeys(range(site.options.partitions), 0)  # by partition: batches
+        self.core: SureProducerCore | None = None
         self._logs = logs
-        self.handle = 0
         super().__init__(site, machine, f"producer {topic}/{number}")
+        self._open()
         self._later()
 
     @property
     def finished(self) -> bool:
-        """Whether all batches that it has made are acknowledged."""
-        return all(self.unacked[each] == len(self.sent[each]) for each in self.sent)
+        """Whether all records that it has sent are acknowledged."""
+        return self.core is None or not self.core.count()
 
-    def begin(self) -> None:
-        opening = partial(
-            frames.OpenProducer, topic=self.topic, producer_id=self.producer_id, epoch=0
-        )
-        self.ask(opening, self._opened)
-
-    def _opened(self, answer: frames.Frame) -> None:
-        if isinstance(answer, frames.Failure) and answer.code == "unknownTopic":
-            self.site.scheduler.after(RETRY_US, self.begin)
-            return
-        if not isinstance(answer, frames.ProducerOpened):
-            raise Unexpected(f"{self.name} was answered {answer}")
-        self.producer_id, self.handle = answer.producer_id, answer.handle
-        for partition, made in self.sent.items():
-            for sequence in range(self.unacked[partition], len(made)):
-                self._push(partition, sequence)
+    def _open(self) -> None:
+        core = SureProducerCore(
+            self.router.first, self.topic, ProducerOptions(linger_us=0, delivery_us=FOREVER_US),
+            self._settle,
+        )  # fmt: skip
+        core.name = self.name
+        try:
+            self.turn(core.open)
+        except HocketError:  # its first machine was down
+            self.site.scheduler.after(RETRY_US, self._open)
+        else:
+            self.core = core
 
     def _later(self) -> None:
         delay_us = round(self.chance.expovariate(1 / PUSH_EVERY_US))
         self.site.scheduler.after(delay_us, self._produce)
 
     def _produce(self) -> None:
-        options = self.site.options
+        options, core = self.site.options, self.core
         if self.stopped:
             return
         self._later()
+        if core is not None and isinstance(core.failure, UnknownTopic | NoConnection):
+            self._open()  # the topic was not there yet, or its machine was not
+            return
         partition = self.chance.randrange(options.partitions)
-        made = self.sent[partition]
-        in_flight = len(made) - self.unacked[partition]
-        if not self.handle or len(made) == options.batches or in_flight >= IN_FLIGHT_MAX:
+        number = self.made[partition]
+        if core is None or not core.is_open or number == options.batches:
             return
-        head = f"{self.name}/{partition}/{len(made)}/".encode()
-        made.append(
-            [
-                b"%s%d:%s" % (head, each, bytes(self.chance.randrange(options.record_bytes_max)))
-                for each in range(self.chance.randrange(1, 5))
-            ]
-        )
-        self._push(partition, len(made) - 1)
-
-    def _push(self, partition: int, sequence: int) -> None:
-        entry = self.entries.get((partition, sequence))
-        if entry is None:
-            entry = self.entries[partition, sequence] = batches.encode(
-                self.sent[partition][sequence],
-                timestamps=self.site.now_us,
-                producer_id=self.producer_id,
-                sequence=sequence,
-            )
-        self.send(frames.Push(0, self.handle, partition), entry)
-
-    def told(self, frame: frames.Frame, payload: memoryview) -> None:
-        if not isinstance(frame, frames.PushAcked):
-            super().told(frame, payload)
+        gathering = core.gatherings[partition]
+        if len(gathering.queue) >= IN_FLIGHT_MAX:
             return
-        partition = frame.partition
-        offsets = unpacked(frame.offsets)
-        first = frame.sequence + 1 - len(offsets)
-        log = self._logs[PartitionId(self.topic, partition)]
-        for sequence, offset in enumerate(offsets, first):
-            for each, value in enumerate(self.sent[partition][sequence], offset):
-                if log.setdefault(each, value) != value:
-                    raise Unexpected(f"{self.name}: offset {each} was {log[each]!r}, now {value!r}")
-        self.unacked[partition] = max(self.unacked[partition], frame.sequence + 1)
+        self.made[partition] += 1
+        head = f"{self.name}/{partition}/{number}/".encode()
+        values = [
+            b"%s%d:%s" % (head, each, bytes(self.chance.randrange(options.record_bytes_max)))
+            for each in range(self.chance.randrange(1, 5))
+        ]
+        self.turn(partial(self._send_batch, core, gathering, values))
 
-    def lost(self) -> None:
-        self.handle = 0
-        super().lost()
+    def _send_batch(self, core: ProducerCore, gathering: Gathering, values: list[bytes]) -> None:
+        """As one batch: checkers know how large it can be."""
+
+        def encoded(stamp: Stamp) -> bytes:
+            return batches.encode(
+                values, timestamps=self.site.now_us, producer_id=stamp.producer_id,
+                epoch=stamp.epoch, sequence=stamp.sequence,
+            )  # fmt: skip
+
+        if not core.offer_entry(gathering, encoded, len(values), waiter=values):
+            raise Unexpected(f"{self.name} has no room for {values!r}")
+
+    def _settle(self, batch: Outgoing, outcome: Outcome) -> None:
+        if not isinstance(outcome, Positions):
+            raise Unexpected(f"{self.name} was told {outcome!r} of {batch.count} records")
+        if batch.pushes > 1:
+            self.mended["pushed again"] += 1
+        log = self._logs[PartitionId(self.topic, outcome.partition)]
+        ((_, values),) = batch.waiters
+        for offset, value in enumerate(values, outcome.start):
+            if log.setdefault(offset, value) != value:
+                raise Unexpected(f"{self.name}: offset {offset} was {log[offset]!r}, now {value!r}")
 
 
 class Consumer:

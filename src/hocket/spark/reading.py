@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hocket.client.consuming.message import MessageBatch
 from hocket.client.faces.blocking.client import Client
 from hocket.client.faces.blocking.subscription import Subscription
+from hocket.client_core.consuming.message import MessageBatch
 from hocket.deadline import in_seconds
 from hocket.errors import (
     HocketError,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from hocket import errors
-from hocket.client.producing.outgoing import Positions
+from hocket.client_core.producing.outgoing import Positions
 from hocket.model import Position, partition_of, timestamp_us
 from tests.support.brokers.every_world import only, take, values
 from tests.support.threads import until

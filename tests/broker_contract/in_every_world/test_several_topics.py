@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from hocket import errors
-from hocket.client.consuming.inbound import CHUNK
 from hocket.client.faces import topics_reader
+from hocket.client_core.consuming.inbound import CHUNK
 from tests.support.brokers.every_world import only, take
 from tests.support.threads import until
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hocket import errors
-from hocket.client.sharing.window import FIRST
+from hocket.client_core.sharing.window import FIRST
 from tests.support.brokers.every_world import in_parallel, only, take
 from tests.support.processes.server import ServerProcess
 from tests.support.threads import until

@@ -15,9 +15,9 @@ import pytest
 
 import hocket
 from hocket import frames
-from hocket.client.calls.call import Call
 from hocket.client.connection.tls import client_context
 from hocket.client.engines import timeouts
+from hocket.client_core.calls.call import Call
 from hocket.errors import (
     BadName,
     Closed,

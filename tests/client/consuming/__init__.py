@@ -1,1 +1,1 @@
-"""Tests of `hocket.client.consuming`."""
+"""Tests of `hocket.client_core.consuming`."""

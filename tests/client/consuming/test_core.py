@@ -5,9 +5,9 @@ import logging
 import pytest
 
 from hocket import frames
-from hocket.client.consuming.attachment import TIDY_US, SubscriptionOptions
-from hocket.client.consuming.core import SubscriptionCore
-from hocket.client.consuming.message import Message, MessageBatch
+from hocket.client_core.consuming.attachment import TIDY_US, SubscriptionOptions
+from hocket.client_core.consuming.core import SubscriptionCore
+from hocket.client_core.consuming.message import Message, MessageBatch
 from hocket.errors import (
     BusyResource,
     Closed,
@@ -727,8 +727,8 @@ def test_closing_lets_go_at_the_broker_and_wakes_who_waits():
     woken, answers = [], Answers()
     one.core.deliveries.add(lambda: woken.append(True))
     one.core.close(answers)
-    assert woken
     close = one.stage.take(frames.CloseHandle)
+    assert woken
     assert not answers
     one.done(close)
     assert len(answers) == 1

@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from hocket import frames
-from hocket.client.consuming.attachment import SubscriptionOptions
-from hocket.client.consuming.core import SubscriptionCore
-from hocket.client.consuming.message import Message, MessageBatch
+from hocket.client_core.consuming.attachment import SubscriptionOptions
+from hocket.client_core.consuming.core import SubscriptionCore
+from hocket.client_core.consuming.message import Message, MessageBatch
 from hocket.frames import packed
 from tests.support.client.scripted import Stage, pairs, stored
 from tests.support.threads import LONG

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hocket
-from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.faces.blocking.producer import Producer
+from hocket.client_core.consuming.message import Message, MessageBatch
 
 
 def test_without_a_type_the_classes_are_those_of_bytes():

@@ -153,7 +153,7 @@ def test_what_is_due_when_a_loop_is_closed_waits_for_the_next_link(url, client, 
     said = left(
         """
         import asyncio, sys, threading, time, hocket.aio
-        from hocket.client.connection.timers import Timers
+        from hocket.client.engines.driver import Driver
         url, topic = sys.argv[1:]
 
         async def send():
@@ -167,18 +167,18 @@ def test_what_is_due_when_a_loop_is_closed_waits_for_the_next_link(url, client, 
             start_as_always(thread)
             has_run.wait(0.3)
 
-        def run_due(timers):
+        def run_due(driver):
             try:
-                run_due_as_always(timers)
+                run_due_as_always(driver)
             finally:
                 has_run.set()
 
         has_run = threading.Event()
         client = asyncio.run(send())
-        while client._engine.session.timers.delay_us():  # until what gathers is due to leave
+        while client._engine.timers.delay_us():  # until what gathers is due to leave
             time.sleep(0.001)
         start_as_always, threading.Thread.start = threading.Thread.start, start
-        run_due_as_always, Timers.run_due = Timers.run_due, run_due
+        run_due_as_always, Driver.run_due = Driver.run_due, run_due
         """,
         url,
         topic,
@@ -335,7 +335,7 @@ def test_a_link_that_was_lost_is_opened_anew_where_no_thread_can_be_started(url,
 
         def cut():
             threading.Thread.start = refuse
-            client._engine.session.link._socket.shutdown(socket.SHUT_RDWR)
+            client._engine.links[0]._socket.shutdown(socket.SHUT_RDWR)
 
         atexit.register(cut)
         """,

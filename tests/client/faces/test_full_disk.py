@@ -9,7 +9,7 @@ import pytest
 
 import hocket
 from hocket.adapters.disk import DirectoryDisk
-from hocket.client.producing import delivery, staging
+from hocket.client_core.producing import delivery, staging
 from hocket.errors import StorageFull
 
 

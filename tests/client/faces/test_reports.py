@@ -8,7 +8,7 @@ import pytest
 
 import hocket
 from hocket import frames
-from hocket.client.producing.outgoing import Positions
+from hocket.client_core.producing.outgoing import Positions
 from hocket.errors import (
     CorruptData,
     MessageTooLarge,
@@ -288,9 +288,9 @@ def test_a_commit_that_is_not_confirmed():
     with ScriptedServer(answer) as server:
         client = hocket.connect(server.url)
         sub = client.subscribe("t", index="i")
-        link = client._engine.session.link
+        (link,) = client._engine.links
         frame = frames.Deliver(0, 7, 0, 0, 1), memoryview(stored([b"a"], 0))
-        client._engine.received(link, [frame])
+        link._owner.received(link, [frame])
         sub.receive(timeout=5).ack()
         with pytest.raises(Timeout, match="not confirmed") as caught:
             sub.commit(timeout=0.05)

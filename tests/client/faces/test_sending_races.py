@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 import hocket
-from hocket.client.consuming.progress import Progress
+from hocket.client_core.consuming.progress import Progress
 from hocket.errors import Closed
 from tests.client.faces.test_reports import Model
 from tests.support.client.sockets import ScriptedServer

@@ -1,1 +1,1 @@
-"""Tests of `hocket.client.producing`."""
+"""Tests of `hocket.client_core.producing`."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from xxhash import xxh3_64_intdigest
 
-from hocket.client.producing.arrow_rows import arrow_portions
+from hocket.client_core.producing.arrow_rows import arrow_portions
 from hocket.errors import MessageTooLarge, OutOfRange, UnknownPartition, WrongType
 from hocket.model import Limits, partition_of
 from hocket.wire import from_arrow

@@ -13,10 +13,10 @@ from random import Random
 import pytest
 
 from hocket import frames
-from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.publishing import PublishCore
-from hocket.client.producing.records import checked
+from hocket.client_core.producing.core import ProducerCore
+from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.publishing import PublishCore
+from hocket.client_core.producing.records import checked
 from hocket.errors import HocketError, StorageFull
 from hocket.model import Limits, Position, partition_of
 from tests.support.client.scripted import ModelBroker, Stage

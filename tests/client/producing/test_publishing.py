@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from hocket import frames
-from hocket.client.producing.publishing import Publications
-from hocket.client.producing.records import checked
+from hocket.client_core.producing.publishing import Publications
+from hocket.client_core.producing.records import checked
 from hocket.errors import Busy, NotAllowed, OutcomeUnknown, Timeout, UnknownTopic
 from hocket.model import Position
 from tests.support.client.scripted import ModelBroker, Stage, stamps_in, values_in
@@ -19,7 +19,7 @@ class Publishing:
         self.exchange()
 
     def publish(self, value: bytes, key: bytes | None = None, timeout: float = 30):
-        publication = self.publications.new(timeout)
+        publication = self.publications.new(self.stage.outbox.now_us, timeout)
         record, size = checked(value, key, None, None, publication)
         assert self.core.offer(self.core.gathering_of(key, None), record, size)
         return publication

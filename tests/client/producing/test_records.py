@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from hocket.client.producing.gathering import Gathering
-from hocket.client.producing.outgoing import Positions, Stamp, restamped
-from hocket.client.producing.records import (
+from hocket.client_core.producing.gathering import Gathering
+from hocket.client_core.producing.outgoing import Positions, Stamp, restamped
+from hocket.client_core.producing.records import (
     RECORD_BYTES,
     checked,
     checked_header_list,

@@ -7,9 +7,9 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from hocket.client.producing.arrow_rows import arrow_portions
-from hocket.client.producing.bulk import list_portions
-from hocket.client.producing.core import REST_US, TURN_BYTES_MIN
+from hocket.client_core.producing.arrow_rows import arrow_portions
+from hocket.client_core.producing.bulk import list_portions
+from hocket.client_core.producing.core import REST_US, TURN_BYTES_MIN
 from hocket.model import partition_of
 from tests.client.producing.test_core import Producing
 

@@ -8,8 +8,8 @@ import pytest
 from crc32c import crc32c
 
 from hocket import frames
-from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.staging import (
+from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.staging import (
     FRAME_BYTES_MAX,
     Deciding,
     StagingCore,

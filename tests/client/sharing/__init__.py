@@ -1,1 +1,1 @@
-"""Tests of `hocket.client.sharing`."""
+"""Tests of `hocket.client_core.sharing`."""

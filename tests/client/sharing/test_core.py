@@ -7,10 +7,10 @@ import logging
 import pytest
 
 from hocket import frames
-from hocket.client.consuming.attachment import TIDY_US
-from hocket.client.sharing.core import AGAIN_US
-from hocket.client.sharing.progress import NOTES_MAX
-from hocket.client.sharing.window import FIRST
+from hocket.client_core.consuming.attachment import TIDY_US
+from hocket.client_core.sharing.core import AGAIN_US
+from hocket.client_core.sharing.progress import NOTES_MAX
+from hocket.client_core.sharing.window import FIRST
 from hocket.errors import (
     Closed,
     Fenced,

@@ -14,10 +14,10 @@ from random import Random
 import pytest
 
 from hocket import frames
-from hocket.client.consuming.attachment import SubscriptionOptions
-from hocket.client.consuming.message import Message
-from hocket.client.sharing.core import SharedCore
-from hocket.client.sharing.message import SharedBatch, SharedMessage
+from hocket.client_core.consuming.attachment import SubscriptionOptions
+from hocket.client_core.consuming.message import Message
+from hocket.client_core.sharing.core import SharedCore
+from hocket.client_core.sharing.message import SharedBatch, SharedMessage
 from hocket.errors import LeaseLost
 from hocket.frames import packed
 from tests.support.client.scripted import Stage, stored

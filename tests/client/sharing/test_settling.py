@@ -10,11 +10,11 @@ from itertools import pairwise, repeat
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from hocket.client.consuming.attachment import TIDY_US
-from hocket.client.consuming.message import Message
-from hocket.client.sharing.message import SharedMessage
-from hocket.client.sharing.progress import LAPSED_MAX, SharedProgress
-from hocket.client.sharing.ranges import in_words, ranges_of
+from hocket.client_core.consuming.attachment import TIDY_US
+from hocket.client_core.consuming.message import Message
+from hocket.client_core.sharing.message import SharedMessage
+from hocket.client_core.sharing.progress import LAPSED_MAX, SharedProgress
+from hocket.client_core.sharing.ranges import in_words, ranges_of
 from tests.support.client.sharing import Sharing, triples
 from tests.support.threads import LONG, Running
 

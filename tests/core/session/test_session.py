@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from hocket import frames
+from hocket.cluster_model import NodeAddress
 from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue
 from hocket.core.metadata.roster import Change
+from hocket.core.session.failures import FAILURE_TEXT_MAX
 from hocket.core.session.session import (
     DELAY_US_MAX,
-    FAILURE_TEXT_MAX,
     Caller,
     Demand,
     Effect,
@@ -28,7 +29,7 @@ from hocket.core.session.session import (
     offset_of,
 )
 from hocket.core.transactions.participants import PARTICIPANTS_MAX
-from hocket.errors import BY_CODE, Fenced, HocketError, OutOfRange, ReplyLost
+from hocket.errors import BY_CODE, Fenced, HocketError, NotHere, OutOfRange, ReplyLost
 from hocket.frames import Frame, packed
 from hocket.model import OWN_PRODUCERS, Grant, Limits, Participant, Start, TopicConfig
 from tests.support.core.logged import ALICE, origin
@@ -169,9 +170,19 @@ def test_every_kind_of_frame_is_tested_here():
 # --- hello ---------------------------------------------------------------------------------------
 
 
-def test_welcome_names_the_cluster():
-    session = Session(Catalogue(), node="n1", software="hocket 0", limits=LIMITS, cluster="c1")
-    assert answered(session, frames.Hello(3)).frame.cluster == "c1"
+def test_welcome_names_the_cluster_the_node_and_others_of_it():
+    others = (NodeAddress("other", "o:1"),)
+    session = Session(
+        Catalogue(me="me"), node="n1", software="hocket 0", limits=LIMITS, cluster="c1",
+        nodes=lambda: others,
+    )  # fmt: skip
+    welcome = answered(session, frames.Hello(3)).frame
+    assert (welcome.cluster, welcome.id, welcome.nodes) == ("c1", "me", others)
+
+
+def test_a_failure_names_the_node_to_ask_instead():
+    error = NotHere("elsewhere", node="other", address="o:1")
+    assert failure(7, error) == frames.Failure(7, "notHere", "elsewhere", False, "other", "o:1")
 
 
 def test_hello_is_answered_by_who_we_are_and_what_we_allow():

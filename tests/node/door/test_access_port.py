@@ -9,8 +9,8 @@ import pytest
 
 import hocket
 import hocket.aio
-from hocket.client.consuming import attachment
 from hocket.client.faces import topics_reader
+from hocket.client_core.consuming import attachment
 from hocket.core.session.throttle import FREE
 from hocket.errors import (
     NameInUse,

@@ -13,8 +13,8 @@ from collections import Counter
 
 import pytest
 
-from hocket.client.sharing.core import SharedCore
-from hocket.client.sharing.settlements import Telling
+from hocket.client_core.sharing.core import SharedCore
+from hocket.client_core.sharing.settlements import Telling
 from hocket.model import Mode
 from tests.node.test_simulated import tiny
 from tests.support.node.simulated import SECOND, Admin, World

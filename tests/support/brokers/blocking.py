@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from hocket.client.consuming.message import AsyncMessage, AsyncMessageBatch, Message
 from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.aio.producer import AsyncProducer
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.faces.aio.transaction import AsyncTransaction
 from hocket.client.faces.opening import Opening
+from hocket.client_core.consuming.message import AsyncMessage, AsyncMessageBatch, Message
 from tests.support.threads import PATIENCE
 
 HANG_SECONDS = 2 * PATIENCE  # more than any timeout a test gives, so that the client's comes first

@@ -6,14 +6,14 @@ can, and is what the property tests compare with.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
 from hocket import frames
-from hocket.client.connection.session import Session
-from hocket.client.connection.timers import Timers
-from hocket.client.engines.reports import log_report
+from hocket.addresses import Address
+from hocket.client.engines.driver import Driver, LinkEnd
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Limits
@@ -21,6 +21,7 @@ from hocket.wire.batch import check_entries, encode, parse
 from hocket.wire.entry import pack_header, unpack_header
 
 F = TypeVar("F")
+T = TypeVar("T")
 NOTHING = memoryview(b"")
 
 
@@ -37,27 +38,70 @@ class ManualClock:
 
 
 class ScriptedLink:
-    def __init__(self) -> None:
-        self.sent: list[tuple[Frame, bytes]] = []
-        self.closed = False
+    """The far end is the test's. Looking at what was sent carries out what the cores want done."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._sent: list[tuple[Frame, bytes]] = []
+        self._closed = False
         self.arrivals = 0
 
+    @property
+    def sent(self) -> list[tuple[Frame, bytes]]:
+        self._stage.carry_out()
+        return self._sent
+
+    @sent.setter
+    def sent(self, sent: list[tuple[Frame, bytes]]) -> None:
+        self._sent = sent
+
+    @property
+    def closed(self) -> bool:
+        self._stage.carry_out()
+        return self._closed
+
     def send(self, frame: Frame, payload: Any = ()) -> None:
-        assert not self.closed, f"{frame} was sent on a link that is closed"
-        self.sent.append((frame, b"".join(payload)))
+        assert not self._closed, f"{frame} was sent on a link that is closed"
+        self._sent.append((frame, b"".join(payload)))
 
     def flush(self) -> None:
         pass
 
     def close(self) -> None:
-        self.closed = True
+        self._closed = True
 
     def heard(self) -> int:
         return self.arrivals
 
 
-class Stage:
-    """One session, and the broker's side of it in the hands of the test."""
+class ScriptedConnector:
+    """Opens nothing: the test says what becomes of each link."""
+
+    target = "hocket://scripted:1"
+    watched = True
+
+    def __init__(self, address_count: int = 1) -> None:
+        self.addresses = tuple(Address("scripted", each + 1) for each in range(address_count))
+        self.dialled: list[tuple[Address, LinkEnd]] = []
+
+    def open(self, address: Address, end: LinkEnd) -> None:
+        self.dialled.append((address, end))
+
+    def close(self) -> None:
+        pass
+
+    def forked(self) -> None:
+        pass
+
+    def for_threads(self) -> ScriptedConnector:
+        return self
+
+
+class Stage(Driver):
+    """One session, and the broker's side of it in the hands of the test.
+
+    What the test asks of a core directly is carried out as soon as the test looks at anything.
+    """
 
     def __init__(
         self,
@@ -67,33 +111,60 @@ class Stage:
         seed: int = 0,
         features: tuple[str, ...] = (),
     ) -> None:
-        self.clock = ManualClock()
-        self.wakes = 0
-        self.timers = Timers(self.clock, self._woken)
-        self.opens: list[int] = []
+        self.connector = ScriptedConnector(address_count)
+        super().__init__(
+            self.connector,
+            lambda: None,
+            name="a test",
+            token="secret",
+            clock=ManualClock(),
+            random=Random(seed),
+        )
         self.limits = limits or Limits()
         self.features = features
         self.link: ScriptedLink | None = None
-        self.session = Session(
-            timers=self.timers,
-            random=Random(seed),
-            open_link=self.opens.append,
-            report=log_report,
-            target="hocket://scripted:1",
-            address_count=address_count,
-            name="a test",
-            token="secret",
-        )
+        self.end: LinkEnd | None = None  # of the link
 
-    def _woken(self) -> None:
-        self.wakes += 1
+        self.begin_turn()
+
+    @property
+    def opens(self) -> list[int]:
+        """The numbers of the addresses that were dialled."""
+        self.carry_out()
+        return [address.port - 1 for address, _ in self.connector.dialled]
+
+    def defer(self, job: Callable[[], None]) -> None:
+        job()
+
+    # --- what links tell (see Driver) -------------------------------------------------------------
+
+    def do(self, act: Callable[..., T], *args: Any) -> T:
+        self.carry_out()
+        self.begin_turn()
+        try:
+            return act(*args)
+        finally:
+            self.carry_out()
+
+    def opened(self, end: LinkEnd) -> None:
+        self.do(self.tell_opened, end)
+
+    def received(self, end: LinkEnd, frames: Any) -> None:
+        self.do(self.tell_received, end, frames)
+
+    def lost(self, end: LinkEnd, error: HocketError) -> None:
+        self.do(self.tell_lost, end, error)
+
+    received_outside, lost_outside = received, lost
 
     # --- links -----------------------------------------------------------------------------------
 
     def open(self) -> ScriptedLink:
         """The link that was asked for comes about; the client has said Hello."""
-        self.link = ScriptedLink()
-        self.session.link_opened(self.link)
+        self.carry_out()
+        _, self.end = self.connector.dialled[-1]
+        self.link = ScriptedLink(self)
+        self.end.opened(self.link)
         return self.link
 
     def welcome(self) -> ScriptedLink:
@@ -109,7 +180,8 @@ class Stage:
 
     def lose(self, reason: str = "cut") -> None:
         link, self.link = self.link, None
-        self.session.link_lost(link, NoConnection(reason))
+        assert self.end is not None
+        self.end.lost(link, NoConnection(reason))
 
     def come_back(self) -> None:
         """After a loss: wait until the next link is opened, and open it."""
@@ -118,15 +190,18 @@ class Stage:
         assert len(self.opens) == before + 1
         self.welcome()
 
-    def fail_to_open(self, reason: str = "refused") -> None:
-        self.session.link_lost(None, NoConnection(reason))
+    def fail_to_open(self, reason: str | HocketError = "refused") -> None:
+        self.carry_out()
+        error = NoConnection(reason) if isinstance(reason, str) else reason
+        self.connector.dialled[-1][1].lost(None, error)
 
     # --- frames ----------------------------------------------------------------------------------
 
     def reply(self, frame: Frame, payload: bytes = b"") -> None:
         assert self.link is not None
+        assert self.end is not None
         self.link.arrivals += 1
-        self.session.received(self.link, frame, memoryview(payload))
+        self.end.received(self.link, [(frame, memoryview(payload))])
 
     def sent(self) -> list[Frame]:
         return [] if self.link is None else [frame for frame, _ in self.link.sent]
@@ -152,13 +227,17 @@ class Stage:
 
     def advance(self, microseconds: int) -> None:
         """Let time pass, doing what falls due at the moment it does."""
+        self.carry_out()
         end = self.clock.ticks + microseconds
         while (delay := self.timers.delay_us()) is not None and self.clock.ticks + delay <= end:
-            self.clock.ticks += delay
-            self.clock.wall += delay
-            self.timers.run_due()
-        self.clock.wall += end - self.clock.ticks
-        self.clock.ticks = end
+            self._pass(delay)
+            self.run_due()
+        self._pass(end - self.clock.ticks)
+        self.begin_turn()
+
+    def _pass(self, microseconds: int) -> None:
+        self.clock.ticks += microseconds
+        self.clock.wall += microseconds
 
 
 class Answers(list[Any]):

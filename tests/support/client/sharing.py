@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from hocket import frames
-from hocket.client.consuming.attachment import TIDY_US, SubscriptionOptions
-from hocket.client.consuming.message import Message
-from hocket.client.sharing.core import SharedCore
-from hocket.client.sharing.message import SharedBatch, SharedMessage
+from hocket.client_core.consuming.attachment import TIDY_US, SubscriptionOptions
+from hocket.client_core.consuming.message import Message
+from hocket.client_core.sharing.core import SharedCore
+from hocket.client_core.sharing.message import SharedBatch, SharedMessage
 from hocket.frames import packed, unpacked
 from tests.support.client.scripted import Stage, stored
 

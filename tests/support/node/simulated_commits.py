@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hocket import frames
-from hocket.client.connection.session import Session
 from hocket.client.connection.timers import Timers
-from hocket.client.consuming.attachment import SubscriptionOptions
-from hocket.client.consuming.message import Message
-from hocket.client.sharing.core import Mark, SharedCore
-from hocket.client.sharing.message import SharedBatch, SharedMessage
+
+from hocket import frames
+from hocket.client_core.consuming.attachment import SubscriptionOptions
+from hocket.client_core.consuming.message import Message
+from hocket.client_core.session.session import Session
+from hocket.client_core.sharing.core import Mark, SharedCore
+from hocket.client_core.sharing.message import SharedBatch, SharedMessage
 from hocket.errors import LeaseLost, NoConnection
 from hocket.frames import Frame
 from hocket.model import Mode, Start

@@ -30,9 +30,9 @@ from hocket.errors import HocketError, Timeout, UnknownIndex, UnknownTopic
 from hocket.model import PREFETCH_DEFAULT, Mode, PartitionId, Start
 
 if TYPE_CHECKING:
-    from hocket.client.consuming.message import MessageBatch
     from hocket.client.faces.blocking.client import Client
     from hocket.client.faces.blocking.subscription import Subscription
+    from hocket.client_core.consuming.message import MessageBatch
 
 T = TypeVar("T")
 

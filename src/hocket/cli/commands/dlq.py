@@ -14,7 +14,7 @@ from hocket.cli.parameters import AGO
 from hocket.cli.server_options import Server, pass_server, server_options
 
 if TYPE_CHECKING:
-    from hocket.client.calls.dead_letters import DeadLetter
+    from hocket.client_core.calls.dead_letters import DeadLetter
     from hocket.model import Start
 
 SHOWN_MAX = 40  # characters of a value in a table
@@ -136,7 +136,7 @@ def replay(
     at their old offsets, and counts their deliveries from the start. Each is delivered again once,
     also if this command is cut short and repeated. The topic must still keep the messages.
     """
-    from hocket.client.calls.dead_letters import SUFFIX  # late: --help does without the client
+    from hocket.client_core.calls.dead_letters import SUFFIX  # late: --help does without the client
 
     if index is not None and of_index is not None:
         raise click.UsageError(

@@ -32,7 +32,7 @@ from hocket.model import MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
     from hocket.client.faces.blocking.producer import Producer
-    from hocket.client.producing.outgoing import Outcome
+    from hocket.client_core.producing.outgoing import Outcome
 
 READ_BYTES = 1 << 20
 STDIN = 0

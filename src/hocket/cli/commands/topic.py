@@ -327,7 +327,7 @@ def alter(server: Server, /, topic: str, yes: bool, **config: Any) -> None:
 
 def _loss(client: Client, topic: str, changes: dict[str, Any], timeout: float) -> str:
     """What the topic would lose by these changes, as a sentence; empty if it loses nothing."""
-    from hocket.client.calls.topics import configured  # late: `--help` needs no frames
+    from hocket.client_core.calls.topics import configured  # late: `--help` needs no frames
 
     before = client.describe(topic, timeout=timeout)
     after = configured(before.config, **changes)

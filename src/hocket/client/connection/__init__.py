@@ -1,1 +1,1 @@
-"""The link to a broker: addresses, TLS, TCP, the embedded link, and the session over them."""
+"""Links to a broker: addresses, TLS, TCP, and the broker within this process."""

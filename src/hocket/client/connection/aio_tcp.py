@@ -34,16 +34,15 @@ class AioConnector:
 
     def __init__(self, target: Target, context: ssl.SSLContext | None, timeout: float) -> None:
         self.target = str(target)
-        self.address_count = len(target.addresses)
+        self.addresses: tuple[Address | None, ...] = target.addresses
         self._target = target
-        self._addresses = target.addresses
         self._context = context
         self._timeout = timeout
         self._tasks: set[asyncio.Task[None]] = set()
         self._links: set[AioLink] = set()
 
-    def open(self, number: int, owner: LinkOwner) -> None:
-        address = self._addresses[number % self.address_count]
+    def open(self, address: Address | None, owner: LinkOwner) -> None:
+        assert address is not None
         task = asyncio.get_running_loop().create_task(self._open(address, owner))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hocket.addresses import Address
 from hocket.client.connection.link import LinkOwner
 from hocket.errors import Closed, HocketError
 from hocket.frames import Frame
@@ -82,14 +83,14 @@ class EmbeddedConnector:
     """Opens links to a broker in this process: see `link.Connector`."""
 
     target = "the embedded broker"
-    address_count = 1
+    addresses: tuple[Address | None, ...] = (None,)
     watched = False  # the broker is there for as long as the process is
 
     def __init__(self, broker: Broker, caller: Caller | None = None) -> None:
         self._broker = broker
         self._caller = caller  # None: the process itself, which is trusted
 
-    def open(self, _number: int, owner: LinkOwner) -> None:
+    def open(self, _address: Address | None, owner: LinkOwner) -> None:
         link = EmbeddedLink(owner)
         try:
             if self._caller is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from hocket.addresses import Address
 from hocket.errors import HocketError
 from hocket.frames import Frame
 
@@ -57,11 +58,11 @@ class Connector(Protocol):
     """How a link is opened, and the next one when that one is lost."""
 
     target: str  # for people: where the links lead
-    address_count: int  # how many addresses there are to try
+    addresses: tuple[Address | None, ...]  # to try, one after the other; None: this process
     watched: bool  # whether silence makes a link suspect (within one process it does not)
 
-    def open(self, number: int, owner: LinkOwner, /) -> None:
-        """Begin to open link `number`, counted from 0: each tries the next address. Never waits."""
+    def open(self, address: Address | None, owner: LinkOwner, /) -> None:
+        """Begin to open a link to this address. Never waits."""
 
     def close(self) -> None:
         """Open no more links, and give up the one that is being opened."""

@@ -44,15 +44,14 @@ class TcpConnector:
 
     def __init__(self, target: Target, context: ssl.SSLContext | None, timeout: float) -> None:
         self.target = str(target)
-        self.address_count = len(target.addresses)
-        self._addresses = target.addresses
+        self.addresses: tuple[Address | None, ...] = target.addresses
         self._context = context
         self._timeout = timeout
         self._links: list[TcpLink] = []
         self._closed = False
 
-    def open(self, number: int, owner: LinkOwner) -> None:
-        address = self._addresses[number % self.address_count]
+    def open(self, address: Address | None, owner: LinkOwner) -> None:
+        assert address is not None
         link = TcpLink(address, self._context, self._timeout, owner)
         self._links = [each for each in self._links if each.is_alive()] + [link]
         if self._closed:

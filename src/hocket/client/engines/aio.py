@@ -15,21 +15,19 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from random import Random
 from typing import Any, TypeVar
 
 from hocket import forking
-from hocket.adapters.clock import SystemClock
-from hocket.client.calls.call import Call, PagedCall, outcomes
-from hocket.client.connection.link import Connector, Link
-from hocket.client.connection.session import Request, Session, closed
-from hocket.client.connection.timeout import check_timeout
-from hocket.client.connection.timers import Timers
-from hocket.client.connection.wakeups import Reply, WakeUps
+from hocket.client.connection.link import Connector
 from hocket.client.engines import leaving, timeouts
 from hocket.client.engines.departure import Departure
-from hocket.client.engines.reports import log_report
+from hocket.client.engines.driver import Driver, LinkEnd
 from hocket.client.engines.threads import Engine
+from hocket.client_core.calls.asking import Asking
+from hocket.client_core.calls.call import Call, PagedCall, outcomes
+from hocket.client_core.outbox import Reply, WakeUps
+from hocket.client_core.session.session import closed
+from hocket.client_core.timeout import check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError, NoConnection
 from hocket.frames import Frame
@@ -38,7 +36,7 @@ log = logging.getLogger("hocket")
 T = TypeVar("T")
 
 
-class AioEngine:
+class AioEngine(Driver):
     is_inherited = False  # this process is a child, and the client its parent's: see `forked`
 
     def __init__(
@@ -49,40 +47,33 @@ class AioEngine:
         token: str,
         exit_seconds: float | None = leaving.EXIT_SECONDS,
     ) -> None:
+        super().__init__(connector, self._set_alarm, name=name, token=token)
         self.exit_seconds = exit_seconds
         self._loop = asyncio.get_running_loop()
-        self._connector = connector
         self._alarm: asyncio.TimerHandle | None = None
-        self._inbox: deque[tuple[Link, Sequence[tuple[Frame, memoryview]]]] = deque()
+        self._inbox: deque[tuple[LinkEnd, Sequence[tuple[Frame, memoryview]]]] = deque()
         self._inbox_is_watched = False
         self._ending: asyncio.Future[None] | None = None  # of an abandoned client
-        self.session = Session(
-            timers=Timers(SystemClock(), self._set_alarm),
-            random=Random(),
-            open_link=lambda number: self.defer(lambda: connector.open(number, self)),
-            report=log_report,
-            target=connector.target,
-            address_count=connector.address_count,
-            watched=connector.watched,
-            name=name,
-            token=token,
-        )
-        self._departure = Departure(self.session)
+        self._departure = Departure(self.router)
         self._successor: Engine | None = None  # drives the session when the loop is no more
         self._is_over = False  # the loop does nothing for this any more
         self._has_left = False
         forking.tell(self)
 
     def do(self, act: Callable[[], T]) -> T:
-        """What `act` returns, which may touch the cores. (With threads it needs the lock.)"""
-        return act()
+        """What `act` returns, in a turn of the cores. (With threads it needs the lock.)"""
+        self.begin_turn()
+        try:
+            return act()
+        finally:
+            self.carry_out()
 
     # --- beginning and end -----------------------------------------------------------------------
 
     async def start(self, timeout: float | None) -> None:
         """Return when there is a connection. If this raises, `stop` is still to be called."""
         session = self.session
-        session.start()
+        self.do(session.start)
 
         def is_ready() -> bool | None:
             session.check_open()
@@ -96,7 +87,7 @@ class AioEngine:
     def stop(self, error: HocketError) -> None:
         """Close the session and its link."""
         leaving.ended(self)
-        self.session.close(error)
+        self.do(partial(self.router.close, error))
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -124,7 +115,7 @@ class AioEngine:
                 self._successor.abandon(lambda: None)
 
     def _end(self, last: Callable[[], Awaitable[None]], latest: float) -> None:
-        if not self._departure.step() and self._loop.time() < latest:
+        if not self.do(self._departure.step) and self._loop.time() < latest:
             self._loop.call_later(timeouts.ABANDONED_LOOK_SECONDS, self._end, last, latest)
             return
         for line in self._departure.lines():
@@ -149,7 +140,7 @@ class AioEngine:
             successor = Engine(
                 self._connector.for_threads(),
                 exit_seconds=self.exit_seconds,
-                session=self.session,
+                former=self,
             )
             successor.go_on(NoConnection("its event loop is closed"))
             self._successor = successor
@@ -163,7 +154,7 @@ class AioEngine:
         return self._successor is None or self._successor.leave()
 
     def _leave(self) -> None:
-        self._has_left = self._departure.step()
+        self._has_left = self.do(self._departure.step)
 
     def remains(self) -> list[str]:
         if self._successor is not None:
@@ -174,7 +165,7 @@ class AioEngine:
         """Whatever waits or touches a core is refused from now on."""
         self.is_inherited = True
         leaving.ended(self)
-        self.session.forked(forking.wrong_process())
+        self.router.forked(forking.wrong_process())
         self._connector.forked()
         self.do = self.wait_for = self.check_process = forking.refuse  # type: ignore[method-assign]
 
@@ -186,7 +177,7 @@ class AioEngine:
     def _set_alarm(self) -> None:
         if self._is_over:
             return
-        delay = self.session.timers.delay_us()
+        delay = self.timers.delay_us()
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -195,7 +186,7 @@ class AioEngine:
 
     def _ring(self) -> None:
         self._alarm = None
-        self.session.timers.run_due()
+        self.run_due()
         self._set_alarm()
 
     def new_future(self) -> asyncio.Future[Any]:
@@ -221,16 +212,15 @@ class AioEngine:
 
     # --- links (see link.LinkOwner) ---------------------------------------------------------------
 
-    def opened(self, link: Link) -> None:
-        self.session.link_opened(link)
+    def opened(self, end: LinkEnd) -> None:
+        self.do(partial(self.tell_opened, end))
 
-    def received(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
-        for frame, payload in frames:
-            self.session.received(link, frame, payload)
+    def received(self, end: LinkEnd, frames: Sequence[tuple[Frame, memoryview]]) -> None:
+        self.do(partial(self.tell_received, end, frames))
 
-    def received_outside(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
+    def received_outside(self, end: LinkEnd, frames: Sequence[tuple[Frame, memoryview]]) -> None:
         """For another thread: the loop reads the frames, many at a time when there are many."""
-        self._inbox.append((link, frames))
+        self._inbox.append((end, frames))
         if not self._inbox_is_watched:
             self._inbox_is_watched = True
             self._call_from_outside(self._read_inbox)
@@ -240,12 +230,12 @@ class AioEngine:
         while self._inbox:
             self.received(*self._inbox.popleft())
 
-    def lost(self, link: Link | None, error: HocketError) -> None:
-        self.session.link_lost(link, error)
+    def lost(self, end: LinkEnd, error: HocketError) -> None:
+        self.do(partial(self.tell_lost, end, error))
 
-    def lost_outside(self, link: Link, error: HocketError) -> None:
+    def lost_outside(self, end: LinkEnd, error: HocketError) -> None:
         """`lost`, for another thread."""
-        self._call_from_outside(partial(self.lost, link, error))
+        self._call_from_outside(partial(self.lost, end, error))
 
     def _call_from_outside(self, call: Callable[[], None]) -> None:
         try:
@@ -266,7 +256,7 @@ class AioEngine:
 
         After `timeout` seconds the error that `too_slow` makes is raised.
         """
-        found = ready()
+        found = self.do(ready)
         if found is not None:
             return found
         end = None if timeout is None else self._loop.time() + timeout
@@ -281,11 +271,11 @@ class AioEngine:
                 wake_ups.discard(wake)
                 if alarm is not None:
                     alarm.cancel()
-            found = ready()
+            found = self.do(ready)
             if found is not None:
                 return found
             if end is not None and self._loop.time() >= end:
-                raise too_slow()
+                raise self.do(too_slow)
 
     async def wait_for_reply(
         self, reply: Reply[T], timeout: float | None, too_slow: Callable[[], HocketError]
@@ -309,24 +299,27 @@ class AioEngine:
         """Send all requests at once, and wait for every answer; then raise the first error."""
         timeout = check_timeout(timeout)
         deadline = Deadline(timeout)
-        session = self.session
-        asked: list[tuple[Request, Reply[Frame | HocketError]]] = []
-        try:
+        asked: list[tuple[Asking, Reply[Frame | HocketError]]] = []
+
+        def ask() -> None:
             for call in calls:
-                reply: Reply[Frame | HocketError] = Reply()
-                request = session.request(call.frame, reply.put, repeatable=not call.changes)
-                asked.append((request, reply))
+                reply: Reply[Frame | HocketError] = Reply(self.outbox)
+                asking = Asking(self.router, call.frame, reply.put, repeatable=not call.changes)
+                asked.append((asking, reply))
+
+        try:
+            self.do(ask)
             answers = [
                 await self.wait_for_reply(
                     reply,
                     deadline.remaining(),
-                    partial(timeouts.unanswered, session, request, call.changes, timeout),
+                    partial(timeouts.unanswered, self.router, asking, timeout),
                 )
-                for call, (request, reply) in zip(calls, asked, strict=True)
+                for asking, reply in asked
             ]
         finally:
-            for request, _ in asked:
-                session.cancel(request)
+            for asking, _ in asked:
+                asking.cancel()
         return outcomes(calls, answers)
 
 

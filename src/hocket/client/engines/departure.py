@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hocket.client.connection.session import Session, closed
-from hocket.client.producing.staging import Deciding, StagingCore, abort_of, producers_of
+from hocket.client_core.producing.staging import Deciding, StagingCore, abort_of, producers_of
+from hocket.client_core.session.router import Router
+from hocket.client_core.session.session import Owner, closed
 from hocket.errors import HocketError
 
 
@@ -42,28 +43,28 @@ class Abort:
 
 
 class Departure:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, router: Router) -> None:
+        self._router = router
         self._aborts: list[Abort] = []
 
     def has_work(self) -> bool:
         """Whether there is anything to deliver or to abort. Sends nothing."""
-        owners = self._session.owners()
+        owners = self._router.owners()
         return any(isinstance(each, StagingCore) or each.remains() for each in owners)
 
     def step(self) -> bool:
         """Send what there is to send; True once nothing is on its way any more."""
-        session = self._session
-        if session.failure is not None:
+        router = self._router
+        if router.first.failure is not None:
             return True
         self._abort_transactions()
-        delivered = session.deliver()
+        delivered = router.deliver()
         decided = all(abort.is_over for abort in self._aborts)
-        return delivered and decided and not any(map(_is_staging, session.owners()))
+        return delivered and decided and not any(map(_is_staging, router.owners()))
 
     def _abort_transactions(self) -> None:
         cores: dict[tuple[str, int], list[StagingCore]] = {}
-        for owner in self._session.owners():
+        for owner in self._router.owners():
             # One that takes no more is being decided just now, by somebody who waits for that.
             if isinstance(owner, StagingCore) and owner.is_taking:
                 cores.setdefault(owner.name, []).append(owner)
@@ -72,25 +73,30 @@ class Departure:
             frame = abort_of(*name, producers_of(of_one))
             for core in of_one:
                 core.end(closed("the transaction"))
-            deciding = None if frame is None else Deciding(self._session, frame)
+            deciding = (
+                None if frame is None else Deciding(self._router.first, frame, of_one[0].topic)
+            )
             self._aborts.append(Abort(*name, count, deciding))
 
     def lines(self) -> list[str]:
         """What was lost, or may be, and what was aborted."""
-        session = self._session
-        why = "the broker has not answered"
-        if session.link is None:
-            why = f"there is no connection ({session.last_error})"
-        remains = (owner.remains() for owner in session.owners())
+        remains = ((owner, owner.remains()) for owner in self._router.owners())
         return [
             *(
-                f"{text} could not be delivered to {session.target}: {why}"
-                for text in remains
+                f"{text} could not be delivered to {owner.session.target}: {self._why(owner)}"
+                for owner, text in remains
                 if text
             ),
             *(str(abort) for abort in self._aborts),
-            *session.losses.values(),
+            *self._router.losses.values(),
         ]
+
+    def _why(self, owner: Owner) -> str:
+        session = owner.session
+        if session.link is None:
+            return f"there is no connection ({session.last_error})"
+        tried = self._router.tried(owner.topic)
+        return f"no node answers for it ({tried})" if tried else "the broker has not answered"
 
 
 def _is_staging(owner: object) -> bool:

@@ -24,20 +24,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from random import Random
 from typing import Any, TypeVar
 
 from hocket import forking
-from hocket.adapters.clock import SystemClock
-from hocket.client.calls.call import Call, PagedCall, outcomes
-from hocket.client.connection.link import Connector, Link
-from hocket.client.connection.session import Request, Session, closed
-from hocket.client.connection.timeout import check_timeout
-from hocket.client.connection.timers import Timers
-from hocket.client.connection.wakeups import Reply, WakeUps
+from hocket.client.connection.link import Connector
 from hocket.client.engines import leaving, timeouts
 from hocket.client.engines.departure import Departure
-from hocket.client.engines.reports import log_report
+from hocket.client.engines.driver import Driver, LinkEnd
+from hocket.client_core.calls.asking import Asking
+from hocket.client_core.calls.call import Call, PagedCall, outcomes
+from hocket.client_core.outbox import Reply, WakeUps
+from hocket.client_core.session.session import closed
+from hocket.client_core.timeout import check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.frames import Frame
@@ -46,7 +44,7 @@ log = logging.getLogger("hocket")
 T = TypeVar("T")
 
 
-class Engine:
+class Engine(Driver):
     is_inherited = False  # this process is a child, and the client its parent's: see `forked`
 
     def __init__(
@@ -56,40 +54,29 @@ class Engine:
         name: str = "",
         token: str = "",
         exit_seconds: float | None = leaving.EXIT_SECONDS,
-        session: Session | None = None,
+        former: Driver | None = None,
     ) -> None:
-        """`session` is for one that another engine has driven before; see `go_on`."""
+        """`former` is an engine that has driven the cores before; see `go_on`."""
+        self._alarm = threading.Event()
+        super().__init__(connector, self._alarm.set, name=name, token=token)
         self.exit_seconds = exit_seconds
         self._lock = threading.Lock()
-        self._connector = connector
-        self._alarm = threading.Event()
         self._jobs: deque[Callable[[], None]] = deque()
-        self._inbox: deque[tuple[Link, Sequence[tuple[Frame, memoryview]]]] = deque()
+        self._inbox: deque[tuple[LinkEnd, Sequence[tuple[Frame, memoryview]]]] = deque()
         self._stopped = False
         self._abandoned_until: float | None = None  # set when nobody holds the client any more
         self._last: Callable[[], None] | None = None
-        self.session = session or Session(
-            timers=Timers(SystemClock(), self._alarm.set),
-            random=Random(),
-            open_link=self._open_link,
-            report=log_report,
-            target=connector.target,
-            address_count=connector.address_count,
-            watched=connector.watched,
-            name=name,
-            token=token,
-        )
-        self._departure = Departure(self.session)
+        if former is not None:
+            self.outbox, self.timers = former.outbox, former.timers
+            self.router, self.session = former.router, former.session
+        self._departure = Departure(self.router)
         self._thread = threading.Thread(target=self._run, name="hocket client", daemon=True)
         forking.tell(self)
-
-    def _open_link(self, number: int) -> None:
-        self.defer(lambda: self._connector.open(number, self))
 
     # --- the lock --------------------------------------------------------------------------------
 
     def do(self, act: Callable[[], T]) -> T:
-        """What `act` returns, which is called with the lock held: it may touch the cores.
+        """What `act` returns, which is called with the lock held: a turn of the cores.
 
         The `with` stands on the lock itself since only then no exception of a
         signal handler (KeyboardInterrupt) can come between taking the lock and being sure to
@@ -97,24 +84,29 @@ class Engine:
         """
         try:
             with self._lock:
-                return act()
+                return self._turn(act)
         finally:
             self._flush()
 
+    def _turn(self, act: Callable[[], T]) -> T:
+        self.begin_turn()
+        try:
+            return act()
+        finally:
+            self.carry_out()
+
     def _flush(self) -> None:
         """Write what the cores have sent; called without the lock, by whoever just had it."""
-        link = self.session.link
-        if link is not None:
+        for link in self.links:
             link.flush()
         # What a thread that must not wait has left in the inbox while we had the lock is for us.
         # (A weakness: `with` cannot try a lock, so an interrupt before `try` would leave it taken.)
         while self._inbox and self._lock.acquire(blocking=False):
             try:
-                self._read_inbox()
+                self._turn(self._read_inbox)
             finally:
                 self._lock.release()
-                link = self.session.link
-                if link is not None:
+                for link in self.links:
                     link.flush()
 
     # --- beginning and end -----------------------------------------------------------------------
@@ -133,20 +125,20 @@ class Engine:
         leaving.opened(self)
 
     def go_on(self, why: HocketError) -> None:
-        """Drive a session that another engine has driven so far, and cannot any more.
+        """Drive the cores that another engine has driven so far, and cannot any more.
 
         Raises RuntimeError if no thread can be started; then nothing has happened.
         """
         with self._lock:  # the thread waits for it: what is due must not meet the old link
             self._thread.start()
-            self.session.timers.wake_by(self._alarm.set)
-            self.session.move(self._open_link, why)
+            self.timers.wake_by(self._alarm.set)
+            self._turn(partial(self.router.go_on, why))
         self._flush()
 
     def stop(self, error: HocketError) -> None:
         """Close the session and its link, and end the threads."""
         leaving.ended(self)
-        self.do(partial(self.session.close, error))
+        self.do(partial(self.router.close, error))
         self._stopped = True
         self._alarm.set()
         if self._thread is not threading.current_thread() and self._thread.ident is not None:
@@ -176,7 +168,7 @@ class Engine:
                     timeouts.ABANDONED_LOOK_SECONDS, seconds or timeouts.ABANDONED_LOOK_SECONDS
                 )
             self._alarm.wait(seconds)
-        self.do(partial(self.session.close, closed("the client")))
+        self.do(partial(self.router.close, closed("the client")))
         self._connector.close()
         leaving.ended(self)
         while self._jobs:
@@ -202,7 +194,7 @@ class Engine:
         return self.do(self._leave)
 
     def _leave(self) -> bool:
-        self.session.timers.run_due()  # the client's thread may be busy with a link by then
+        self.run_due()  # the client's thread may be busy with a link by then
         return self._departure.step()
 
     def remains(self) -> list[str]:
@@ -212,7 +204,7 @@ class Engine:
         """Whatever needs the lock, and so everything that waits, is refused from now on."""
         self.is_inherited = True
         leaving.ended(self)
-        self.session.forked(forking.wrong_process())
+        self.router.forked(forking.wrong_process())
         self._connector.forked()
         self.do = self.wait_for = self.check_process = forking.refuse  # type: ignore[method-assign]
 
@@ -221,9 +213,8 @@ class Engine:
 
     def _run_due(self) -> int | None:
         """Microseconds until there is something to do again; None: there is nothing."""
-        timers = self.session.timers
-        timers.run_due()
-        return timers.delay_us()
+        self.run_due()
+        return self.timers.delay_us()
 
     def _run_job(self, job: Callable[[], None]) -> None:
         try:
@@ -248,34 +239,30 @@ class Engine:
 
     # --- links (see link.LinkOwner) ---------------------------------------------------------------
 
-    def opened(self, link: Link) -> None:
-        self.do(partial(self.session.link_opened, link))
+    def opened(self, end: LinkEnd) -> None:
+        self.do(partial(self.tell_opened, end))
 
-    def received(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
-        self.do(partial(self._receive, link, frames))
+    def received(self, end: LinkEnd, frames: Sequence[tuple[Frame, memoryview]]) -> None:
+        self.do(partial(self.tell_received, end, frames))
 
-    def _receive(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
-        session = self.session
-        for frame, payload in frames:
-            session.received(link, frame, payload)
-
-    def received_outside(self, link: Link, frames: Sequence[tuple[Frame, memoryview]]) -> None:
+    def received_outside(self, end: LinkEnd, frames: Sequence[tuple[Frame, memoryview]]) -> None:
         """For a thread that must not wait for our lock: the thread that has it reads the inbox."""
-        self._inbox.append((link, frames))
+        self._inbox.append((end, frames))
         self._flush()  # which reads the inbox if nobody has the lock
 
-    def lost(self, link: Link | None, error: HocketError) -> None:
-        self.do(partial(self._lose, link, error))
+    def lost(self, end: LinkEnd, error: HocketError) -> None:
+        self.do(partial(self._lose, end, error))
 
-    lost_outside = lost
+    def lost_outside(self, end: LinkEnd, error: HocketError) -> None:
+        self.lost(end, error)
 
-    def _lose(self, link: Link | None, error: HocketError) -> None:
+    def _lose(self, end: LinkEnd, error: HocketError) -> None:
         self._read_inbox()  # what came before the loss
-        self.session.link_lost(link, error)
+        self.tell_lost(end, error)
 
     def _read_inbox(self) -> None:
         while self._inbox:
-            self._receive(*self._inbox.popleft())
+            self.tell_received(*self._inbox.popleft())
 
     # --- waiting ---------------------------------------------------------------------------------
 
@@ -304,7 +291,7 @@ class Engine:
             wake = signal.release
             try:
                 with self._lock:
-                    found = ready()
+                    found = self._turn(ready)
                     if found is not None:
                         return found
                     wake_ups.add(wake)
@@ -344,18 +331,17 @@ class Engine:
         """Send all requests at once, and wait for every answer; then raise the first error."""
         timeout = check_timeout(timeout)
         deadline = Deadline(timeout)
-        session = self.session
-        asked: list[tuple[Request, Reply[Frame | HocketError]]] = []
+        asked: list[tuple[Asking, Reply[Frame | HocketError]]] = []
 
         def ask() -> None:
             for call in calls:
-                reply: Reply[Frame | HocketError] = Reply()
-                request = session.request(call.frame, reply.put, repeatable=not call.changes)
-                asked.append((request, reply))
+                reply: Reply[Frame | HocketError] = Reply(self.outbox)
+                asking = Asking(self.router, call.frame, reply.put, repeatable=not call.changes)
+                asked.append((asking, reply))
 
         def cancel() -> None:
-            for request, _ in asked:
-                session.cancel(request)
+            for asking, _ in asked:
+                asking.cancel()
 
         try:
             self.do(ask)
@@ -363,9 +349,9 @@ class Engine:
                 self.wait_for_reply(
                     reply,
                     deadline.remaining(),
-                    partial(timeouts.unanswered, session, request, call.changes, timeout),
+                    partial(timeouts.unanswered, self.router, asking, timeout),
                 )
-                for call, (request, reply) in zip(calls, asked, strict=True)
+                for asking, reply in asked
             ]
         except BaseException:
             self.do(cancel)

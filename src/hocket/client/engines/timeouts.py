@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
-from hocket.client.connection.session import Request, Session
-from hocket.client.producing.delivery import Pusher
+from typing import Protocol
+
+from hocket.client_core.calls.asking import Asking
+from hocket.client_core.producing.delivery import Pusher
+from hocket.client_core.session.router import Router
+from hocket.client_core.session.session import Routing, Session
 from hocket.deadline import in_seconds
 from hocket.errors import HocketError, NoConnection, OutcomeUnknown, StorageFull, Timeout
-from hocket.frames import DeleteMessages, Revive, SeekIndex, SkipUnreadable
 
 # A client that was dropped without being closed has so long to deliver what was sent, and looks so
 # often whether that is done.
@@ -17,22 +20,37 @@ ABANDONED_SECONDS = 10.0
 ABANDONED_LOOK_SECONDS = 0.02
 
 
-def unanswered(
-    session: Session, request: Request, changes: bool, timeout: float | None
-) -> HocketError:
-    name = type(request.frame).__name__
-    if not request.left:
-        return NoConnection(
-            f"{name} could not be sent to {session.target} within {in_seconds(timeout)}: "
-            f"there is no connection ({session.last_error})"
+class Placed(Protocol):
+    """A producer or a subscription, as far as it matters here."""
+
+    session: Session
+    topic: str
+
+
+def unanswered(router: Router, asking: Asking, timeout: float | None) -> HocketError:
+    name, session = type(asking.request.frame).__name__, asking.session
+    tried = _tried(router, asking.topic)
+    if asking.may_have_happened:
+        away = "" if asking.left else f", and there is no connection ({session.last_error})"
+        return OutcomeUnknown(
+            f"{name} was not answered within {in_seconds(timeout)}{away}{tried}; it may have been "
+            "carried out"
         )
-    # Some may be sent twice, so they do not count among the changes; but they may have happened.
-    repeatable = SeekIndex | SkipUnreadable | Revive | DeleteMessages
-    if not changes and not isinstance(request.frame, repeatable):
-        return Timeout(f"{name} was not answered within {in_seconds(timeout)}")
-    return OutcomeUnknown(
-        f"{name} was not answered within {in_seconds(timeout)}; it may have been carried out"
+    if asking.left:
+        return Timeout(f"{name} was not answered within {in_seconds(timeout)}{tried}")
+    if tried:
+        return NoConnection(
+            f"{name} found no node to answer it within {in_seconds(timeout)}{tried}"
+        )
+    return NoConnection(
+        f"{name} could not be sent to {session.target} within {in_seconds(timeout)}: "
+        f"there is no connection ({session.last_error})"
     )
+
+
+def _tried(router: Routing | None, topic: str) -> str:
+    tried = router.tried(topic) if router is not None else ""
+    return f" (tried: {tried})" if tried else ""
 
 
 def not_connected(session: Session) -> HocketError:
@@ -43,25 +61,35 @@ def not_connected(session: Session) -> HocketError:
     )
 
 
-def not_opened(session: Session, what: str, timeout: float | None) -> HocketError:
-    if session.link is None:
-        return _not_opened_without_link(session, what, timeout)
-    return Timeout(f"the broker did not open the {what} within {in_seconds(timeout)}")
+def not_opened(core: Pusher, what: str, timeout: float | None) -> HocketError:
+    if core.session.link is None:
+        return _not_opened_without_link(core, what, timeout)
+    tried = _tried(core.session.router, core.topic)
+    return Timeout(f"the broker did not open the {what} within {in_seconds(timeout)}{tried}")
 
 
-def not_subscribed(session: Session, timeout: float | None) -> HocketError:
-    if session.link is None:
-        return _not_opened_without_link(session, "subscription", timeout)
+def not_subscribed(core: Placed, may_be_opened: bool, timeout: float | None) -> HocketError:
+    """`may_be_opened`: somebody was asked to, and has not said that it is not."""
+    if not may_be_opened:
+        return _not_opened_without_link(core, "subscription", timeout)
+    tried = _tried(core.session.router, core.topic)
     return OutcomeUnknown(
-        f"the broker did not open the subscription within {in_seconds(timeout)}; it may have "
-        "made the index, or replaced the consumer that had it"
+        f"the broker did not open the subscription within {in_seconds(timeout)}{tried}; it may "
+        "have made the index, or replaced the consumer that had it"
     )
 
 
-def _not_opened_without_link(session: Session, what: str, timeout: float | None) -> HocketError:
+def _not_opened_without_link(core: Placed, what: str, timeout: float | None) -> HocketError:
+    session = core.session
+    tried = _tried(session.router, core.topic)
+    if session.link is not None:
+        return NoConnection(
+            f"the {what} could not be opened within {in_seconds(timeout)}: no node answers for "
+            f"it{tried}"
+        )
     return NoConnection(
         f"the {what} could not be opened within {in_seconds(timeout)}: there is no connection to "
-        f"{session.target} ({session.last_error})"
+        f"{session.target} ({session.last_error or 'it is being opened'}){tried}"
     )
 
 
@@ -85,7 +113,7 @@ def undelivered(producer: Pusher, timeout: float | None) -> HocketError:
             producer.full_disk,
             may_have_happened=True,
         )
-    state = "they are still being sent"
+    state = f"they are still being sent{_tried(session.router, producer.topic)}"
     if session.link is None:
         state = f"there is no connection ({session.last_error})"
     return OutcomeUnknown(
@@ -105,12 +133,14 @@ def unpublished(producer: Pusher, withdrawn: bool, timeout: float | None) -> Hoc
     if producer.full_disk is not None:
         what = f"the message was not stored within {in_seconds(timeout)}"
         return _full(what, producer.full_disk, may_have_happened=not withdrawn)
+    tried = _tried(producer.session.router, producer.topic)
     if not withdrawn:
         return OutcomeUnknown(
-            f"the message was not acknowledged within {in_seconds(timeout)}; it may be stored"
+            f"the message was not acknowledged within {in_seconds(timeout)}{tried}; it may be "
+            "stored"
         )
     session = producer.session
-    why = "the broker has not answered those before it yet"
+    why = "the broker has not answered those before it yet" + tried
     if session.link is None:
         why = f"there is no connection ({session.last_error})"
     return Timeout(f"the message was not sent within {in_seconds(timeout)}: {why}")

@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar, cast
 
-from hocket.client.connection.session import Answer, Session
-from hocket.client.connection.wakeups import WakeUps
-from hocket.client.consuming.attachment import SubscriptionOptions
-from hocket.client.consuming.core import SubscriptionCore
-from hocket.client.consuming.message import AsyncMessage, AsyncMessageBatch, Message, MessageBatch
-from hocket.client.sharing.core import SharedCore
-from hocket.client.sharing.message import (
+from hocket.client_core.consuming.attachment import SubscriptionOptions
+from hocket.client_core.consuming.core import SubscriptionCore
+from hocket.client_core.consuming.message import (
+    AsyncMessage,
+    AsyncMessageBatch,
+    Message,
+    MessageBatch,
+)
+from hocket.client_core.outbox import WakeUps
+from hocket.client_core.session.session import Answer, Session
+from hocket.client_core.sharing.core import SharedCore
+from hocket.client_core.sharing.message import (
     AsyncSharedBatch,
     AsyncSharedMessage,
     SharedBatch,
@@ -36,6 +41,7 @@ class Inbox(Protocol[M]):
 class Reader(Protocol[M, B]):
     """A core that hands out messages of the type `M` and batches of the type `B`."""
 
+    session: Session
     topic: str
     options: SubscriptionOptions
     failure: HocketError | None
@@ -48,6 +54,8 @@ class Reader(Protocol[M, B]):
     def inbound(self) -> Inbox[M]: ...
     @property
     def is_open(self) -> bool: ...
+    @property
+    def may_be_opened(self) -> bool: ...
     @property
     def lost(self) -> int: ...
     @property

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from hocket.client.calls import topics as topic_calls
-from hocket.client.calls.dead_letters import SUFFIX
-from hocket.client.connection.session import Answer, Session, again, closed
-from hocket.client.connection.wakeups import WakeUps
-from hocket.client.consuming.attachment import SubscriptionOptions
-from hocket.client.consuming.message import Message, MessageBatch
 from hocket.client.faces.reader import TopicReader
+from hocket.client_core.calls import topics as topic_calls
+from hocket.client_core.calls.dead_letters import SUFFIX
+from hocket.client_core.consuming.attachment import SubscriptionOptions
+from hocket.client_core.consuming.message import Message, MessageBatch
+from hocket.client_core.outbox import Outbox, WakeUps
+from hocket.client_core.session.session import Answer, Session, again, closed
 from hocket.errors import (
     HocketError,
     NotAllowed,
@@ -99,8 +99,8 @@ class _News(WakeUps):
 
     __slots__ = ("_tell",)
 
-    def __init__(self, tell: Callable[[], None]) -> None:
-        super().__init__()
+    def __init__(self, outbox: Outbox, tell: Callable[[], None]) -> None:
+        super().__init__(outbox)
         self._tell = tell
 
     def wake_all(self) -> None:
@@ -128,11 +128,11 @@ class TopicsReader(Generic[M, B]):
         self.options = options
         self.failure: HocketError | None = None
         self.commits_only = False  # see consuming.attachment
-        self.changed = WakeUps()
-        self.deliveries = WakeUps()
-        self.commits = WakeUps()
+        self.changed = WakeUps(session.outbox)
+        self.deliveries = WakeUps(session.outbox)
+        self.commits = WakeUps(session.outbox)
         self.inbound: _Chunk[M] = _Chunk()
-        self._session = session
+        self.session = session
         self._selection = selection
         self._make = make
         self._readers: dict[str, TopicReader[M, B]] = {}  # by topic
@@ -147,11 +147,15 @@ class TopicsReader(Generic[M, B]):
     # --- opening and ending ----------------------------------------------------------------------
 
     def open(self) -> None:
-        self._session.add(self)
+        self.session.add(self)
         for name in self._selection.names:
             self._read(name, self.options.start, len(self._selection.names))
         if self._selection.patterns:
             self._look()
+
+    @property
+    def may_be_opened(self) -> bool:
+        return any(reader.may_be_opened for reader in self._readers.values())
 
     @property
     def is_open(self) -> bool:
@@ -203,7 +207,7 @@ class TopicsReader(Generic[M, B]):
         self.failure = error
         self.commits_only = commits_only
         if not commits_only:
-            self._session.remove(self)
+            self.session.remove(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -212,6 +216,9 @@ class TopicsReader(Generic[M, B]):
             waiting.wake_all()
 
     # --- what the session tells (see session.Owner): the readers are told themselves --------------
+
+    def open_again(self) -> None:
+        """The readers open themselves."""
 
     def link_up(self) -> None:
         """The readers open themselves."""
@@ -254,7 +261,7 @@ class TopicsReader(Generic[M, B]):
             else:
                 self._listed(call.result([*parts, found]))
 
-        self._session.request(part.frame, answered, repeatable=True)
+        self.session.request(part.frame, answered, repeatable=True)
 
     def _listed(self, found: list[str] | HocketError) -> None:
         if self.failure is not None or self._winding_up:
@@ -277,7 +284,7 @@ class TopicsReader(Generic[M, B]):
         for name in wanted:
             self._refused.pop(name, None)
             self._read(name, start, len(self._readers) + len(wanted))
-        self._timer = self._session.timers.after(LOOK_US, self._look)
+        self._timer = self.session.after(LOOK_US, self._look)
         self.changed.wake_all()
 
     def _read(self, name: str, start: Start, count: int) -> None:
@@ -299,7 +306,7 @@ class TopicsReader(Generic[M, B]):
             self._news[reader] = None
             self.deliveries.wake_all()
 
-        reader.deliveries = _News(tell)
+        reader.deliveries = _News(self.session.outbox, tell)
         reader.changed, reader.commits = self.changed, self.commits
         self._readers[name] = reader
         reader.open()
@@ -342,7 +349,7 @@ class TopicsReader(Generic[M, B]):
             self._refused[name] = self._looks + REFUSED_LOOKS
             if reader.leaves_acks():
                 self._acks_lost = error
-        self._session.report("info", "topic %r is left out: %s", name, error)
+        self.session.report("info", "topic %r is left out: %s", name, error)
 
     # --- messages --------------------------------------------------------------------------------
 

@@ -139,7 +139,9 @@ class Catalogue(Proposer):
         home = self.home_of(topic)
         return NotHere(
             f"the partitions of topic {topic.name!r} are on {self._named(home)}, and not on this "
-            "node; connect to that one"
+            "node; connect to that one",
+            node=home,
+            address=self.address_of(home),
         )
 
     def unknown_here(self, topic: Topic) -> str:

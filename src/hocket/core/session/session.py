@@ -19,9 +19,11 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, TypeVar
 
 from hocket import frames
+from hocket.cluster_model import NodeAddress
 from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue, Topic
 from hocket.core.metadata.roster import EVERYTHING
+from hocket.core.session.failures import failure as failure
 from hocket.core.session.permissions import NO_TOKEN, RULES, Rights, permit_commit
 from hocket.core.transactions.participants import PARTICIPANTS_MAX
 from hocket.errors import (
@@ -55,7 +57,6 @@ PREFETCH_MAX = 20_000
 DEAD_LETTERS = ".dlq"  # behind the topic's name
 # Characters of an error's text that are sent: an error may name what it is about, and that may be
 # ten thousand topics, which would not fit into the frame.
-FAILURE_TEXT_MAX = 10_000
 
 
 FrameOfTransaction = TypeVar(
@@ -158,6 +159,7 @@ class Session:
         software: str,
         limits: Limits,
         cluster: str = "",
+        nodes: Callable[[], tuple[NodeAddress, ...]] = tuple,
         caller: Caller = TRUSTED,
         access: Access | None = None,
         handed_on: Container[type] = (),
@@ -175,6 +177,7 @@ class Session:
         self._node = node
         self._software = software
         self._cluster = cluster
+        self._nodes = nodes  # to tell clients of, in case that they lose this one
         self._limits = limits
         self._last_handle = 0
         self._is_shown_a_token = False  # Hello has shown a token, which is being checked
@@ -208,12 +211,14 @@ class Session:
         """The answer to Hello, once it is known who the client is."""
         self.greeted = True
         self.rights.user = user
-        version = frames.PROTOCOL_VERSION
         features = (frames.COMMIT_IN_PARTS, frames.DELAYED)
-        node, software = self._node, self._software
+        me = self._catalogue.me
         return Reply(
-            frames.Welcome(request, version, node, software, features, self._limits, self._cluster)
-        )
+            frames.Welcome(
+                request, frames.PROTOCOL_VERSION, self._node, self._software, features,
+                self._limits, self._cluster, me, self._nodes(),
+            )
+        )  # fmt: skip
 
     def open(self, opened: Opened) -> int:
         """A new handle. Numbers are never reused within a connection.
@@ -577,13 +582,6 @@ def _check_lease(lease_us: int) -> None:
         raise OutOfRange(
             f"a lease lasts {LEASE_US_MIN} us to {LEASE_US_MAX // HOUR_US} h, not {lease_us} us"
         )
-
-
-def failure(request: int, error: HocketError) -> frames.Failure:
-    text = str(error)
-    if len(text) > FAILURE_TEXT_MAX:
-        text = text[: FAILURE_TEXT_MAX - 3] + "..."
-    return frames.Failure(request, error.code, text, error.may_have_happened)
 
 
 def offset_of(start: Start, *, log_start: int, end: int) -> int | None:

@@ -83,10 +83,23 @@ class Describing:
     def _list_nodes(
         self, connection: int, _session: Session, demand: Demand, _payload: memoryview
     ) -> None:
-        request = demand.frame.request
+        frame = demand.frame
+        assert isinstance(frame, frames.ListNodes)
+        request = frame.request
         _version, members = self._node.registering.members()
         left = self._node.registering.left
         core = self._ring.core
+        if frame.known:
+            known = {member.node: member for member in (*members, *core.small.members)}
+            found = (
+                NodeDescription(
+                    each.node, self._name_of(each.node), each.address, "alive", each.position,
+                    each.domain,
+                )
+                for each in sorted(known.values())
+            )  # fmt: skip
+            self._node.answer(connection, frames.NodesAre(request, tuple(found)))
+            return
 
         def done(gathered: Gathered) -> None:
             alive = {view.me.node: view for view in gathered.views}

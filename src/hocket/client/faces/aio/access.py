@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hocket.client.calls import access as access_calls
-from hocket.client.connection.timeout import DEFAULT_TIMEOUT
 from hocket.client.engines.aio import AioEngine
+from hocket.client_core.calls import access as access_calls
+from hocket.client_core.timeout import DEFAULT_TIMEOUT
 from hocket.model import Decision, RoleDescription, UserDescription
 
 

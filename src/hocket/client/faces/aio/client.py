@@ -7,18 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from hocket import frames
-from hocket.client.calls import dead_letters as dead_letter_calls
-from hocket.client.calls.dead_letters import DeadLetter
-from hocket.client.calls.options import (
-    check_callback,
-    check_number,
-    producer_options,
-    subscription_options,
-)
-from hocket.client.calls.topics import Duration, StartLike
 from hocket.client.connection.link import Connector
-from hocket.client.connection.session import closed
-from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines.aio import AioEngine
 from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.faces.aio import dead_letters
@@ -32,9 +21,20 @@ from hocket.client.faces.aio.typed import AsyncTypedProducer
 from hocket.client.faces.misuse import AsyncFace
 from hocket.client.faces.opening import Opening
 from hocket.client.faces.topics_reader import selected_topics
-from hocket.client.producing.encoding import ABSENT, coder_for, payload
-from hocket.client.producing.outgoing import Outcome
-from hocket.client.producing.staging import check_participants
+from hocket.client_core.calls import dead_letters as dead_letter_calls
+from hocket.client_core.calls.dead_letters import DeadLetter
+from hocket.client_core.calls.options import (
+    check_callback,
+    check_number,
+    producer_options,
+    subscription_options,
+)
+from hocket.client_core.calls.topics import Duration, StartLike
+from hocket.client_core.producing.encoding import ABSENT, coder_for, payload
+from hocket.client_core.producing.outgoing import Outcome
+from hocket.client_core.producing.staging import check_participants, topic_of
+from hocket.client_core.session.session import closed
+from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.model import (
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from hocket.client.consuming.message import V
-    from hocket.client.producing.delays import Delay
-    from hocket.client.producing.records import Headers
+    from hocket.client_core.consuming.message import V
+    from hocket.client_core.producing.delays import Delay
+    from hocket.client_core.producing.records import Headers
     from hocket.values import Coder
 
 
@@ -400,7 +400,7 @@ class AsyncClient(AsyncTopicCalls, AsyncAccessCalls, AsyncClusterCalls, AsyncFac
         commit = frames.CommitTransaction(
             0, check_name(id, "a transaction's id"), check_number(number), named
         )
-        await decide(self._engine, commit, check_timeout(timeout), "commit")
+        await decide(self._engine, commit, check_timeout(timeout), "commit", topic_of(named))
 
     async def drop_prepared(
         self,
@@ -414,8 +414,9 @@ class AsyncClient(AsyncTopicCalls, AsyncAccessCalls, AsyncClusterCalls, AsyncFac
         Raises TransactionConflict if the number is committed already.
         """
         name = check_name(id, "a transaction's id"), check_number(number)
-        producers = [each.producer_id for each in check_participants(participants)]
-        await drop(self._engine, name, producers, check_timeout(timeout))
+        named = check_participants(participants)
+        producers = [each.producer_id for each in named]
+        await drop(self._engine, name, producers, check_timeout(timeout), topic_of(named))
 
     def subscribe(
         self,

@@ -10,11 +10,11 @@ from typing import Any
 from hocket.client.connection.aio_tcp import AioConnector
 from hocket.client.connection.destination import destination
 from hocket.client.connection.embedded import EmbeddedConnector, start_broker
-from hocket.client.connection.timeout import check_timeout
 from hocket.client.connection.tls import Path
 from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.opening import Opening
+from hocket.client_core.timeout import check_timeout
 
 
 def connect(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from hocket.client.calls.dead_letters import (
+from hocket.client.faces.aio.producer import AsyncProducer
+from hocket.client.faces.aio.subscription import AsyncSubscription
+from hocket.client.faces.opening import Opening
+from hocket.client_core.calls.dead_letters import (
     LETTERS_MAX,
     SUFFIX,
     DeadLetter,
@@ -18,11 +21,8 @@ from hocket.client.calls.dead_letters import (
     replay_index,
     topic_of,
 )
-from hocket.client.calls.topics import StartLike
-from hocket.client.consuming.message import AsyncMessage
-from hocket.client.faces.aio.producer import AsyncProducer
-from hocket.client.faces.aio.subscription import AsyncSubscription
-from hocket.client.faces.opening import Opening
+from hocket.client_core.calls.topics import StartLike
+from hocket.client_core.consuming.message import AsyncMessage
 from hocket.errors import OutOfRange, UnknownTopic, WrongKind
 from hocket.model import IndexDescription, TopicDescription
 

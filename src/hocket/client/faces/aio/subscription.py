@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
-from hocket.client.calls.options import check_offset
-from hocket.client.connection.session import again, closed
-from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
-from hocket.client.connection.wakeups import Reply
-from hocket.client.consuming.attachment import SubscriptionOptions
-from hocket.client.consuming.message import AsyncMessage, AsyncMessageBatch, V
 from hocket.client.engines import timeouts
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.misuse import AsyncIterated
 from hocket.client.faces.reader import Reader, TopicReader, async_reader
 from hocket.client.faces.topics_reader import Selection, TopicsReader
+from hocket.client_core.calls.options import check_offset
+from hocket.client_core.consuming.attachment import SubscriptionOptions
+from hocket.client_core.consuming.message import AsyncMessage, AsyncMessageBatch, V
+from hocket.client_core.outbox import Reply
+from hocket.client_core.session.session import again, closed
+from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError, WouldBlock
 from hocket.frames import Frame
@@ -52,6 +52,7 @@ class AsyncSubscription(AsyncIterated, Generic[V]):
             def arouse(progress: object) -> None:  # it does not know `self`: see `AsyncProducer`
                 engine.do(partial(core.arouse, progress))
 
+            core: TopicReader[AsyncMessage[V], AsyncMessageBatch[V]]
             core = async_reader(engine.session, name, options, arouse)
             return core
 
@@ -183,7 +184,7 @@ class AsyncSubscription(AsyncIterated, Generic[V]):
         """
         timeout = check_timeout(timeout)
         offset = check_offset(offset)
-        reply: Reply[Frame | HocketError] = Reply()
+        reply: Reply[Frame | HocketError] = Reply(self._engine.outbox)
         self._engine.do(lambda: self._core.of(topic).seek(partition, offset, reply.put))
         answer = await self._engine.wait_for_reply(
             reply, timeout, lambda: timeouts.not_sought(timeout)
@@ -232,7 +233,7 @@ class AsyncSubscription(AsyncIterated, Generic[V]):
         if core.failure is not None and not core.commits_only:
             self._forget(self)
             return
-        reply: Reply[Frame | HocketError] = Reply()
+        reply: Reply[Frame | HocketError] = Reply(self._engine.outbox)
         try:
             self._engine.do(core.wind_up)
             if core.options.index:
@@ -244,7 +245,7 @@ class AsyncSubscription(AsyncIterated, Generic[V]):
         await self._engine.wait_for_reply(reply, left, lambda: timeouts.not_closed(left))
 
     async def _open(self, timeout: float | None) -> None:
-        core, session = self._core, self._engine.session
+        core = self._core
 
         def opened() -> bool | None:
             if core.is_open:  # it may have come upon damage since: `receive` says so
@@ -258,7 +259,7 @@ class AsyncSubscription(AsyncIterated, Generic[V]):
                 opened,
                 core.changed,
                 timeout,
-                lambda: timeouts.not_subscribed(session, timeout),
+                lambda: timeouts.not_subscribed(core, core.may_be_opened, timeout),
             )
         except BaseException:
             self._engine.do(partial(core.end, closed("the subscription")))

@@ -8,21 +8,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from hocket import frames
-from hocket.client.connection.session import closed
-from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.aio.producer import AsyncProducer, P
 from hocket.client.faces.misuse import AsyncFace
-from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.encoding import ABSENT, payload, payloads
-from hocket.client.producing.staging import (
+from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.encoding import ABSENT, payload, payloads
+from hocket.client_core.producing.staging import (
     Deciding,
     StagingCore,
     abort_of,
     participants_of,
     producers_of,
+    topic_of,
 )
+from hocket.client_core.session.session import closed
+from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError, TransactionConflict, WrongKind
 from hocket.model import Participant, check_name
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from typing_extensions import Buffer
 
-    from hocket.client.producing.records import Headers
+    from hocket.client_core.producing.records import Headers
     from hocket.values import Coder
 
 ABORT_SECONDS = 5.0  # that the end of a block waits, when something else went wrong already
@@ -251,7 +252,7 @@ class AsyncTransaction(AsyncFace):
         cores = await self._stop_taking()
         await self._wait_until_staged(cores, deadline, timeout)
         commit = frames.CommitTransaction(0, self.id, self.number, participants_of(cores))
-        await decide(self._engine, commit, deadline.remaining(), "commit")
+        await decide(self._engine, commit, deadline.remaining(), "commit", topic_of(cores))
         self.committed = True
         self._end(cores)
 
@@ -303,7 +304,8 @@ class AsyncTransaction(AsyncFace):
         timeout = check_timeout(timeout)
         cores = await self._stop_taking()
         self._end(cores)
-        await drop(self._engine, (self.id, self.number), producers_of(cores), timeout)
+        name = self.id, self.number
+        await drop(self._engine, name, producers_of(cores), timeout, topic_of(cores))
         self.aborted = True
 
     async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
@@ -345,9 +347,13 @@ async def decide(
     frame: frames.CommitTransaction | frames.AbortTransaction,
     timeout: float | None,
     what: str,
+    topic: str,
 ) -> None:
-    """Ask the broker to commit or abort, again and again, until it has said what became of it."""
-    deciding = engine.do(partial(Deciding, engine.session, frame))
+    """Ask the broker to commit or abort, again and again, until it has said what became of it.
+
+    `topic` is one of those that it is about; empty: there is none.
+    """
+    deciding = engine.do(partial(Deciding, engine.session, frame, topic))
     try:
         answer = await engine.wait_for_reply(
             deciding.reply, timeout, lambda: timeouts.undecided(what, deciding.refusal, timeout)
@@ -359,9 +365,13 @@ async def decide(
 
 
 async def drop(
-    engine: AioEngine, name: tuple[str, int], producers: Iterable[bytes], timeout: float | None
+    engine: AioEngine,
+    name: tuple[str, int],
+    producers: Iterable[bytes],
+    timeout: float | None,
+    topic: str,
 ) -> None:
     """Abort what these producers have staged; without producers there is nothing to ask for."""
     frame = abort_of(*name, producers)
     if frame is not None:
-        await decide(engine, frame, timeout, "abort")
+        await decide(engine, frame, timeout, "abort", topic)

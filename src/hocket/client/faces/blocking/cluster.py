@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from hocket.client.calls import cluster as cluster_calls
-from hocket.client.connection.timeout import DEFAULT_TIMEOUT
 from hocket.client.engines.threads import Engine
+from hocket.client_core.calls import cluster as cluster_calls
+from hocket.client_core.timeout import DEFAULT_TIMEOUT
 from hocket.cluster_model import KeyOwner, NodeDescription, RingDescription
 
 

@@ -7,10 +7,10 @@ from os import PathLike
 from hocket.client.connection.destination import destination
 from hocket.client.connection.embedded import EmbeddedConnector, start_broker
 from hocket.client.connection.tcp import TcpConnector
-from hocket.client.connection.timeout import check_timeout
 from hocket.client.connection.tls import Path
 from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.faces.blocking.client import Client
+from hocket.client_core.timeout import check_timeout
 
 
 def connect(

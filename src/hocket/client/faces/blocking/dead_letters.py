@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from hocket.client.calls.dead_letters import (
+from hocket.client.faces.blocking.producer import Producer
+from hocket.client.faces.blocking.subscription import Subscription
+from hocket.client_core.calls.dead_letters import (
     LETTERS_MAX,
     SUFFIX,
     DeadLetter,
@@ -20,10 +22,8 @@ from hocket.client.calls.dead_letters import (
     replay_index,
     topic_of,
 )
-from hocket.client.calls.topics import StartLike
-from hocket.client.consuming.message import Message
-from hocket.client.faces.blocking.producer import Producer
-from hocket.client.faces.blocking.subscription import Subscription
+from hocket.client_core.calls.topics import StartLike
+from hocket.client_core.consuming.message import Message
 from hocket.errors import OutOfRange, UnknownTopic, WrongKind
 from hocket.model import IndexDescription, TopicDescription
 

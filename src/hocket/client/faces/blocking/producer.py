@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xxhash import xxh3_64_intdigest
 
-from hocket.client.connection.session import again, closed
-from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.misuse import Face
-from hocket.client.producing.arrow_rows import arrow_portions
-from hocket.client.producing.bulk import Portion, list_portions
-from hocket.client.producing.core import ProducerCore
-from hocket.client.producing.delays import checked_due_us
-from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.gathering import Gathering
-from hocket.client.producing.outgoing import Outcome, Outgoing, Positions
-from hocket.client.producing.publishing import Publications
-from hocket.client.producing.records import RECORD_BYTES, checked
+from hocket.client_core.producing.arrow_rows import arrow_portions
+from hocket.client_core.producing.bulk import Portion, list_portions
+from hocket.client_core.producing.core import ProducerCore
+from hocket.client_core.producing.delays import checked_due_us
+from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.gathering import Gathering
+from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions
+from hocket.client_core.producing.publishing import Publications
+from hocket.client_core.producing.records import RECORD_BYTES, checked
+from hocket.client_core.session.session import again, closed
+from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError
 from hocket.model import Position, check_name
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import typing_extensions
     from typing_extensions import Buffer
 
-    from hocket.client.producing.delays import Delay
-    from hocket.client.producing.records import Headers, Record
+    from hocket.client_core.producing.delays import Delay
+    from hocket.client_core.producing.records import Headers, Record
 
     P = typing_extensions.TypeVar("P", bound=Any, default=Buffer)  # the type of values
 else:
@@ -244,7 +244,7 @@ class Producer(Face, Generic[P]):
     def _due_us(
         self, delay: Delay | None, deliver_at: datetime | None, timestamp: int | None
     ) -> int:
-        now_us = self._engine.session.clock.now_us()
+        now_us = self._engine.clock.now_us()
         return checked_due_us(delay, deliver_at, now_us=now_us, timestamp=timestamp)
 
     def _open_delayed(self) -> ProducerCore:
@@ -387,10 +387,10 @@ class Publisher:
     ) -> Position:
         engine = self._engine
         deadline = Deadline(timeout)
-        publication = self._publications.new(timeout)
+        publication = self._publications.new(engine.clock.ticks_us(), timeout)
         delayed = delay is not None or deliver_at is not None
         if delayed:
-            now_us = engine.session.clock.now_us()
+            now_us = engine.clock.now_us()
             timestamp = checked_due_us(delay, deliver_at, now_us=now_us, timestamp=timestamp)
         record, size = checked(value, key, headers, timestamp, publication)
         core = engine.do(partial(self._publications.core, check_name(topic), delayed=delayed))
@@ -415,6 +415,4 @@ def wait_until_open(engine: Engine, core: ProducerCore, what: str, timeout: floa
         core.check_usable()
         return core.is_open or None
 
-    engine.wait_for(
-        opened, core.changed, timeout, lambda: timeouts.not_opened(engine.session, what, timeout)
-    )
+    engine.wait_for(opened, core.changed, timeout, lambda: timeouts.not_opened(core, what, timeout))

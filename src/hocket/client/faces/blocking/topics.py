@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
-from hocket.client.calls import topics as topic_calls
-from hocket.client.calls.topics import Duration, Size, StartLike
-from hocket.client.connection.timeout import DEFAULT_TIMEOUT
 from hocket.client.engines.threads import Engine
+from hocket.client_core.calls import topics as topic_calls
+from hocket.client_core.calls.topics import Duration, Size, StartLike
+from hocket.client_core.timeout import DEFAULT_TIMEOUT
 from hocket.model import IndexDescription, TopicDescription
 
 

@@ -10,21 +10,22 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, overload
 
 from hocket import frames
-from hocket.client.connection.session import closed
-from hocket.client.connection.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.client.engines import timeouts
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking.producer import P, Producer
 from hocket.client.faces.misuse import Face
-from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.encoding import ABSENT, payload, payloads
-from hocket.client.producing.staging import (
+from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.encoding import ABSENT, payload, payloads
+from hocket.client_core.producing.staging import (
     Deciding,
     StagingCore,
     abort_of,
     participants_of,
     producers_of,
+    topic_of,
 )
+from hocket.client_core.session.session import closed
+from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError, TransactionConflict, WrongKind
 from hocket.model import Participant, check_name
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from typing_extensions import Buffer
 
-    from hocket.client.producing.records import Headers
+    from hocket.client_core.producing.records import Headers
     from hocket.values import Coder
 
 ABORT_SECONDS = 5.0  # that the end of a block waits, when something else went wrong already
@@ -253,7 +254,7 @@ class Transaction(Face):
         cores = self._stop_taking()
         self._wait_until_staged(cores, deadline, timeout)
         commit = frames.CommitTransaction(0, self.id, self.number, participants_of(cores))
-        decide(self._engine, commit, deadline.remaining(), "commit")
+        decide(self._engine, commit, deadline.remaining(), "commit", topic_of(cores))
         self.committed = True
         self._end(cores)
 
@@ -305,7 +306,8 @@ class Transaction(Face):
         timeout = check_timeout(timeout)
         cores = self._stop_taking()
         self._end(cores)
-        drop(self._engine, (self.id, self.number), producers_of(cores), timeout)
+        name = self.id, self.number
+        drop(self._engine, name, producers_of(cores), timeout, topic_of(cores))
         self.aborted = True
 
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
@@ -347,9 +349,13 @@ def decide(
     frame: frames.CommitTransaction | frames.AbortTransaction,
     timeout: float | None,
     what: str,
+    topic: str,
 ) -> None:
-    """Ask the broker to commit or abort, again and again, until it has said what became of it."""
-    deciding = engine.do(partial(Deciding, engine.session, frame))
+    """Ask the broker to commit or abort, again and again, until it has said what became of it.
+
+    `topic` is one of those that it is about; empty: there is none.
+    """
+    deciding = engine.do(partial(Deciding, engine.session, frame, topic))
     try:
         answer = engine.wait_for_reply(
             deciding.reply, timeout, lambda: timeouts.undecided(what, deciding.refusal, timeout)
@@ -361,9 +367,13 @@ def decide(
 
 
 def drop(
-    engine: Engine, name: tuple[str, int], producers: Iterable[bytes], timeout: float | None
+    engine: Engine,
+    name: tuple[str, int],
+    producers: Iterable[bytes],
+    timeout: float | None,
+    topic: str,
 ) -> None:
     """Abort what these producers have staged; without producers there is nothing to ask for."""
     frame = abort_of(*name, producers)
     if frame is not None:
-        decide(engine, frame, timeout, "abort")
+        decide(engine, frame, timeout, "abort", topic)

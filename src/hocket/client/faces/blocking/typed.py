@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking.producer import P, Producer
-from hocket.client.producing.delivery import ProducerOptions
-from hocket.client.producing.encoding import Encoding, no_arrow
-from hocket.client.producing.outgoing import Outcome
+from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.encoding import Encoding, no_arrow
+from hocket.client_core.producing.outgoing import Outcome
 from hocket.model import Position
 from hocket.values import Coder
 

@@ -1,0 +1,36 @@
+"""Requests about the cluster: what to send, and what the answer means."""
+
+from __future__ import annotations
+
+from hocket import frames
+from hocket.client_core.calls.call import Call
+from hocket.cluster_model import KeyOwner, NodeDescription, RingDescription
+from hocket.errors import OutOfRange, WrongType
+
+KEY_BYTES_MAX = 4096
+
+
+def ring() -> Call[RingDescription]:
+    return Call(
+        frames.DescribeRing(0),
+        lambda answer: RingDescription(
+            answer.cluster, answer.ideal, answer.successors, answer.nodes, answer.silent
+        ),
+        frames.RingIs,
+    )
+
+
+def look_up(key: str, *, cached: bool) -> Call[KeyOwner]:
+    if not isinstance(key, str):
+        raise WrongType(f"a key to look up is a str, not {type(key).__name__}")
+    if len(key.encode()) > KEY_BYTES_MAX:
+        raise OutOfRange(f"a key to look up has at most {KEY_BYTES_MAX} bytes")
+    return Call(
+        frames.LookUpKey(0, key, cached),
+        lambda answer: KeyOwner(key, answer.position, answer.owner, answer.hops),
+        frames.KeyIsOwned,
+    )
+
+
+def nodes() -> Call[list[NodeDescription]]:
+    return Call(frames.ListNodes(0), lambda answer: list(answer.nodes), frames.NodesAre)

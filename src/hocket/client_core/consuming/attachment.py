@@ -1,0 +1,274 @@
+"""What every subscription has, whatever its index: it is opened on each link, and ended once.
+
+Like all cores of the client it does no I/O, waits for nothing and logs nothing.
+
+Only the answer to the last OpenSubscription counts; whatever else was opened is closed again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hocket import frames
+from hocket.client_core.consuming.typed import Decoding
+from hocket.client_core.outbox import WakeUps
+from hocket.client_core.session.backoff import Backoff
+from hocket.client_core.session.session import Answer, Session, again, closed
+from hocket.errors import HocketError, NotHere, ProtocolError, ReplyLost, UnknownTopic, WrongProcess
+from hocket.frames import Frame
+from hocket.model import PREFETCH_DEFAULT, Failover, Mode, Start
+from hocket.timers import Timer
+
+if TYPE_CHECKING:
+    from typing import Self
+
+TIDY_US = 50_000  # credit and acks that are not urgent are sent together, so long after the first
+RETRYABLE = frozenset({"busy", "shuttingDown"})
+
+
+@dataclass(slots=True)
+class SubscriptionOptions:
+    index: str = ""
+    mode: Mode = "own"
+    start: Start = Start()  # noqa: RUF009 - it cannot be changed
+    partitions: tuple[int, ...] = ()
+    positions: tuple[tuple[int, int], ...] = ()
+    hold_retention: bool = False
+    credit_bytes: int = 8 << 20
+    # What follows is for shared indexes.
+    prefetch: int = PREFETCH_DEFAULT
+    lease_us: int = 0  # 0: as the index has it
+    max_deliveries: int = 0  # 0: as the index has it
+    failover: Failover = "safe"
+    create: bool = True  # of any index: make it if it is not there
+    decoding: Decoding | None = None  # of values that are not bytes
+
+
+class Attachment(ABC):
+    """A subscription's tie to the session: opened on each link, closed once, with credit."""
+
+    def __init__(self, session: Session, topic: str, options: SubscriptionOptions) -> None:
+        self.session = session
+        self.topic = topic
+        self.options = options
+        self.failure: HocketError | None = None
+        # It has failed, but stays open at the broker until it is closed, so that what was handed
+        # out can still be acknowledged.
+        self.commits_only = False
+        self.lost = 0  # records that retention removed before they were read
+        self._index_is_new = False  # this subscription has made its index
+        outbox = session.outbox
+        self.changed = WakeUps(outbox)  # called when the subscription is opened or ended
+        self.deliveries = WakeUps(outbox)  # when a message can be handed out, or never will be
+        self.commits = WakeUps(outbox)  # when acks became durable, or were refused
+        self._handle: int | None = None
+        self._was_open = False
+        self._is_asking = False  # the broker was asked to open it, and has not answered
+        self._answer_is_lost = False  # one to that was lost, so that it may have been opened
+        self._opens = 0  # how often OpenSubscription was sent
+        self._backoff = Backoff(outbox.random)
+        self._owed_bytes = 0  # handed out or dropped, and not given back as credit yet
+        self._tidy_timer: Timer | None = None
+
+    def open(self) -> None:
+        self.session = self.session.place_of(self.topic)
+        self.session.add(self)
+
+    def topics(self) -> list[str]:
+        return [self.topic]
+
+    def new_indexes(self) -> list[str]:
+        return [self.topic] if self._index_is_new else []
+
+    def of(self, topic: str | None) -> Self:
+        """This subscription itself, unless another topic is meant."""
+        if topic not in (None, self.topic):
+            raise UnknownTopic(f"this subscription reads topic {self.topic!r}, not {topic!r}")
+        return self
+
+    @property
+    def handle(self) -> int | None:
+        """What the broker calls this subscription on the current link; None: it is not open."""
+        return self._handle
+
+    @property
+    def is_open(self) -> bool:
+        return self._handle is not None
+
+    @property
+    def may_be_opened(self) -> bool:
+        """It is not known to be open; but somebody was asked for that, and did not say no."""
+        return self._is_asking or self._answer_is_lost
+
+    def check_usable(self) -> None:
+        if self.failure is not None:
+            raise again(self.failure)
+
+    # --- what differs ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def link_up(self) -> None: ...
+
+    @abstractmethod
+    def link_down(self) -> None: ...
+
+    @abstractmethod
+    def received(self, frame: Frame, payload: memoryview) -> None: ...
+
+    @abstractmethod
+    def _take_up(self, frame: frames.SubscriptionOpened) -> None:
+        """The broker has opened the subscription; go on from there."""
+
+    @abstractmethod
+    def _refused(self, error: HocketError) -> None:
+        """The broker will not open the subscription, or has ended it for good."""
+
+    @abstractmethod
+    def _clear(self) -> None:
+        """Drop what was not handed out."""
+
+    @abstractmethod
+    def _send_credit(self) -> None:
+        """Give back the credit that is owed, if the subscription is open."""
+
+    @abstractmethod
+    def _tidy(self) -> None:
+        """Send what has waited for company."""
+
+    # --- opening ---------------------------------------------------------------------------------
+
+    def _ask(self, frame: frames.OpenSubscription) -> None:
+        self._opens += 1
+        self._is_asking = True
+        self.session.request(frame, partial(self._open_answered, self._opens))
+
+    def _open_answered(self, number: int, answer: Frame | HocketError) -> None:
+        self._is_asking = self._is_asking and number != self._opens
+        if isinstance(answer, ReplyLost):
+            self._answer_is_lost = True
+            return  # the next link opens it
+        if isinstance(answer, frames.SubscriptionOpened):
+            if self._is_in_use and number == self._opens:
+                self._opened(answer)
+            else:
+                self.session.close_handle(answer.handle)
+        elif isinstance(answer, HocketError):
+            if number == self._opens:
+                self._ended_by_broker(answer)
+        else:
+            raise ProtocolError(f"{type(answer).__name__} came in answer to OpenSubscription")
+
+    @property
+    def _is_in_use(self) -> bool:
+        """Whether acks are still sent."""
+        return self.failure is None or self.commits_only
+
+    def _opened(self, frame: frames.SubscriptionOpened) -> None:
+        self._handle = frame.handle
+        self.session.handles[frame.handle] = self
+        self._backoff.reset()
+        self.session.served(self.topic)
+        self._index_is_new |= frame.index_is_new
+        self._was_open = True
+        self._take_up(frame)
+        self.changed.wake_all()
+
+    def open_again(self) -> None:
+        is_open = self._handle is not None or self._is_asking
+        if self.session.state == "ready" and not is_open and self.failure is None:
+            self.link_up()
+
+    # --- credit and loss -------------------------------------------------------------------------
+
+    def _give_back(self, size: int) -> None:
+        """`size` bytes were handed out or dropped; half of the credit goes back at once."""
+        self._owed_bytes += size
+        if 2 * self._owed_bytes >= self.options.credit_bytes:
+            self._send_credit()
+        else:
+            self.tidy_soon()
+
+    def tidy_soon(self) -> None:
+        if self._tidy_timer is None and self._is_in_use:
+            self._tidy_timer = self.session.after(TIDY_US, self._tidy_now)
+
+    def _tidy_now(self) -> None:
+        self._tidy_timer = None
+        if self._is_in_use:
+            self._tidy()
+
+    def _count_lost(self, frame: frames.Moved) -> None:
+        if frame.lost:
+            self.lost += frame.lost
+            self.session.report(
+                "warning",
+                "topic %r, partition %d: %d messages before offset %d were removed by retention "
+                "before they were read", self.topic, frame.partition, frame.lost, frame.offset,
+            )  # fmt: skip
+
+    # --- ending ----------------------------------------------------------------------------------
+
+    def _handle_ended(self, error: HocketError) -> None:
+        if isinstance(error, NotHere) and not self.commits_only:
+            # The partitions went to another node. Whoever is asked now says to which.
+            self.link_down()
+            self.session.after(self._backoff.next_us(), self.open_again)
+        else:
+            self._ended_by_broker(error)
+
+    def _ended_by_broker(self, error: HocketError) -> None:
+        if self.commits_only:  # it was fenced, say: what is not committed by now never will be
+            self.commits_only = False
+            self.failure = error
+            self._handle = None
+            self._let_go()
+        if self.failure is not None:
+            return
+        self.link_down()
+        if self.session.redirect(self, error):
+            return
+        if error.code in RETRYABLE:
+            self.session.after(self._backoff.next_us(), self.open_again)
+        else:
+            self._refused(error)
+
+    @abstractmethod
+    def deliver(self) -> bool: ...
+
+    @abstractmethod
+    def remains(self) -> str: ...
+
+    @abstractmethod
+    def forked(self, error: WrongProcess) -> None: ...
+
+    def _unsent(self, count: int) -> str:
+        what = f"{count} acknowledgement{'s' if count > 1 else ''}"
+        of = f"topic {self.topic!r}, index {self.options.index!r}"
+        return f"{what} of {of} (the messages come again)" if count else ""
+
+    def end(self, error: HocketError) -> None:
+        if self._is_in_use:
+            self.failure = error
+            self.commits_only = False
+            self._let_go()
+        self._clear()
+
+    def close(self, answer: Answer) -> None:
+        """End the subscription, at the broker too; `answer` is called when that is done."""
+        handle, self._handle = self._handle, None
+        self.end(closed("the subscription"))
+        if handle is not None:
+            self.session.close_handle(handle, answer)
+        else:
+            answer(closed("the subscription"))
+
+    def _let_go(self) -> None:
+        if self._handle is not None and self._handle in self.session.handles:
+            self.session.close_handle(self._handle)
+        self._handle = None
+        self.session.remove(self)
+        for waiters in (self.changed, self.deliveries, self.commits):
+            waiters.wake_all()

@@ -1,0 +1,203 @@
+"""What was delivered to a subscription and not handed out yet, in the order it is handed out.
+
+Messages are made in chunks, of one partition at a time, and partitions take turns. A chunk is an
+iterator of a list (`ready`) that any number of threads may draw from without a lock; what is left
+in it when its partition goes on elsewhere is drained.
+
+The size of every entry that comes in goes out once through `give_back`: when the entry's last
+message is handed out, or when the entry is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from operator import length_hint
+
+from hocket.client_core.consuming.message import Message, MessageBatch, messages_of
+from hocket.client_core.consuming.progress import Progress, Stored
+from hocket.errors import CorruptData, ProtocolError, UnknownPartition
+from hocket.model import EntryKind
+from hocket.wire.batch import Batch, iterate_entries
+
+CHUNK = 512  # messages made at a time
+_ONCE = repeat(1)  # the delivery count of every message: an own index delivers each once
+
+
+class Inbound:
+    def __init__(
+        self,
+        topic: str,
+        *,
+        message: type[Message],
+        batch: type[MessageBatch],
+        new_progress: Callable[[int, int, int], Progress],
+        give_back: Callable[[int], None],
+    ) -> None:
+        self.by_partition: dict[int, Progress] = {}
+        self.ready: Iterator[Message] = iter(())
+        self.held_bytes = 0
+        self._topic = topic
+        self._message = message
+        self._batch = batch
+        self._new_progress = new_progress
+        self._give_back = give_back
+        self._turns: deque[Progress] = deque()  # those whose queue is not empty
+        self._ready_progress: Progress | None = None
+        self._ready_batch: Batch | None = None
+        self._ready_end = 0  # the offset behind the last message of `ready`
+        self._ready_bytes = 0  # to be given back when `ready` is drawn empty
+
+    def __bool__(self) -> bool:
+        """Whether messages wait behind those in `ready`."""
+        return bool(self._turns)
+
+    # --- partitions ------------------------------------------------------------------------------
+
+    def progress_in(self, partition: object) -> Progress:
+        progress = self.by_partition.get(partition) if isinstance(partition, int) else None
+        if progress is None:
+            raise UnknownPartition(
+                f"this subscription has the partitions {sorted(self.by_partition)}, "
+                f"and no {partition!r}"
+            )
+        return progress
+
+    def add_partition(self, partition: int, offset: int, end: int) -> Progress:
+        progress = self.by_partition[partition] = self._new_progress(partition, offset, end)
+        return progress
+
+    def replace(self, progress: Progress, offset: int) -> Progress:
+        """Go on at `offset`: what was delivered before is dropped, and acks of it are void."""
+        if self._ready_progress is progress:
+            drain(self.ready)
+            self.settle_ready()
+        if progress.queue:
+            self._turns.remove(progress)
+        while progress.queue:
+            self._let_go(progress.pop())
+        progress.void()
+        return self.add_partition(progress.partition, offset, progress.end)
+
+    def position(self, partition: object) -> int:
+        """The offset of the next message to be handed out."""
+        progress = self.progress_in(partition)
+        left = length_hint(self.ready)
+        return (
+            self._ready_end - left if left and self._ready_progress is progress else progress.next
+        )
+
+    def lag(self) -> int:
+        return sum(
+            max(0, progress.end - self.position(partition))
+            for partition, progress in self.by_partition.items()
+        )
+
+    def clear(self) -> None:
+        self._turns.clear()
+        drain(self.ready)
+
+    # --- in --------------------------------------------------------------------------------------
+
+    def keep(self, progress: Progress, payload: memoryview) -> None:
+        """Keep entries of the partition, in order; what came before, or is no batch, is dropped."""
+        was_empty = not progress.queue
+        for position, header in iterate_entries(payload):
+            if header.kind != EntryKind.BATCH or header.end_offset <= progress.expected:
+                self._give_back(header.size)
+                continue
+            if header.base_offset > progress.expected:
+                raise ProtocolError(
+                    f"partition {progress.partition} went on at {header.base_offset}, "
+                    f"not {progress.expected}"
+                )
+            progress.queue.append(Stored(payload, position, header))
+            progress.expected = header.end_offset
+            self.held_bytes += header.size
+        if was_empty and progress.queue:
+            self._turns.append(progress)
+
+    # --- out -------------------------------------------------------------------------------------
+
+    def refill(self) -> bool:
+        """Put messages into `ready`, which is empty. False: no message is here.
+
+        Raises CorruptData, with its place, for a message that cannot be read.
+        """
+        self.settle_ready()
+        if not self._turns:
+            return False
+        progress = self._turns[0]
+        batch = progress.head()
+        start = max(0, progress.next - batch.base_offset)
+        end = min(batch.count, start + CHUNK)
+        try:
+            messages = self._messages(batch, start, end, progress)
+        except CorruptData as error:
+            end = batch.unreadable(start, end)[0]
+            if end == start:  # else that one is met by the next refill
+                end = batch.unreadable_run(start)
+                first = batch.base_offset
+                raise progress.unreadable(error, first + start, first + end) from error
+            messages = self._messages(batch, start, end, progress)
+        self.ready = iter(messages)
+        self._ready_progress, self._ready_batch = progress, batch
+        self._ready_end = batch.base_offset + end
+        self._ready_bytes = self._handed_out(progress, self._ready_end, batch)
+        return True
+
+    def _messages(self, batch: Batch, start: int, end: int, progress: Progress) -> list[Message]:
+        return messages_of(self._message, batch, start, end, self._topic, progress, _ONCE)
+
+    def settle_ready(self) -> None:
+        """If the messages in `ready` were all drawn, give their batch's size back."""
+        if self._ready_bytes and not length_hint(self.ready):
+            size, self._ready_bytes = self._ready_bytes, 0
+            self._let_go(size)
+
+    def take_batch(self) -> MessageBatch | None:
+        """What is left in `ready`, or of the next batch; None: no message is here."""
+        left = self._take_run()
+        self.settle_ready()
+        if left:
+            assert self._ready_progress is not None
+            assert self._ready_batch is not None
+            progress, batch = self._ready_progress, self._ready_batch
+            start, end = left[0].offset, left[-1].offset + 1
+        elif self._turns:
+            progress = self._turns[0]
+            batch = progress.head()
+            start, end = max(progress.next, batch.base_offset), batch.end_offset
+            self._let_go(self._handed_out(progress, end, batch))
+        else:
+            return None
+        return self._batch(self._message, batch, start, end, self._topic, progress)
+
+    def _take_run(self) -> list[Message]:
+        """Take from `ready` the messages that stand side by side; others may draw from it too."""
+        drawn = list(self.ready)
+        run = [each for at, each in enumerate(drawn) if each.offset == drawn[0].offset + at]
+        self.ready = iter(drawn[len(run) :])
+        return run
+
+    def _handed_out(self, progress: Progress, end: int, batch: Batch) -> int:
+        """All up to `end` is handed out. Returns the batch's size if that is its end, else 0."""
+        progress.next = end
+        self._turns.rotate(-1)
+        if end != batch.end_offset:
+            return 0
+        size = progress.pop()
+        if not progress.queue:
+            progress.next = progress.expected  # further on, if retention has left a gap
+            self._turns.remove(progress)
+        return size
+
+    def _let_go(self, size: int) -> None:
+        self.held_bytes -= size
+        self._give_back(size)
+
+
+def drain(messages: Iterator[Message]) -> None:
+    """Draw all that is left, so that nobody else can."""
+    deque(messages, maxlen=0)

@@ -1,0 +1,1 @@
+"""The conversation with a broker, over one link after another."""

@@ -1,0 +1,271 @@
+"""Where a request goes: the nodes that a client knows, who leads what, and the sessions to them.
+
+Rule 1: whoever is asked and does not lead says who does (`notHere`), and has done nothing. So
+everything may follow such an answer, also what must not be done twice.
+Rule 2: there is one session to each node that is needed. The first session goes to any node, in the
+order of the URL and then of what was heard; it is kept for as long as the client. A session to a
+named node is over as soon as its link is lost, and whoever used it asks the first session again.
+Rule 3: there is no end to trying, since every wait has the caller's timeout; but after HOPS_MAX
+moves in a row, and after every node that cannot be reached, there is a pause, longer each time.
+Rule 4: an address at which a node answered is that node's, whatever others say: a node need not
+know by which address its clients reach it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+from hocket.addresses import DEFAULT_PORT, Address, parse_port, split_address
+from hocket.client_core.outbox import Outbox
+from hocket.client_core.session.backoff import Backoff
+from hocket.client_core.session.session import Owner, Session, Unreachable, again, closed
+from hocket.cluster_model import NodeAddress, NodeDescription
+from hocket.errors import BadName, HocketError, NotHere, OutOfRange, WrongProcess
+from hocket.frames import Welcome
+from hocket.model import SECOND_US
+from hocket.timers import Timer
+
+HOPS_MAX = 3  # moves to a node that was just named, before there is a pause
+IDLE_US = 60 * SECOND_US  # a session that nobody has used for so long is closed
+ADDRESSES_MAX = 1000  # that are remembered, whatever a broker says
+TRIED_MAX = 6  # of what was tried last, an error tells so many
+
+
+@dataclass(slots=True)
+class Search:
+    """How the leader of a topic is looked for, since somebody last answered for the topic."""
+
+    backoff: Backoff
+    hops: int = 0  # moves since the last pause
+    tried: deque[str] = field(default_factory=lambda: deque(maxlen=TRIED_MAX))
+
+
+class Router:
+    def __init__(
+        self,
+        outbox: Outbox,
+        *,
+        target: str,
+        addresses: Sequence[Address | None],
+        watched: bool = True,
+        name: str = "",
+        token: str = "",
+    ) -> None:
+        self.outbox = outbox
+        self.losses: dict[Owner, str] = {}  # see session.Session
+        self._watched, self._name, self._token = watched, name, token
+        self._numbers = count(1)
+        self._nodes: dict[str, Address] = {}  # where each node is reached, as far as we heard
+        self._leaders: dict[str, str] = {}  # of topics: the node that was named last
+        self._searches: dict[str, Search] = {}  # of topics that nobody has answered for yet
+        self._by_node: dict[str, Session] = {}  # the sessions to nodes that were named
+        self._pauses: list[Timer] = []  # of those who wait to ask again
+        self._idle: set[int] = set()  # the sessions that had nothing to do at the last look
+        self._idle_timer: Timer | None = None
+        self.first = Session(
+            outbox, target=target, addresses=addresses, watched=watched, name=name, token=token,
+            router=self, losses=self.losses,
+        )  # fmt: skip
+        self.sessions: dict[int, Session] = {0: self.first}
+
+    # --- where does this go ----------------------------------------------------------------------
+
+    def where(self, topic: str) -> Session:
+        node = self._leaders.get(topic)
+        session = None if node is None else self._session_to(node)
+        return self.first if session is None else session
+
+    def served(self, topic: str) -> None:
+        self._searches.pop(topic, None)
+
+    def tried(self, topic: str) -> str:
+        """What was tried for the topic since somebody last answered for it, in words."""
+        search = self._searches.get(topic)
+        return "; ".join(search.tried) if search is not None else ""
+
+    def misplaced(self, asked: Session, topic: str, error: HocketError) -> Session | None:
+        """Somebody asked here in vain. Who is to be asked at once; None: nobody, see `pause`."""
+        search = self._searches.get(topic)
+        if search is None:
+            search = self._searches[topic] = Search(Backoff(self.outbox.random))
+        search.tried.append(_in_words(asked, error))
+        self._leaders.pop(topic, None)
+        if not isinstance(error, NotHere) or not error.node:
+            return None
+        self.nodes_are([NodeAddress(error.node, error.address)])
+        if error.node == asked.node_id or search.hops >= HOPS_MAX:
+            return None
+        session = self._session_to(error.node)
+        if session is not None:
+            search.hops += 1
+            self._leaders[topic] = error.node
+        return session
+
+    def pause(self, topic: str, action: Callable[[], object]) -> Timer:
+        """Have the first session asked again by `action`, after a while, or as the client ends."""
+        search = self._searches.get(topic)
+        delay_us = 0
+        if search is not None:  # else somebody else has found it meanwhile
+            search.hops = 0
+            delay_us = search.backoff.next_us()
+        timer = self.outbox.arm(delay_us, action)
+        self._pauses = [each for each in self._pauses if not each.cancelled]
+        self._pauses.append(timer)
+        return timer
+
+    def redirect(self, owner: Owner, error: NotHere) -> bool:
+        if not error.node or not owner.session.has(owner):
+            return False
+        session = self.misplaced(owner.session, owner.topic, error)
+        if session is None:
+            self._pause(owner)
+        else:
+            self._open_at(owner, session)
+        return True
+
+    def _open_at(self, owner: Owner, session: Session) -> None:
+        _move(owner, session)
+        if session.state == "ready":
+            owner.open_again()
+
+    def _pause(self, owner: Owner) -> None:
+        _move(owner, self.first)
+        self.pause(owner.topic, partial(self._try_again, owner))
+
+    def _try_again(self, owner: Owner) -> None:
+        if owner.session is self.first and self.first.has(owner):  # else it has ended
+            self._open_at(owner, self.where(owner.topic))  # others may have found it meanwhile
+
+    # --- nodes -----------------------------------------------------------------------------------
+
+    def greeted(self, session: Session, welcome: Welcome) -> None:
+        address = session.address
+        if welcome.id and address is not None:
+            self._nodes[welcome.id] = address
+        self.nodes_are(welcome.nodes)
+
+    def nodes_are(self, nodes: Iterable[NodeAddress | NodeDescription]) -> None:
+        """Remember what is new; the first session may go on by it."""
+        met = {each.node_id for each in self.sessions.values() if each.state == "ready"}
+        for each in nodes:
+            address = _parsed(each.address)
+            if address is None or each.node in met:  # rule 4
+                continue
+            self._nodes[each.node] = address
+            addresses = self.first.addresses
+            if address not in addresses and len(addresses) < ADDRESSES_MAX:
+                addresses.append(address)
+
+    def _session_to(self, node: str) -> Session | None:
+        """The session to the node, which is opened if there is none; None: nobody said where."""
+        if self.first.node_id == node and self.first.state == "ready":
+            return self.first
+        session = self._by_node.get(node)
+        if session is not None:
+            return session
+        address = self._nodes.get(node)
+        if address is None or self.first.failure is not None:
+            return None
+        number = next(self._numbers)
+        session = Session(
+            self.outbox, target=f"node {node} at {address}", addresses=[address],
+            watched=self._watched, name=self._name, token=self._token, number=number, router=self,
+            cluster=self.first.cluster, losses=self.losses,
+        )  # fmt: skip
+        self.sessions[number] = self._by_node[node] = session
+        session.start()
+        self._look_for_idle_later()
+        return session
+
+    # --- sessions that end -----------------------------------------------------------------------
+
+    def unreachable(self, session: Session, error: HocketError) -> bool:
+        if session is self.first:
+            return False
+        if session.node_id:
+            self.outbox.report("warning", "lost the connection to %s: %s", session.target, error)
+        owners = session.owners()
+        for owner in owners:
+            session.remove(owner)
+        gone = Unreachable(f"{session.target} is not reached: {error}")
+        session.close(gone)
+        for owner in owners:
+            self.misplaced(session, owner.topic, gone)
+            self._pause(owner)
+        return True
+
+    def ended(self, session: Session, error: HocketError) -> None:
+        if session is self.first:
+            for other in list(self._by_node.values()):
+                other.close(again(error))
+            for pause in self._pauses:
+                pause()
+        else:
+            del self.sessions[session.number]
+            self._by_node = {
+                node: each for node, each in self._by_node.items() if each is not session
+            }
+
+    def _look_for_idle_later(self) -> None:
+        if self._idle_timer is None:
+            self._idle_timer = self.outbox.arm(IDLE_US // 2, self._look_for_idle)
+
+    def _look_for_idle(self) -> None:
+        self._idle_timer = None
+        idle = {number for number, each in self.sessions.items() if each.is_idle} - {0}
+        for number in idle & self._idle:
+            self.sessions[number].close(closed("the session"))
+        self._idle = idle - self._idle
+        if self._by_node:
+            self._look_for_idle_later()
+
+    # --- all of them -----------------------------------------------------------------------------
+
+    def owners(self) -> list[Owner]:
+        return [owner for session in self.sessions.values() for owner in session.owners()]
+
+    def deliver(self) -> bool:
+        """Have all owners send off what gathers; True once everything is acknowledged."""
+        delivered = [session.deliver() for session in self.sessions.values()]
+        return all(delivered)
+
+    def close(self, error: HocketError) -> None:
+        self.first.close(error)
+
+    def forked(self, error: WrongProcess) -> None:
+        for session in self.sessions.values():
+            session.forked(error)
+
+    def go_on(self, error: HocketError) -> None:
+        """Another engine drives all this now, and cannot use the present links."""
+        for session in list(self._by_node.values()):
+            self.unreachable(session, error)
+        self.first.go_on(error)
+
+
+def _move(owner: Owner, session: Session) -> None:
+    """Have the owner be of this session; whoever is ready, or becomes it, opens the owner."""
+    owner.session.remove(owner)
+    owner.session = session
+    session.adopt(owner)
+
+
+def _parsed(text: str) -> Address | None:
+    """None: it is no address that one could go to; what a broker says is not to be trusted."""
+    try:
+        host, port = split_address(text)
+        return Address(host, DEFAULT_PORT if port is None else parse_port(port, least=1))
+    except (BadName, OutOfRange):
+        return None
+
+
+def _in_words(asked: Session, error: HocketError) -> str:
+    if isinstance(error, NotHere):
+        who = f"node {asked.node_id}" if asked.node_id else asked.target
+        there = f"node {error.node}" + (f" at {error.address}" if error.address else "")
+        return f"{who} names {there}"
+    return str(error)

@@ -1,0 +1,100 @@
+"""Tells the broker what was said about messages of a shared index, and hears its answers.
+
+`Settlements` holds what is told; here it becomes requests. What the broker refuses for the moment
+is told again after a while; what it refuses for good is raised by the next commit.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from hocket import frames
+from hocket.client_core.consuming.attachment import RETRYABLE, Attachment
+from hocket.client_core.session.backoff import Backoff
+from hocket.client_core.sharing.leases import Leases
+from hocket.client_core.sharing.ranges import Run, triples
+from hocket.client_core.sharing.settlements import Settlements, Telling
+from hocket.client_core.sharing.verdict import RENEWAL
+from hocket.errors import HocketError, ProtocolError, ReplyLost
+from hocket.frames import Frame
+
+KEPT = RETRYABLE | {"storageFull"}  # a verdict that is refused with one of these is told again
+
+
+class Teller:
+    def __init__(self, core: Attachment, inbound: Leases, settlements: Settlements) -> None:
+        self._core = core
+        self._inbound = inbound
+        self._settlements = settlements
+        self._backoff = Backoff(core.session.outbox.random)
+        self._error: HocketError | None = None  # a refusal for good that no commit has raised yet
+
+    def put_together(self) -> None:
+        """Make tellings of what was said so far, also if there is no link to tell them on."""
+        self._settlements.put_together(self._inbound.deliveries)
+
+    def tell(self) -> None:
+        """Send what was said and not sent yet, if there is a link."""
+        handle = self._core.handle
+        if handle is None:
+            return
+        self.put_together()
+        for telling in self._settlements.to_send():
+            telling.waits = False
+            action, duration_us, reason = telling.verdict
+            frame = frames.Settle(
+                0, handle, action, telling.triples(), duration_us, reason, telling.doubtful
+            )
+            self._core.session.request(frame, partial(self._answered, telling))
+
+    def tell_renewals(self) -> None:
+        renewals, self._inbound.renewals = self._inbound.renewals, []
+        for progress, offsets in renewals:
+            self._settlements.add(RENEWAL, progress, offsets, quiet=True)
+        if renewals:
+            self.tell()
+
+    def take_error(self) -> HocketError | None:
+        """What was refused for good since this was last asked."""
+        error, self._error = self._error, None
+        return error
+
+    def _answered(self, telling: Telling, answer: Frame | HocketError) -> None:
+        if not self._settlements.is_open(telling) or isinstance(answer, ReplyLost):
+            return  # void, or to be told again on the next link
+        if isinstance(answer, HocketError):
+            self._not_settled(telling, answer)
+        elif isinstance(answer, frames.Settled):
+            self._settled(telling, triples(answer.refused))
+        else:
+            raise ProtocolError(f"{type(answer).__name__} came in answer to Settle")
+        self._core.commits.wake_all()
+
+    def _settled(self, telling: Telling, refused: list[Run]) -> None:
+        self._backoff.reset()
+        now_us = self._core.session.outbox.now_us
+        self._settlements.answered(telling, refused, now_us, awaited=bool(self._core.commits))
+        telling.let_keys_go_on()
+        if telling.quiet and telling.verdict == RENEWAL:
+            by_partition = telling.by_partition()
+            for partition, start, end in refused:  # somebody else has these messages, or will
+                if partition in by_partition:
+                    self._inbound.withdraw(
+                        by_partition[partition], range(start, end), delivery=telling.delivery
+                    )
+
+    def _not_settled(self, telling: Telling, error: HocketError) -> None:
+        core = self._core
+        if telling.waits or core.failure is not None:  # it will be told again, or never
+            return
+        if error.code in KEPT and not telling.quiet:
+            telling.waits = True
+            core.session.after(self._backoff.next_us(), self.tell)
+        else:
+            self._settlements.drop(telling)
+            telling.let_keys_go_on()
+        if error.code not in RETRYABLE and not telling.quiet:
+            self._error = error
+            core.session.report(
+                "warning", "settling messages of topic %r was refused: %s", core.topic, error
+            )
