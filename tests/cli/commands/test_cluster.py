@@ -49,21 +49,20 @@ def test_a_cluster_of_real_brokers_from_up_to_down(tmp_path: Path):
         at_first("topic", "create", "orders", "--disk-retention", "3d").text()
         until(lambda: at_second("topic", "list", "--names").stdout == b"orders\n")
         at_first("publish", "orders", "one coffee").text()
-        _asked_away_from_home(at_second, first["address"])
+        _asked_away_from_home(at_second)
     finally:
         ended = HOCKET("cluster", "down", "--dir", where)
     assert ended.text() == "node-1 stopped\nnode-2 stopped\n"
     assert HOCKET("cluster", "status", "--dir", where).code == 1
 
 
-def _asked_away_from_home(hocket: Hocket, home: str) -> None:
+def _asked_away_from_home(hocket: Hocket) -> None:
     """What a topic holds is asked of its home."""
     assert hocket("topic", "list").text().splitlines()[1].split()[:3] == ["orders", "1", "1"]
     shown = hocket("topic", "describe", "orders")
     assert shown.code == 0, shown
     assert b"on disk      3d\n" in shown.stdout
-    assert "What its indexes have lost is left out" in shown.stderr
-    assert home in shown.stderr
+    assert shown.stderr == ""
     described = hocket("topic", "describe", "orders", "--json").json()
     assert described["lost"] == {}
     (partition,) = described["partitions"]
