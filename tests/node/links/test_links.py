@@ -257,8 +257,12 @@ def test_a_name_is_resolved_beside_the_loop(world: World):
 
 
 @pytest.mark.parametrize(
-    "address", ["nowhere.invalid:1", "no port", "127.0.0.1:0", "[::1", "[fe80::1%nosuch]:1"]
-)
+    "address",
+    [
+        "nowhere.invalid:1", "no port", "127.0.0.1:0", "[::1", "[fe80::1%nosuch]:1", "a..b:1",
+        f"[::1%{'a' * 70}]:1", "127.0.0.1%..:1",
+    ],
+)  # fmt: skip
 def test_an_address_that_leads_nowhere_is_a_lost_link(world: World, address: str):
     one, other = End(world, "a"), End(world, "b")
     one.links.send(one.me, other.me._replace(address=address), closer(1))

@@ -432,11 +432,12 @@ def _is_numeric(host: str) -> bool:
     return True
 
 
-def _outcome(host: str, port: int) -> list[tuple[Any, ...]] | OSError:
-    """As a worker reports it. A number needs no name server, but may name no interface of ours."""
+def _outcome(host: str, port: int) -> list[tuple[Any, ...]] | Exception:
+    """As a worker reports it. A number needs no name server, but what stands behind its percent
+    sign may be no interface of ours, or nothing that could be a name (a ValueError)."""
     try:
         return _resolve(host, port)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return error
 
 
