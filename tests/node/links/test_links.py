@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from hocket.adapters.loop import READ
 from hocket.core.relay.messages import Fetched, Piece
+from hocket.core.ring.contact import seed
 from hocket.core.ring.messages import Busy, GetCloser
 from hocket.model import PartitionId
-from hocket.node.links import outgoing
+from hocket.node.links import links, outgoing
 from hocket.wire.framing import NODE_MARK, PREFIX, framed
+from hocket.wire.node_codec import ITEMS_MAX
 from tests.support.node.links import End, World
 
 
@@ -267,6 +270,53 @@ def test_an_address_that_leads_nowhere_is_a_lost_link(world: World, address: str
     one, other = End(world, "a"), End(world, "b")
     one.links.send(one.me, other.me._replace(address=address), closer(1))
     world.until(lambda: one.lost)
+
+
+# --- bounds --------------------------------------------------------------------------------------
+
+
+def test_addresses_that_others_have_named_keep_nobody_from_being_dialled(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(links, "LINKS_MAX", 8)
+    one, other = End(world, "a"), End(world, "b")
+    one.send(other, closer(1))
+    world.until(lambda: other.heard_messages)
+    for number in range(30):  # somebody names them, and nobody is there
+        one.links.send(one.me, seed(f"127.0.0.1:{number + 1}"), closer(2))
+        assert len(one.links._out) <= 8
+        world.loop.turn(0.01)
+    third = End(world, "c")
+
+    def heard() -> bool:
+        one.send(third, closer(3))
+        return bool(third.heard_messages)
+
+    world.until(heard)
+    one.send(other, closer(4))
+    world.until(lambda: len(other.heard_messages) == 2)
+    assert one.lost == [], "the links that are open stay"
+
+
+def test_names_of_those_who_came_and_went_are_forgotten(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(links, "LINKS_MAX", 8)
+    one = End(world, "a")
+    for number in range(20):
+        one.links._met(f"node {number}", f"name {number}", "127.0.0.1:1")
+    assert list(one.links.names) == [f"node {number}" for number in range(12, 20)]
+
+
+def test_a_node_that_knows_thousands_greets_with_some_of_them(world: World):
+    one, other = End(world, "a"), End(world, "b")
+    known = tuple(range(5_000))
+    other.links.own = replace(other.links.own, positions=lambda: known)
+    one.send(other, closer(1))
+    world.until(lambda: other.heard_messages)
+    told = links.some_of(known)
+    assert len(told) <= ITEMS_MAX
+    assert (told[0], told[-1] > 4_900) == (0, True), "spread over all of them"
 
 
 def _is_over(sock: socket.socket) -> bool:

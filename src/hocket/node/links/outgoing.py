@@ -297,16 +297,20 @@ class Outgoing:
 
     def _read(self) -> None:
         """The other end only ever answers the Hello; and its end is the link's."""
-        assert self._transport is not None
-        count = self._transport.recv_into(self._wire.get_buffer())
-        if not count:
-            self._fail("it has closed the connection")
-            return
-        for envelope in self._wire.messages(count):
-            if not isinstance(envelope.message, Heartbeat):
-                self._answered(envelope.message)
-        if self._wire.error is not None:
-            raise self._wire.error
+        transport = self._transport
+        assert transport is not None
+        while True:
+            count = transport.recv_into(self._wire.get_buffer())
+            if not count:
+                self._fail("it has closed the connection")
+                return
+            for envelope in self._wire.messages(count):
+                if not isinstance(envelope.message, Heartbeat):
+                    self._answered(envelope.message)
+            if self._wire.error is not None:
+                raise self._wire.error
+            if self._transport is None or not transport.unread:  # it may have ended meanwhile
+                break
         self._watch()
 
     def _answered(self, answer: HelloAccepted | HelloRefused) -> None:
