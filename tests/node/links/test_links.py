@@ -148,6 +148,22 @@ def test_a_node_of_another_cluster_is_refused_on_both_sides(
     assert other.heard_messages == []
 
 
+def test_without_tls_a_node_of_another_user_is_refused_by_either_side(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    one, other, third = End(world, "a"), End(world, "b"), End(world, "c")
+    other.sees_another_user = lambda _descriptor: True
+    one.send(other, closer(1))
+    world.until(lambda: one.links.refusals)
+    assert one.links.refusals[other.address].code == "plain"
+    assert other.heard_messages == []
+    other.send(third, closer(2))
+    world.until(lambda: other.lost)
+    assert third.heard_messages == []
+    audited = [each.getMessage() for each in caplog.records if each.name == "hocket.audit"]
+    assert sum("start both as one user" in text for text in audited) == 2
+
+
 def test_what_a_stranger_says_behind_its_hello_is_not_heard(world: World):
     one, other = End(world, "a", position=3), End(world, "b")
     one.send(other, closer(1))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
 
+from hocket.adapters import socket_owner
 from hocket.adapters.loop import Loop
 from hocket.adapters.transport import Certificate, Transport
 from hocket.core.ring import greeting
@@ -63,12 +64,14 @@ class NodeLinks:
         chance: Random,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         refusals: Refusals | None = None,
+        is_of_another_user: Callable[[int], bool] = socket_owner.is_of_another_user,
     ) -> None:
         self.own = own
         self.loop = loop
         self.executor = executor
         self.chance = chance
         self.tls = tls
+        self._is_of_another_user = is_of_another_user  # who is at the other end of a descriptor
         self.receiver: Receiver
         self.names: dict[str, str] = {}  # of nodes that we have met, by their ids
         self.refusals: dict[str, HelloRefused] = {}  # by address: who refuses us, and why
@@ -166,7 +169,7 @@ class NodeLinks:
             return f"it belongs to cluster {answer.cluster}, and this node to {own.hello.cluster}"
         if self.tls() is not None:
             return own.certificate_fault(transport.certificate, answer.node)
-        return ""
+        return faults.ANOTHER_USER if self._is_of_another_user(transport.fileno()) else ""
 
     def accepted(self, link: Outgoing, answer: HelloAccepted) -> None:
         self._met(answer.node, answer.name, link.address)
@@ -199,6 +202,7 @@ class NodeLinks:
             known=None if before is None else _known(before), has_tls=has_tls,
             from_address=link.from_address, certificate_fault=fault,
             namesake=self._namesake(hello),
+            is_of_another_user=not has_tls and self._is_of_another_user(link.transport.fileno()),
         )  # fmt: skip
         if refused is not None:
             self._audited.link(link.from_address, hello.node, refused.code, refused.text)
