@@ -15,6 +15,7 @@ from hocket.adapters.socket_owner import TABLES, is_of_another_user
 pytestmark = pytest.mark.skipif(
     not Path(TABLES[0]).exists(), reason="this system does not tell whose a socket is"
 )
+TELLS = socket_owner.netlink_tells
 Pair = tuple[socket.socket, socket.socket]
 
 
@@ -25,6 +26,14 @@ def ways() -> list[tuple[str, str]]:
     except OSError:  # this machine has no IPv6
         return [("127.0.0.1", "127.0.0.1")]
     return [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")]
+
+
+@pytest.fixture(params=["by netlink", "by the tables"], autouse=True)
+def source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "by the tables":
+        monkeypatch.setattr(socket_owner, "netlink_tells", lambda: False)
+    elif not socket_owner.netlink_tells():
+        pytest.skip("netlink does not tell here")
 
 
 @pytest.fixture(params=ways(), ids=" to ".join)
@@ -72,5 +81,14 @@ def test_one_that_has_broken_off_is_nobody(ends: Pair):
 def test_where_the_system_does_not_tell_everybody_may_come(
     ends: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(socket_owner, "TABLES", ("/nowhere",))
+    monkeypatch.setattr(socket_owner, "netlink_tells", lambda: False)
+    monkeypatch.setattr(socket_owner, "TABLES", ("/nowhere", "/nor here"))
     assert not is_of_another_user(ends[0].fileno())
+
+
+def test_netlink_is_not_asked_where_it_is_not_to_be_had(monkeypatch: pytest.MonkeyPatch):
+    tells = TELLS.__wrapped__
+    monkeypatch.setattr(socket_owner, "SOCK_DIAG", 31)  # no such protocol
+    assert not tells()
+    monkeypatch.delattr(socket, "AF_NETLINK")
+    assert not tells()
