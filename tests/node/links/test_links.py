@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -273,6 +275,39 @@ def test_a_name_is_resolved_beside_the_loop(world: World):
     one.links.send(one.me, by_name, closer(1))
     assert one.links._out[by_name.address].state == "dialling"
     world.until(lambda: other.heard_messages)
+
+
+def test_a_name_that_nobody_resolves_keeps_no_other_from_being_resolved(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """A name server that does not answer takes tens of seconds, and a dial three."""
+    answered, asked, resolve = threading.Event(), [], outgoing._resolve
+
+    def stuck(host: str, port: int) -> list[tuple[Any, ...]]:
+        if host.endswith("localhost"):
+            return resolve("localhost", port)
+        asked.append(host)
+        answered.wait()
+        raise OSError("no answer")
+
+    monkeypatch.setattr(outgoing, "_resolve", stuck)
+    monkeypatch.setattr(outgoing, "OPENING_US", 30_000)
+    one, other = End(world, "a"), End(world, "b")
+    slow = seed("slow.invalid:1")
+    try:
+        one.links.send(one.me, slow, closer(1))
+        link = one.links._out[slow.address]
+        for _ in range(3):
+            world.until(lambda: link.state == "resting" and link._may_dial)
+            one.links.send(one.me, slow, closer(1))
+        monkeypatch.setattr(outgoing, "OPENING_US", 3_000_000)
+        for each in range(8):  # some have the same worker
+            one.links.send(one.me, seed(f"{each}.localhost:{other.port}"), closer(2))
+        world.until(lambda: other.heard_messages)
+        assert asked == ["slow.invalid"]
+    finally:
+        answered.set()
+    world.until(lambda: not link._is_resolving)
 
 
 @pytest.mark.parametrize(
