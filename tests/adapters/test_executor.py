@@ -204,3 +204,23 @@ def test_where_no_thread_can_be_started_jobs_are_done_at_once(monkeypatch):
     assert done[0] == "written"
     assert isinstance(done[1], ZeroDivisionError)
     executor.close()
+
+
+def test_abandoned_threads_end_by_themselves_and_nobody_waits_for_them():
+    may_end, began, done = threading.Event(), threading.Event(), []
+    executor = ThreadExecutor(lambda _task: None, name="abandoned")
+
+    def job() -> None:
+        began.set()
+        assert may_end.wait(PATIENCE)
+
+    executor.submit("worker", job, done.append)
+    executor.submit("worker", lambda: done.append("behind"), done.append)
+    assert began.wait(PATIENCE)
+    (thread,) = [each for each in threading.enumerate() if each.name.startswith("abandoned")]
+    executor.abandon()
+    assert thread.is_alive()
+    may_end.set()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert done == []

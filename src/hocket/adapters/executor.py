@@ -13,7 +13,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -79,6 +80,17 @@ class ThreadExecutor:
             queue.put(None)
         for thread in self._threads:
             thread.join()
+        self._workers.clear()
+        self._threads.clear()
+
+    def abandon(self) -> None:
+        """End the threads without waiting for the job that each has: nobody wants its result, and
+        it may take long. The jobs behind it are dropped."""
+        for queue in self._workers.values():
+            with suppress(Empty):
+                while True:
+                    queue.get_nowait()
+            queue.put(None)
         self._workers.clear()
         self._threads.clear()
 

@@ -184,3 +184,9 @@ def test_a_broadcast_goes_by_the_fingers_of_this_moment():
     assert children() == [NEAR, FARTHER]
     held.drop(60)
     assert children() == [NEAR]
+
+
+def test_a_broadcast_goes_to_nobody_if_others_have_put_somebody_at_our_position():
+    usurper = ME._replace(node="another")
+    assert fingers().spread(FAR.position, [usurper]) == []
+    assert fingers().spread(FAR.position, [usurper, NEAR]) == [(NEAR, FAR.position)]

@@ -38,6 +38,8 @@ def test_a_node_without_a_cluster_may_ask():
         ({"node": "c" * 32, "boot": 1}, {}, "ownNode", "this very node"),
         ({"node": "c" * 32}, {}, "twice", "data directory copied"),
         ({}, {"from_address": "10.0.0.7"}, "plain", "hocket certs node"),
+        ({}, {"is_of_another_user": True}, "plain", "start both as one user"),
+        ({"cluster": ""}, {"is_of_another_user": True}, "plain", "hocket certs node"),
         ({}, {"has_tls": True, "certificate_fault": "it expired"}, "wrongNode", "it expired"),
         ({"cluster": "d" * 32}, {}, "wrongCluster", "a new --data"),
         ({"position": 12345}, {}, "wrongPosition", "none of the candidates"),

@@ -147,6 +147,15 @@ def test_after_some_refusals_it_asks_anew_who_is_there():
     assert {type(message) for _to, message in sent(ring.step(JOIN, 0))} == {messages.Register}
 
 
+def test_only_who_was_asked_to_let_us_in_can_refuse():
+    ring = joining()
+    [(_to, register)] = sent(ring.step(JOIN, 0))
+    assert hear(ring, "30", messages.Busy(register.request)) == []
+    hear(ring, "10", registry(register.request))
+    assert hear(ring, "30", messages.Busy(0)) == [], "while the place is looked up"
+    assert ring.standing is Standing.JOINING
+
+
 def test_it_is_not_sent_on_for_ever():
     ring, request = registered()
     for number in range(NEARER_MAX):

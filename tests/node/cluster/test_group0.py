@@ -8,7 +8,18 @@ from dataclasses import replace
 import pytest
 
 from hocket import frames
-from hocket.core.group0.messages import Forward, Forwarded
+from hocket.core.group0.messages import (
+    Entries,
+    Entry,
+    Follow,
+    FollowAgain,
+    Followed,
+    Forward,
+    Forwarded,
+    NotFollowed,
+    SnapshotPiece,
+)
+from hocket.core.ring.contact import Contact
 from hocket.core.ring.messages import Ping
 from hocket.frames import packed
 from hocket.log.model import METADATA
@@ -409,6 +420,58 @@ def test_a_node_of_another_cluster_is_not_told_anything(nodes, caplog):
         nodes.run(10 * SECOND)
     assert not stranger.node.is_caught_up
     assert "belongs to the cluster another, and this is n0" in caplog.text
+
+
+# --- one that does not keep the rules -------------------------------------------------------------
+
+
+STRANGER = Contact(7, "evil", 1, "evil:4150")
+
+
+def lies(request: int, index: int, term: int) -> list[object]:
+    """Whatever can be said about group 0, as an answer to this question, behind this entry."""
+    entry = Entry(term, int(EntryKind.NODES), index + 1, b"{}")
+    return [
+        Follow(request, "n0", index, term),
+        Entries(request, index, term, (entry,), index + 1),
+        SnapshotPiece(request, index + 5, term, 0, 2, b"{}", index + 5),
+        Followed(request, index, term),
+        Forwarded(request, 0),
+        NotFollowed(request, "for no reason"),
+        FollowAgain(request),
+    ]
+
+
+def test_the_root_takes_nothing_that_is_meant_for_learners(nodes):
+    root = nodes.machines[0].node
+    before = root.node.metadata_snapshot()
+    for lie in lies(1, before[0], 1):
+        root.heard(STRANGER, 0, lie)
+        root.end_turn()
+    Asking(nodes, 1).create("orders")
+    nodes.settle()
+    assert Asking(nodes, 0).topics() == ["orders"]
+
+
+def test_a_learner_believes_the_root_alone(nodes):
+    client = Asking(nodes, 1)
+    learner = nodes.machines[1].node
+    nodes.crash(0)
+    request = client.begin(frames.CreateTopic, topic="orders", config=TopicConfig())
+    under_way = learner.node.handing_on._forwards._under_way
+    nodes.until(lambda: under_way, 1, "it was handed on")
+    (number,) = under_way
+    before = learner.node.metadata_snapshot()
+    core = learner.group0.core
+    for lie in (*lies(core._request, core.index, core.term), Forwarded(number, 0)):
+        learner.heard(STRANGER, 0, lie)
+        learner.end_turn()
+        nodes.run(1_000)
+    assert learner.node.metadata_snapshot() == before
+    assert not client.is_answered(request), "only the root can say that it was done"
+    assert core.root is None or core.root.node == "n0"
+    nodes.start(0)
+    nodes.settle()
 
 
 # --- damage --------------------------------------------------------------------------------------

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from hocket.adapters.loop import READ
 from hocket.core.relay.messages import Fetched, Piece
+from hocket.core.ring.contact import seed
 from hocket.core.ring.messages import Busy, GetCloser
 from hocket.model import PartitionId
-from hocket.node.links import outgoing
+from hocket.node.links import links, outgoing
 from hocket.wire.framing import NODE_MARK, PREFIX, framed
+from hocket.wire.node_codec import ITEMS_MAX
 from tests.support.node.links import End, World
 
 
@@ -145,6 +150,22 @@ def test_a_node_of_another_cluster_is_refused_on_both_sides(
     assert other.heard_messages == []
 
 
+def test_without_tls_a_node_of_another_user_is_refused_by_either_side(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    one, other, third = End(world, "a"), End(world, "b"), End(world, "c")
+    other.sees_another_user = lambda _descriptor: True
+    one.send(other, closer(1))
+    world.until(lambda: one.links.refusals)
+    assert one.links.refusals[other.address].code == "plain"
+    assert other.heard_messages == []
+    other.send(third, closer(2))
+    world.until(lambda: other.lost)
+    assert third.heard_messages == []
+    audited = [each.getMessage() for each in caplog.records if each.name == "hocket.audit"]
+    assert sum("start both as one user" in text for text in audited) == 2
+
+
 def test_what_a_stranger_says_behind_its_hello_is_not_heard(world: World):
     one, other = End(world, "a", position=3), End(world, "b")
     one.send(other, closer(1))
@@ -256,13 +277,97 @@ def test_a_name_is_resolved_beside_the_loop(world: World):
     world.until(lambda: other.heard_messages)
 
 
+def test_a_name_that_nobody_resolves_keeps_no_other_from_being_resolved(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """A name server that does not answer takes tens of seconds, and a dial three."""
+    answered, asked, resolve = threading.Event(), [], outgoing._resolve
+
+    def stuck(host: str, port: int) -> list[tuple[Any, ...]]:
+        if host.endswith("localhost"):
+            return resolve("localhost", port)
+        asked.append(host)
+        answered.wait()
+        raise OSError("no answer")
+
+    monkeypatch.setattr(outgoing, "_resolve", stuck)
+    monkeypatch.setattr(outgoing, "OPENING_US", 30_000)
+    one, other = End(world, "a"), End(world, "b")
+    slow = seed("slow.invalid:1")
+    try:
+        one.links.send(one.me, slow, closer(1))
+        link = one.links._out[slow.address]
+        for _ in range(3):
+            world.until(lambda: link.state == "resting" and link._may_dial)
+            one.links.send(one.me, slow, closer(1))
+        monkeypatch.setattr(outgoing, "OPENING_US", 3_000_000)
+        for each in range(8):  # some have the same worker
+            one.links.send(one.me, seed(f"{each}.localhost:{other.port}"), closer(2))
+        world.until(lambda: other.heard_messages)
+        assert asked == ["slow.invalid"]
+    finally:
+        answered.set()
+    world.until(lambda: not link._is_resolving)
+
+
 @pytest.mark.parametrize(
-    "address", ["nowhere.invalid:1", "no port", "127.0.0.1:0", "[::1", "[fe80::1%nosuch]:1"]
-)
+    "address",
+    [
+        "nowhere.invalid:1", "no port", "127.0.0.1:0", "[::1", "[fe80::1%nosuch]:1", "a..b:1",
+        f"[::1%{'a' * 70}]:1", "127.0.0.1%..:1",
+    ],
+)  # fmt: skip
 def test_an_address_that_leads_nowhere_is_a_lost_link(world: World, address: str):
     one, other = End(world, "a"), End(world, "b")
     one.links.send(one.me, other.me._replace(address=address), closer(1))
     world.until(lambda: one.lost)
+
+
+# --- bounds --------------------------------------------------------------------------------------
+
+
+def test_addresses_that_others_have_named_keep_nobody_from_being_dialled(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(links, "LINKS_MAX", 8)
+    one, other = End(world, "a"), End(world, "b")
+    one.send(other, closer(1))
+    world.until(lambda: other.heard_messages)
+    for number in range(30):  # somebody names them, and nobody is there
+        one.links.send(one.me, seed(f"127.0.0.1:{number + 1}"), closer(2))
+        assert len(one.links._out) <= 8
+        world.loop.turn(0.01)
+    third = End(world, "c")
+
+    def heard() -> bool:
+        one.send(third, closer(3))
+        return bool(third.heard_messages)
+
+    world.until(heard)
+    one.send(other, closer(4))
+    world.until(lambda: len(other.heard_messages) == 2)
+    assert one.lost == [], "the links that are open stay"
+
+
+def test_names_of_those_who_came_and_went_are_forgotten(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(links, "LINKS_MAX", 8)
+    one = End(world, "a")
+    for number in range(20):
+        one.links._met(f"node {number}", f"name {number}", "127.0.0.1:1")
+    assert list(one.links.names) == [f"node {number}" for number in range(12, 20)]
+
+
+def test_a_node_that_knows_thousands_greets_with_some_of_them(world: World):
+    one, other = End(world, "a"), End(world, "b")
+    known = tuple(range(5_000))
+    other.links.own = replace(other.links.own, positions=lambda: known)
+    one.send(other, closer(1))
+    world.until(lambda: other.heard_messages)
+    told = links.some_of(known)
+    assert len(told) <= ITEMS_MAX
+    assert (told[0], told[-1] > 4_900) == (0, True), "spread over all of them"
 
 
 def _is_over(sock: socket.socket) -> bool:

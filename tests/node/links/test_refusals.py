@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -380,3 +381,14 @@ def test_addresses_without_number_are_counted_in_little_memory(said: Said):
     assert entry.count("2001:db8::") == SHOWN_MAX - 1
     assert f"others ({2 * COUNTED_MAX})" in entry
     assert entry.endswith(f", and {COUNTED_MAX + 1 - SHOWN_MAX} more addresses")
+
+
+def test_a_long_answer_to_the_hello_is_read_to_its_end(world: World, certificates: Certificates):
+    """TLS takes a whole record from the socket: no readiness tells of what is left of it."""
+    one = End(world, "a", certificates.node(A))
+    other = End(world, "b", certificates.node(B))
+    other.links.own = replace(other.links.own, positions=lambda: tuple(range(1_000)))
+    one.send(other, MESSAGE)
+    link = one.links._out[other.address]
+    world.until(lambda: other.heard_messages or link.state == "resting")
+    assert other.heard_messages

@@ -10,7 +10,7 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from hocket.adapters import node_certificate
+from hocket.adapters import node_certificate, socket_owner
 from hocket.adapters.executor import ThreadExecutor
 from hocket.adapters.loop import READ, Loop
 from hocket.adapters.tls import TlsTransport, dialling_context, server_context
@@ -66,6 +66,7 @@ class End:
         }  # fmt: skip
         self.hello = NodeHello(**(greeting | hello))
         self.is_starting = False
+        self.sees_another_user = socket_owner.is_of_another_user
         own = Own(
             self.hello, lambda: 8, lambda: (1, 2), lambda: "root:1", certificate_fault,
             lambda: self.is_starting,
@@ -75,6 +76,7 @@ class End:
         self.links = NodeLinks(
             own, loop=world.loop, executor=world.executor, chance=world.chance,
             tls=lambda: None if tls is None else tls.dialling, refusals=self.connections.refusals,
+            is_of_another_user=lambda descriptor: self.sees_another_user(descriptor),
         )  # fmt: skip
         self.links.receiver = self
         self._accepting = None if tls is None else tls.accepting

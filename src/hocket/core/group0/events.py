@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from hocket.core.group0.messages import (
     Entries,
     Entry,
+    Follow,
     FollowAgain,
+    Followed,
     Group0Message,
     NotFollowed,
     SnapshotPiece,
@@ -116,6 +118,7 @@ class Refused:
     reason: str
 
 
+FOR_THE_ROOT = (Follow, Followed)
 FOR_LEARNERS = (Entries, SnapshotPiece, FollowAgain, NotFollowed)
 
 Event = Heard | Tick | Committed | SnapshotIs | RootIs | RootLost | RootSpoke | Stored | Installed

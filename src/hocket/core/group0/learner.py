@@ -173,6 +173,8 @@ class Learner:
         new = tuple(entry for entry in message.entries if entry.index > self.index)
         if not new:
             return [self._acknowledgement()]
+        if any(entry.index != index for index, entry in enumerate(new, self.index + 1)):
+            return []  # a root that makes gaps is not believed
         self.index, self.term = new[-1].index, new[-1].term
         return [Store(new)]
 
@@ -185,7 +187,7 @@ class Learner:
         if coming is None or (coming.index, coming.term) != (message.index, message.term):
             coming = Coming(message.index, message.term, message.total, bytearray())
             self._coming = coming
-        if message.offset == len(coming.data):
+        if message.offset == len(coming.data) <= coming.total - len(message.data):
             coming.data += message.data
         return [self._acknowledgement(), *self._install_if_possible()]
 

@@ -122,8 +122,9 @@ class Fingers:
             if 0 < away < reach:
                 within[away] = successor
         children = [within[away] for away in sorted(within)]
-        limits = [child.position for child in children[1:]]
-        return list(zip(children, [*limits, limit], strict=True))
+        # There are none if others have put somebody at our own position.
+        limits = [*(child.position for child in children[1:]), limit][: len(children)]
+        return list(zip(children, limits, strict=True))
 
 
 def _exponent(position: int, contact: Contact) -> int:

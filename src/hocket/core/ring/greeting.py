@@ -4,6 +4,8 @@ Rule 1: the two are of one cluster, or the one that dials has none yet and only 
 Rule 2: a node's position is one of the candidates of its store id, so nobody chooses its place.
 Rule 3: one store id is one process. The first that is there stays.
 Rule 4: beyond loopback both show a certificate that is marked as a node's and names the store id.
+        Without TLS both are processes of one user of this machine: a node is believed all that it
+        says, also which client has asked it for something.
 Rule 5: who joins, or starts, has a name that no other living node has. Nodes that serve already are
         not parted for the sake of a name.
 
@@ -47,12 +49,14 @@ def refusal(
     from_address: str,
     certificate_fault: str,
     namesake: Namesake | None,
+    is_of_another_user: bool = False,
 ) -> HelloRefused | None:
     """Why this node is not let in; None: it is.
 
     `known` is the process with the same store id that has a link to us. `from_address` is where the
     connection comes from. `certificate_fault` says what is wrong with the certificate, if there is
-    TLS; it is empty if nothing is.
+    TLS; it is empty if nothing is. `is_of_another_user` tells who owns the process that has
+    connected, if there is no TLS.
     """
     who = f"node {hello.name or hello.node} at {hello.address}"
     if not hello.version_min <= NODE_PROTOCOL_VERSION <= hello.version_max:
@@ -77,6 +81,13 @@ def refusal(
             "plain",
             f"{who} comes from {from_address} without TLS; beyond loopback nodes talk by TLS only: "
             "give every node --tls-cert, --tls-key and --tls-ca (see: hocket certs node --help)",
+        )
+    if not has_tls and is_of_another_user:
+        return HelloRefused(
+            "plain",
+            f"{who} does not run as the user of the node at {address}, and without TLS anybody on "
+            "this machine could say to be a node: start both as one user, or give every node "
+            "--tls-cert, --tls-key and --tls-ca (see: hocket certs node --help)",
         )
     if certificate_fault:
         return HelloRefused("wrongNode", f"{who}: {certificate_fault}")

@@ -224,11 +224,10 @@ class Joining:
         return [self._soon(self._node.settings.retry_us)]
 
     def refused(self, request: int) -> list[Effect]:
-        if request != self._request:
-            return []
+        if request != self._request or self._at is None:
+            return []  # only who was asked to let us in can refuse
         self._pointers.end_asking()
         self._refusals += 1
-        assert self._at is not None
         # A node that refuses for long may know better than we do how large the ring is.
         is_enough = self._refusals >= REFUSALS_MAX
         self._then = self._register if is_enough else partial(self._ask, self._at)

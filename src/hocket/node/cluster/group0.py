@@ -18,7 +18,7 @@ from hocket.core.group0 import events
 from hocket.core.group0.forwards import Forwards
 from hocket.core.group0.leader import Leader
 from hocket.core.group0.learner import Learner
-from hocket.core.group0.messages import Entry, Forward, Forwarded
+from hocket.core.group0.messages import Entry, Forward, Forwarded, NotFollowed
 from hocket.core.group0.settings import Group0Settings
 from hocket.core.ring.contact import Contact
 from hocket.errors import HocketError
@@ -51,7 +51,7 @@ class Telling:
     def heard(self, sender: Contact, message: Any) -> None:
         if isinstance(message, Forward):
             self._node.taking_over.heard(sender, message)
-        elif not isinstance(message, Forwarded):
+        elif isinstance(message, events.FOR_THE_ROOT):
             self._step(events.Heard(sender, message))
 
     def tick(self) -> None:
@@ -129,6 +129,10 @@ class Following:
         return self.core.caught_up
 
     def heard(self, sender: Contact, message: Any) -> None:
+        # The founder is the root, and nobody else decides what the metadata is. A refusal is taken
+        # from anybody: it changes nothing, and may say that this node is in the wrong cluster.
+        if sender.node != self._node.cluster and not isinstance(message, NotFollowed):
+            return
         if isinstance(message, Forwarded):
             self._node.handing_on.heard(message)
         elif isinstance(message, events.FOR_LEARNERS):

@@ -1,6 +1,9 @@
 """Gathers how all nodes see the ring: asks those it knows, then those whom they name.
 
 A node that does not answer in time is silent: dead, stopped, or cut off from here.
+
+One question of a client is one to every node. So a few are under way at a time, whatever clients
+ask; those who ask meanwhile share the next one, which begins after they have asked.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from hocket.node.cluster.ring_member import RingMember
 from hocket.ports import Cancellable, Links, Timers
 
 ANSWER_US = 1_000_000  # for an answer; who is asked later than others gets as long
-ASKED_MAX = 10_000
+WHOLE_US = 5_000_000  # for all answers, whomever they name
+ASKED_MAX = 4_000
+UNDER_WAY_MAX = 4  # questions to all nodes at a time
 
 
 @dataclass(slots=True)
@@ -23,9 +28,13 @@ class Gathered:
     silent: list[Contact]  # that a node on the ring counts on, sorted by position
 
 
+Done = Callable[[Gathered], None]
+
+
 @dataclass(slots=True)
 class _Question:
-    done: Callable[[Gathered], None]
+    done: list[Done]
+    whole: Cancellable
     asked: dict[str, Contact] = field(default_factory=dict)  # by address
     views: dict[str, ViewIs] = field(default_factory=dict)  # by address
     patience: Cancellable | None = None
@@ -38,16 +47,26 @@ class Inspecting:
         self._timers = timers
         self._links = links
         self._questions: dict[int, _Question] = {}  # by number
+        # Who waits for the next question to begin, by whether more are asked than others name.
+        self._waiting: dict[bool, list[tuple[Done, list[Contact]]]] = {False: [], True: []}
         self._last = 0
 
     def own_view(self, request: int = 0) -> ViewIs:
         return view_of(self._ring.core, request, self._name)
 
-    def gather(self, done: Callable[[Gathered], None], others: Iterable[Contact] = ()) -> None:
+    def gather(self, done: Done, others: Iterable[Contact] = ()) -> None:
         """`done` is called once, within seconds. `others` are asked although nobody names them."""
+        asked = list(others)
+        if len(self._questions) >= UNDER_WAY_MAX:
+            self._waiting[bool(asked)].append((done, asked))
+        else:
+            self._begin([done], asked)
+
+    def _begin(self, done: list[Done], others: list[Contact]) -> None:
         self._last += 1
         number = self._last
-        question = self._questions[number] = _Question(done)
+        whole = self._timers.after(WHOLE_US, lambda: self._end(number))
+        question = self._questions[number] = _Question(done, whole)
         me = self._ring.core.me
         own = self.own_view()
         question.asked[me.address] = me
@@ -62,6 +81,8 @@ class Inspecting:
         question = self._questions.get(message.request)
         if question is None or sender.address not in question.asked:
             return
+        if sender.address in question.views:
+            return  # it has answered: who names others all the time does not keep us waiting
         question.views[sender.address] = message
         if message.standing in ON_THE_RING:
             self._ask(message.request, question, named_in(message))
@@ -69,9 +90,10 @@ class Inspecting:
 
     def close(self) -> None:
         for question in self._questions.values():
-            if question.patience is not None:
-                question.patience.cancel()
+            _cancel(question)
         self._questions.clear()
+        for waiting in self._waiting.values():
+            waiting.clear()
 
     def _ask(self, number: int, question: _Question, contacts: Iterable[Contact]) -> None:
         for contact in contacts:
@@ -92,14 +114,30 @@ class Inspecting:
         question = self._questions.pop(number, None)
         if question is None:
             return
-        if question.patience is not None:
-            question.patience.cancel()
+        _cancel(question)
         views = [view for view in question.views.values() if view.standing in ON_THE_RING]
         views.sort(key=lambda view: view.me)
         counted_on = dict.fromkeys(each for view in views for each in _leaned_on(view))
         answered = {view.me.node for view in question.views.values()}
         silent = {each.node: each for each in counted_on if each.node not in answered}
-        question.done(Gathered(views, sorted(silent.values())))
+        gathered = Gathered(views, sorted(silent.values()))
+        for done in question.done:
+            done(gathered)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """There is room for another question: all who wait for it share it."""
+        for kind, waiting in self._waiting.items():
+            if waiting and len(self._questions) < UNDER_WAY_MAX:
+                self._waiting[kind] = []
+                others = dict.fromkeys(each for _, asked in waiting for each in asked)
+                self._begin([done for done, _ in waiting], list(others))
+
+
+def _cancel(question: _Question) -> None:
+    question.whole.cancel()
+    if question.patience is not None:
+        question.patience.cancel()
 
 
 def _leaned_on(view: ViewIs) -> list[Contact]:

@@ -11,6 +11,7 @@ from random import Random
 from typing import Protocol
 
 from hocket.adapters.clock import SystemClock
+from hocket.adapters.executor import ThreadExecutor
 from hocket.adapters.loop import Loop
 from hocket.adapters.transport import Certificate
 from hocket.core.ring.contact import Contact
@@ -93,10 +94,12 @@ class Member:
             is_starting=lambda: self._ready is not None,
         )
         self._loop = loop
+        # Names are resolved apart from what the node waits for when it goes down.
+        self._resolving = ThreadExecutor(loop.post, name="hocket names")
         self._ready: Callable[[], None] | None = None
         self._failed: Callable[[HocketError], None] | None = None
         self.links = NodeLinks(
-            own, loop=loop, executor=executor, chance=chance, tls=place.tls,
+            own, loop=loop, executor=self._resolving, chance=chance, tls=place.tls,
             refusals=connections.refusals,
         )  # fmt: skip
         self.links.receiver = self
@@ -192,6 +195,7 @@ class Member:
 
     def close(self) -> None:
         self.links.close()
+        self._resolving.abandon()
         self.cluster_node.close()
 
     # --- what the links tell ---------------------------------------------------------------------

@@ -81,7 +81,8 @@ def ended(session: Session, opened: Opened, why: str) -> None:
 
 def who(session: Session) -> str:
     if session.rights.trusted:
-        return "user=(this process)"
+        where = session.caller.address  # empty, unless another node has handed the request on
+        return f"user=(a node's process) address={where}" if where else "user=(this process)"
     user = repr(session.rights.user) if session.rights.user else "(nobody)"
     return f"user={user} address={session.caller.address or '(unknown)'}"
 

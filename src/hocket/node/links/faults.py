@@ -9,6 +9,10 @@ from hocket.core.ring.circle import is_candidate
 from hocket.core.ring.contact import Contact
 
 GIVE_TLS = "--tls-cert, --tls-key and --tls-ca (see: hocket certs node --help)"
+ANOTHER_USER = (
+    "it does not run as the user of this node, and without TLS anybody on this machine could say "
+    f"to be a node: start both as one user, or give every node {GIVE_TLS}"
+)
 PLAIN = f"beyond loopback nodes talk by TLS only: give every node {GIVE_TLS}"
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
 
+from hocket.adapters import socket_owner
 from hocket.adapters.loop import Loop
 from hocket.adapters.transport import Certificate, Transport
 from hocket.core.ring import greeting
@@ -26,7 +27,7 @@ from hocket.node.messages import CODEC
 from hocket.node_frames import HelloAccepted, HelloRefused, NodeHello
 from hocket.ports import Executor
 from hocket.wire.framing import NODE_MARK, framed
-from hocket.wire.node_codec import Envelope
+from hocket.wire.node_codec import ITEMS_MAX, Envelope
 
 log = logging.getLogger("hocket.links")
 LINKS_MAX = 4096  # from other nodes, and to them
@@ -63,12 +64,14 @@ class NodeLinks:
         chance: Random,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         refusals: Refusals | None = None,
+        is_of_another_user: Callable[[int], bool] = socket_owner.is_of_another_user,
     ) -> None:
         self.own = own
         self.loop = loop
         self.executor = executor
         self.chance = chance
         self.tls = tls
+        self._is_of_another_user = is_of_another_user  # who is at the other end of a descriptor
         self.receiver: Receiver
         self.names: dict[str, str] = {}  # of nodes that we have met, by their ids
         self.refusals: dict[str, HelloRefused] = {}  # by address: who refuses us, and why
@@ -91,7 +94,7 @@ class NodeLinks:
                 self._audited.node(to.address, fault)
                 return
         if link is None:
-            if len(self._out) >= LINKS_MAX:
+            if len(self._out) >= LINKS_MAX and not self._forget_one():
                 return
             link = self._out[to.address] = Outgoing(to.address, self)
         if to.incarnation:
@@ -104,6 +107,17 @@ class NodeLinks:
         views = [memoryview(each) for each in framed(header, list(payload), NODE_MARK)]
         frame = [view for view in views if len(view)]  # an empty one would look like a full socket
         link.send(frame, is_bulk=type(message) in CODEC.with_payload)
+
+    def _forget_one(self) -> bool:
+        """Others name addresses, and not all lead to a node: those must not keep us from dialling
+        one that does. The oldest link that rests is forgotten; there may be none."""
+        for address, link in self._out.items():
+            if link.state == "resting":
+                link.close()
+                del self._out[address]
+                self.refusals.pop(address, None)
+                return True
+        return False
 
     # --- what the shell calls --------------------------------------------------------------------
 
@@ -155,7 +169,7 @@ class NodeLinks:
             return f"it belongs to cluster {answer.cluster}, and this node to {own.hello.cluster}"
         if self.tls() is not None:
             return own.certificate_fault(transport.certificate, answer.node)
-        return ""
+        return faults.ANOTHER_USER if self._is_of_another_user(transport.fileno()) else ""
 
     def accepted(self, link: Outgoing, answer: HelloAccepted) -> None:
         self._met(answer.node, answer.name, link.address)
@@ -188,6 +202,7 @@ class NodeLinks:
             known=None if before is None else _known(before), has_tls=has_tls,
             from_address=link.from_address, certificate_fault=fault,
             namesake=self._namesake(hello),
+            is_of_another_user=not has_tls and self._is_of_another_user(link.transport.fileno()),
         )  # fmt: skip
         if refused is not None:
             self._audited.link(link.from_address, hello.node, refused.code, refused.text)
@@ -207,7 +222,7 @@ class NodeLinks:
             name=mine.name,
             software=mine.software,
             successors=own.successors(),
-            positions=own.positions(),
+            positions=some_of(own.positions()),
             root=own.root(),
         )
 
@@ -224,7 +239,10 @@ class NodeLinks:
     def _met(self, node: str, name: str, address: str) -> None:
         if self.names.get(node) == name:
             return
+        self.names.pop(node, None)
         self.names[node] = name
+        if len(self.names) > LINKS_MAX:
+            del self.names[next(iter(self.names))]
         if name and name == self.own.hello.name:  # both serve already: nothing is refused any more
             log.warning("the node %s at %s has the name %r, as this node does: start one of the "
                         "two anew with another --name", node, address, name)  # fmt: skip
@@ -250,6 +268,11 @@ class NodeLinks:
             self.receiver.link_lost(
                 Contact(hello.position, hello.node, link.incarnation, hello.address, hello.domain)
             )
+
+
+def some_of(positions: tuple[int, ...]) -> tuple[int, ...]:
+    """As many as a greeting may name, spread over all: who joins looks for a wide gap."""
+    return positions[:: -(-len(positions) // ITEMS_MAX) or 1]
 
 
 def _known(link: Incoming) -> greeting.Incoming:

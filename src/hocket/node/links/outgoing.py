@@ -23,6 +23,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from random import Random
 from typing import Any, Protocol
+from zlib import crc32
 
 from hocket.adapters.loop import READ, WRITE, Loop
 from hocket.adapters.tls import DialledTls, reason_of
@@ -45,6 +46,7 @@ UNSENT_IN_SYSTEM = 128 << 10  # what the system takes beyond what is on its way
 OPENING_US = 3_000_000  # for dialling, the handshake and the greeting together
 REST_US_MIN, REST_US_MAX = 50_000, 1_000_000  # after a failure; doubled each time
 REFUSED_REST_US = 10_000_000  # after a refusal, which another attempt hardly changes
+RESOLVERS = 4  # threads that resolve names
 GIVE_UP_MS = 15_000  # bytes that the other end does not confirm for so long break the link
 
 Frame = list[memoryview]
@@ -91,7 +93,7 @@ class Outgoing:
         self._timer: Cancellable | None = None  # the end of the rest, or of patience
         self._rest_us = REST_US_MIN
         self._may_dial = True
-        self._attempt = 0
+        self._is_resolving = False  # the name, for this dial or one before
         self._was_told = False  # that the link is lost; told again after it was open again
         self._to_flush = False
         self._hosts: list[tuple[Any, ...]] = []
@@ -156,8 +158,6 @@ class Outgoing:
 
     def _dial(self) -> None:
         self.state = "dialling"
-        self._attempt += 1
-        attempt = self._attempt
         self._set_timer(OPENING_US, lambda: self._fail("it took too long"))
         try:
             host, port_text = split_address(self.address)
@@ -166,16 +166,24 @@ class Outgoing:
             self._fail(str(error))
             return
         if _is_numeric(host):
-            self._resolved(attempt, _outcome(host, port))
+            self._resolved(_outcome(host, port))
         else:
-            self._owner.executor.submit(
-                "resolve",
-                lambda: _resolve(host, port),
-                lambda found: self._resolved(attempt, found),
-            )
+            self._resolve(host, port)
 
-    def _resolved(self, attempt: int, found: list[tuple[Any, ...]] | BaseException) -> None:
-        if self._closed or attempt != self._attempt or self.state != "dialling":
+    def _resolve(self, host: str, port: int) -> None:
+        """On another thread. A name server that does not answer takes longer than a dial, so the
+        next dial waits for the same answer; and it keeps only some of the others waiting."""
+        if self._is_resolving:
+            return
+        self._is_resolving = True
+        self._owner.executor.submit(
+            f"resolve {crc32(host.encode()) % RESOLVERS}", lambda: _resolve(host, port),
+            self._resolved,
+        )  # fmt: skip
+
+    def _resolved(self, found: list[tuple[Any, ...]] | BaseException) -> None:
+        self._is_resolving = False
+        if self._closed or self.state != "dialling" or self._socket is not None:
             return
         if isinstance(found, BaseException):
             self._fail(f"its name cannot be resolved: {found}")
@@ -297,16 +305,20 @@ class Outgoing:
 
     def _read(self) -> None:
         """The other end only ever answers the Hello; and its end is the link's."""
-        assert self._transport is not None
-        count = self._transport.recv_into(self._wire.get_buffer())
-        if not count:
-            self._fail("it has closed the connection")
-            return
-        for envelope in self._wire.messages(count):
-            if not isinstance(envelope.message, Heartbeat):
-                self._answered(envelope.message)
-        if self._wire.error is not None:
-            raise self._wire.error
+        transport = self._transport
+        assert transport is not None
+        while True:
+            count = transport.recv_into(self._wire.get_buffer())
+            if not count:
+                self._fail("it has closed the connection")
+                return
+            for envelope in self._wire.messages(count):
+                if not isinstance(envelope.message, Heartbeat):
+                    self._answered(envelope.message)
+            if self._wire.error is not None:
+                raise self._wire.error
+            if self._transport is None or not transport.unread:  # it may have ended meanwhile
+                break
         self._watch()
 
     def _answered(self, answer: HelloAccepted | HelloRefused) -> None:
@@ -432,11 +444,12 @@ def _is_numeric(host: str) -> bool:
     return True
 
 
-def _outcome(host: str, port: int) -> list[tuple[Any, ...]] | OSError:
-    """As a worker reports it. A number needs no name server, but may name no interface of ours."""
+def _outcome(host: str, port: int) -> list[tuple[Any, ...]] | Exception:
+    """As a worker reports it. A number needs no name server, but what stands behind its percent
+    sign may be no interface of ours, or nothing that could be a name (a ValueError)."""
     try:
         return _resolve(host, port)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return error
 
 
