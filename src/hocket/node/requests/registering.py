@@ -24,6 +24,7 @@ class Registering:
     def __init__(self, wiring: Wiring, registry: Registry) -> None:
         self._wiring = wiring
         self._registry = registry
+        self._complaint = ""  # said once: nodes that get no answer ask twice a second
         self.founded_with = 0  # on the founder: the length of successor lists; 0: it is not said
 
     @property
@@ -77,6 +78,9 @@ class Registering:
         try:
             self._wiring.partitions.admit(GROUP)
         except HocketError as error:
-            log.warning("cannot write the registry of nodes: %s", error)
+            if error.code != self._complaint:
+                self._complaint = error.code
+                log.warning("cannot write the registry of nodes: %s", error)
             return False
+        self._complaint = ""
         return True
