@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 import socket
 import ssl
 import threading
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from hocket.adapters.clock import SystemClock
 from hocket.adapters.disk import DirectoryDisk
 from hocket.adapters.tls import dialling_context, server_context
 from hocket.addresses import Address
@@ -282,3 +285,34 @@ def tls_peer(context: ssl.SSLContext, answer: HelloAccepted) -> Iterator[str]:
         thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
         thread.join()
+
+
+def test_a_directory_from_an_older_copy_begins_a_life_that_nobody_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Else those who remember the lives that it has forgotten would not listen to it."""
+
+    def life() -> int:
+        monkeypatch.setattr(SystemClock, "now_us", lambda _clock: next(times) * 1_000_000)
+        place = place_for(tmp_path / "data", wish(), HERE)
+        broker = Broker(tmp_path / "data", None, partial(Member, place))
+        try:
+            settle(tmp_path / "data", place, broker.node.metadata_index)
+            assert isinstance(broker.member, Member)
+            return broker.member.cluster_node.ring.core.me.incarnation
+        finally:
+            broker.close()
+            monkeypatch.undo()
+
+    times = itertools.count(1_800_000_000)
+    first = life()
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    lost = [life() for _ in range(3)]
+    shutil.rmtree(tmp_path / "data")
+    shutil.copytree(tmp_path / "copy", tmp_path / "data")
+    lives = [first, *lost, life()]
+    assert lives == sorted(set(lives))
+    times = itertools.repeat(1)
+    assert life() == lives[-1] + 1, "a clock that is set back does not matter"
+    times = itertools.repeat(1 << 40)
+    assert life() < 1 << 32, "and neither does one that is far ahead: numbers of requests fit"

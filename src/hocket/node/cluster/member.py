@@ -31,6 +31,7 @@ from hocket.version import __version__
 log = logging.getLogger("hocket.cluster")
 LEAVING_US_MAX = 3 * SECOND  # a node that cannot say goodbye goes without
 LOOK_US = 50_000
+LIFE_MIN_MAX = 1 << 31  # a clock that is far ahead must not use all numbers up
 PATIENCE_US = 10 * SECOND  # that a node which returns has with a root that is away
 # A ring of real processes should be whole again within seconds. What that costs an idle node is
 # measured in docs/internals/links.md.
@@ -60,6 +61,16 @@ def greeting_of(place: Place, boot: int) -> NodeHello:
         cluster=member.cluster, node=member.node, name=place.name, software=f"hocket {__version__}",
         position=member.position, address=place.address, domain=place.domain, boot=boot,
     )  # fmt: skip
+
+
+def life_min(now_us: int) -> int:
+    """Lives have larger numbers than the time of the start, in seconds.
+
+    Numbers are counted, and need no clock. But a data directory that was put back from an older
+    copy has forgotten how far; all others, who remember, would not listen to it, and take its
+    changes for those of its former life.
+    """
+    return min(now_us // SECOND, LIFE_MIN_MAX)
 
 
 class Surroundings(Protocol):
@@ -108,6 +119,7 @@ class Member:
                 position=member.position,
                 domain=place.domain,
                 is_root=member.is_founder,
+                life_min=life_min(SystemClock().now_us()),
                 ring=RingSettings(
                     successors=member.successors, stabilize_us=STABILIZE_US, finger_us=FINGER_US
                 ),
