@@ -135,6 +135,7 @@ class Member:
         self.node = self.cluster_node.node
         if member.is_founder:
             self.node.registering.founded_with = member.successors
+            self.node.registering.reach = self.links.reach
         self._describing = Describing(
             self.node,
             self.cluster_node.ring,
@@ -175,6 +176,22 @@ class Member:
                 "changes of topics and access are refused until the root is back"
             )
             self._tell_ready()
+        else:
+            self._say_why_it_waits()
+
+    def _say_why_it_waits(self) -> None:
+        _to_others, from_others = self.links.open_links
+        if from_others:
+            log.warning(
+                "the root of the cluster does not answer, or cannot enter this node: a node that "
+                "joins for the first time waits for that. Look at the root and its log"
+            )
+        else:
+            log.warning(
+                "no node of the cluster has called this one at %s: look whether others reach it "
+                "there (--advertise), and whether the root runs. This node waits",
+                self.place.address,
+            )
 
     def _fail(self, address: str, answer: HelloRefused) -> None:
         failed, self._ready, self._failed = self._failed, None, None
