@@ -121,6 +121,34 @@ def test_a_store_that_opens_on_a_full_disk_can_be_read() -> None:
     world.close()
 
 
+def test_what_waits_for_room_is_not_tried_every_turn() -> None:
+    """What a node is told by others is staged, full or not. Each turn of the node ends with a
+    flush, and an attempt that failed would bring about the next turn."""
+    world = full_world()
+    fill(world, 1)
+    world.disk.capacity_bytes = sum(world.disk.files().values())
+    while world.groups[1].acked == len(world.groups[1].entries):
+        assert world.append(1, size=200, admitted=True)
+        world.store.flush()
+        world.scheduler.run_for(10_000)
+    attempts = 0
+
+    def count(operation: str, path: str) -> None:
+        nonlocal attempts
+        attempts += operation == "write" and path.startswith("wal/")
+
+    world.disk.before = count
+    for _ in range(100):
+        world.store.flush()
+        world.scheduler.run_for(1_000)
+    assert attempts <= 1
+    world.disk.capacity_bytes = None
+    world.run(300_000)
+    assert world.groups[1].acked == len(world.groups[1].entries)
+    world.check_all()
+    world.close()
+
+
 def test_a_file_system_where_writing_over_old_blocks_needs_space() -> None:
     """There a commit itself may meet a full disk. It is written again, not given up."""
     world = full_world()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,14 +25,26 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 SUCCESSORS_DEFAULT = 8
+_HOST = re.compile(r"[0-9A-Za-z:.%_-]+\Z")
+_EVERYWHERE = ("0.0.0.0", "::")
 
 
 def _address(text: str) -> str:
     """HOST:PORT, in the one way of writing it; without a port, the usual one."""
+    if "/" in text:
+        raise BadName(f"an address is HOST:PORT, without a scheme, not {text!r}")
     host, port = split_address(text.strip())
-    if not host:
+    if not _HOST.match(host):
         raise BadName(f"an address is HOST:PORT, not {text!r}")
     return str(Address(host, DEFAULT_PORT if port is None else parse_port(port, least=1)))
+
+
+def _advertised(text: str) -> str:
+    address = _address(text)
+    host, _port = split_address(address)
+    if host in _EVERYWHERE:
+        raise BadName(f"nobody can be told {text!r}: name an address at which others reach it")
+    return address
 
 
 def _addresses(text: str) -> tuple[str, ...]:
@@ -63,7 +76,7 @@ def cluster_options(command: F) -> F:
             help="What fails together with this node: a rack, a zone.",
         ),
         click.option(
-            "--advertise", metavar="HOST:PORT", type=Checked("address", _address),
+            "--advertise", metavar="HOST:PORT", type=Checked("address", _advertised),
             help="Where other nodes and clients reach this one. [default: where it listens]",
         ),
     )):  # fmt: skip

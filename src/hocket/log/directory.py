@@ -206,19 +206,25 @@ def read_checked(disk: Disk, path: str) -> Any:
     return value
 
 
-def write_checked(disk: Disk, path: str, fields: dict[str, Any]) -> None:
-    """Write the fields and their checksum as JSON, atomically and durably."""
+def write_checked(disk: Disk, path: str, fields: dict[str, Any], *, size: int = 0) -> None:
+    """Write the fields and their checksum as JSON, atomically and durably; see `checked_text`."""
     new = f"{path}.new"
     file = disk.open(new, create=True)
     try:
         file.truncate(0)
-        value = {**fields, CRC: _crc_of(fields)}
-        file.write([json.dumps(value, indent=2).encode() + b"\n"], 0)
+        file.write([checked_text(fields, size)], 0)
         file.sync()
     finally:
         file.close()
     disk.rename(new, path)
     disk.sync_directory("")
+
+
+def checked_text(fields: dict[str, Any], size: int = 0) -> bytes:
+    """The fields and their checksum as JSON; of at least `size` bytes, so that it can later be
+    written over by another text of this size."""
+    value = {**fields, CRC: _crc_of(fields)}
+    return json.dumps(value, indent=2).encode().ljust(size - 1) + b"\n"
 
 
 def _crc_of(fields: dict[str, Any]) -> int:

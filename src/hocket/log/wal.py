@@ -268,7 +268,8 @@ class Wal:
             if not self._ready:
                 rows_max = max(len(self._dirty), len(self._touched))
                 self._wanted_bytes = envelope_bytes(rows_max, first_bytes)
-                self._prepare()
+                if not self.full:  # else `retry` tries now and then, and not every turn
+                    self._prepare()
                 return None
             self._next_file()
 

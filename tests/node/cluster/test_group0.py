@@ -528,3 +528,23 @@ def test_a_root_that_has_lost_entries_makes_all_others_like_itself(nodes):
     Asking(nodes, 2).create("new")
     nodes.settle()
     assert len(set(nodes.states())) == 1
+
+
+def test_who_has_not_been_reached_is_not_entered_in_the_registry(nodes):
+    """It would stay there for ever, and a small ring would wait for it."""
+    registering = nodes.root.node.node.registering
+    held = []
+    registering.reach = lambda who, then: held.append((who, then))
+    who = Contact(7, "e" * 32, 1, "nowhere:4150")
+    answers = []
+    registering.enrol(who, lambda *answer: answers.append(answer))
+    nodes.run()
+    assert who not in registering.members()[1]
+    ((asked, then),) = held
+    assert asked == who
+    then()
+    nodes.root.node.end_turn()
+    nodes.until(lambda: bool(answers), 5, "an answer")
+    assert who in registering.members()[1]
+    registering.enrol(who, lambda *answer: answers.append(answer))
+    assert (len(held), len(answers)) == (1, 2)

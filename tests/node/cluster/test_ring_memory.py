@@ -6,8 +6,15 @@ from random import Random
 
 import pytest
 
-from hocket.errors import CorruptData
-from hocket.node.cluster.ring_memory import JOINS_KEPT, PATH, DiskMemory, Memory, VolatileMemory
+from hocket.errors import CorruptData, StorageFull
+from hocket.node.cluster.ring_memory import (
+    JOINS_KEPT,
+    OTHER,
+    PATH,
+    DiskMemory,
+    Memory,
+    VolatileMemory,
+)
 from hocket.sim.disk import SimDisk
 
 
@@ -56,11 +63,77 @@ def test_joins_are_known_in_the_next_life() -> None:
     assert DiskMemory(disk).joins_us() == []
 
 
+def damage(disk: SimDisk, path: str) -> None:
+    file = disk.open(path)
+    file.write([b"nonsense!"], 0)
+    file.close()
+
+
 def test_damage_is_told_with_what_to_do() -> None:
     disk = SimDisk()
     DiskMemory(disk).next_life()
-    file = disk.open(PATH)
-    file.write([b"nonsense!"], 0)
-    file.close()
+    for path in (PATH, OTHER):
+        damage(disk, path)
     with pytest.raises(CorruptData, match="larger than any"):
         DiskMemory(disk)
+
+
+@pytest.mark.parametrize("path", [PATH, OTHER])
+@pytest.mark.parametrize("lives", range(1, 4))
+def test_one_file_that_is_damaged_makes_no_life_be_used_twice(path: str, lives: int) -> None:
+    disk = SimDisk()
+    memory = DiskMemory(disk)
+    last = [memory.next_life() for _ in range(lives)][-1]
+    damage(disk, path)
+    assert DiskMemory(disk).next_life() > last
+
+
+def test_a_life_begins_on_a_full_disk_too() -> None:
+    disk = SimDisk()
+    DiskMemory(disk).next_life()
+    disk.capacity_bytes = sum(disk.files().values())
+    for life in range(2, 6):
+        memory = DiskMemory(disk)
+        assert memory.next_life() == life
+        for time_us in range(10**15, 10**15 + JOINS_KEPT):
+            memory.joining(time_us)
+
+
+def test_a_directory_of_an_older_version_goes_on() -> None:
+    disk = SimDisk()
+    file = disk.open(PATH, create=True)
+    file.write([b'{"life": 7, "joins_us": [17]}'], 0)
+    file.sync()
+    file.close()
+    disk.sync_directory("")
+    memory = DiskMemory(disk)
+    assert memory.joins_us() == [17]
+    assert memory.next_life() == 8
+    disk.capacity_bytes = sum(disk.files().values())
+    assert [DiskMemory(disk).next_life() for _ in range(3)] == [9, 10, 11]
+
+
+def test_an_older_version_on_a_full_disk_says_what_to_do() -> None:
+    disk = SimDisk()
+    file = disk.open(PATH, create=True)
+    file.write([b'{"life": 7, "joins_us": []}'], 0)
+    file.close()
+    disk.capacity_bytes = sum(disk.files().values())
+    with pytest.raises(StorageFull, match="make room"):
+        DiskMemory(disk).next_life()
+
+
+def test_a_life_can_be_outlived(memory: Memory) -> None:
+    memory.outlive(40)
+    memory.outlive(30)
+    assert memory.next_life() == 41
+
+
+@pytest.mark.parametrize("path", [PATH, OTHER])
+def test_what_was_outlived_is_known_by_either_file(path: str) -> None:
+    disk = SimDisk()
+    memory = DiskMemory(disk)
+    memory.next_life()
+    memory.outlive(40)
+    damage(disk, path)
+    assert DiskMemory(disk).next_life() > 40

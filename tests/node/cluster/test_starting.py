@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 import socket
 import ssl
 import threading
@@ -11,13 +13,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from hocket.adapters.clock import SystemClock
 from hocket.adapters.disk import DirectoryDisk
 from hocket.adapters.tls import dialling_context, server_context
 from hocket.addresses import Address
 from hocket.cli.authority import NODE, Authority, Pair
-from hocket.cli.cluster_options import certificate_fault
+from hocket.cli.cluster_options import certificate_fault, cluster_options
 from hocket.errors import BadName, HocketError, NoConnection, OutOfRange
 from hocket.frames import Failure
 from hocket.log.directory import store_id_of
@@ -282,3 +287,90 @@ def tls_peer(context: ssl.SSLContext, answer: HelloAccepted) -> Iterator[str]:
         thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
         thread.join()
+
+
+def test_a_directory_from_an_older_copy_begins_a_life_that_nobody_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Else those who remember the lives that it has forgotten would not listen to it."""
+
+    def life() -> int:
+        monkeypatch.setattr(SystemClock, "now_us", lambda _clock: next(times) * 1_000_000)
+        place = place_for(tmp_path / "data", wish(), HERE)
+        broker = Broker(tmp_path / "data", None, partial(Member, place))
+        try:
+            settle(tmp_path / "data", place, broker.node.metadata_index)
+            assert isinstance(broker.member, Member)
+            return broker.member.cluster_node.ring.core.me.incarnation
+        finally:
+            broker.close()
+            monkeypatch.undo()
+
+    times = itertools.count(1_800_000_000)
+    first = life()
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    lost = [life() for _ in range(3)]
+    shutil.rmtree(tmp_path / "data")
+    shutil.copytree(tmp_path / "copy", tmp_path / "data")
+    lives = [first, *lost, life()]
+    assert lives == sorted(set(lives))
+    times = itertools.repeat(1)
+    assert life() == lives[-1] + 1, "a clock that is set back does not matter"
+    times = itertools.repeat(1 << 40)
+    assert life() < 1 << 32, "and neither does one that is far ahead: numbers of requests fit"
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_who_joins_and_waits_says_for_what(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, calls: int
+):
+    with peer(ACCEPTED) as other:
+        place = place_for(tmp_path, wish(other.address), HERE)
+    broker = Broker(tmp_path, None, partial(Member, place))
+    try:
+        member = broker.member
+        assert isinstance(member, Member)
+        member.join(lambda: None, lambda _error: None)
+        member.links._in = {"c": None} if calls else {}  # type: ignore[dict-item]
+        member._patience_is_over()
+        member.links._in = {}
+    finally:
+        broker.close()
+    (said,) = [each.getMessage() for each in caplog.records if each.name == "hocket.cluster"]
+    assert ("--advertise" in said, str(HERE) in said, "waits" in said) == (
+        not calls,
+        not calls,
+        True,
+    )
+
+
+def test_only_the_founder_has_to_reach_those_whom_it_enters(tmp_path: Path):
+    place = place_for(tmp_path, wish(), HERE)
+    broker = Broker(tmp_path, None, partial(Member, place))
+    try:
+        member = broker.member
+        assert isinstance(member, Member)
+        assert member.node.registering.reach == member.links.reach
+    finally:
+        broker.close()
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "why"),
+    [
+        ("--advertise", "0.0.0.0:5", "others reach"),
+        ("--advertise", "[::]:5", "others reach"),
+        ("--advertise", "a b:4", "HOST:PORT"),
+        ("--advertise", ":4150", "HOST:PORT"),
+        ("--join", "http://127.0.0.1:1", "without a scheme"),
+        ("--join", "one:1,t wo:1", "HOST:PORT"),
+    ],
+)
+def test_addresses_that_cannot_be_meant_are_refused(option: str, text: str, why: str):
+    @click.command()
+    @cluster_options
+    def command(**_options: object) -> None:
+        pytest.fail("nothing is wrong")
+
+    result = CliRunner().invoke(command, [option, text])
+    assert (result.exit_code, why in result.output.replace("\n", " ")) == (2, True), result.output

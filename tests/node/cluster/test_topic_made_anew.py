@@ -7,9 +7,10 @@ from functools import partial
 
 from hocket import frames
 from hocket.model import PartitionId
+from hocket.sim.client import Client
 from hocket.sim.cluster import Cluster
 from hocket.sim.swarm import options_of
-from hocket.sim.workload import Client, Consumer, Founder, Producer
+from hocket.sim.workload import Consumer, Founder, Producer
 
 SECOND = 1_000_000
 TOPIC = "topic-0"
@@ -40,12 +41,10 @@ def test_who_reads_the_old_topic_is_given_nothing_of_the_new_one() -> None:
     run = cluster.scheduler.run_until_true
     old = cluster.workload
     assert run(
-        lambda: len(old.consumers) == 4 and old.producers[0].sent[0] and not old.unfinished(),
+        lambda: len(old.consumers) == 4 and old.producers[0].made[0] and not old.unfinished(),
         within_us=20 * SECOND,
     )
     old.stop()
-    for producer in old.producers:
-        producer.told = lambda _frame, _payload: None  # type: ignore[method-assign]  # it ends
     owner = old.owners[PARTITION_ID]
     count = len(old.logs[PARTITION_ID])
 
@@ -66,7 +65,7 @@ def test_who_reads_the_old_topic_is_given_nothing_of_the_new_one() -> None:
     )  # fmt: skip
     assert run(
         lambda: (
-            all(len(each.sent[0]) == 10 and each.finished for each in producers)
+            all(each.made[0] == 10 and each.finished for each in producers)
             and reader.next_offset == len(logs[PARTITION_ID])
         ),
         within_us=20 * SECOND,

@@ -370,6 +370,34 @@ def test_a_node_that_knows_thousands_greets_with_some_of_them(world: World):
     assert (told[0], told[-1] > 4_900) == (0, True), "spread over all of them"
 
 
+def test_who_is_to_be_reached_is_called_and_has_to_answer_itself(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    one, other, third = End(world, "a"), End(world, "b"), End(world, "d")
+    reached: list[str] = []
+    one.links.reach(one.me, lambda: reached.append("itself"))
+    assert reached == ["itself"]
+    one.links.reach(other.me, lambda: reached.append("by a call"))
+    world.until(lambda: len(reached) == 2)
+    one.links.reach(other.me, lambda: reached.append("at once"))
+    assert reached == ["itself", "by a call", "at once"]
+
+    for at in (other, third):  # the link is open, or not yet
+        one.links.reach(at.me._replace(node="e" * 32), lambda: reached.append("another"))
+    world.until(lambda: one.links.open_links[0] == 2)
+    third.stop_listening()
+    gone = third.me._replace(address="127.0.0.1:1")
+    for _ in range(2):
+        one.links.reach(gone, lambda: reached.append("nobody"))
+        link = one.links._out[gone.address]
+        world.until(lambda link=link: link.state == "resting" and link._may_dial)
+    assert len(reached) == 3
+    said = [each.getMessage() for each in caplog.records if "--advertise" in each.getMessage()]
+    assert len(said) == 3
+    assert f"node {other.hello.node} answers there" in said[0]
+    assert "cannot be reached there" in said[2]
+
+
 def _is_over(sock: socket.socket) -> bool:
     try:
         return sock.recv(1000) == b""

@@ -187,8 +187,9 @@ class World:
         return number
 
     def append(
-        self, number: int, *, size: int, kind: int = EntryKind.BATCH, count: int = 1
-    ) -> bool:
+        self, number: int, *, size: int, kind: int = EntryKind.BATCH, count: int = 1,
+        admitted: bool = False,
+    ) -> bool:  # fmt: skip
         """False if the store refused it."""
         group = self.groups[number]
         timestamp = max(self.scheduler.now_us() - self.random.randint(0, 1000), 0)
@@ -200,6 +201,7 @@ class World:
                     kind, 0, 0, count, 1, entry.index, entry.base_offset, crc32c(entry.body),
                     timestamp, entry.body,
                 ),
+                admitted=admitted,
             )  # fmt: skip
         except StorageFull:
             return False

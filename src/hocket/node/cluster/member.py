@@ -32,6 +32,7 @@ from hocket.version import __version__
 log = logging.getLogger("hocket.cluster")
 LEAVING_US_MAX = 3 * SECOND  # a node that cannot say goodbye goes without
 LOOK_US = 50_000
+LIFE_MIN_MAX = 1 << 31  # a clock that is far ahead must not use all numbers up
 PATIENCE_US = 10 * SECOND  # that a node which returns has with a root that is away
 # A ring of real processes should be whole again within seconds. What that costs an idle node is
 # measured in docs/internals/links.md.
@@ -61,6 +62,16 @@ def greeting_of(place: Place, boot: int) -> NodeHello:
         cluster=member.cluster, node=member.node, name=place.name, software=f"hocket {__version__}",
         position=member.position, address=place.address, domain=place.domain, boot=boot,
     )  # fmt: skip
+
+
+def life_min(now_us: int) -> int:
+    """Lives have larger numbers than the time of the start, in seconds.
+
+    Numbers are counted, and need no clock. But a data directory that was put back from an older
+    copy has forgotten how far; all others, who remember, would not listen to it, and take its
+    changes for those of its former life.
+    """
+    return min(now_us // SECOND, LIFE_MIN_MAX)
 
 
 class Surroundings(Protocol):
@@ -111,6 +122,7 @@ class Member:
                 position=member.position,
                 domain=place.domain,
                 is_root=member.is_founder,
+                life_min=life_min(SystemClock().now_us()),
                 ring=RingSettings(
                     successors=member.successors, stabilize_us=STABILIZE_US, finger_us=FINGER_US
                 ),
@@ -126,6 +138,7 @@ class Member:
         self.node = self.cluster_node.node
         if member.is_founder:
             self.node.registering.founded_with = member.successors
+            self.node.registering.reach = self.links.reach
         self._describing = Describing(
             self.node,
             self.cluster_node.ring,
@@ -166,6 +179,22 @@ class Member:
                 "changes of topics and access are refused until the root is back"
             )
             self._tell_ready()
+        else:
+            self._say_why_it_waits()
+
+    def _say_why_it_waits(self) -> None:
+        _to_others, from_others = self.links.open_links
+        if from_others:
+            log.warning(
+                "the root of the cluster does not answer, or cannot enter this node: a node that "
+                "joins for the first time waits for that. Look at the root and its log"
+            )
+        else:
+            log.warning(
+                "no node of the cluster has called this one at %s: look whether others reach it "
+                "there (--advertise), and whether the root runs. This node waits",
+                self.place.address,
+            )
 
     def _fail(self, address: str, answer: HelloRefused) -> None:
         failed, self._ready, self._failed = self._failed, None, None

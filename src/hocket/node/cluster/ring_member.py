@@ -35,6 +35,7 @@ class MemberSettings:
     position: int
     domain: str = ""
     is_root: bool = False
+    life_min: int = 0  # the lives that begin have larger numbers
     ring: RingSettings = field(default_factory=RingSettings)
 
 
@@ -84,6 +85,7 @@ class RingMember:
             events.BeginAgain: self._begin_again,
             events.Died: self._died,
         }
+        memory.outlive(settings.life_min)
         self.core = self._new_life()
 
     # --- what the node calls ------------------------------------------------

@@ -30,6 +30,7 @@ from hocket.wire.framing import NODE_MARK, framed
 from hocket.wire.node_codec import ITEMS_MAX, Envelope
 
 log = logging.getLogger("hocket.links")
+COMPLAINTS_MAX = 64  # that are not made again
 LINKS_MAX = 4096  # from other nodes, and to them
 
 
@@ -80,6 +81,8 @@ class NodeLinks:
         self._in: dict[str, Incoming] = {}  # by node: the link that is open
         self._strangers: dict[Incoming, None] = {}  # not greeted yet, or refused
         self._unflushed: list[Outgoing] = []
+        self._complaints: dict[str, None] = {}  # that were made, the oldest first
+        self._wanted: dict[str, tuple[Contact, Callable[[], None]]] = {}  # by address: see `reach`
         self._closed = False
 
     # --- ports.Links -----------------------------------------------------------------------------
@@ -93,10 +96,9 @@ class NodeLinks:
             if fault:  # some node names it, and nobody may choose its place
                 self._audited.node(to.address, fault)
                 return
+        link = link or self._link_to(to.address)
         if link is None:
-            if len(self._out) >= LINKS_MAX and not self._forget_one():
-                return
-            link = self._out[to.address] = Outgoing(to.address, self)
+            return
         if to.incarnation:
             link.contact = to
         try:
@@ -116,8 +118,45 @@ class NodeLinks:
                 link.close()
                 del self._out[address]
                 self.refusals.pop(address, None)
+                self._wanted.pop(address, None)
                 return True
         return False
+
+    def _link_to(self, address: str) -> Outgoing | None:
+        """None: there are too many."""
+        link = self._out.get(address)
+        if link is None and (len(self._out) < LINKS_MAX or self._forget_one()):
+            link = self._out[address] = Outgoing(address, self)
+        return link
+
+    def reach(self, contact: Contact, then: Callable[[], None]) -> None:
+        """Call `then` when this node has answered at its address: now, or soon. If it does not,
+        that is logged."""
+        if contact.node == self.own.hello.node:
+            then()
+            return
+        link = self._link_to(contact.address)
+        if link is None:
+            return
+        if link.state == "open":
+            self._reached(link.node, contact, then)
+        else:
+            self._wanted[contact.address] = contact, then
+            link.call()
+
+    def _reached(self, answers: str, contact: Contact, then: Callable[[], None]) -> None:
+        if answers == contact.node:
+            then()
+        else:
+            self._complain_of(contact, f"node {answers} answers there")
+
+    def _complain_of(self, contact: Contact, why: str) -> None:
+        what = f"node {contact.node} says that it is at {contact.address}, and {why}"
+        if what not in self._complaints:
+            self._complaints[what] = None
+            if len(self._complaints) > COMPLAINTS_MAX:
+                del self._complaints[next(iter(self._complaints))]
+            log.warning("%s: it is not let in. Start it with an --advertise that leads to it", what)
 
     # --- what the shell calls --------------------------------------------------------------------
 
@@ -174,6 +213,9 @@ class NodeLinks:
     def accepted(self, link: Outgoing, answer: HelloAccepted) -> None:
         self._met(answer.node, answer.name, link.address)
         self.refusals.pop(link.address, None)
+        wanted = self._wanted.pop(link.address, None)
+        if wanted is not None:
+            self._reached(answer.node, *wanted)
 
     def refused(self, link: Outgoing, answer: HelloRefused) -> None:
         self.refusals[link.address] = answer
@@ -183,6 +225,9 @@ class NodeLinks:
         self._audited.node(link.address, why)
 
     def lost(self, link: Outgoing) -> None:
+        wanted = self._wanted.pop(link.address, None)
+        if wanted is not None:
+            self._complain_of(wanted[0], "cannot be reached there")
         if link.contact is not None:
             self.receiver.link_lost(link.contact)
 

@@ -77,6 +77,7 @@ class Outgoing:
     def __init__(self, address: str, owner: Owner) -> None:
         self.address = address
         self.state = "resting"
+        self.node = ""  # who has answered, as long as the link is open
         self.contact: Contact | None = None  # to whom something was sent last, if it is known
         self.dropped = 0
         self._owner = owner
@@ -125,6 +126,11 @@ class Outgoing:
         elif self.state == "open" and not self._to_flush:
             self._to_flush = True
             self._owner.flush_later(self)
+
+    def call(self) -> None:
+        """Open the link, though there is nothing to send yet."""
+        if self.state == "resting" and self._may_dial and not self._closed:
+            self._dial()
 
     def flush(self) -> None:
         self._to_flush = False
@@ -334,6 +340,7 @@ class Outgoing:
             self._distrust(fault)
             return
         self.state = "open"
+        self.node = answer.node
         self._complaint = ""
         self._rest_us = REST_US_MIN
         self._was_told = False

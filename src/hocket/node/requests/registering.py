@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from hocket.core.metadata.metadata import GROUP
 from hocket.core.metadata.registry import Changed, PositionTaken, Registry
@@ -24,6 +25,9 @@ class Registering:
     def __init__(self, wiring: Wiring, registry: Registry) -> None:
         self._wiring = wiring
         self._registry = registry
+        # Who is entered has answered at its address: nobody could get rid of one that never will.
+        self.reach: Callable[[Contact, Callable[[], None]], None] = lambda _who, then: then()
+        self._complaint = ""  # said once: nodes that get no answer ask twice a second
         self.founded_with = 0  # on the founder: the length of successor lists; 0: it is not said
 
     @property
@@ -45,10 +49,17 @@ class Registering:
         return "" if known is None else known.address
 
     def enrol(self, who: Contact, done: Enrolled) -> None:
-        known = self._registry.member(who.node)
-        if known is not None and known.incarnation >= who.incarnation:
+        if self._knows(who):
             done(*self.members())  # enrolled already, and the answer was lost: nothing to write
-        elif self._has_room():
+        else:
+            self.reach(who, lambda: self._enrol(who, done))
+
+    def _knows(self, who: Contact) -> bool:
+        known = self._registry.member(who.node)
+        return known is not None and known.incarnation >= who.incarnation
+
+    def _enrol(self, who: Contact, done: Enrolled) -> None:
+        if self._has_room():
             said = self.founded_with if not self._registry.successors else 0
             change = self._registry.enrol(who, done, said)
             if isinstance(change, PositionTaken):
@@ -77,6 +88,9 @@ class Registering:
         try:
             self._wiring.partitions.admit(GROUP)
         except HocketError as error:
-            log.warning("cannot write the registry of nodes: %s", error)
+            if error.code != self._complaint:
+                self._complaint = error.code
+                log.warning("cannot write the registry of nodes: %s", error)
             return False
+        self._complaint = ""
         return True
