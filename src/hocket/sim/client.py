@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hocket import frames
+from hocket.errors import ShuttingDown
 
 if TYPE_CHECKING:
     from hocket.sim.machine import Machine
@@ -61,7 +62,9 @@ class Client:
 
     def told(self, frame: frames.Frame, payload: memoryview) -> None:
         del payload
-        if not isinstance(frame, frames.Goodbye):
+        # Whoever is not greeted yet when the machine goes is told so by a refusal.
+        is_going = isinstance(frame, frames.Failure) and frame.code == ShuttingDown.code
+        if not is_going and not isinstance(frame, frames.Goodbye):
             raise Unexpected(f"{self.name} was told {frame}")
 
     def lost(self) -> None:

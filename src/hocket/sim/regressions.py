@@ -107,4 +107,18 @@ REGRESSIONS: dict[str, tuple[int, Options]] = {
         "fetch_bytes": 1500, "lookups_every_us": 200000}
         """,
     ),
+    "who_is_not_greeted_yet_hears_that_the_machine_goes": _parsed(
+        129,
+        """
+        {"temper": "wild", "faults": ["loss", "duplication", "slow", "join", "leave", "crash",
+        "flap", "amnesia", "stall", "slow_disk", "clocks", "clog", "long_stall"], "guarded": true,
+        "fault_every_us": 300000, "safety_us": 40000000, "nodes": 12, "nodes_max": 16, "successors":
+        4, "spread": "hashed", "routes_max": 0, "parallel_probes": 2, "loss": 0.089, "duplication":
+        0.1499, "reordering": 0.0, "tails": 0.0, "tail_us_max": 100000, "skew_us_max": 4628525,
+        "drift_ppm_max": 1665, "topics": 1, "partitions": 1, "producers": 1, "batches": 20,
+        "record_bytes_max": 300, "consumers": 8, "slow_consumers": 0.5, "credit_bytes": 20000,
+        "children_max": 2, "window_bytes": 3960, "fetch_bytes": 300, "lookups_every_us": 200000,
+        "changes_every_us": 300000, "tail_entries": 8}
+        """,
+    ),
 }

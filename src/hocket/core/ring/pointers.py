@@ -17,9 +17,9 @@ how we learn of her Fail. In her model an operation that asks is one atomic step
 Rules 2 and 3, and checking again when the answer comes, make up for that.
 
 Rule 5 is about what her proof excludes: r neighbours die at once, or a cut makes them look dead. To
-join again would be within her model, but a join needs a ring to join. In a cut most nodes of a half
-may lose all their successors at once, and the others have only those in their lists: all would join
-again, one after the other, until nobody was left who could let anybody in. A node that takes the
+join again would be within her model, but a join needs a ring to join. In a cut some nodes of a side
+lose all their successors, and are all that the lists of others have on that side: one after the
+other would join again, until nobody was left who could let anybody in. A node that takes the
 nearest one it knows skips some members at most. To skip is what StabilizeFromPredecessor mends, and
 if two rings come of it, `other_rings` makes them one.
 """
