@@ -95,14 +95,19 @@ Effect = Dial | Send | HangUp | Listen | Arm | Report | Wake | Tell
 class Outbox:
     """The effects of the turn, and the moment at which the turn happens."""
 
-    __slots__ = ("_links", "effects", "now_us", "random", "wall_us")
+    __slots__ = ("_links", "effects", "now_us", "random", "wall_ahead_us")
 
     def __init__(self, random: Random) -> None:
         self.effects: deque[Effect] = deque()
         self.now_us = 0  # by a clock that only grows; the driver tells it before each turn
-        self.wall_us = 0  # the same moment as people count time
+        self.wall_ahead_us = 0  # so much more says a clock on the wall
         self.random = random  # where chance comes from: the driver knows the seed
         self._links = count(1)
+
+    @property
+    def wall_us(self) -> int:
+        """The same moment as people count time; for timestamps."""
+        return self.now_us + self.wall_ahead_us
 
     def new_link(self) -> int:
         """A number for the next link, of whichever session."""

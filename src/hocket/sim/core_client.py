@@ -100,8 +100,7 @@ class CoreClient:
             self._begin()
 
     def turn(self, act: Callable[[], object]) -> None:
-        now_us = self.site.now_us
-        self.outbox.now_us = self.outbox.wall_us = now_us
+        self.outbox.now_us = self.site.now_us
         act()
         effects = self.outbox.effects
         while effects:

@@ -139,7 +139,8 @@ class ClientWords:
             getattr(self, "do_" + words[0])(*words[1:], **options)
 
     def _turn(self, act: Callable[[], None]) -> None:
-        self.outbox.now_us, self.outbox.wall_us = self.clock.ticks, self.clock.wall
+        self.outbox.now_us = self.clock.ticks
+        self.outbox.wall_ahead_us = self.clock.wall - self.clock.ticks
         try:
             act()
         except HocketError as error:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from time import monotonic_ns
 from typing import Any, TypeVar
 
 from hocket import forking
@@ -62,11 +63,15 @@ class AioEngine(Driver):
 
     def do(self, act: Callable[[], T]) -> T:
         """What `act` returns, in a turn of the cores. (With threads it needs the lock.)"""
-        self.begin_turn()
+        outbox = self.outbox
+        now_us = outbox.now_us = monotonic_ns() // 1000  # `begin_turn`: a call less
+        if now_us >= self._wall_due_us:
+            self.look_at_the_wall(now_us)
         try:
             return act()
         finally:
-            self.carry_out()
+            if outbox.effects:
+                self.carry_out()
 
     # --- beginning and end -----------------------------------------------------------------------
 
@@ -251,12 +256,14 @@ class AioEngine(Driver):
         wake_ups: WakeUps,
         timeout: float | None,
         too_slow: Callable[[], HocketError],
+        is_reply: bool = False,
     ) -> T:
         """What `ready` returns, once that is not None. If it is cancelled, it has taken nothing.
 
-        After `timeout` seconds the error that `too_slow` makes is raised.
+        After `timeout` seconds the error that `too_slow` makes is raised. With `is_reply`, `ready`
+        does no more than to look: that needs no turn of the cores.
         """
-        found = self.do(ready)
+        found = ready() if is_reply else self.do(ready)
         if found is not None:
             return found
         end = None if timeout is None else self._loop.time() + timeout
@@ -271,7 +278,7 @@ class AioEngine(Driver):
                 wake_ups.discard(wake)
                 if alarm is not None:
                     alarm.cancel()
-            found = self.do(ready)
+            found = ready() if is_reply else self.do(ready)
             if found is not None:
                 return found
             if end is not None and self._loop.time() >= end:
@@ -280,7 +287,7 @@ class AioEngine(Driver):
     async def wait_for_reply(
         self, reply: Reply[T], timeout: float | None, too_slow: Callable[[], HocketError]
     ) -> T:
-        return await self.wait_for(reply.get, reply.wake_ups, timeout, too_slow)
+        return await self.wait_for(reply.get, reply.wake_ups, timeout, too_slow, is_reply=True)
 
     async def call(self, call: Call[T], timeout: float | None) -> T:
         """Send the request of this call, and wait for its answer."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hocket")
 T = TypeVar("T")
 
+WALL_US = 100_000  # how late a change of the system's time may be noticed
 _LEVELS: dict[Level, int] = {"info": logging.INFO, "warning": logging.WARNING}
 
 
@@ -85,6 +86,8 @@ class Driver(ABC):
         random: Random | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
+        self._ticks_us = self.clock.ticks_us
+        self._wall_due_us = -1  # when to look at the clock on the wall again
         self.outbox = Outbox(random or Random())
         self.timers = Timers(self.clock, wake)
         self.router = Router(
@@ -105,7 +108,6 @@ class Driver(ABC):
             Listen: self._listen,
             Arm: self._arm,
             Report: self._report,
-            Wake: self._wake,
             Tell: self._tell,
         }
 
@@ -135,9 +137,13 @@ class Driver(ABC):
 
     def begin_turn(self) -> None:
         """Tell the cores what time it is."""
-        outbox = self.outbox
-        outbox.now_us = self.clock.ticks_us()
-        outbox.wall_us = self.clock.now_us()
+        now_us = self.outbox.now_us = self._ticks_us()
+        if now_us >= self._wall_due_us:
+            self.look_at_the_wall(now_us)
+
+    def look_at_the_wall(self, now_us: int) -> None:
+        self._wall_due_us = now_us + WALL_US
+        self.outbox.wall_ahead_us = self.clock.now_us() - now_us
 
     def tell_opened(self, end: LinkEnd) -> None:
         self._count_links()
@@ -164,19 +170,18 @@ class Driver(ABC):
         effects = self.outbox.effects
         while effects:
             effect = effects.popleft()
-            if type(effect) is Send:
-                self._send(effect)
+            kind = type(effect)
+            if kind is Wake:  # these two are most of all effects
+                effect.wake_ups.carry_out()  # type: ignore[union-attr]
+            elif kind is Send:
+                end = self._ends.get(effect.link)  # type: ignore[union-attr]
+                if end is not None and end.link is not None:  # else it was lost just now
+                    try:
+                        end.link.send(effect.frame, effect.payload)  # type: ignore[union-attr]
+                    except HocketError as error:  # it cannot be put into a frame
+                        end.session.not_sent(effect.link, effect.frame, error)  # type: ignore[union-attr]
             else:
-                self._acts[type(effect)](effect)
-
-    def _send(self, effect: Send) -> None:
-        end = self._ends.get(effect.link)
-        if end is None or end.link is None:  # it was lost just now, and the session knows or will
-            return
-        try:
-            end.link.send(effect.frame, effect.payload)
-        except HocketError as error:  # it cannot be put into a frame; nothing was sent
-            end.session.not_sent(effect.link, effect.frame, error)
+                self._acts[kind](effect)
 
     def _dial(self, effect: Dial) -> None:
         session = self.router.sessions.get(effect.session)
@@ -201,9 +206,6 @@ class Driver(ABC):
 
     def _report(self, effect: Report) -> None:
         log.log(_LEVELS[effect.level], effect.text, *effect.facts)
-
-    def _wake(self, effect: Wake) -> None:
-        effect.wake_ups.carry_out()
 
     def _tell(self, effect: Tell) -> None:
         effect.tell()

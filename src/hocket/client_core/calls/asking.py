@@ -23,6 +23,11 @@ _ANYWHERE = (frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.D
 
 
 class Asking:
+    __slots__ = (
+        "_exposed", "_frame", "_put", "_repeatable", "_router", "_timer", "request", "session",
+        "topic",
+    )  # fmt: skip
+
     def __init__(
         self,
         router: Router,
@@ -32,7 +37,9 @@ class Asking:
         repeatable: bool,
     ) -> None:
         self.topic: str = getattr(frame, "topic", "")
-        self.session = router.first if isinstance(frame, _ANYWHERE) else router.where(self.topic)
+        self.session = router.first
+        if self.topic and not isinstance(frame, _ANYWHERE):
+            self.session = router.where(self.topic)
         self._router = router
         self._frame = frame
         self._put = put
