@@ -34,7 +34,7 @@ MUTANTS: dict[str, tuple[type, str, str, str]] = {
     "goes on by the URL alone": (Router, "nodes_are", "addresses.append(address)", "pass"),
     "does not listen to Welcome": (Router, "greeted", "self.nodes_are(welcome.nodes)", "pass"),
     "opens a second session to the node it is at": (
-        Router, "_session_to", "self.first.node_id == node", "False",
+        Router, "session_to", "self.first.node_id == node", "False",
     ),
     "waits for the one node that is gone": (
         Router, "unreachable", "if session is self.first:", "if True:",

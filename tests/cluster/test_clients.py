@@ -44,6 +44,7 @@ def test_a_client_goes_on_by_a_node_that_its_url_does_not_name(tmp_path: Path):
                 with client.transaction("x", number=1) as transaction:
                     transaction.send("of-b", b"in a transaction")
                 assert client.lag("of-b", "i") >= 500
+                assert client.describe("of-b").partitions[0].end == 1001
 
                 a.kill()
                 # What was going on with b is not touched; what a answered is answered by b.
@@ -56,6 +57,8 @@ def test_a_client_goes_on_by_a_node_that_its_url_does_not_name(tmp_path: Path):
                                r"refused") as caught:  # fmt: skip
                 client.seek("of-a", "i", "earliest", timeout=1)
             assert not caught.value.may_have_happened
+            (described,) = client.describe("of-a").partitions
+            assert "is known on" in described.problem
             with pytest.raises(HocketError, match="names"), client.producer("of-a", timeout=1):
                 pass
             asyncio.run(with_asyncio(b.url))

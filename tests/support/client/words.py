@@ -38,7 +38,7 @@ from hocket.client_core.sharing.message import SharedBatch, SharedMessage
 from hocket.cluster_model import NodeAddress, NodeDescription
 from hocket.errors import Closed, HocketError, NoConnection
 from hocket.frames import Frame, packed, unpacked
-from hocket.model import Limits, Start
+from hocket.model import Limits, PartitionDescription, Start, TopicConfig, TopicDescription
 from hocket.wire.batch import check_entries, parse
 from tests.support.client.scripted import ManualClock, stored
 
@@ -276,6 +276,11 @@ class ClientWords:
             frame: Frame = frames.Failure(
                 0, kind, "it is elsewhere", False, rest[0] if rest else "", there
             )
+        elif kind == "topics":  # one topic of one partition, and where it ends
+            leader, end = said["leader"], int(said["end"])
+            state = PartitionDescription(0, 0, end, end, 0, 0, 0, 0, leader, (leader,))
+            topic = TopicDescription(rest[0], TopicConfig(), (state,))
+            frame = frames.Topics(0, (topic,))
         elif kind == "nodes":
             described = [NodeDescription(node, node, at, "alive") for node, at in said.items()]
             frame = frames.NodesAre(0, tuple(described))
@@ -319,6 +324,8 @@ class ClientWords:
     def _answered(self, name: str, answer: Frame | HocketError) -> None:
         said = answer if isinstance(answer, HocketError) else None
         words = error_words(said) if said is not None else type(answer).__name__
+        if isinstance(answer, frames.Topics) and answer.topics:
+            words += f", it ends at {answer.topics[0].partitions[0].end}"
         self.lines.append(f"{name} is answered: {words}")
 
     def do_too_slow(self, name: str, timeout: str = "5s") -> None:

@@ -16,7 +16,7 @@ from hocket.cli.exits import say
 from hocket.cli.names import TOPIC
 from hocket.cli.parameters import KEPT_FOR, LIMIT, RETENTION, SIZE
 from hocket.cli.server_options import Server, pass_server, server_options
-from hocket.errors import NotHere, UnknownTopic
+from hocket.errors import NoConnection, NotHere, UnknownTopic
 from hocket.model import PARTITIONS_MAX, check_retention, format_duration
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+AWAY_SECONDS = 1.0  # for the indexes of a topic whose node is not reached
 REPLICAS_COLUMNS = 38  # of a table: three names of nodes
 
 
@@ -189,9 +190,11 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
         description = client.describe(topic, timeout=server.timeout)
         lost: dict[str, int] = {}
         is_here = True
+        # The catalogue is known at every node; what partitions hold, to those that have them.
+        is_away = all(each.problem for each in description.partitions)
         try:
-            indexes = client.indexes(topic, timeout=server.timeout)
-        except NotHere as error:  # the catalogue is known at every node, and the rest is not
+            indexes = client.indexes(topic, timeout=AWAY_SECONDS if is_away else server.timeout)
+        except (NotHere, NoConnection) as error:
             is_here = False
             say(f"What its partitions and indexes hold is left out: {error}.")
         else:

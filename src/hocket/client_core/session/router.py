@@ -76,7 +76,7 @@ class Router:
 
     def where(self, topic: str) -> Session:
         node = self._leaders.get(topic)
-        session = None if node is None else self._session_to(node)
+        session = None if node is None else self.session_to(node)
         return self.first if session is None else session
 
     def served(self, topic: str) -> None:
@@ -99,7 +99,7 @@ class Router:
         self.nodes_are([NodeAddress(error.node, error.address)])
         if error.node == asked.node_id or search.hops >= HOPS_MAX:
             return None
-        session = self._session_to(error.node)
+        session = self.session_to(error.node)
         if session is not None:
             search.hops += 1
             self._leaders[topic] = error.node
@@ -160,7 +160,7 @@ class Router:
             if address not in addresses and len(addresses) < ADDRESSES_MAX:
                 addresses.append(address)
 
-    def _session_to(self, node: str) -> Session | None:
+    def session_to(self, node: str) -> Session | None:
         """The session to the node, which is opened if there is none; None: nobody said where."""
         if self.first.node_id == node and self.first.state == "ready":
             return self.first
