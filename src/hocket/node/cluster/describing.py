@@ -16,7 +16,6 @@ from hocket.node.cluster.ring_member import RingMember
 from hocket.node.node import Node
 from hocket.node.wiring import Servant
 
-
 LOOKUPS_MAX = 1_000  # of clients, under way at a time: each may wait for nodes that are dead
 
 
