@@ -181,6 +181,14 @@ def test_a_slip_is_met_with_the_nearest_name(name: str):
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("option", ["--join", "--advertise"])
+@pytest.mark.parametrize("address", ["a..b:1", f"[::1%{'a' * 70}]:1", "ab." * 90 + "c:1"])
+def test_an_address_that_can_be_nobodys_is_refused(option: str, address: str):
+    result = run("serve", option, address)
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}': no host can have the name" in result.stderr
+
+
 @pytest.mark.parametrize("args", [["xyzzy"], ["topic", "xyzzy"], ["topic", "list", "--xyzzy"]])
 def test_nothing_is_suggested_for_what_is_like_nothing(args: list[str]):
     result = run(*args)

@@ -27,6 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 SUCCESSORS_DEFAULT = 8
 _HOST = re.compile(r"[0-9A-Za-z:.%_-]+\Z")
 _EVERYWHERE = ("0.0.0.0", "::")
+HOST_BYTES_MAX = 253  # of a name in DNS
 
 
 def _address(text: str) -> str:
@@ -36,6 +37,12 @@ def _address(text: str) -> str:
     host, port = split_address(text.strip())
     if not _HOST.match(host):
         raise BadName(f"an address is HOST:PORT, not {text!r}")
+    try:
+        is_name = len(host.encode("idna")) <= HOST_BYTES_MAX
+    except UnicodeError:  # a label between two dots is empty, or too long
+        is_name = False
+    if not is_name:
+        raise BadName(f"no host can have the name {host!r}")
     return str(Address(host, DEFAULT_PORT if port is None else parse_port(port, least=1)))
 
 

@@ -16,7 +16,7 @@ from hocket.cli.exits import say
 from hocket.cli.names import TOPIC
 from hocket.cli.parameters import KEPT_FOR, LIMIT, RETENTION, SIZE
 from hocket.cli.server_options import Server, pass_server, server_options
-from hocket.errors import NotHere, UnknownTopic
+from hocket.errors import NoConnection, NotHere, UnknownTopic
 from hocket.model import PARTITIONS_MAX, check_retention, format_duration
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+AWAY_SECONDS = 1.0  # for the indexes of a topic whose node does not answer
 REPLICAS_COLUMNS = 38  # of a table: three names of nodes
 # The fields of a partition that nobody knows while its node does not answer.
 NUMBERS = (
@@ -211,9 +212,10 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
     with server.connect() as client:
         description = client.describe(topic, timeout=server.timeout)
         lost: dict[str, int] = {}
+        is_away = not any(each.known for each in description.partitions)
         try:
-            indexes = client.indexes(topic, timeout=server.timeout)
-        except NotHere as error:  # what partitions hold can be asked of their nodes, and this not
+            indexes = client.indexes(topic, timeout=AWAY_SECONDS if is_away else server.timeout)
+        except (NotHere, NoConnection) as error:
             say(f"What its indexes have lost is left out: {error}.")
         else:
             lost = {each.name: each.lost for each in indexes if each.lost}

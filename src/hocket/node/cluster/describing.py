@@ -16,6 +16,8 @@ from hocket.node.cluster.ring_member import RingMember
 from hocket.node.node import Node
 from hocket.node.wiring import Servant
 
+LOOKUPS_MAX = 1_000  # of clients, under way at a time: each may wait for nodes that are dead
+
 
 class Describing:
     def __init__(
@@ -29,6 +31,7 @@ class Describing:
         self._ring = ring
         self._inspecting = inspecting
         self._name_of = name_of  # of a node, by its id; empty: not known
+        self._lookups = 0  # under way
 
     def servants(self) -> dict[type, Servant]:
         return {
@@ -64,9 +67,13 @@ class Describing:
     ) -> None:
         frame = demand.frame
         assert isinstance(frame, frames.LookUpKey)
+        if self._lookups >= LOOKUPS_MAX:
+            raise Busy(f"{self._lookups} keys are being looked up at this node; try again")
+        self._lookups += 1
         position = position_of(frame.key)
 
         def done(found: Located | NotLocated) -> None:
+            self._lookups -= 1
             if isinstance(found, NotLocated):
                 error = Busy(
                     f"the owner of {frame.key!r} was not found: this node is not on the ring, or "
