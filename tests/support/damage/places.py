@@ -320,12 +320,12 @@ def _map_checkpoint(file: _FileMap) -> None:
     for copy in range(copies):
         with file.part(f"image {copy}"):
             start = file.position
-            *_, length = checkpoints.HEAD_LAYOUT.struct.unpack_from(file.data, start)
+            _, version, _, length = checkpoints.HEAD_LAYOUT.struct.unpack_from(file.data, start)
             with file.part("head"):
                 file.fields(checkpoints.HEAD_LAYOUT)
             body = memoryview(file.data)[file.position : file.position + length]
             with file.part("body"):
-                checkpoints.decode_body(_MappingReader(body, file))
+                checkpoints.decode_body(_MappingReader(body, file), version)
             file.zeros(start + image_bytes)
 
 
