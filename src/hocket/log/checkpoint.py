@@ -48,7 +48,7 @@ _SEGMENT = Layout("QQQQQQ", SegmentRecord._fields)
 _DAMAGE = Layout("QQBH", ("start", "end", "flags", "words_bytes"))
 _DAMAGED_ENTRIES = Layout("QQ", ("first_index", "end_index"))  # behind the words, if flagged
 _EXTENSION = Layout("QQIH", ("term", "owed", "cuts", "vote_bytes"))  # behind a group; version 2
-_CUT = Layout("QQQIQ", ("next_index", "next_offset", "term", "last_crc", "lsn"))
+_CUT = Layout("QQQIQQ", ("next_index", "next_offset", "term", "last_crc", "lsn", "told"))
 _IS_ACCEPTED, _HAS_ENTRIES = 1, 2  # flags of a damage
 _NO_END = (1 << 64) - 1
 _IMAGE_ALIGNMENT = 512
@@ -79,8 +79,8 @@ class GroupRecord:
         vote = self.state.vote.encode()
         head = _EXTENSION.struct.pack(self.state.term, self.owed, len(self.cuts), len(vote))
         cuts = (
-            _CUT.struct.pack(end.next_index, end.next_offset, end.term, end.last_crc, lsn)
-            for end, lsn in self.cuts
+            _CUT.struct.pack(end.next_index, end.next_offset, end.term, end.last_crc, lsn, told)
+            for end, lsn, told in self.cuts
         )
         return head + b"".join(cuts) + vote
 
@@ -231,8 +231,8 @@ def _extended(reader: Reader, record: GroupRecord) -> GroupRecord:
     term, owed, cut_count, vote_bytes = reader.unpack(_EXTENSION)
     cuts: list[Cut] = []
     for _ in range(cut_count):
-        next_index, next_offset, cut_term, last_crc, lsn = reader.unpack(_CUT)
-        cuts.append(Cut(LogEnd(next_index, next_offset, last_crc, cut_term), lsn))
+        next_index, next_offset, cut_term, last_crc, lsn, told = reader.unpack(_CUT)
+        cuts.append(Cut(LogEnd(next_index, next_offset, last_crc, cut_term), lsn, told))
     vote = reader.bytes(vote_bytes, "vote").decode()
     return replace(record, state=HardState(term, vote), cuts=tuple(cuts), owed=owed)
 

@@ -219,7 +219,7 @@ class Checkpointer:
             log.commits.popleft()
         return GroupRecord(
             log.id, work.end, work.snapshot_index, work.snapshot, log.log_start,
-            log.segment_records(), log.lasting_damage, log.state, tuple(log.cuts),
+            log.segment_records(), log.lasting_damage, log.state, log.record.cuts,
             log.owed if log.owes else 0,
         )  # fmt: skip
 
@@ -253,10 +253,9 @@ class Checkpointer:
             self._doomed += doomed
         if log.record.log_start != log.log_start:
             log.record = replace(log.record, log_start=log.log_start)
-        if log.cuts:
-            log.cuts = [cut for cut in log.cuts if cut.lsn > lsn]
-        if log.record.state != log.state or log.record.cuts != tuple(log.cuts):
-            log.record = replace(log.record, state=log.state, cuts=tuple(log.cuts))
+        cuts = log.cuts_after(lsn)
+        if log.record.state != log.state or log.record.cuts != cuts:
+            log.record = replace(log.record, state=log.state, cuts=cuts)
         return log.record
 
     @staticmethod

@@ -46,7 +46,7 @@ _NOTE = NOTE_LAYOUT.struct
 STATE, CUT = 1, 2  # kinds of notes, and what stands behind the head of each
 NOTE_LAYOUTS = {
     STATE: Layout(f"Q{VOTE_BYTES_MAX}s", ("term", "vote")),
-    CUT: Layout("QQQQQ", ("next_index", "next_offset", "term", "last_crc", "lsn")),
+    CUT: Layout("QQQQQQ", ("next_index", "next_offset", "term", "last_crc", "lsn", "told")),
 }
 
 _COMPLETE = 1  # flag: the table names every group touched since the last checkpoint
@@ -210,9 +210,9 @@ def encode_notes(group: int, state: HardState, cuts: Iterable[Cut]) -> bytes:
     if state != HardState():
         body = NOTE_LAYOUTS[STATE].struct.pack(state.term, state.vote.encode())
         notes = _NOTE.pack(group, STATE) + body
-    for end, lsn in cuts:
+    for end, lsn, told in cuts:
         notes += _NOTE.pack(group, CUT) + NOTE_LAYOUTS[CUT].struct.pack(
-            end.next_index, end.next_offset, end.term, end.last_crc, lsn
+            end.next_index, end.next_offset, end.term, end.last_crc, lsn, told
         )
     return notes
 
@@ -243,8 +243,8 @@ def _decode_notes(notes: memoryview) -> Iterator[tuple[int, HardState | Cut]]:
             term, vote = values
             yield group, HardState(term, vote.rstrip(b"\0").decode())
         else:
-            next_index, next_offset, term, last_crc, lsn = values
-            yield group, Cut(LogEnd(next_index, next_offset, last_crc, term), lsn)
+            next_index, next_offset, term, last_crc, lsn, told = values
+            yield group, Cut(LogEnd(next_index, next_offset, last_crc, term), lsn, told)
 
 
 def content_of(envelope: memoryview, header: EnvelopeHeader) -> memoryview | None:

@@ -51,7 +51,8 @@ class Truncated:
 
 @dataclass(slots=True)
 class Carried:
-    through: int  # the last index that was appended when it began
+    begin: LogEnd  # of what was in segments when it began ...
+    through: int  # ... and the last index that was appended then
     commits: deque[tuple[int, int]] = field(default_factory=deque)
 
 
@@ -70,8 +71,8 @@ class SlabWrite:
 class GroupLog:
     __slots__ = (
         "applied", "carried", "commits", "cuts", "damage", "deleted", "disk_reads", "durable",
-        "end", "has_directory", "held_index", "id", "limits", "log_start", "memory",
-        "memory_reads", "owed", "record", "reserved_bytes", "segments", "settings", "state",
+        "end", "has_directory", "held_index", "id", "leaves", "limits", "log_start", "memory",
+        "memory_reads", "owed", "record", "reserved_bytes", "rewritten", "segments", "settings", "state",
         "unsent", "unwritten", "unwritten_bytes", "waiting_bytes", "written",
     )  # fmt: skip
 
@@ -97,6 +98,7 @@ class GroupLog:
         # While the entries that are in no segment are written to the WAL once more (`carry`): the
         # commits that have them, which will take the place of `commits`.
         self.carried: Carried | None = None
+        self.rewritten: Cut | None = None  # where the WAL begins with what was carried
         self.cuts = list(self.record.cuts)  # that the WAL has to be read with; both parts grow
         self.state = self.record.state
         # Entries up to here were durable and are lost, and were cut off: until the log has as many
@@ -106,6 +108,7 @@ class GroupLog:
         self.waiting_bytes = 0  # durable and not applied, when that checkpoint was begun
         self.has_directory = False  # in this run it was made, and strangers in it removed
         self.deleted = False
+        self.leaves = False  # it is deleted, or another log is about to take its place
         self.held_index: int | None = None  # entries from here on are kept, even below log_start
         self.reserved_bytes = 0  # room on the disk that is kept for entries of this group
         self.memory_reads = 0
@@ -237,7 +240,8 @@ class GroupLog:
         after = end.next_index - 1
         assert after >= self.written.next_index - 1, f"cut behind {after}, written: {self.written}"
         assert after >= self.applied, f"cut behind {after}, applied: {self.applied}"
-        cut = Truncated()
+        is_carried = self.carried is not None  # else what was sent can be told from the slabs
+        cut = Truncated(was_sent=is_carried or self.durable.next_index > end.next_index)
         slabs = self.memory.slabs
         first_cut: Slab | None = None
         while slabs and slabs[-1].first_index > after:
@@ -310,8 +314,9 @@ class GroupLog:
         self.damage = kept
 
     def note_cut(self, cut: Cut) -> None:
-        self.cuts = [each for each in self.cuts if each.end.next_index < cut.end.next_index]
-        self.cuts.append(cut)
+        if not any(each.includes(cut) for each in self.cuts):
+            self.cuts = [each for each in self.cuts if not cut.includes(each)]
+            self.cuts.append(cut)
 
     def is_cut(self, index: int, lsn: int) -> bool:
         """Whether an entry with this index, in the envelope `lsn`, was cut off later."""
@@ -355,17 +360,31 @@ class GroupLog:
     def carry(self) -> int:
         """Have all entries that are in no segment taken by commits again. Returns their bytes."""
         assert self.carried is None
-        self.carried = Carried(self.end.next_index - 1)
+        self.carried = Carried(self.written, self.end.next_index - 1)
         before = sum(slab.used - slab.sent for slab in self.unsent)
         self.unsent = deque(self.unwritten)
         for slab in self.unsent:
             slab.sent = slab.written
         return sum(slab.used - slab.sent for slab in self.unsent) - before
 
-    def carried_through(self, index: int) -> None:
-        """Commits have made durable once more what is up to here."""
-        if self.carried is not None and index >= self.carried.through:
-            self.commits, self.carried = self.carried.commits, None
+    def carried_through(self, index: int, lsn: int) -> None:
+        """The commit `lsn` has made durable once more what is up to here."""
+        carried = self.carried
+        if carried is not None and index >= carried.through:
+            self.commits, self.carried = carried.commits, None
+            # Older envelopes may still tell of these entries, after those that had them are gone.
+            begin, commits = carried.begin, carried.commits
+            self.rewritten = Cut(begin, commits[0][0], lsn) if commits else None
+
+    def cuts_after(self, lsn: int) -> tuple[Cut, ...]:
+        """The cuts that a checkpoint needs from which on the WAL is read from the envelope `lsn`.
+
+        What was written once more counts as cut off and appended again.
+        """
+        self.cuts = [cut for cut in self.cuts if cut.told > lsn]
+        if self.rewritten is not None and self.rewritten.told <= lsn:
+            self.rewritten = None
+        return (*self.cuts, self.rewritten) if self.rewritten else tuple(self.cuts)
 
     @property
     def first_unsent_bytes(self) -> int:

@@ -65,9 +65,17 @@ class Cut(NamedTuple):
 
     end: LogEnd
     lsn: int
+    told: int  # where groups ended before this LSN was durable tells of the log before the cut
+
+    def includes(self, other: Cut) -> bool:
+        is_lower = self.end.next_index <= other.end.next_index
+        return is_lower and self.lsn >= other.lsn and self.told >= other.told
 
     def covers(self, index: int, lsn: int) -> bool:
         return index >= self.end.next_index and lsn < self.lsn
+
+    def covers_end(self, end: LogEnd, lsn: int) -> bool:
+        return end.next_index > self.end.next_index and lsn < self.told
 
 
 @dataclass(slots=True)

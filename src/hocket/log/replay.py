@@ -78,7 +78,7 @@ class Replay:
             if log is None:
                 continue
             self._seen[number] = lsn
-            if log.is_cut(end.next_index - 1, lsn):
+            if any(cut.covers_end(end, lsn) for cut in log.cuts):
                 continue
             if log.end.next_index < end.next_index:
                 self._skip(log, end, _LOST)
@@ -111,9 +111,10 @@ class Replay:
         if header.index < log.end.next_index:
             if _has(log, header):
                 return
-            if _agrees(log, before):
-                log.note_cut(Cut(before, lsn))
-                self._truncate(log, before)
+            known = log.end_at(header.index - 1)
+            if known is not None and known.last_crc == header.previous_crc:
+                log.note_cut(Cut(known, lsn, lsn))
+                self._truncate(log, known)
             else:
                 self._exchange(log, before)
         elif header.index > log.end.next_index:

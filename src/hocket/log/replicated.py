@@ -198,9 +198,10 @@ def install_record(
     assert end.next_index >= log.written.next_index, f"{end} goes back behind {log.written}"
     assert end.next_index <= snapshot.end.next_index, f"{end} is behind the snapshot"
     wal.unstage(log)
+    log.leaves = True  # a table that told where this log ends would be wrong about the other one
     cuts = tuple(log.cuts)
     if cuts or log.end.next_index > end.next_index:  # the WAL has what is behind the new end
-        cuts = (Cut(end, wal.next_lsn),)
+        cuts = (Cut(end, wal.next_lsn, wal.next_lsn),)
     lost_vote = any(fault.loses_vote and not fault.accepted for fault in log.faults())
     return GroupRecord(
         log.id, end, snapshot.index, snapshot.state,

@@ -7,7 +7,7 @@ multiples of 8 and their headers have a checksum.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -332,7 +332,8 @@ def _before_entry(file: File, view: SegmentView, points: Points, index: int) -> 
         header = _header_at(_Excerpt(file, view.record.size, HEADER_BYTES), position, view)
         return view.record.first_index if header is None else header.index
 
-    number = bisect_right(points.positions, index, key=index_at) - 1
+    written = bisect_left(points.positions, view.record.size)
+    number = bisect_right(points.positions, index, hi=written, key=index_at) - 1
     if number < 0:
         return view.start
     return Location(points.positions[number], points.offsets[number])

@@ -242,7 +242,7 @@ class LogStore:
         self._checkpointer.delete(log)
 
     def _drop(self, log: GroupLog) -> None:
-        log.deleted = True
+        log.deleted = log.leaves = True
         self._reserved_bytes -= log.reserved_bytes
         self._unwritten -= log.unwritten_bytes
         self._count_waiting()

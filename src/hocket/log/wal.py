@@ -214,7 +214,7 @@ class Wal:
         if not group.unsent:
             self._staged.pop(group, None)
         if cut.was_sent:
-            group.note_cut(Cut(group.end, self.next_lsn))
+            group.note_cut(Cut(group.end, self.next_lsn, self.next_lsn))
             self.note(group)
         commit = self._commit
         if commit is not None:
@@ -356,7 +356,7 @@ class Wal:
             complete = False
             if self._noted or self._told:
                 notes = _notes((*self._told, *self._noted))
-        return [(group.id, group.durable) for group in groups if not group.deleted], notes, complete
+        return [(group.id, group.durable) for group in groups if not group.leaves], notes, complete
 
     def _next_file(self) -> None:
         file = self._current
@@ -402,7 +402,7 @@ class Wal:
                 group.durable = end
                 ends.append((group, end))
             if group.carried is not None:
-                group.carried_through(end.next_index - 1)
+                group.carried_through(end.next_index - 1, commit.draft.lsn)
             if not group.deleted:
                 self._dirty[group] = None
         for group in commit.noted:

@@ -56,6 +56,7 @@ class ReplicaGroup(ModelGroup):
     coming: Version | None = None  # is being installed
     state_now: HardState = field(default_factory=HardState)
     told: HardState = field(default_factory=HardState)
+    states: list[HardState] = field(default_factory=lambda: [HardState()])  # since it was told
 
     @property
     def applied(self) -> int:
@@ -156,15 +157,16 @@ class ReplicaWorld(World):
         group.log_start, group.acked = found.log_start, last
         group.applied_index = max(group.applied_index, found.snapshot_index)
         group.applied_index = min(group.applied_index, last)
+        group.term = max(group.term, group.end.term)
         group.cut_at, group.is_installing, group.coming = 0, False, None
         group.older.clear()
 
     def _check_state(self, group: ReplicaGroup, state: HardState) -> None:
-        assert state >= group.told[:1] + ("",), f"{state} after {group.told}"
-        assert state in (group.told, group.state_now) or state.term > group.told.term
+        assert state in group.states, f"{state}, which nobody has asked for"
         assert group.told.may_become(state), f"{state} after {group.told} was durable"
         assert state.may_become(group.state_now), f"{state}, never more than {group.state_now}"
         group.told = group.state_now = state
+        group.states = [state]
         group.term = max(group.term, state.term)
 
     def open(self) -> None:
@@ -228,6 +230,7 @@ class ReplicaWorld(World):
         if not group.state_now.may_become(state) or state == group.state_now:
             state = HardState(max(group.state_now.term, group.term) + 1, vote)
         group.state_now = state
+        group.states.append(state)
         group.term = max(group.term, state.term)
 
         def told() -> None:
@@ -286,7 +289,7 @@ class ReplicaWorld(World):
         assert len(data) <= bytes_max or found.end_index == first + 1
         before = entries[first - 2].end if first > 1 else LogEnd()
         assert found.previous_crc == before.last_crc
-        assert found.previous_term in (before.term, None)
+        assert found.previous_term in (before.term, None), f"{found}, behind {before}"
         self.raw_reads += 1
 
     # --- chance ----------------------------------------------------------------------------------
