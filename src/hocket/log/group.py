@@ -256,6 +256,7 @@ class GroupLog:
                 slab.start + slab.used, end_offset=end.next_offset, end_index=end.next_index,
                 max_timestamp=slab.latest_stamp(),
             )  # fmt: skip
+            first_cut = None
             if slab.live == number:
                 slabs.pop()
         while self.segments and self.segments[-1].first_index > after:

@@ -41,6 +41,7 @@ class ReplicaEntry(ModelEntry):
 @dataclass(slots=True)
 class Version:
     entries: list[ReplicaEntry]
+    cut_after: int = 0  # where the next version begins to be another one
     log_start: int = 0  # of one that was installed: it has no records before
     snapshot_index: int = 0
 
@@ -48,7 +49,6 @@ class Version:
 @dataclass(slots=True)
 class ReplicaGroup(ModelGroup):
     term: int = 1
-    cut_at: int = 0  # the last entry that this version has in common with the one before it
     applied_index: int = 0
     is_stuck: bool = False  # nothing is committed any more
     is_installing: bool = False
@@ -111,8 +111,8 @@ class ReplicaWorld(World):
         super().log_durable(through)
         for number in through:
             group = self.group(number)
-            if group.acked > group.cut_at:
-                group.older.clear()
+            gone = [at for at, each in enumerate(group.older) if each.cut_after < group.acked]
+            del group.older[: gone[-1] + 1 if gone else 0]
 
     def snapshot(self, number: int) -> tuple[int, bytes]:
         group = self.groups[number]
@@ -127,17 +127,15 @@ class ReplicaWorld(World):
         assert not self.store.replicated.faults(number)
         self._check_state(group, found.state)
         last = found.next_index - 1
-        assert last >= group.acked, f"group {number}: durable to {group.acked}, found {last}"
-        entries: list[Any] = group.entries
-        versions = [Version(entries), *group.older]
-        if group.coming is not None:
-            versions.append(group.coming)
+        versions = [Version(self._entries(number)), *group.older]
+        coming = group.coming
+        if coming is not None and found.snapshot_index >= coming.snapshot_index:
+            versions = [coming]
+        else:
+            assert last >= group.acked, f"group {number}: durable to {group.acked}, found {last}"
         matching = [each for each in versions if _ends_with(each.entries, last, found.last_crc)]
         assert matching, f"group {number}: {last} entries that never followed one another"
         version = matching[0]
-        if found.snapshot_index and group.coming is not None:
-            is_new = found.snapshot_index >= group.coming.snapshot_index
-            version = group.coming if is_new else version
         del version.entries[last:]
         assert found.log_start <= max(group.log_start, version.log_start)
         group.entries = list(version.entries)
@@ -158,7 +156,7 @@ class ReplicaWorld(World):
         group.applied_index = max(group.applied_index, found.snapshot_index)
         group.applied_index = min(group.applied_index, last)
         group.term = max(group.term, group.end.term)
-        group.cut_at, group.is_installing, group.coming = 0, False, None
+        group.is_installing, group.coming = False, None
         group.older.clear()
 
     def _check_state(self, group: ReplicaGroup, state: HardState) -> None:
@@ -213,9 +211,8 @@ class ReplicaWorld(World):
     def cut(self, number: int, after: int) -> None:
         """Another leader: what is behind `after` goes, and a later term comes."""
         group = self.group(number)
-        group.older.append(Version(list(self._entries(number))))
+        group.older.append(Version(self._entries(number), after))
         del group.entries[after:]
-        group.cut_at = min(after, group.cut_at or after)
         group.acked = min(group.acked, after)
         group.term += 1
         self.store.replicated.truncate(number, after)
@@ -249,14 +246,14 @@ class ReplicaWorld(World):
             leader.entries.append(leader.make(EntryKind.BATCH, 2, body, 5))
         entries: list[Any] = leader.entries
         last = len(entries)
-        group.coming = coming = Version(entries, leader.end_offset, last)
+        group.coming = coming = Version(entries, 0, leader.end_offset, last)
         group.is_installing = True
 
         def installed() -> None:
             group.entries, group.acked, group.applied_index = entries, last, last
             group.log_start = coming.log_start
             group.older.clear()
-            group.is_installing, group.coming, group.cut_at = False, None, 0
+            group.is_installing, group.coming = False, None
             group.term = leader.term
             self.installs += 1
 
