@@ -371,7 +371,9 @@ class GroupLog:
     def carried_through(self, index: int, lsn: int) -> None:
         """The commit `lsn` has made durable once more what is up to here."""
         carried = self.carried
-        if carried is not None and index >= carried.through:
+        if carried is None or not carried.commits or lsn < carried.commits[0][0]:
+            return  # a commit that was under way when it began
+        if index >= carried.through:
             self.commits, self.carried = carried.commits, None
             # Older envelopes may still tell of these entries, after those that had them are gone.
             begin, commits = carried.begin, carried.commits
@@ -380,10 +382,11 @@ class GroupLog:
     def cuts_after(self, lsn: int) -> tuple[Cut, ...]:
         """The cuts that a checkpoint needs from which on the WAL is read from the envelope `lsn`.
 
-        What was written once more counts as cut off and appended again.
+        What was written once more counts as cut off and appended again. The envelope `lsn` itself
+        may have been torn once, before the cut, and tell what was so then.
         """
-        self.cuts = [cut for cut in self.cuts if cut.told > lsn]
-        if self.rewritten is not None and self.rewritten.told <= lsn:
+        self.cuts = [cut for cut in self.cuts if cut.told >= lsn]
+        if self.rewritten is not None and self.rewritten.told < lsn:
             self.rewritten = None
         return (*self.cuts, self.rewritten) if self.rewritten else tuple(self.cuts)
 
