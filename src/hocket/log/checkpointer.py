@@ -78,6 +78,7 @@ class Checkpointer:
         self._waits_for_wal = False
         self._doomed: list[Segment] = []  # segments to be removed once `_next` is published
         self._doomed_groups: list[int] = []
+        self._lsn = last.lsn  # of the checkpoint that was made last, published or not
         self._installs: dict[int, GroupRecord] = {}  # groups that are to become what is said here
         self._deleted: dict[int, int] = dict(last.deleted)
         self._waiting: list[Done] = []  # to be told of the checkpoint under way
@@ -199,6 +200,8 @@ class Checkpointer:
         assert self._work is not None
         if any(self._knows_too_much(work) for work in self._work):
             return
+        if not all(map(self._is_ready, self._installs.values())):
+            return
         self._waits_for_wal = False
         for work in self._work:
             work.log.record = self._record(work)
@@ -213,6 +216,10 @@ class Checkpointer:
         is_known = work.snapshot_index <= log.record.snapshot_index
         return work.snapshot_index >= log.durable.next_index and not is_known
 
+    def _is_ready(self, record: GroupRecord) -> bool:
+        """Whether a log may be installed: what is on its way of the old one is durable, or cut."""
+        return all(cut.lsn <= self._wal.durable_lsn + 1 for cut in record.cuts)
+
     def _record(self, work: GroupWork) -> GroupRecord:
         log = work.log
         while log.commits and log.commits[0][1] < work.end.next_index:
@@ -225,12 +232,19 @@ class Checkpointer:
 
     def _checkpoint(self) -> Checkpoint:
         """A checkpoint of the records of all groups, with the starts of their logs of now."""
-        needed = (log.first_lsn for log in self._groups.values() if log.id not in self._installs)
-        lsn = min((each for each in needed if each), default=self._wal.durable_lsn + 1)
-        for number, record in self._installs.items():
-            self._installs[number] = replace(record, state=self._groups[number].state)
+        ready = {number for number, each in self._installs.items() if self._is_ready(each)}
+        needed = (log.first_lsn for log in self._groups.values() if log.id not in ready)
+        next_lsn = self._wal.durable_lsn + 1
+        lsn = min((each for each in needed if each), default=next_lsn)
+        if any(cut.lsn > next_lsn for log in self._groups.values() for cut in log.cuts):
+            # A commit that is under way may bring back what was cut off: all of it, or nothing.
+            lsn = self._lsn
+        self._lsn = lsn
+        for number in ready:
+            state = self._groups[number].state
+            self._installs[number] = replace(self._installs[number], state=state)
         records = {
-            number: self._installs.get(number) or self._trimmed(log, lsn)
+            number: self._installs[number] if number in ready else self._trimmed(log, lsn)
             for number, log in self._groups.items()
         }
         self._deleted = {group: at for group, at in self._deleted.items() if at >= lsn}
@@ -253,7 +267,7 @@ class Checkpointer:
             self._doomed += doomed
         if log.record.log_start != log.log_start:
             log.record = replace(log.record, log_start=log.log_start)
-        cuts = log.cuts_after(lsn)
+        cuts = log.cuts_between(lsn, self._wal.durable_lsn + 1)
         if log.record.state != log.state or log.record.cuts != cuts:
             log.record = replace(log.record, state=log.state, cuts=cuts)
         return log.record

@@ -379,8 +379,11 @@ class GroupLog:
             begin, commits = carried.begin, carried.commits
             self.rewritten = Cut(begin, commits[0][0], lsn) if commits else None
 
-    def cuts_after(self, lsn: int) -> tuple[Cut, ...]:
-        """The cuts that a checkpoint needs from which on the WAL is read from the envelope `lsn`.
+    def cuts_between(self, lsn: int, next_lsn: int) -> tuple[Cut, ...]:
+        """The cuts that a checkpoint needs with which the WAL is read from the envelope `lsn` on.
+
+        If the power fails, `next_lsn` may be the next envelope of all. So a checkpoint must not
+        have a cut that was made while that one was on its way: the envelope behind it will tell.
 
         What was written once more counts as cut off and appended again. The envelope `lsn` itself
         may have been torn once, before the cut, and tell what was so then.
@@ -388,7 +391,8 @@ class GroupLog:
         self.cuts = [cut for cut in self.cuts if cut.told >= lsn]
         if self.rewritten is not None and self.rewritten.told < lsn:
             self.rewritten = None
-        return (*self.cuts, self.rewritten) if self.rewritten else tuple(self.cuts)
+        cuts = (cut for cut in self.cuts if cut.lsn <= next_lsn)
+        return (*cuts, self.rewritten) if self.rewritten else tuple(cuts)
 
     @property
     def first_unsent_bytes(self) -> int:
