@@ -326,7 +326,8 @@ class Checkpointer:
             return
         oldest = self._wal.oldest_lsn
         for log in self._groups.values():
-            if log.waiting_bytes and log.carried is None and (log.first_lsn or oldest) < oldest:
+            is_old = (log.first_lsn or oldest) < oldest
+            if is_old and log.waiting_bytes and log.carried is None and not log.leaves:
                 self._wal.carry(log)
         self._wal.flush()
 

@@ -72,8 +72,8 @@ class GroupLog:
     __slots__ = (
         "applied", "carried", "commits", "cuts", "damage", "deleted", "disk_reads", "durable",
         "end", "has_directory", "held_index", "id", "leaves", "limits", "log_start", "memory",
-        "memory_reads", "owed", "record", "reserved_bytes", "rewritten", "segments", "settings", "state",
-        "unsent", "unwritten", "unwritten_bytes", "waiting_bytes", "written",
+        "memory_reads", "owed", "record", "reserved_bytes", "rewritten", "segments", "settings",
+        "state", "unsent", "unwritten", "unwritten_bytes", "waiting_bytes", "written",
     )  # fmt: skip
 
     def __init__(self, number: int, limits: LogSettings, record: GroupRecord | None = None) -> None:
