@@ -326,8 +326,8 @@ class Checkpointer:
             return
         oldest = self._wal.oldest_lsn
         for log in self._groups.values():
-            is_old = (log.first_lsn or oldest) < oldest
-            if is_old and log.waiting_bytes and log.carried is None and not log.leaves:
+            is_free = log.carried is None and not log.leaves
+            if log.waiting_bytes and is_free and (log.first_lsn or oldest + 1) <= oldest:
                 self._wal.carry(log)
         self._wal.flush()
 
