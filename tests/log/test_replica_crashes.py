@@ -1,0 +1,162 @@
+"""Random lives of logs that are cut back, with crashes in every place; and planted mistakes.
+
+To replay a seed: `live(SEED)`. To replay a cut of the power: `cut_short(NUMBER, power=...)`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from hocket.sim.disk import PowerLoss
+from tests.support.log.replica_mutants import MUTANTS, Plant
+from tests.support.log.replica_world import ReplicaWorld
+from tests.support.threads import LONG
+
+STEPS = 120
+PARTS = 4
+SEEDS_EACH = 1500 if LONG else 20
+RUNS_FOR_A_MUTANT = 200  # lives, besides the power cut before every operation: enough for each
+EVERY = 1 if LONG else 5  # the power fails before every fifth operation, and which is by the part
+# A seed that finds the mistake, for those that are found by lives: it is tried first.
+FOUND_WITH: dict[str, int] = {}
+
+
+def live(seed: int) -> ReplicaWorld:
+    world = ReplicaWorld(seed)
+    world.play(STEPS)
+    world.close()
+    world.check_offline()
+    return world
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_what_was_told_survives_every_crash_and_nothing_is_mixed(part: int):
+    seen = dict.fromkeys(("cuts", "votes", "installs", "raw_reads", "busy"), 0)
+    crashes = 0
+    for seed in range(part * SEEDS_EACH, (part + 1) * SEEDS_EACH):
+        try:
+            world = live(seed)
+        except BaseException as error:
+            error.add_note(f"replay: live({seed})")
+            raise
+        for name in seen:
+            seen[name] += getattr(world, name)
+        crashes += world.disk.crashes
+    assert min(seen.values()) > SEEDS_EACH // 4, seen
+    assert crashes > 3 * SEEDS_EACH
+
+
+# --- the power fails before every operation --------------------------------------------------
+
+
+def busy(world: ReplicaWorld) -> None:
+    """Cuts, votes, installs and checkpoints, each while a commit is under way."""
+    while len(world.groups) < 3:
+        world.add_group()
+    random = world.random
+    for number in range(8):
+        for group in world.groups:
+            world.append(group, size=random.choice((50, 150)))
+        world.store.flush()
+        world.scheduler.run_for(random.choice((0, 500, 3000)))
+        for group in (1, 2):
+            world.append(group, size=100)
+        world.store.flush()
+        log = world.store._groups[1]
+        if random.random() < 0.3 and log.carried is None and log.unwritten:
+            world.store._wal.carry(log)
+        if random.random() < 0.7:
+            cut_back(world, 1)
+        if random.random() < 0.6:
+            world.store.checkpoint_now()
+        if random.random() < 0.5:
+            world.vote(1 + number % 2, "ann")
+        world.append(1, size=60)
+        world.scheduler.run_for(random.choice((0, 500)))
+        world.store.flush()
+        if number in (2, 4, 6) and not world.group(2).is_installing:
+            world.append(2, size=30)
+            world.store.flush()
+            world.install(2, 1)
+        world.scheduler.run_for(random.choice((500, 3000)))
+        for group in (2, 3) if number % 4 else (1, 2, 3):
+            model = world.group(group)
+            if not model.is_installing and model.applied < model.acked:
+                world.apply(group, random.randint(model.applied, model.acked))
+    world.settle()
+
+
+def cut_back(world: ReplicaWorld, number: int) -> None:
+    group = world.group(number)
+    if len(group.entries) > group.applied and not group.is_installing:
+        world.cut(number, max(group.applied, len(group.entries) - 3))
+
+
+def cut_short(cut_at: int, life: int, *, power: bool) -> bool:
+    """The power fails, or the process is killed, before the operation of the disk `cut_at`; then
+    the store is used again, and killed. False: it ended before that."""
+    world = ReplicaWorld(f"life {life}")
+    left = cut_at
+
+    def count(operation: str, path: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise PowerLoss(f"before {operation} of {path}")
+
+    world.disk.before = count
+    try:
+        busy(world)
+    except PowerLoss:
+        world.executor.crash()
+        if power:
+            world.disk.crash(world.scheduler.random("crash"))
+        else:
+            world.disk.kill()
+        world.check_offline()
+        world.open()
+        for group in world.groups:
+            world.append(group, size=50)
+        world.settle()
+        world.crash()
+        world.check_all()
+        world.close()
+        world.check_offline()
+        return True
+    return False
+
+
+def cut_everywhere(part: int, step: int) -> int:
+    cut_at = part
+    while cut_short(cut_at, power=bool(cut_at % 3)):
+        cut_at += step
+    return cut_at
+
+
+@pytest.mark.parametrize("part", range(EVERY) if LONG else range(2))
+def test_the_power_may_fail_before_every_operation(part: int):
+    assert cut_everywhere(part, EVERY) > 150
+
+
+# --- the world can fail --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plant", MUTANTS, ids=lambda plant: plant.__name__)
+def test_a_planted_mistake_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch):
+    known = FOUND_WITH.get(plant.__name__)
+    plant(monkeypatch)
+    try:
+        if known is not None:
+            live(known)
+        cut_everywhere(0, 1)
+        for seed in range(RUNS_FOR_A_MUTANT):
+            live(seed)
+    except Exception:
+        return
+    pytest.fail(f"{plant.__name__} was not found in {RUNS_FOR_A_MUTANT} lives")
+
+
+def test_one_seed_gives_one_run():
+    first, second = live(7), live(7)
+    assert first.scheduler.events == second.scheduler.events
+    assert first.disk.files() == second.disk.files()
