@@ -64,7 +64,7 @@ def places(disk: SimDisk) -> Iterator[Place]:
 
 def test_the_store_has_notes_of_every_kind(world: ReplicaWorld):
     names = {place.name.rpartition("/")[2] for place in places(world.disk)}
-    assert {"vote", "told", "owed", "vote_bytes", "cuts"} <= names
+    assert {"vote", "told", "owed", "vote_bytes", "truncations"} <= names
     assert checkpoints.read(world.disk).version == 2
     store = opened(world)
     assert {store.recovered[number].state for number in (1, 2)} == {LAST}

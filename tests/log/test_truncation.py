@@ -7,7 +7,7 @@ from crc32c import crc32c
 
 from hocket.errors import CorruptData
 from hocket.log.checkpoint import Checkpoint, GroupRecord
-from hocket.log.model import Cut, Damage, LogEnd
+from hocket.log.model import Damage, LogEnd, Truncation
 from hocket.log.replay import Replay
 from hocket.log.wal_scan import WalEntry
 from hocket.model import EntryKind
@@ -91,17 +91,17 @@ def test_an_entry_that_was_written_twice_is_there_once():
 def test_a_note_cuts_off_what_nothing_has_replaced():
     log = Replayed()
     log.feed_old()
-    log.replay.note(GROUP, Cut(log.old[3], 6, 6))
+    log.replay.note(GROUP, Truncation(log.old[3], 6, 6))
     assert log.bodies() == [b"old 1", b"old 2", b"old 3"]
 
 
 def test_a_note_that_comes_again_leaves_what_came_after_it():
     log = Replayed()
     log.feed_old()
-    log.replay.note(GROUP, Cut(log.old[3], 6, 6))
+    log.replay.note(GROUP, Truncation(log.old[3], 6, 6))
     for entry in log.new_entries:
         log.replay.entry(entry, 6)
-    log.replay.note(GROUP, Cut(log.old[3], 6, 6))
+    log.replay.note(GROUP, Truncation(log.old[3], 6, 6))
     log.replay.table([(GROUP, log.new[3])], 6, complete=False)
     assert log.bodies() == NEW
     assert not log.damage
@@ -109,7 +109,9 @@ def test_a_note_that_comes_again_leaves_what_came_after_it():
 
 def test_entries_that_the_checkpoint_knows_as_cut_are_not_taken():
     """Entry 4 of term 2 is in a segment already: the old entry 5 follows nothing."""
-    log = Replayed(GroupRecord(GROUP, Replayed().new[1], 4, cuts=(Cut(LogEnd(4), 6, 6),)))
+    log = Replayed(
+        GroupRecord(GROUP, Replayed().new[1], 4, truncations=(Truncation(LogEnd(4), 6, 6),))
+    )
     log.feed_old()
     log.replay.table([(GROUP, log.old[5])], 5, complete=False)
     for entry in log.new_entries:
@@ -123,7 +125,7 @@ def test_if_what_took_their_place_is_lost_with_its_envelope_the_old_entries_do_n
     log = Replayed()
     log.feed_old()
     log.replay.lost(6)
-    log.replay.note(GROUP, Cut(log.old[3], 6, 6))
+    log.replay.note(GROUP, Truncation(log.old[3], 6, 6))
     log.replay.table([(GROUP, log.new[3])], 6, complete=False)
     assert log.bodies() == [b"old 1", b"old 2", b"old 3"]
     assert log.damage == [(4, 7)]

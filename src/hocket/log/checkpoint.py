@@ -22,7 +22,7 @@ from functools import cached_property
 from crc32c import crc32c
 
 from hocket.errors import CorruptData, NewerFormat
-from hocket.log.model import Cut, Damage, HardState, LogEnd
+from hocket.log.model import Damage, HardState, LogEnd, Truncation
 from hocket.log.segment import SegmentRecord
 from hocket.ports import Disk
 from hocket.wire.layout import Layout
@@ -47,8 +47,8 @@ _GROUP = Layout(
 _SEGMENT = Layout("QQQQQQ", SegmentRecord._fields)
 _DAMAGE = Layout("QQBH", ("start", "end", "flags", "words_bytes"))
 _DAMAGED_ENTRIES = Layout("QQ", ("first_index", "end_index"))  # behind the words, if flagged
-_EXTENSION = Layout("QQIH", ("term", "owed", "cuts", "vote_bytes"))  # behind a group; version 2
-_CUT = Layout("QQQIQQ", ("next_index", "next_offset", "term", "last_crc", "lsn", "told"))
+_EXTENSION = Layout("QQIH", ("term", "owed", "truncations", "vote_bytes"))  # of a group
+_TRUNCATION = Layout("QQQIQQ", ("next_index", "next_offset", "term", "last_crc", "lsn", "told"))
 _IS_ACCEPTED, _HAS_ENTRIES = 1, 2  # flags of a damage
 _NO_END = (1 << 64) - 1
 _IMAGE_ALIGNMENT = 512
@@ -66,23 +66,25 @@ class GroupRecord:
     segments: tuple[SegmentRecord, ...] = ()
     damage: tuple[Damage, ...] = ()
     state: HardState = field(default_factory=HardState)
-    cuts: tuple[Cut, ...] = ()  # that the WAL has to be read with
+    truncations: tuple[Truncation, ...] = ()  # that the WAL has to be read with
     owed: int = 0  # see `GroupLog.owed`
 
     @property
     def version(self) -> int:
         """The first version of the checkpoint that can say all this."""
-        return 2 if self.cuts or self.owed or self.state != HardState() else 1
+        return 2 if self.truncations or self.owed or self.state != HardState() else 1
 
     @cached_property
     def extension(self) -> bytes:
         vote = self.state.vote.encode()
-        head = _EXTENSION.struct.pack(self.state.term, self.owed, len(self.cuts), len(vote))
-        cuts = (
-            _CUT.struct.pack(end.next_index, end.next_offset, end.term, end.last_crc, lsn, told)
-            for end, lsn, told in self.cuts
+        head = _EXTENSION.struct.pack(self.state.term, self.owed, len(self.truncations), len(vote))
+        truncations = (
+            _TRUNCATION.struct.pack(
+                end.next_index, end.next_offset, end.term, end.last_crc, lsn, told
+            )
+            for end, lsn, told in self.truncations
         )
-        return head + b"".join(cuts) + vote
+        return head + b"".join(truncations) + vote
 
     @cached_property
     def encoded(self) -> bytes:
@@ -228,13 +230,15 @@ def _decode_group(reader: Reader) -> GroupRecord:
 
 
 def _extended(reader: Reader, record: GroupRecord) -> GroupRecord:
-    term, owed, cut_count, vote_bytes = reader.unpack(_EXTENSION)
-    cuts: list[Cut] = []
-    for _ in range(cut_count):
-        next_index, next_offset, cut_term, last_crc, lsn, told = reader.unpack(_CUT)
-        cuts.append(Cut(LogEnd(next_index, next_offset, last_crc, cut_term), lsn, told))
+    term, owed, truncation_count, vote_bytes = reader.unpack(_EXTENSION)
+    truncations: list[Truncation] = []
+    for _ in range(truncation_count):
+        next_index, next_offset, its_term, last_crc, lsn, told = reader.unpack(_TRUNCATION)
+        truncations.append(
+            Truncation(LogEnd(next_index, next_offset, last_crc, its_term), lsn, told)
+        )
     vote = reader.bytes(vote_bytes, "vote").decode()
-    return replace(record, state=HardState(term, vote), cuts=tuple(cuts), owed=owed)
+    return replace(record, state=HardState(term, vote), truncations=tuple(truncations), owed=owed)
 
 
 def _decode_damage(reader: Reader) -> Damage:

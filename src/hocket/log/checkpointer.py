@@ -218,7 +218,7 @@ class Checkpointer:
 
     def _is_ready(self, record: GroupRecord) -> bool:
         """Whether a log may be installed: what is on its way of the old one is durable, or cut."""
-        return all(cut.lsn <= self._wal.durable_lsn + 1 for cut in record.cuts)
+        return all(each.lsn <= self._wal.durable_lsn + 1 for each in record.truncations)
 
     def _record(self, work: GroupWork) -> GroupRecord:
         log = work.log
@@ -226,7 +226,7 @@ class Checkpointer:
             log.commits.popleft()
         return GroupRecord(
             log.id, work.end, work.snapshot_index, work.snapshot, log.log_start,
-            log.segment_records(), log.lasting_damage, log.state, log.record.cuts,
+            log.segment_records(), log.lasting_damage, log.state, log.record.truncations,
             log.owed if log.owes else 0,
         )  # fmt: skip
 
@@ -236,7 +236,7 @@ class Checkpointer:
         needed = (log.first_lsn for log in self._groups.values() if log.id not in ready)
         next_lsn = self._wal.durable_lsn + 1
         lsn = min((each for each in needed if each), default=next_lsn)
-        if any(cut.lsn > next_lsn for log in self._groups.values() for cut in log.cuts):
+        if any(each.lsn > next_lsn for log in self._groups.values() for each in log.truncations):
             # A commit that is under way may bring back what was cut off: all of it, or nothing.
             lsn = self._lsn
         self._lsn = lsn
@@ -267,9 +267,9 @@ class Checkpointer:
             self._doomed += doomed
         if log.record.log_start != log.log_start:
             log.record = replace(log.record, log_start=log.log_start)
-        cuts = log.cuts_between(lsn, self._wal.durable_lsn + 1)
-        if log.record.state != log.state or log.record.cuts != cuts:
-            log.record = replace(log.record, state=log.state, cuts=cuts)
+        truncations = log.truncations_between(lsn, self._wal.durable_lsn + 1)
+        if log.record.state != log.state or log.record.truncations != truncations:
+            log.record = replace(log.record, state=log.state, truncations=truncations)
         return log.record
 
     @staticmethod

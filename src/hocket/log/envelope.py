@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
-from hocket.log.model import VOTE_BYTES_MAX, Cut, HardState, LogEnd
+from hocket.log.model import VOTE_BYTES_MAX, HardState, LogEnd, Truncation
 from hocket.wire.layout import Layout
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ ROW_BYTES = _ROW.size
 
 NOTE_LAYOUT = Layout("QQ", ("group", "kind"))
 _NOTE = NOTE_LAYOUT.struct
-STATE, CUT = 1, 2  # kinds of notes, and what stands behind the head of each
+STATE, TRUNCATION = 1, 2  # kinds of notes, and what stands behind the head of each
 NOTE_LAYOUTS = {
     STATE: Layout(f"Q{VOTE_BYTES_MAX}s", ("term", "vote")),
-    CUT: Layout("QQQQQQ", ("next_index", "next_offset", "term", "last_crc", "lsn", "told")),
+    TRUNCATION: Layout("QQQQQQ", ("next_index", "next_offset", "term", "last_crc", "lsn", "told")),
 }
 
 _COMPLETE = 1  # flag: the table names every group touched since the last checkpoint
@@ -205,13 +205,13 @@ def next_header(data: bytes, position: int, *, generation: int, salt: int) -> in
     return -1
 
 
-def encode_notes(group: int, state: HardState, cuts: Iterable[Cut]) -> bytes:
+def encode_notes(group: int, state: HardState, truncations: Iterable[Truncation]) -> bytes:
     notes = b""
     if state != HardState():
         body = NOTE_LAYOUTS[STATE].struct.pack(state.term, state.vote.encode())
         notes = _NOTE.pack(group, STATE) + body
-    for end, lsn, told in cuts:
-        notes += _NOTE.pack(group, CUT) + NOTE_LAYOUTS[CUT].struct.pack(
+    for end, lsn, told in truncations:
+        notes += _NOTE.pack(group, TRUNCATION) + NOTE_LAYOUTS[TRUNCATION].struct.pack(
             end.next_index, end.next_offset, end.term, end.last_crc, lsn, told
         )
     return notes
@@ -219,7 +219,7 @@ def encode_notes(group: int, state: HardState, cuts: Iterable[Cut]) -> bytes:
 
 def decode_table(
     envelope: memoryview, header: EnvelopeHeader
-) -> tuple[list[tuple[int, LogEnd]], list[tuple[int, HardState | Cut]]] | None:
+) -> tuple[list[tuple[int, LogEnd]], list[tuple[int, HardState | Truncation]]] | None:
     """The rows of the table, and the notes; None if they do not match their CRC."""
     table = envelope[HEADERS_BYTES : header.content_start]
     rows_bytes = header.table_count * ROW_BYTES
@@ -232,7 +232,7 @@ def decode_table(
     return rows, list(_decode_notes(table[rows_bytes:]))
 
 
-def _decode_notes(notes: memoryview) -> Iterator[tuple[int, HardState | Cut]]:
+def _decode_notes(notes: memoryview) -> Iterator[tuple[int, HardState | Truncation]]:
     position = 0
     while position < len(notes):
         group, kind = _NOTE.unpack_from(notes, position)
@@ -244,7 +244,7 @@ def _decode_notes(notes: memoryview) -> Iterator[tuple[int, HardState | Cut]]:
             yield group, HardState(term, vote.rstrip(b"\0").decode())
         else:
             next_index, next_offset, term, last_crc, lsn, told = values
-            yield group, Cut(LogEnd(next_index, next_offset, last_crc, term), lsn, told)
+            yield group, Truncation(LogEnd(next_index, next_offset, last_crc, term), lsn, told)
 
 
 def content_of(envelope: memoryview, header: EnvelopeHeader) -> memoryview | None:

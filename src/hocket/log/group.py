@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hocket.log.checkpoint import GroupRecord
 from hocket.log.envelope import SECTION_BYTES
 from hocket.log.memory import MemoryTier
-from hocket.log.model import Cut, Damage, Fault, GroupStats, LogEnd, NewEntry
+from hocket.log.model import Damage, Fault, GroupStats, LogEnd, NewEntry, Truncation
 from hocket.log.segment import Points, Segment, SegmentRecord
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.slab import Slab
@@ -70,10 +70,11 @@ class SlabWrite:
 
 class GroupLog:
     __slots__ = (
-        "applied", "carried", "commits", "cuts", "damage", "deleted", "disk_reads", "durable",
-        "end", "has_directory", "held_index", "id", "leaves", "limits", "log_start", "memory",
+        "applied", "carried", "commits", "damage", "deleted", "disk_reads", "durable", "end",
+        "has_directory", "held_index", "id", "leaves", "limits", "log_start", "memory",
         "memory_reads", "owed", "record", "reserved_bytes", "rewritten", "segments", "settings",
-        "state", "unsent", "unwritten", "unwritten_bytes", "waiting_bytes", "written",
+        "state", "truncations", "unsent", "unwritten", "unwritten_bytes", "waiting_bytes",
+        "written",
     )  # fmt: skip
 
     def __init__(self, number: int, limits: LogSettings, record: GroupRecord | None = None) -> None:
@@ -98,8 +99,10 @@ class GroupLog:
         # While the entries that are in no segment are written to the WAL once more (`carry`): the
         # commits that have them, which will take the place of `commits`.
         self.carried: Carried | None = None
-        self.rewritten: Cut | None = None  # where the WAL begins with what was carried
-        self.cuts = list(self.record.cuts)  # that the WAL has to be read with; both parts grow
+        self.rewritten: Truncation | None = None  # where the WAL begins with what was carried
+        self.truncations = list(
+            self.record.truncations
+        )  # that the WAL has to be read with; both parts grow
         self.state = self.record.state
         # Entries up to here were durable and are lost, and were cut off: until the log has as many
         # again they are missed. 0: none; UNKNOWN: nobody knows how many there were.
@@ -314,19 +317,19 @@ class GroupLog:
                 kept.append(shorter)
         self.damage = kept
 
-    def note_cut(self, cut: Cut) -> None:
-        if not any(each.includes(cut) for each in self.cuts):
-            self.cuts = [each for each in self.cuts if not cut.includes(each)]
-            self.cuts.append(cut)
+    def note_truncation(self, new: Truncation) -> None:
+        if not any(each.includes(new) for each in self.truncations):
+            self.truncations = [each for each in self.truncations if not new.includes(each)]
+            self.truncations.append(new)
 
-    def is_cut(self, index: int, lsn: int) -> bool:
+    def is_cut_off(self, index: int, lsn: int) -> bool:
         """Whether an entry with this index, in the envelope `lsn`, was cut off later."""
-        return any(cut.covers(index, lsn) for cut in self.cuts)
+        return any(each.covers(index, lsn) for each in self.truncations)
 
     @property
     def has_notes(self) -> bool:
         """Whether there is something that the WAL tells beside entries, for recovery to know."""
-        return bool(self.cuts) or self.state != self.record.state
+        return bool(self.truncations) or self.state != self.record.state
 
     # --- faults ----------------------------------------------------------------------------------
 
@@ -377,10 +380,10 @@ class GroupLog:
             self.commits, self.carried = carried.commits, None
             # Older envelopes may still tell of these entries, after those that had them are gone.
             begin, commits = carried.begin, carried.commits
-            self.rewritten = Cut(begin, commits[0][0], lsn) if commits else None
+            self.rewritten = Truncation(begin, commits[0][0], lsn) if commits else None
 
-    def cuts_between(self, lsn: int, next_lsn: int) -> tuple[Cut, ...]:
-        """The cuts that a checkpoint needs with which the WAL is read from the envelope `lsn` on.
+    def truncations_between(self, lsn: int, next_lsn: int) -> tuple[Truncation, ...]:
+        """Those that a checkpoint needs with which the WAL is read from the envelope `lsn` on.
 
         If the power fails, `next_lsn` may be the next envelope of all. So a checkpoint must not
         have a cut that was made while that one was on its way: the envelope behind it will tell.
@@ -388,11 +391,11 @@ class GroupLog:
         What was written once more counts as cut off and appended again. The envelope `lsn` itself
         may have been torn once, before the cut, and tell what was so then.
         """
-        self.cuts = [cut for cut in self.cuts if cut.told >= lsn]
+        self.truncations = [each for each in self.truncations if each.told >= lsn]
         if self.rewritten is not None and self.rewritten.told < lsn:
             self.rewritten = None
-        cuts = (cut for cut in self.cuts if cut.lsn <= next_lsn)
-        return (*cuts, self.rewritten) if self.rewritten else tuple(cuts)
+        truncations = (each for each in self.truncations if each.lsn <= next_lsn)
+        return (*truncations, self.rewritten) if self.rewritten else tuple(truncations)
 
     @property
     def first_unsent_bytes(self) -> int:

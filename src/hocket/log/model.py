@@ -60,14 +60,14 @@ class HardState(NamedTuple):
 VOTE_BYTES_MAX = 40
 
 
-class Cut(NamedTuple):
+class Truncation(NamedTuple):
     """The log was cut back to `end`: what is behind it in envelopes before `lsn` does not count."""
 
     end: LogEnd
     lsn: int
     told: int  # where groups ended before this LSN was durable tells of the log before the cut
 
-    def includes(self, other: Cut) -> bool:
+    def includes(self, other: Truncation) -> bool:
         is_lower = self.end.next_index <= other.end.next_index
         return is_lower and self.lsn >= other.lsn and self.told >= other.told
 

@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from hocket.log.checkpoint import Checkpoint
 from hocket.log.group import GroupLog
-from hocket.log.model import Cut, Damage, HardState, LogEnd, Loss, RecoveredGroup
+from hocket.log.model import Damage, HardState, LogEnd, Loss, RecoveredGroup, Truncation
 from hocket.log.settings import LogSettings
 from hocket.log.wal_scan import WalEntry
 from hocket.model import EntryKind
@@ -78,7 +78,7 @@ class Replay:
             if log is None:
                 continue
             self._seen[number] = lsn
-            if any(cut.covers_end(end, lsn) for cut in log.cuts):
+            if any(each.covers_end(end, lsn) for each in log.truncations):
                 continue
             if log.end.next_index < end.next_index:
                 self._skip(log, end, _LOST)
@@ -87,7 +87,7 @@ class Replay:
         if complete or self._unknown_from == lsn:
             self._unknown_from = 0
 
-    def note(self, group: int, note: HardState | Cut) -> None:
+    def note(self, group: int, note: HardState | Truncation) -> None:
         log = self._group(group)
         if log is None:
             return
@@ -95,7 +95,7 @@ class Replay:
             if log.state.may_become(note):
                 log.state = self.recovered[group].state = note
             return
-        log.note_cut(note)
+        log.note_truncation(note)
         has_newer = log.commits and log.commits[-1][0] >= note.lsn
         if log.record.end.next_index <= note.end.next_index < log.end.next_index and not has_newer:
             self._truncate(log, note.end)
@@ -105,7 +105,7 @@ class Replay:
         log = self._follower(header) if entry.group is None else self._group(entry.group)
         if log is None or header.index < log.record.end.next_index:
             return
-        if log.is_cut(header.index, lsn):
+        if log.is_cut_off(header.index, lsn):
             return
         before = LogEnd(header.index, header.base_offset, header.previous_crc, header.term)
         if header.index < log.end.next_index:
@@ -113,7 +113,7 @@ class Replay:
                 return
             known = log.end_at(header.index - 1)
             if known is not None and known.last_crc == header.previous_crc:
-                log.note_cut(Cut(known, lsn, lsn))
+                log.note_truncation(Truncation(known, lsn, lsn))
                 self._truncate(log, known)
             else:
                 self._exchange(log, before)

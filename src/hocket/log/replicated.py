@@ -18,7 +18,6 @@ from hocket.log.checkpointer import Checkpointer
 from hocket.log.group import UNKNOWN, GroupLog
 from hocket.log.model import (
     VOTE_BYTES_MAX,
-    Cut,
     DoesNotFollow,
     Fault,
     HardState,
@@ -26,6 +25,7 @@ from hocket.log.model import (
     RawDone,
     RawEntries,
     Snapshot,
+    Truncation,
 )
 from hocket.log.reader import Reader
 from hocket.log.wal import Wal
@@ -199,12 +199,12 @@ def install_record(
     assert end.next_index <= snapshot.end.next_index, f"{end} is behind the snapshot"
     wal.unstage(log)
     log.leaves = True  # a table that told where this log ends would be wrong about the other one
-    cuts = tuple(log.cuts)
-    if cuts or log.end.next_index > end.next_index:  # the WAL has what is behind the new end
-        cuts = (Cut(end, wal.next_lsn, wal.next_lsn),)
+    truncations = tuple(log.truncations)
+    if truncations or log.end.next_index > end.next_index:  # the WAL has what is behind the new end
+        truncations = (Truncation(end, wal.next_lsn, wal.next_lsn),)
     lost_vote = any(fault.loses_vote and not fault.accepted for fault in log.faults())
     return GroupRecord(
         log.id, end, snapshot.index, snapshot.state,
         end.next_offset if begin is None else max(snapshot.log_start, begin.next_offset),
-        cuts=cuts, owed=UNKNOWN if lost_vote else 0,
+        truncations=truncations, owed=UNKNOWN if lost_vote else 0,
     )  # fmt: skip

@@ -27,7 +27,7 @@ from hocket.log import envelope, wal_files
 from hocket.log.directory import Format
 from hocket.log.envelope import SECTION_BYTES, Draft, aligned, encode_notes, envelope_bytes
 from hocket.log.group import GroupLog, Truncated
-from hocket.log.model import VITAL, Cut, LogEnd, Purpose
+from hocket.log.model import VITAL, LogEnd, Purpose, Truncation
 from hocket.log.settings import LogSettings
 from hocket.log.wal_files import NO_SPACE, WalFile, WalStart
 from hocket.log.wal_list import WalList
@@ -214,7 +214,7 @@ class Wal:
         if not group.unsent:
             self._staged.pop(group, None)
         if cut.was_sent:
-            group.note_cut(Cut(group.end, self.next_lsn, self.next_lsn))
+            group.note_truncation(Truncation(group.end, self.next_lsn, self.next_lsn))
             self.note(group)
         commit = self._commit
         if commit is not None:
@@ -581,7 +581,7 @@ def storage_full(where: str, why: str) -> StorageFull:
 def _notes(groups: Iterable[GroupLog]) -> bytes:
     """The notes of these groups, each once."""
     return b"".join(
-        encode_notes(group.id, group.state, group.cuts)
+        encode_notes(group.id, group.state, group.truncations)
         for group in dict.fromkeys(groups)
         if not group.deleted
     )

@@ -33,7 +33,7 @@ from hocket.log.envelope import (
     decode_table,
     next_header,
 )
-from hocket.log.model import Cut, HardState, LogEnd
+from hocket.log.model import HardState, LogEnd, Truncation
 from hocket.wire.entry import HEADER_BYTES, Header, unpack_header
 
 
@@ -64,7 +64,7 @@ class ScanTarget(Protocol):
     def table(self, rows: list[tuple[int, LogEnd]], lsn: int, *, complete: bool) -> None:
         """How these groups ended when everything up to `lsn` was durable."""
 
-    def note(self, group: int, note: HardState | Cut) -> None: ...
+    def note(self, group: int, note: HardState | Truncation) -> None: ...
 
     def entry(self, entry: WalEntry, lsn: int) -> None: ...
 

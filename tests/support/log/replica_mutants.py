@@ -11,7 +11,7 @@ import pytest
 from hocket.log import replay, replicated
 from hocket.log.checkpointer import Checkpointer
 from hocket.log.group import GroupLog
-from hocket.log.model import Cut, HardState
+from hocket.log.model import HardState, Truncation
 from hocket.log.replay import Replay
 from hocket.log.replicated import ReplicatedLogs
 from hocket.log.slab import Slab
@@ -24,12 +24,12 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def keep_the_first_entry_of_an_index(patch: pytest.MonkeyPatch) -> None:
     note = Replay.note
 
-    def ignore(self: Replay, group: int, told: HardState | Cut) -> None:
+    def ignore(self: Replay, group: int, told: HardState | Truncation) -> None:
         if isinstance(told, HardState):
             note(self, group, told)
 
     patch.setattr(Replay, "note", ignore)
-    patch.setattr(GroupLog, "is_cut", lambda self, index, lsn: False)
+    patch.setattr(GroupLog, "is_cut_off", lambda self, index, lsn: False)
     patch.setattr(replay, "_has", lambda log, header: True)
 
 
@@ -57,33 +57,39 @@ def write_over_what_was_cut(patch: pytest.MonkeyPatch) -> None:
 
 
 def make_a_cut_known_to_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(GroupLog, "note_cut", lambda self, cut: None)
+    patch.setattr(GroupLog, "note_truncation", lambda self, cut: None)
 
 
 def cut_the_next_envelope_as_well(patch: pytest.MonkeyPatch) -> None:
-    note = GroupLog.note_cut
-    patch.setattr(GroupLog, "note_cut", lambda self, cut: note(self, cut._replace(lsn=cut.lsn + 1)))
+    note = GroupLog.note_truncation
+    patch.setattr(
+        GroupLog, "note_truncation", lambda self, cut: note(self, cut._replace(lsn=cut.lsn + 1))
+    )
 
 
 def forget_cuts_in_checkpoints(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(GroupLog, "cuts_between", lambda self, lsn, next_lsn: ())
+    patch.setattr(GroupLog, "truncations_between", lambda self, lsn, next_lsn: ())
 
 
 def put_a_cut_into_a_checkpoint_that_the_next_envelope_may_undo(patch: pytest.MonkeyPatch) -> None:
-    between = GroupLog.cuts_between
-    patch.setattr(GroupLog, "cuts_between", lambda self, lsn, next_lsn: between(self, lsn, 1 << 60))
+    between = GroupLog.truncations_between
+    patch.setattr(
+        GroupLog, "truncations_between", lambda self, lsn, next_lsn: between(self, lsn, 1 << 60)
+    )
 
 
 def free_the_wal_of_what_an_envelope_on_its_way_may_bring_back(patch: pytest.MonkeyPatch) -> None:
     make = Checkpointer._checkpoint
 
     def hasty(self: Checkpointer) -> Any:
-        kept = {log: log.cuts for log in self._groups.values()}
+        kept = {log: log.truncations for log in self._groups.values()}
         for log in kept:
-            log.cuts = [cut for cut in log.cuts if cut.lsn <= self._wal.durable_lsn + 1]
+            log.truncations = [
+                cut for cut in log.truncations if cut.lsn <= self._wal.durable_lsn + 1
+            ]
         made = make(self)
         for log, cuts in kept.items():
-            log.cuts = cuts
+            log.truncations = cuts
         return made
 
     patch.setattr(Checkpointer, "_checkpoint", hasty)
@@ -111,8 +117,8 @@ def forget_votes_in_checkpoints(patch: pytest.MonkeyPatch) -> None:
 def forget_votes_that_are_in_the_wal(patch: pytest.MonkeyPatch) -> None:
     note = Replay.note
 
-    def forget(self: Replay, group: int, told: HardState | Cut) -> None:
-        if isinstance(told, Cut):
+    def forget(self: Replay, group: int, told: HardState | Truncation) -> None:
+        if isinstance(told, Truncation):
             note(self, group, told)
 
     patch.setattr(Replay, "note", forget)
@@ -131,7 +137,9 @@ def forget_the_vote_when_a_state_is_installed(patch: pytest.MonkeyPatch) -> None
 def install_without_cutting_the_old_log(patch: pytest.MonkeyPatch) -> None:
     record = replicated.install_record
     for module in ("hocket.log.store", "hocket.log.replicated"):
-        patch.setattr(f"{module}.install_record", lambda *args: replace(record(*args), cuts=()))
+        patch.setattr(
+            f"{module}.install_record", lambda *args: replace(record(*args), truncations=())
+        )
 
 
 def install_while_the_old_log_is_on_its_way(patch: pytest.MonkeyPatch) -> None:
@@ -157,7 +165,7 @@ def end_carrying_with_a_commit_that_was_under_way(patch: pytest.MonkeyPatch) -> 
         carried = self.carried
         if carried is not None and index >= carried.through:
             self.commits, self.carried = carried.commits, None
-            self.rewritten = Cut(carried.begin, lsn, lsn)
+            self.rewritten = Truncation(carried.begin, lsn, lsn)
 
     patch.setattr(GroupLog, "carried_through", hasty)
 
