@@ -15,7 +15,7 @@ from tests.support.threads import LONG
 STEPS = 120
 PARTS = 4
 SEEDS_EACH = 1500 if LONG else 15
-LIVES = 12  # in each of which the power is cut before every operation, one at a time: a mistake is
+LIVES = 20  # in each of which the power is cut before every operation, one at a time: a mistake is
 SEEDS_FOR_A_MUTANT = 100  # found by these, or by so many random lives
 LIVES_CUT = range(LIVES) if LONG else range(2)
 EVERY = 1 if LONG else 5  # by default, before every fifth operation
@@ -24,6 +24,7 @@ FOUND_WITH: dict[str, tuple[int, ...]] = {
     "write_over_what_was_cut": (1,),
     "make_a_cut_known_to_nobody": (40,),
     "forget_cuts_in_checkpoints": (2,),
+    "put_a_cut_into_a_checkpoint_that_the_next_envelope_may_undo": (16, 29),
     "free_the_wal_of_what_an_envelope_on_its_way_may_bring_back": (51,),
     "forget_votes_in_checkpoints": (3,),
     "forget_votes_that_are_in_the_wal": (0,),
@@ -32,6 +33,7 @@ FOUND_WITH: dict[str, tuple[int, ...]] = {
     "install_while_the_old_log_is_on_its_way": (4, 104),
     "go_on_writing_the_old_log_while_another_is_installed": (20,),
     "carry_without_telling_the_checkpoint": (2,),
+    "end_carrying_with_a_commit_that_was_under_way": (1, 137),
     "free_the_wal_before_all_is_carried": (38,),
 }
 
