@@ -7,26 +7,29 @@ The same image stands in the file twice, each with its CRC: a bad spot in one le
 
 Everything that the checkpoint says about a group is in its `GroupRecord`. The bytes of a record are
 kept with it, so a checkpoint costs little for groups that have not changed.
+
+Version 2 has an extension behind each record: the group's term and vote, what was cut off its log,
+and what it owes. A checkpoint in which no group has any of these is written as version 1.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from crc32c import crc32c
 
 from hocket.errors import CorruptData, NewerFormat
-from hocket.log.model import Damage, LogEnd
+from hocket.log.model import Damage, HardState, LogEnd, Truncation
 from hocket.log.segment import SegmentRecord
 from hocket.ports import Disk
 from hocket.wire.layout import Layout
 
 PATH = "checkpoint"
 _NEW_PATH = "checkpoint.new"
-VERSION = 1
+VERSION = 2
 
 HEAD_LAYOUT = Layout("8sIIQ", ("magic", "version", "crc", "length"))
 _HEAD = HEAD_LAYOUT.struct
@@ -44,6 +47,8 @@ _GROUP = Layout(
 _SEGMENT = Layout("QQQQQQ", SegmentRecord._fields)
 _DAMAGE = Layout("QQBH", ("start", "end", "flags", "words_bytes"))
 _DAMAGED_ENTRIES = Layout("QQ", ("first_index", "end_index"))  # behind the words, if flagged
+_EXTENSION = Layout("QQIH", ("term", "owed", "truncations", "vote_bytes"))  # of a group
+_TRUNCATION = Layout("QQQIQQ", ("next_index", "next_offset", "term", "last_crc", "lsn", "told"))
 _IS_ACCEPTED, _HAS_ENTRIES = 1, 2  # flags of a damage
 _NO_END = (1 << 64) - 1
 _IMAGE_ALIGNMENT = 512
@@ -60,6 +65,26 @@ class GroupRecord:
     log_start: int = 0
     segments: tuple[SegmentRecord, ...] = ()
     damage: tuple[Damage, ...] = ()
+    state: HardState = field(default_factory=HardState)
+    truncations: tuple[Truncation, ...] = ()  # that the WAL has to be read with
+    owed: int = 0  # see `GroupLog.owed`
+
+    @property
+    def version(self) -> int:
+        """The first version of the checkpoint that can say all this."""
+        return 2 if self.truncations or self.owed or self.state != HardState() else 1
+
+    @cached_property
+    def extension(self) -> bytes:
+        vote = self.state.vote.encode()
+        head = _EXTENSION.struct.pack(self.state.term, self.owed, len(self.truncations), len(vote))
+        truncations = (
+            _TRUNCATION.struct.pack(
+                end.next_index, end.next_offset, end.term, end.last_crc, lsn, told
+            )
+            for end, lsn, told in self.truncations
+        )
+        return head + b"".join(truncations) + vote
 
     @cached_property
     def encoded(self) -> bytes:
@@ -93,6 +118,10 @@ class Checkpoint:
     groups: dict[int, GroupRecord] = field(default_factory=dict)
     deleted: dict[int, int] = field(default_factory=dict)  # group -> the last LSN that mentions it
 
+    @property
+    def version(self) -> int:
+        return max((record.version for record in self.groups.values()), default=1)
+
 
 class Reader:
     """Takes the parts of a body off its front."""
@@ -112,12 +141,13 @@ class Reader:
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    body = list(_body_parts(checkpoint))
+    version = checkpoint.version
+    body = list(_body_parts(checkpoint, version))
     length = sum(map(len, body))
-    crc = crc32c(_VERSION_AND_LENGTH.pack(VERSION, length))
+    crc = crc32c(_VERSION_AND_LENGTH.pack(version, length))
     for part in body:
         crc = crc32c(part, crc)
-    head = _HEAD.pack(_MAGIC, VERSION, crc, length)
+    head = _HEAD.pack(_MAGIC, version, crc, length)
     # The parts may be large (a million delayed messages), and the node waits while they are copied.
     image = [head, *body, bytes(-(_HEAD.size + length) % _IMAGE_ALIGNMENT)]
     return b"".join(image * 2)
@@ -132,7 +162,7 @@ def _crc(version: int, body: bytes | memoryview) -> int:
     return crc32c(body, crc32c(_VERSION_AND_LENGTH.pack(version, len(body))))
 
 
-def _body_parts(checkpoint: Checkpoint) -> Iterable[bytes]:
+def _body_parts(checkpoint: Checkpoint, version: int) -> Iterable[bytes]:
     yield _BODY.struct.pack(
         checkpoint.lsn, checkpoint.durable_through, checkpoint.generation,
         len(checkpoint.groups), len(checkpoint.deleted),
@@ -141,15 +171,18 @@ def _body_parts(checkpoint: Checkpoint) -> Iterable[bytes]:
         yield _DELETED.struct.pack(group, lsn)
     for record in checkpoint.groups.values():
         yield record.encoded
+        if version >= 2:
+            yield record.extension
 
 
 def decode(data: bytes) -> Checkpoint:
     """Raises CorruptData if neither image is whole, NewerFormat if it is from a later version."""
     start = 0
     while start >= 0:
-        body = _image_at(data, start)
-        if body is not None:
-            return decode_body(Reader(body))
+        image = _image_at(data, start)
+        if image is not None:
+            version, body = image
+            return decode_body(Reader(body), version)
         start = data.find(_MAGIC, start + 1)
     raise CorruptData(
         f"{PATH} does not match its checksum, in neither of its two copies; put back a copy of the "
@@ -157,7 +190,7 @@ def decode(data: bytes) -> Checkpoint:
     )
 
 
-def _image_at(data: bytes, start: int) -> memoryview | None:
+def _image_at(data: bytes, start: int) -> tuple[int, memoryview] | None:
     if len(data) - start < _HEAD.size:
         return None
     magic, version, crc, length = _HEAD.unpack_from(data, start)
@@ -166,10 +199,10 @@ def _image_at(data: bytes, start: int) -> memoryview | None:
         return None
     if version > VERSION:
         raise NewerFormat(f"{PATH} has format {version}; this version of Hocket reads {VERSION}")
-    return body
+    return version, body
 
 
-def decode_body(reader: Reader) -> Checkpoint:
+def decode_body(reader: Reader, version: int) -> Checkpoint:
     lsn, durable_through, generation, groups, deleted = reader.unpack(_BODY)
     checkpoint = Checkpoint(lsn, durable_through, generation)
     for _ in range(deleted):
@@ -177,6 +210,8 @@ def decode_body(reader: Reader) -> Checkpoint:
         checkpoint.deleted[group] = last_lsn
     for _ in range(groups):
         record = _decode_group(reader)
+        if version >= 2:
+            record = _extended(reader, record)
         checkpoint.groups[record.group] = record
     return checkpoint
 
@@ -192,6 +227,18 @@ def _decode_group(reader: Reader) -> GroupRecord:
         group, LogEnd(next_index, next_offset, last_crc, term), snapshot_index,
         reader.bytes(snapshot_bytes, "snapshot"), log_start, segments, damage,
     )  # fmt: skip
+
+
+def _extended(reader: Reader, record: GroupRecord) -> GroupRecord:
+    term, owed, truncation_count, vote_bytes = reader.unpack(_EXTENSION)
+    truncations: list[Truncation] = []
+    for _ in range(truncation_count):
+        next_index, next_offset, its_term, last_crc, lsn, told = reader.unpack(_TRUNCATION)
+        truncations.append(
+            Truncation(LogEnd(next_index, next_offset, last_crc, its_term), lsn, told)
+        )
+    vote = reader.bytes(vote_bytes, "vote").decode()
+    return replace(record, state=HardState(term, vote), truncations=tuple(truncations), owed=owed)
 
 
 def _decode_damage(reader: Reader) -> Damage:

@@ -28,7 +28,7 @@ from functools import partial
 from hocket.errors import HocketError, StorageFull, StoreStopped
 from hocket.log import checkpoint
 from hocket.log.checkpoint import Checkpoint, GroupRecord
-from hocket.log.directory import RESERVE
+from hocket.log.directory import RESERVE, Format
 from hocket.log.group import GroupLog
 from hocket.log.segment import Segment, index_path, segment_path
 from hocket.log.segment_writer import GroupWork, add_indexes, add_write, tidy, write_segments
@@ -53,6 +53,7 @@ class Checkpointer:
         groups: dict[int, GroupLog],
         wal: Wal,
         last: Checkpoint,
+        form: Format,
         *,
         snapshot: Callable[[int], tuple[int, bytes]],
         written: Callable[[int], None],
@@ -66,6 +67,7 @@ class Checkpointer:
         self._groups = groups
         self._wal = wal
         self._last = last
+        self._form = form
         self._snapshot = snapshot
         self._tell_written = written
         self._tell_published = published
@@ -76,6 +78,7 @@ class Checkpointer:
         self._waits_for_wal = False
         self._doomed: list[Segment] = []  # segments to be removed once `_next` is published
         self._doomed_groups: list[int] = []
+        self._lsn = last.lsn  # of the checkpoint that was made last, published or not
         self._installs: dict[int, GroupRecord] = {}  # groups that are to become what is said here
         self._deleted: dict[int, int] = dict(last.deleted)
         self._waiting: list[Done] = []  # to be told of the checkpoint under way
@@ -113,6 +116,7 @@ class Checkpointer:
         self._waiting_next.append(done)
 
     def delete(self, log: GroupLog) -> None:
+        self._installs.pop(log.id, None)
         self._deleted[log.id] = self._wal.next_lsn
         self._doomed_groups.append(log.id)
         self.changed = True
@@ -145,6 +149,7 @@ class Checkpointer:
     def _work_of(self, log: GroupLog) -> GroupWork:
         index, state = self._snapshot(log.id)
         writes, end = log.slab_writes(min(index, log.durable.next_index - 1))
+        log.is_applied(index)
         work = GroupWork(log, index, state, end, writes)
         for write in writes:
             segment = write.slab.segment
@@ -193,16 +198,27 @@ class Checkpointer:
         if not self._waits_for_wal or self.stopped:
             return
         assert self._work is not None
-        if any(
-            work.snapshot_index >= work.log.durable.next_index
-            for work in self._work
-            if not work.log.deleted
-        ):
+        if any(self._knows_too_much(work) for work in self._work):
+            return
+        if not all(map(self._is_ready, self._installs.values())):
             return
         self._waits_for_wal = False
         for work in self._work:
             work.log.record = self._record(work)
         self._publish(self._checkpoint())
+
+    def _knows_too_much(self, work: GroupWork) -> bool:
+        """Whether a crash could take back entries that the snapshot knows."""
+        log = work.log
+        if log.deleted or log.id in self._installs:
+            return False
+        # An installed snapshot may be ahead of a log that is being filled.
+        is_known = work.snapshot_index <= log.record.snapshot_index
+        return work.snapshot_index >= log.durable.next_index and not is_known
+
+    def _is_ready(self, record: GroupRecord) -> bool:
+        """Whether a log may be installed: what is on its way of the old one is durable, or cut."""
+        return all(each.lsn <= self._wal.durable_lsn + 1 for each in record.truncations)
 
     def _record(self, work: GroupWork) -> GroupRecord:
         log = work.log
@@ -210,18 +226,25 @@ class Checkpointer:
             log.commits.popleft()
         return GroupRecord(
             log.id, work.end, work.snapshot_index, work.snapshot, log.log_start,
-            log.segment_records(), log.lasting_damage,
+            log.segment_records(), log.lasting_damage, log.state, log.record.truncations,
+            log.owed if log.owes else 0,
         )  # fmt: skip
 
     def _checkpoint(self) -> Checkpoint:
         """A checkpoint of the records of all groups, with the starts of their logs of now."""
-        needed = (log for log in self._groups.values() if log.id not in self._installs)
-        lsn = min(
-            (log.commits[0][0] for log in needed if log.commits),
-            default=self._wal.durable_lsn + 1,
-        )
+        ready = {number for number, each in self._installs.items() if self._is_ready(each)}
+        needed = (log.first_lsn for log in self._groups.values() if log.id not in ready)
+        next_lsn = self._wal.durable_lsn + 1
+        lsn = min((each for each in needed if each), default=next_lsn)
+        if any(each.lsn > next_lsn for log in self._groups.values() for each in log.truncations):
+            # A commit that is under way may bring back what was cut off: all of it, or nothing.
+            lsn = self._lsn
+        self._lsn = lsn
+        for number in ready:
+            state = self._groups[number].state
+            self._installs[number] = replace(self._installs[number], state=state)
         records = {
-            number: self._installs.get(number) or self._trimmed(log)
+            number: self._installs[number] if number in ready else self._trimmed(log, lsn)
             for number, log in self._groups.items()
         }
         self._deleted = {group: at for group, at in self._deleted.items() if at >= lsn}
@@ -230,8 +253,11 @@ class Checkpointer:
             dict(self._deleted),
         )  # fmt: skip
 
-    def _trimmed(self, log: GroupLog) -> GroupRecord:
-        """The group's record without the segments that lie below its start."""
+    def _trimmed(self, log: GroupLog, lsn: int) -> GroupRecord:
+        """The group's record without the segments that lie below its start, with its notes of now.
+
+        What was cut off before the envelope `lsn` will not be read any more.
+        """
         doomed = [segment for segment in log.segments if self._may_go(segment, log)]
         if doomed:
             gone = {segment.first_index for segment in doomed}
@@ -241,6 +267,9 @@ class Checkpointer:
             self._doomed += doomed
         if log.record.log_start != log.log_start:
             log.record = replace(log.record, log_start=log.log_start)
+        truncations = log.truncations_between(lsn, self._wal.durable_lsn + 1)
+        if log.record.state != log.state or log.record.truncations != truncations:
+            log.record = replace(log.record, state=log.state, truncations=truncations)
         return log.record
 
     @staticmethod
@@ -254,7 +283,7 @@ class Checkpointer:
     def _publish(self, following: Checkpoint) -> None:
         self._work = None
         self._next = following
-        job = partial(_publish, self._disk, following)
+        job = partial(_publish, self._disk, following, self._form)
         self._executor.submit(WORKER, job, self._published)
 
     def _published(self, result: int | BaseException) -> None:
@@ -273,6 +302,7 @@ class Checkpointer:
         self.full = self._is_small  # after a small one, the whole one is still to be made
         self._is_small = False
         self._wal.checkpointed(following.lsn, following.generation)
+        self._carry_what_waits()
         for number, record in list(self._installs.items()):
             if following.groups.get(number) is record:
                 del self._installs[number]
@@ -283,6 +313,23 @@ class Checkpointer:
         self._tell_published()
 
     # --- 4: what is not needed any more ------------------------------------------------------
+
+    def _carry_what_waits(self) -> None:
+        """Free the files of the WAL that are kept for groups whose entries are not applied.
+
+        Their entries are written once more, at the WAL's end. That is done when the files kept are
+        many times that, so it costs the disk a part of what the other groups write.
+        """
+        waiting = sum(log.waiting_bytes for log in self._groups.values())
+        kept_max = max(self._settings.wal_kept_bytes_max, 4 * waiting)
+        if self._wal.kept_bytes <= kept_max or self._wal.full or self.full:
+            return
+        oldest = self._wal.oldest_lsn
+        for log in self._groups.values():
+            is_free = log.carried is None and not log.leaves
+            if log.waiting_bytes and is_free and (log.first_lsn or oldest + 1) <= oldest:
+                self._wal.carry(log)
+        self._wal.flush()
 
     def _remove_doomed(self) -> None:
         paths = [segment.path for segment in self._doomed]
@@ -348,14 +395,14 @@ class Checkpointer:
             if not log.is_changed:
                 continue
             work = self._work_of(log)
-            if not work.files and work.snapshot_index < log.durable.next_index:
+            if not work.files and not self._knows_too_much(work):
                 total += log.were_written(work.writes, work.end)
                 log.record = self._record(work)
             elif log.lasting_damage != log.record.damage:
                 log.record = replace(log.record, damage=log.lasting_damage)
         self._next = self._checkpoint()
         self._tell_written(total)
-        job = partial(_publish_in_reserve, self._disk, self._next)
+        job = partial(_publish_in_reserve, self._disk, self._next, self._form)
         self._executor.submit(WORKER, job, self._published)
 
     def _stop(self, error: BaseException) -> None:
@@ -383,19 +430,20 @@ def _is_needless(segment: Segment, log: GroupLog, *, recorded: int, applied: int
     return is_below and is_recorded and not is_held
 
 
-def _publish(disk: Disk, following: Checkpoint) -> int:
+def _publish(disk: Disk, following: Checkpoint, form: Format) -> int:
     """Returns the size of the checkpoint."""
+    form.need(following.version)
     image = checkpoint.encode(following)
     checkpoint.publish(disk, image)
     return len(image)
 
 
-def _publish_in_reserve(disk: Disk, following: Checkpoint) -> int:
+def _publish_in_reserve(disk: Disk, following: Checkpoint, form: Format) -> int:
     try:
-        return _publish(disk, following)
+        return _publish(disk, following, form)
     except OSError as error:
         if error.errno not in NO_SPACE or not disk.exists(RESERVE):
             raise
         disk.remove(RESERVE)
         disk.sync_directory("")
-        return _publish(disk, following)
+        return _publish(disk, following, form)

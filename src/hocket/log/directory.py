@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterable
+from threading import Lock
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
@@ -29,7 +31,8 @@ from hocket.log import checkpoint
 from hocket.log.checkpoint import Checkpoint, GroupRecord
 from hocket.ports import Disk
 
-FORMAT = 1
+FORMAT = 2  # the newest that is read, and written once it is needed
+FORMAT_OF_NEW = 1  # an older version of Hocket can open such a directory
 IDENTITY = "hocket.json"
 COPY = "hocket.copy.json"
 CRC = "crc32c"  # the field with the checksum of the other fields
@@ -47,6 +50,26 @@ _UNFINISHED = frozenset(
 class Directory(NamedTuple):
     store_id: str
     remarks: list[str]  # what is wrong with the files that say what the directory is
+    version: int = FORMAT_OF_NEW
+
+
+class Format:
+    """Which format the directory says it is in. It is raised when something needs that, by a job,
+    before anything is written that an older version of Hocket would not understand."""
+
+    def __init__(self, disk: Disk, store_id: str, version: int) -> None:
+        self._disk = disk
+        self._store_id = store_id
+        self._version = version
+        self._lock = Lock()  # jobs of several workers ask
+
+    def need(self, version: int) -> None:
+        if version <= self._version:
+            return
+        with self._lock:
+            if version > self._version:
+                _write_identity(self._disk, self._store_id, version, (COPY, IDENTITY))
+                self._version = version
 
 
 def open_directory(
@@ -68,9 +91,8 @@ def open_directory(
         if not _is_there(disk):
             return Directory(_create(disk, new_store_id, new_groups), [])
         found = _identify(disk, where)
-        for name in found.damaged:
-            write_checked(disk, name, {"format": FORMAT, "store": found.store_id})
-        return Directory(found.store_id, found.remarks)
+        _write_identity(disk, found.store_id, found.version, found.damaged)
+        return Directory(found.store_id, found.remarks, found.version)
     except OSError as error:
         disk.unlock()
         raise NotADataDirectory(f"{where} cannot be used as a data directory: {error}") from error
@@ -89,7 +111,7 @@ def lock_existing(disk: Disk, where: str) -> Directory:
         raise NotADataDirectory(f"{where} cannot be used as a data directory: {error}") from error
     try:
         found = _identify(disk, where)
-        return Directory(found.store_id, found.remarks)
+        return Directory(found.store_id, found.remarks, found.version)
     except BaseException:
         disk.unlock()
         raise
@@ -118,14 +140,15 @@ class _Identity(NamedTuple):
     store_id: str
     damaged: list[str]  # the files to be written anew
     remarks: list[str]
+    version: int
 
 
 def _identify(disk: Disk, where: str) -> _Identity:
     """Which store this is, from whichever of the two files is whole."""
     found = {name: _read_identity(disk, name) for name in (COPY, IDENTITY)}  # written in this order
     checked = {name: fields for name, fields in found.items() if fields and CRC in fields}
-    whole = next(iter(checked.values()), None)
-    if len(checked) == 2 and checked[COPY] != checked[IDENTITY]:
+    whole = max(checked.values(), key=lambda fields: fields["format"], default=None)
+    if len(checked) == 2 and checked[COPY]["store"] != checked[IDENTITY]["store"]:
         raise NotADataDirectory(
             f"{IDENTITY} and {COPY} in {where} name different stores; remove the one that does not "
             "belong there"
@@ -134,6 +157,8 @@ def _identify(disk: Disk, where: str) -> _Identity:
     if whole is not None:
         damaged = [name for name in found if name not in checked]
         remarks += (f"{name} was damaged or missing, and is written anew" for name in damaged)
+        # The power may have failed while the format was raised.
+        damaged += (name for name, fields in checked.items() if fields["format"] < whole["format"])
     elif not disk.exists(COPY) and found[IDENTITY] is not None:
         # Of a version that wrote neither a checksum nor a copy.
         whole, damaged = found[IDENTITY], list(found)
@@ -157,7 +182,7 @@ def _identify(disk: Disk, where: str) -> _Identity:
             f"{where} has no file {checkpoint.PATH!r}, without which the log cannot be read; put "
             "it back from a copy of the data directory"
         )
-    return _Identity(store_id, damaged, remarks)
+    return _Identity(store_id, damaged, remarks, version)
 
 
 def _read_identity(disk: Disk, name: str) -> dict[str, Any] | None:
@@ -173,9 +198,13 @@ def _create(disk: Disk, store_id: str, groups: tuple[int, ...]) -> str:
     store_id = store_id or uuid.uuid4().hex
     first = Checkpoint(groups={group: GroupRecord(group) for group in groups})
     checkpoint.publish(disk, checkpoint.encode(first))
-    for name in (COPY, IDENTITY):
-        write_checked(disk, name, {"format": FORMAT, "store": store_id})
+    _write_identity(disk, store_id, FORMAT_OF_NEW, (COPY, IDENTITY))
     return store_id
+
+
+def _write_identity(disk: Disk, store_id: str, version: int, names: Iterable[str]) -> None:
+    for name in names:
+        write_checked(disk, name, {"format": version, "store": store_id})
 
 
 def salt_of(store_id: str) -> int:

@@ -1,6 +1,6 @@
 """The envelope: how one group commit stands in the WAL.
 
-    header, 64 bytes | the same header again | table | sections | zeros up to a multiple of 512
+    header, 64 bytes | the same header again | table | notes | sections | zeros up to 512
 
 A section is (group, length, CRC of these two) and entries of that group back to back. The header
 stands there twice, so that one bad spot does not hide a whole commit. Its CRC begins with a salt
@@ -10,17 +10,22 @@ taken for ours.
 The table says where groups ended when `durable_through` had become durable: the groups that the
 previous envelope touched or, if the table is complete, all that were touched since the last
 checkpoint. The table makes it possible to say exactly which records a lost envelope held.
+
+The notes tell of groups that several nodes keep: a term and a vote, and where a log was cut back.
+They hold from this envelope on, and stand in the next one again; those of an envelope with a
+complete table tell all that the last checkpoint does not know. So one bad envelope hides none.
+A note says no more than its group knew when it was written, whether the envelope was torn or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
-from hocket.log.model import LogEnd
+from hocket.log.model import VOTE_BYTES_MAX, HardState, LogEnd, Truncation
 from hocket.wire.layout import Layout
 
 if TYPE_CHECKING:
@@ -36,6 +41,14 @@ ROW_LAYOUT = Layout("QQQQQ", ("group", "next_index", "next_offset", "term", "las
 _ROW = ROW_LAYOUT.struct
 ROW_BYTES = _ROW.size
 
+NOTE_LAYOUT = Layout("QQ", ("group", "kind"))
+_NOTE = NOTE_LAYOUT.struct
+STATE, TRUNCATION = 1, 2  # kinds of notes, and what stands behind the head of each
+NOTE_LAYOUTS = {
+    STATE: Layout(f"Q{VOTE_BYTES_MAX}s", ("term", "vote")),
+    TRUNCATION: Layout("QQQQQQ", ("next_index", "next_offset", "term", "last_crc", "lsn", "told")),
+}
+
 _COMPLETE = 1  # flag: the table names every group touched since the last checkpoint
 _JOIN_BELOW_BYTES = 2048  # copying less is cheaper than one more buffer in the system call
 
@@ -50,7 +63,7 @@ class EnvelopeHeader(NamedTuple):
     table_crc: int
     table_count: int
     flags: int
-    reserved: int
+    notes_bytes: int  # 0 in all that format 1 has
     crc: int
 
     @property
@@ -59,7 +72,7 @@ class EnvelopeHeader(NamedTuple):
 
     @property
     def content_start(self) -> int:
-        return HEADERS_BYTES + self.table_count * ROW_BYTES
+        return HEADERS_BYTES + self.table_count * ROW_BYTES + self.notes_bytes
 
     @property
     def size(self) -> int:
@@ -85,11 +98,12 @@ class Draft:
     rows: list[tuple[int, LogEnd]]
     table_is_complete: bool
     sections: list[tuple[int, memoryview]]
+    notes: bytes = b""
 
     @property
     def size(self) -> int:
         content = sum(SECTION_BYTES + len(view) for _, view in self.sections)
-        return envelope_bytes(len(self.rows), content)
+        return envelope_bytes(len(self.rows), content + len(self.notes))
 
 
 def aligned(size: int) -> int:
@@ -106,6 +120,7 @@ def encode(draft: Draft, salt: int) -> list[Buffer]:
         _ROW.pack(group, end.next_index, end.next_offset, end.term, end.last_crc)
         for group, end in draft.rows
     )
+    table += draft.notes
     content = _joined(_section_buffers(draft.sections))
     content_crc = content_bytes = 0
     for buffer in content:
@@ -113,7 +128,8 @@ def encode(draft: Draft, salt: int) -> list[Buffer]:
         content_bytes += len(buffer)
     unchecked = _HEADER.pack(
         MAGIC, draft.generation, draft.lsn, draft.durable_through, content_bytes, content_crc,
-        crc32c(table), len(draft.rows), _COMPLETE if draft.table_is_complete else 0, 0, 0,
+        crc32c(table), len(draft.rows), _COMPLETE if draft.table_is_complete else 0,
+        len(draft.notes), 0,
     )[:_UNCHECKED_BYTES]  # fmt: skip
     header = unchecked + crc32c(unchecked, salt).to_bytes(4, "little")
     size = HEADERS_BYTES + len(table) + content_bytes
@@ -189,15 +205,46 @@ def next_header(data: bytes, position: int, *, generation: int, salt: int) -> in
     return -1
 
 
-def decode_table(envelope: memoryview, header: EnvelopeHeader) -> list[tuple[int, LogEnd]] | None:
-    """The rows of the table; None if it does not match its CRC."""
+def encode_notes(group: int, state: HardState, truncations: Iterable[Truncation]) -> bytes:
+    notes = b""
+    if state != HardState():
+        body = NOTE_LAYOUTS[STATE].struct.pack(state.term, state.vote.encode())
+        notes = _NOTE.pack(group, STATE) + body
+    for end, lsn, told in truncations:
+        notes += _NOTE.pack(group, TRUNCATION) + NOTE_LAYOUTS[TRUNCATION].struct.pack(
+            end.next_index, end.next_offset, end.term, end.last_crc, lsn, told
+        )
+    return notes
+
+
+def decode_table(
+    envelope: memoryview, header: EnvelopeHeader
+) -> tuple[list[tuple[int, LogEnd]], list[tuple[int, HardState | Truncation]]] | None:
+    """The rows of the table, and the notes; None if they do not match their CRC."""
     table = envelope[HEADERS_BYTES : header.content_start]
-    if len(table) != header.table_count * ROW_BYTES or crc32c(table) != header.table_crc:
+    rows_bytes = header.table_count * ROW_BYTES
+    if len(table) != rows_bytes + header.notes_bytes or crc32c(table) != header.table_crc:
         return None
-    return [
+    rows = [
         (group, LogEnd(next_index, next_offset, last_crc, term))
-        for group, next_index, next_offset, term, last_crc in _ROW.iter_unpack(table)
+        for group, next_index, next_offset, term, last_crc in _ROW.iter_unpack(table[:rows_bytes])
     ]
+    return rows, list(_decode_notes(table[rows_bytes:]))
+
+
+def _decode_notes(notes: memoryview) -> Iterator[tuple[int, HardState | Truncation]]:
+    position = 0
+    while position < len(notes):
+        group, kind = _NOTE.unpack_from(notes, position)
+        body = NOTE_LAYOUTS[kind].struct
+        values = body.unpack_from(notes, position + _NOTE.size)
+        position += _NOTE.size + body.size
+        if kind == STATE:
+            term, vote = values
+            yield group, HardState(term, vote.rstrip(b"\0").decode())
+        else:
+            next_index, next_offset, term, last_crc, lsn, told = values
+            yield group, Truncation(LogEnd(next_index, next_offset, last_crc, term), lsn, told)
 
 
 def content_of(envelope: memoryview, header: EnvelopeHeader) -> memoryview | None:

@@ -1,7 +1,8 @@
 """One group of a live store: where its log ends, and which of its entries are where.
 
 Three ends follow one another: `written` (in segment files) <= `durable` (in the WAL) <= `end`
-(appended). Every entry behind `written` is in memory; some entries before it may be, too.
+(appended). Every entry behind `written` is in memory; some entries before it may be, too. What is
+behind `written` may be cut off again (`truncate`); what is before it was applied, and never is.
 All of this is touched by the node's thread only; jobs get views and plain values.
 """
 
@@ -9,13 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hocket.log.checkpoint import GroupRecord
 from hocket.log.envelope import SECTION_BYTES
 from hocket.log.memory import MemoryTier
-from hocket.log.model import Damage, LogEnd, NewEntry
+from hocket.log.model import Damage, Fault, GroupStats, LogEnd, NewEntry, Truncation
 from hocket.log.segment import Points, Segment, SegmentRecord
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.slab import Slab
@@ -25,6 +26,7 @@ from hocket.wire.entry import HEADER_BYTES, Header, pack_header, padded
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+UNKNOWN = (1 << 64) - 1  # an index: nobody knows which
 _BATCH = int(EntryKind.BATCH)
 
 
@@ -36,6 +38,22 @@ class Taken:
     content_bytes: int = 0  # of the entries and of the heads of their sections
     end: LogEnd | None = None  # how the log ends with what was taken; None: nothing was taken
     all: bool = True  # whether everything was taken
+
+
+@dataclass(slots=True)
+class Truncated:
+    """What was cut off a group's log."""
+
+    unwritten_bytes: int = 0
+    unsent_bytes: int = 0  # of those, the bytes that no commit had taken
+    was_sent: bool = False  # the WAL has some of it, or will have it soon
+
+
+@dataclass(slots=True)
+class Carried:
+    begin: LogEnd  # of what was in segments when it began ...
+    through: int  # ... and the last index that was appended then
+    commits: deque[tuple[int, int]] = field(default_factory=deque)
 
 
 @dataclass(slots=True)
@@ -52,9 +70,10 @@ class SlabWrite:
 
 class GroupLog:
     __slots__ = (
-        "commits", "damage", "deleted", "disk_reads", "durable", "end", "has_directory",
-        "held_index", "id", "limits", "log_start", "memory", "memory_reads", "record",
-        "reserved_bytes", "segments", "settings", "unsent", "unwritten", "unwritten_bytes",
+        "applied", "carried", "commits", "damage", "deleted", "disk_reads", "durable", "end",
+        "has_directory", "held_index", "id", "leaves", "limits", "log_start", "memory",
+        "memory_reads", "owed", "record", "reserved_bytes", "rewritten", "segments", "settings",
+        "state", "truncations", "unsent", "unwritten", "unwritten_bytes", "waiting_bytes",
         "written",
     )  # fmt: skip
 
@@ -77,8 +96,22 @@ class GroupLog:
         self.unwritten_bytes = 0
         # Commits with entries that are in no checkpoint yet: LSN, last index of this group in it.
         self.commits: deque[tuple[int, int]] = deque()
+        # While the entries that are in no segment are written to the WAL once more (`carry`): the
+        # commits that have them, which will take the place of `commits`.
+        self.carried: Carried | None = None
+        self.rewritten: Truncation | None = None  # where the WAL begins with what was carried
+        self.truncations = list(
+            self.record.truncations
+        )  # that the WAL has to be read with; both parts grow
+        self.state = self.record.state
+        # Entries up to here were durable and are lost, and were cut off: until the log has as many
+        # again they are missed. 0: none; UNKNOWN: nobody knows how many there were.
+        self.owed = self.record.owed
+        self.applied = 0  # as the last checkpoint that was begun has it; set when recovery is over
+        self.waiting_bytes = 0  # durable and not applied, when that checkpoint was begun
         self.has_directory = False  # in this run it was made, and strangers in it removed
         self.deleted = False
+        self.leaves = False  # it is deleted, or another log is about to take its place
         self.held_index: int | None = None  # entries from here on are kept, even below log_start
         self.reserved_bytes = 0  # room on the disk that is kept for entries of this group
         self.memory_reads = 0
@@ -141,7 +174,10 @@ class GroupLog:
         capacity = self.memory.capacity_for(
             size, least=self.limits.slab_bytes_min, most=self.limits.slab_bytes
         )
-        slab = Slab(capacity, segment, start=segment.size, first_index=self.end.next_index)
+        slab = Slab(
+            capacity, segment, start=segment.size, first_index=self.end.next_index,
+            previous_term=self.end.term,
+        )  # fmt: skip
         slabs.append(slab)
         return slab
 
@@ -174,7 +210,192 @@ class GroupLog:
         self.memory.bytes += size
         self.unwritten_bytes += size
 
+    def append_raw(self, header: Header, packed: memoryview, body: memoryview, now_us: int) -> None:
+        """Put an entry of another node at the end, as it is. It was checked that it follows."""
+        slab = self._slab_for(header.size)
+        if slab.sent == slab.used:
+            self.unsent.append(slab)
+        slab.put(bytes(packed), body, kind=header.kind)
+        self._placed(
+            slab, header.size, header.end_offset, header.base_offset, header.max_timestamp, now_us
+        )
+        self.end = LogEnd(header.index + 1, header.end_offset, header.crc, header.term)
+
+    # --- cutting back ----------------------------------------------------------------------------
+
+    @property
+    def first_index(self) -> int:
+        """The first entry that can be read."""
+        if self.segments:
+            return self.segments[0].first_index
+        return self.end.next_index
+
+    def end_at(self, index: int) -> LogEnd | None:
+        """How the log ended when this was its last entry; None if only a segment can tell."""
+        for end in (self.end, self.written):
+            if index == end.next_index - 1:
+                return end
+        place = self.memory.place(index)
+        return None if place is None else self.memory.slabs[place[0]].end_after(place[1])
+
+    def truncate(self, end: LogEnd) -> Truncated:
+        """Cut off all entries behind `end`. None of them was applied, so no segment has any."""
+        after = end.next_index - 1
+        assert after >= self.written.next_index - 1, f"cut behind {after}, written: {self.written}"
+        assert after >= self.applied, f"cut behind {after}, applied: {self.applied}"
+        is_carried = self.carried is not None  # else what was sent can be told from the slabs
+        cut = Truncated(was_sent=is_carried or self.durable.next_index > end.next_index)
+        slabs = self.memory.slabs
+        first_cut: Slab | None = None
+        while slabs and slabs[-1].first_index > after:
+            first_cut = slabs.pop()
+            self._let_go(first_cut, 0, cut)
+        if slabs and slabs[-1].first_index + len(slabs[-1]) > after + 1:
+            slab = slabs[-1]
+            number = after + 1 - slab.first_index
+            self._let_go(slab, number, cut)
+            slab.cut(number, end.next_offset)
+            slab.segment.cut(
+                slab.start + slab.used, end_offset=end.next_offset, end_index=end.next_index,
+                max_timestamp=slab.latest_stamp(),
+            )  # fmt: skip
+            first_cut = None
+            if slab.live == number:
+                slabs.pop()
+        while self.segments and self.segments[-1].first_index > after:
+            gone = self.segments.pop()
+            assert not gone.written, f"{gone.path} has entries that were never applied"
+        if first_cut is not None and self.segments and self.segments[-1] is first_cut.segment:
+            first_cut.segment.cut(
+                first_cut.start, end_offset=end.next_offset, end_index=end.next_index,
+                max_timestamp=first_cut.stamp,
+            )  # fmt: skip
+        self._cut_commits(self.commits, after)
+        if self.carried is not None:
+            self._cut_commits(self.carried.commits, after)
+            self.carried.through = min(self.carried.through, after)
+        self._cut_damage(end)
+        self.end = end
+        if self.durable.next_index > end.next_index:
+            self.durable = end
+        return cut
+
+    def _let_go(self, slab: Slab, number: int, cut: Truncated) -> None:
+        """Account for what is cut off a slab, from entry `number` on."""
+        position = slab.position_of(number)
+        self.memory.bytes -= slab.used - position
+        self.unwritten_bytes -= slab.used - position
+        self.waiting_bytes = min(self.waiting_bytes, self.unwritten_bytes)
+        cut.unwritten_bytes += slab.used - position
+        cut.unsent_bytes += slab.used - max(slab.sent, position)
+        cut.was_sent |= slab.sent > position
+        if self.unsent and self.unsent[-1] is slab and slab.sent >= position:
+            self.unsent.pop()
+        if self.unwritten and self.unwritten[-1] is slab and slab.written >= position:
+            self.unwritten.pop()
+
+    def _cut_commits(self, commits: deque[tuple[int, int]], after: int) -> None:
+        while commits and commits[-1][1] > after:
+            before = commits[-2][1] if len(commits) > 1 else self.record.end.next_index - 1
+            lsn, _ = commits.pop()
+            if before < after:
+                commits.append((lsn, after))
+
+    def _cut_damage(self, end: LogEnd) -> None:
+        """What was lost behind the end is not part of the log any more; but it is missed."""
+        kept: list[Damage] = []
+        for damage in self.damage:
+            is_behind = damage.first_index >= end.next_index
+            if not is_behind and damage.end_index <= end.next_index:
+                kept.append(damage)
+                continue
+            if not damage.accepted:
+                lost = UNKNOWN if damage.end is None else damage.end_index - 1
+                self.owed = max(self.owed, lost)
+            if not is_behind:
+                shorter = replace(damage, end=end.next_offset, end_index=end.next_index)
+                kept.append(shorter)
+        self.damage = kept
+
+    def note_truncation(self, new: Truncation) -> None:
+        if not any(each.includes(new) for each in self.truncations):
+            self.truncations = [each for each in self.truncations if not new.includes(each)]
+            self.truncations.append(new)
+
+    def is_cut_off(self, index: int, lsn: int) -> bool:
+        """Whether an entry with this index, in the envelope `lsn`, was cut off later."""
+        return any(each.covers(index, lsn) for each in self.truncations)
+
+    @property
+    def has_notes(self) -> bool:
+        """Whether there is something that the WAL tells beside entries, for recovery to know."""
+        return bool(self.truncations) or self.state != self.record.state
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    def faults(self) -> list[Fault]:
+        found = [
+            Fault(each.first_index, each.end_index, str(each), each.accepted, each.end is None)
+            for each in self.damage
+        ]
+        if self.owes:
+            is_unknown = self.owed == UNKNOWN
+            first = self.durable.next_index
+            words = "entries that were lost to damage, and were cut off, have not come again"
+            end = first if is_unknown else self.owed + 1
+            found.append(Fault(first, end, words, loses_vote=is_unknown))
+        return found
+
+    @property
+    def owes(self) -> bool:
+        if self.owed and self.owed != UNKNOWN and self.durable.next_index > self.owed:
+            self.owed = 0
+        return bool(self.owed)
+
     # --- the WAL -------------------------------------------------------------------------------
+
+    @property
+    def first_lsn(self) -> int | None:
+        """The first envelope with an entry that no checkpoint has; None if there is none."""
+        if self.commits:
+            return self.commits[0][0]
+        return self.carried.commits[0][0] if self.carried and self.carried.commits else None
+
+    def carry(self) -> int:
+        """Have all entries that are in no segment taken by commits again. Returns their bytes."""
+        assert self.carried is None
+        self.carried = Carried(self.written, self.end.next_index - 1)
+        before = sum(slab.used - slab.sent for slab in self.unsent)
+        self.unsent = deque(self.unwritten)
+        for slab in self.unsent:
+            slab.sent = slab.written
+        return sum(slab.used - slab.sent for slab in self.unsent) - before
+
+    def carried_through(self, index: int, lsn: int) -> None:
+        """The commit `lsn` has made durable once more what is up to here."""
+        carried = self.carried
+        if carried is None or not carried.commits or lsn < carried.commits[0][0]:
+            return  # a commit that was under way when it began
+        if index >= carried.through:
+            self.commits, self.carried = carried.commits, None
+            # Older envelopes may still tell of these entries, after those that had them are gone.
+            begin, commits = carried.begin, carried.commits
+            self.rewritten = Truncation(begin, commits[0][0], lsn) if commits else None
+
+    def truncations_between(self, lsn: int, next_lsn: int) -> tuple[Truncation, ...]:
+        """Those that a checkpoint needs with which the WAL is read from the envelope `lsn` on.
+
+        If the power fails, `next_lsn` may be the next envelope of all. So a checkpoint must not
+        have a cut that was made while that one was on its way: the envelope behind it will tell.
+
+        What was written once more counts as cut off and appended again. The envelope `lsn` itself
+        may have been torn once, before the cut, and tell what was so then.
+        """
+        self.truncations = [each for each in self.truncations if each.told >= lsn]
+        if self.rewritten is not None and self.rewritten.told < lsn:
+            self.rewritten = None
+        truncations = (each for each in self.truncations if each.lsn <= next_lsn)
+        return (*truncations, self.rewritten) if self.rewritten else tuple(truncations)
 
     @property
     def first_unsent_bytes(self) -> int:
@@ -222,6 +443,16 @@ class GroupLog:
             end = self.durable  # which may lie behind entries that are lost
         return writes, end
 
+    def is_applied(self, index: int) -> None:
+        """The group's state is behind this entry; durable entries that it lacks have to wait."""
+        self.applied = max(self.applied, index)
+        self.waiting_bytes = 0
+        if index < self.durable.next_index - 1:
+            for slab in self.unwritten:
+                start = slab.position_of(slab.number_of_index(index + 1))
+                end = slab.position_of(slab.number_of_index(self.durable.next_index))
+                self.waiting_bytes += max(end - max(start, slab.written), 0)
+
     def were_written(self, writes: list[SlabWrite], end: LogEnd) -> int:
         """These writes are in their files and synced. Returns how many bytes they were."""
         total = 0
@@ -260,6 +491,22 @@ class GroupLog:
         if number < 0 or index >= self.segment_record(self.segments[number]).end_index:
             return None
         return self.segments[number]
+
+    def stats(self, next_lsn: int) -> GroupStats:
+        memory_start = self.memory.start_offset
+        if memory_start is None:
+            memory_start = self.end.next_offset
+        return GroupStats(
+            start=self.log_start,
+            memory_start=max(memory_start, self.log_start),
+            memory_bytes=self.memory.bytes,
+            disk_bytes=sum(segment.written for segment in self.segments),
+            memory_reads=self.memory_reads,
+            disk_reads=self.disk_reads,
+            problem=self.problem,
+            waiting_bytes=self.waiting_bytes,
+            kept_lsns=next_lsn - (self.first_lsn or next_lsn),
+        )
 
     # --- damage ----------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from hocket.log.model import ReadResult
+from hocket.log.model import RawEntries, ReadResult
 from hocket.log.slab import Slab
 from hocket.model import EntryKind
 from hocket.wire.entry import HEADER_BYTES
@@ -54,17 +54,45 @@ class MemoryTier:
             number = 0
         return ReadResult(slices, start, end, total)
 
+    def place(self, index: int) -> tuple[int, int] | None:
+        """(Number of the slab, number in it) of this entry; None if it is not in memory."""
+        at = bisect_right(self.slabs, index, key=_first_index_of) - 1
+        if at < 0 or index - self.slabs[at].first_index >= len(self.slabs[at]):
+            return None
+        return at, index - self.slabs[at].first_index
+
     def entry(self, index: int) -> memoryview | None:
         """The body of this entry; None if it is not in memory."""
-        at = bisect_right(self.slabs, index, key=_first_index_of) - 1
-        if at < 0:
+        place = self.place(index)
+        if place is None or place[1] < self.slabs[place[0]].live:
             return None
-        slab = self.slabs[at]
-        number = index - slab.first_index
-        if not slab.live <= number < len(slab):
-            return None
+        slab, number = self.slabs[place[0]], place[1]
         start = slab.positions[number] + HEADER_BYTES
         return slab.view[start : start + slab.header(number).length]
+
+    def read_raw(self, at: int, number: int, *, end_index: int, bytes_max: int) -> RawEntries:
+        """Entries of all kinds from this place on, one at least, as long as none is missing."""
+        slab = self.slabs[at]
+        first = slab.header(number)
+        term = slab.previous_term if number == 0 else slab.header(number - 1).term
+        found = RawEntries([], first.index, first.index, term, first.previous_crc, 0)
+        for slab in self.slabs[at:]:
+            if slab.first_index + number != found.end_index:
+                break  # the entries between the two are lost
+            stop = min(end_index - slab.first_index, len(slab))
+            start = slab.position_of(number)
+            if slab.position_of(stop) - start > bytes_max - found.bytes:
+                fitting = bisect_right(slab.positions, start + bytes_max - found.bytes) - 1
+                stop = min(max(fitting, number + (not found.bytes)), stop)
+            if stop <= number:
+                break
+            found.slices.append(slab.view[start : slab.position_of(stop)])
+            found.bytes += len(found.slices[-1])
+            found.end_index = slab.first_index + stop
+            if stop < len(slab):
+                break
+            number = 0
+        return found
 
     def offset_at_time(self, timestamp_us: int, *, from_offset: int) -> int | None:
         """The first offset from `from_offset` on whose batch reaches this time."""

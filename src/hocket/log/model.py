@@ -44,6 +44,40 @@ class LogEnd(NamedTuple):
     term: int = 0
 
 
+class HardState(NamedTuple):
+    """What a voter of a group must never forget: its term, and whom it has voted for in it."""
+
+    term: int = 0
+    vote: str = ""  # a store id; empty: nobody yet
+
+    def may_become(self, other: HardState) -> bool:
+        """Terms never fall, and in one term there is one vote."""
+        if other.term != self.term:
+            return other.term > self.term
+        return self.vote in ("", other.vote)
+
+
+VOTE_BYTES_MAX = 40
+
+
+class Truncation(NamedTuple):
+    """The log was cut back to `end`: what is behind it in envelopes before `lsn` does not count."""
+
+    end: LogEnd
+    lsn: int
+    told: int  # where groups ended before this LSN was durable tells of the log before the cut
+
+    def includes(self, other: Truncation) -> bool:
+        is_lower = self.end.next_index <= other.end.next_index
+        return is_lower and self.lsn >= other.lsn and self.told >= other.told
+
+    def covers(self, index: int, lsn: int) -> bool:
+        return index >= self.end.next_index and lsn < self.lsn
+
+    def covers_end(self, end: LogEnd, lsn: int) -> bool:
+        return end.next_index > self.end.next_index and lsn < self.told
+
+
 @dataclass(slots=True)
 class NewEntry:
     """An entry to append. The store adds the previous CRC and the header's own."""
@@ -105,6 +139,53 @@ class FileUnreadable(CorruptData):
     """
 
 
+class DoesNotFollow(HocketError):
+    """Entries of another node are not those that follow the end of the log; nothing was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Entries [first_index, end_index) that were durable once and are not there, or are damaged.
+
+    A replica with a fault must neither vote nor lead: it may lack what was committed with its help.
+    """
+
+    first_index: int  # 0: not known (bytes in a segment file)
+    end_index: int
+    what: str
+    accepted: bool = False  # the operator goes on without them, on this node
+    loses_vote: bool = False  # nobody knows what followed: the term and the vote may be lost, too
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state of a group behind the entry `index`, to be installed on another node."""
+
+    end: LogEnd  # of a log whose last entry is that one
+    log_start: int
+    state: bytes
+
+    @property
+    def index(self) -> int:
+        return self.end.next_index - 1
+
+    @property
+    def term(self) -> int:
+        return self.end.term
+
+
+@dataclass(slots=True)
+class RawEntries:
+    """Whole entries of all kinds, back to back, as they stand in the log."""
+
+    slices: list[memoryview]
+    first_index: int
+    end_index: int
+    previous_term: int | None  # of the entry before the first; None: it is gone from the log
+    previous_crc: int
+    bytes: int
+
+
 class Loss(NamedTuple):
     """Entries that recovery found to be lost: behind them the group goes on like this.
 
@@ -126,7 +207,7 @@ class RecoveredGroup:
 
     snapshot: bytes = b""
     snapshot_index: int = 0  # the last entry that the snapshot includes; 0: there is no snapshot
-    snapshot_term: int = 0  # the term of the last entry that is not among `entries`
+    snapshot_term: int = 0  # the term of that entry
     entries: list[tuple[Header, memoryview]] = field(default_factory=list)
     log_start: int = 0
     next_index: int = FIRST_INDEX
@@ -135,6 +216,7 @@ class RecoveredGroup:
     term: int = 0
     damage: tuple[Damage, ...] = ()
     losses: list[Loss] = field(default_factory=list)  # by index
+    state: HardState = field(default_factory=HardState)
 
 
 @dataclass(slots=True)
@@ -168,6 +250,8 @@ class GroupStats:
     memory_reads: int
     disk_reads: int
     problem: str  # in words; empty when all is well
+    waiting_bytes: int = 0  # durable, and not applied when the last checkpoint asked
+    kept_lsns: int = 0  # of how many envelopes the write-ahead log is kept for this group
 
 
 @dataclass(slots=True)
@@ -188,6 +272,7 @@ class Report:
 
 ReadDone = Callable[[ReadResult | HocketError], None]
 OffsetDone = Callable[[int | HocketError], None]
+RawDone = Callable[[RawEntries | HocketError], None]
 EntriesDone = Callable[[dict[int, memoryview] | HocketError], None]  # bodies, by index
 
 

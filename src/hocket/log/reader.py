@@ -16,6 +16,8 @@ from hocket.log.model import (
     EntriesDone,
     FileUnreadable,
     OffsetDone,
+    RawDone,
+    RawEntries,
     ReadDone,
     ReadResult,
 )
@@ -26,6 +28,7 @@ from hocket.log.segment_reader import (
     find_time,
     read_batches,
     read_entries,
+    read_raw,
 )
 from hocket.log.settings import LogSettings
 from hocket.ports import Disk, Executor
@@ -170,6 +173,56 @@ class Reader:
             done(CorruptData(f"group {log.id}: entry {missing[0]} is damaged"))
         else:
             done(found)
+
+    def read_raw(
+        self, log: GroupLog, first: int, *, end_index: int, bytes_max: int, done: RawDone
+    ) -> RawEntries | None:
+        end_index = min(end_index, log.end.next_index)
+        if not log.first_index <= first < end_index:
+            raise OutOfRange(
+                f"entries {first} to {end_index - 1} are outside the log of group {log.id}, which "
+                f"holds {log.first_index} to {log.end.next_index - 1}"
+            )
+        for damage in log.damage:
+            if damage.first_index <= first < damage.end_index:
+                raise damage.as_error(log.id)
+        place = log.memory.place(first)
+        if place is not None:
+            log.memory_reads += 1
+            return log.memory.read_raw(*place, end_index=end_index, bytes_max=bytes_max)
+        segment = log.segment_of_index(first)
+        if segment is None:
+            raise CorruptData(f"group {log.id}: entry {first} is in no file of its log")
+        log.disk_reads += 1
+        before = log.segment_of_index(first - 1)
+        is_first = first == segment.first_index and before is not None
+        points = segment.points and segment.points.copy()  # it may grow meanwhile, and be cut
+        job = partial(
+            read_raw, self._disk, self._view(log, segment), points, first,
+            end_index=end_index, bytes_max=bytes_max,
+            before=self._view(log, before) if is_first and before else None,
+        )  # fmt: skip
+        outcome = partial(self._raw_done, log, segment, first, done)
+        self._executor.submit(WORKER, job, outcome)
+        return None
+
+    def _raw_done(
+        self, log: GroupLog, segment: Segment, first: int, done: RawDone,
+        read: SegmentRead | BaseException,
+    ) -> None:  # fmt: skip
+        if isinstance(read, BaseException):
+            if not isinstance(read, OSError):
+                raise read
+            if log.deleted or first < log.first_index:
+                done(OutOfRange(f"entry {first} of group {log.id} was removed while it was read"))
+                return
+            done(self._read_error(log, segment, max(segment.base_offset, log.log_start), read))
+            return
+        self._learn(log, segment, read)
+        if read.raw is not None:
+            done(read.raw)
+        else:
+            done(CorruptData(f"group {log.id}: entry {first} is damaged"))
 
     def offset_at_time(self, log: GroupLog, timestamp_us: int, done: OffsetDone) -> int | None:
         return self._search(log, timestamp_us, log.log_start, done)

@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from hocket.log.checkpoint import Checkpoint
 from hocket.log.group import GroupLog
-from hocket.log.model import Damage, LogEnd, Loss, RecoveredGroup
+from hocket.log.model import Damage, HardState, LogEnd, Loss, RecoveredGroup, Truncation
 from hocket.log.settings import LogSettings
 from hocket.log.wal_scan import WalEntry
 from hocket.model import EntryKind
@@ -25,7 +25,13 @@ _BODY = "does not match its checksum, in the write-ahead log"
 
 
 class Replay:
-    """The `wal_scan.ScanTarget` that fills groups."""
+    """The `wal_scan.ScanTarget` that fills groups.
+
+    An entry takes the place of all that the log has from its index on, if it follows what is
+    before that. What was cut off without a trace of what came instead is known from notes. If a
+    note is lost as well, nobody knows from where on the log is another one: then all that no
+    checkpoint has counts as lost.
+    """
 
     def __init__(
         self,
@@ -55,7 +61,7 @@ class Replay:
         self.groups[log.id] = log
         self.recovered[log.id] = RecoveredGroup(
             log.record.snapshot, log.record.snapshot_index, log.record.end.term,
-            log_start=log.log_start,
+            log_start=log.log_start, state=log.state,
         )  # fmt: skip
         return log
 
@@ -72,20 +78,49 @@ class Replay:
             if log is None:
                 continue
             self._seen[number] = lsn
+            if any(each.covers_end(end, lsn) for each in log.truncations):
+                continue
             if log.end.next_index < end.next_index:
                 self._skip(log, end, _LOST)
+            elif log.record.end.next_index < end.next_index and not _agrees(log, end):
+                self._exchange(log, end)
         if complete or self._unknown_from == lsn:
             self._unknown_from = 0
+
+    def note(self, group: int, note: HardState | Truncation) -> None:
+        log = self._group(group)
+        if log is None:
+            return
+        if isinstance(note, HardState):
+            if log.state.may_become(note):
+                log.state = self.recovered[group].state = note
+            return
+        log.note_truncation(note)
+        has_newer = log.commits and log.commits[-1][0] >= note.lsn
+        if log.record.end.next_index <= note.end.next_index < log.end.next_index and not has_newer:
+            self._truncate(log, note.end)
 
     def entry(self, entry: WalEntry, lsn: int) -> None:
         header = entry.header
         log = self._follower(header) if entry.group is None else self._group(entry.group)
-        if log is None or header.index < log.end.next_index:
+        if log is None or header.index < log.record.end.next_index:
             return
-        follows = header.index == log.end.next_index and header.previous_crc == log.end.last_crc
-        if not follows:
-            before = LogEnd(header.index, header.base_offset, header.previous_crc, header.term)
+        if log.is_cut_off(header.index, lsn):
+            return
+        before = LogEnd(header.index, header.base_offset, header.previous_crc, header.term)
+        if header.index < log.end.next_index:
+            if _has(log, header):
+                return
+            known = log.end_at(header.index - 1)
+            if known is not None and known.last_crc == header.previous_crc:
+                log.note_truncation(Truncation(known, lsn, lsn))
+                self._truncate(log, known)
+            else:
+                self._exchange(log, before)
+        elif header.index > log.end.next_index:
             self._skip(log, before, _LOST)
+        elif header.previous_crc != log.end.last_crc:
+            self._exchange(log, before)
         self._seen[log.id] = lsn
         log.commits.append((lsn, header.index))
         if crc32c(entry.body) != header.body_crc:
@@ -96,6 +131,8 @@ class Replay:
         recovered = self.recovered[log.id]
         if header.index > recovered.snapshot_index:
             recovered.entries.append((header, body))
+        else:
+            recovered.snapshot_term = header.term
 
     def _follower(self, header: Header) -> GroupLog | None:
         """The group whose next entry this is, by the chain of CRCs."""
@@ -121,6 +158,7 @@ class Replay:
                     self.end_is_unknown(log)
         for number, log in self.groups.items():
             log.durable = log.end
+            log.applied = log.record.snapshot_index
             recovered = self.recovered[number]
             recovered.next_index, recovered.next_offset = log.end.next_index, log.end.next_offset
             recovered.last_crc, recovered.term = log.end.last_crc, log.end.term
@@ -141,6 +179,27 @@ class Replay:
             if at == damage.end_index and at > log.record.snapshot_index and loss not in known:
                 recovered.losses.append(loss)
         recovered.losses.sort(key=lambda each: each.next_index)
+
+    # --- what was cut off ------------------------------------------------------------------------
+
+    def _truncate(self, log: GroupLog, end: LogEnd) -> None:
+        log.truncate(end)
+        recovered = self.recovered[log.id]
+        while recovered.entries and recovered.entries[-1][0].index >= end.next_index:
+            recovered.entries.pop()
+        recovered.losses = [
+            each._replace(next_index=end.next_index, next_offset=end.next_offset)
+            if each.next_index > end.next_index
+            else each
+            for each in recovered.losses
+            if each.first_index < end.next_index
+        ]
+
+    def _exchange(self, log: GroupLog, end: LogEnd) -> None:
+        """The log ended at `end`, with other entries than those that were found."""
+        self._truncate(log, log.record.end)
+        if log.end.next_index < end.next_index:
+            self._skip(log, end, _LOST)
 
     # --- damage ------------------------------------------------------------------------------
 
@@ -180,6 +239,18 @@ class Replay:
             if accepted.covers(damage):
                 return replace(damage, accepted=True, end=accepted_end(damage))
         return damage
+
+
+def _agrees(log: GroupLog, end: LogEnd) -> bool:
+    """Whether the log, up to here, ends as it should."""
+    found = log.end_at(end.next_index - 1)
+    return found is not None and found.last_crc == end.last_crc
+
+
+def _has(log: GroupLog, header: Header) -> bool:
+    """Whether the log has this very entry. It may have been written twice (`GroupLog.carry`)."""
+    found = log.end_at(header.index)
+    return found is not None and found.last_crc == header.crc
 
 
 def accepted_end(damage: Damage) -> int:

@@ -52,6 +52,18 @@ class Points:
         self.positions.append(position)
         self.stamps.append(stamp)
 
+    def copy(self) -> Points:
+        copy = Points()
+        for name in INDEX_COLUMNS:
+            getattr(copy, name).extend(getattr(self, name))
+        return copy
+
+    def cut(self, size: int) -> None:
+        """The segment ends at `size` now."""
+        number = bisect_left(self.positions, size)
+        for name in INDEX_COLUMNS:
+            del getattr(self, name)[number:]
+
     def before_offset(self, offset: int) -> Location | None:
         """Where to read from in order to meet the batch that holds `offset`."""
         return self._location(bisect_right(self.offsets, offset) - 1)
@@ -146,6 +158,14 @@ class Segment:
         self.end_index += 1
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
+
+    def cut(self, size: int, *, end_offset: int, end_index: int, max_timestamp: int) -> None:
+        """Let go of the entries behind `size`, of which the file has none."""
+        assert size >= self.written, f"{self.path}: cut at {size}, written to {self.written}"
+        self.size, self.end_offset, self.end_index = size, end_offset, end_index
+        self.max_timestamp = max_timestamp
+        if self.points is not None:
+            self.points.cut(size)
 
 
 def group_directory(group: int) -> str:

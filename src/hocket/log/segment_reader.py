@@ -7,6 +7,7 @@ multiples of 8 and their headers have a checksum.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from hocket.errors import CorruptData
-from hocket.log.model import Damage, ReadResult
+from hocket.log.model import Damage, RawEntries, ReadResult
 from hocket.log.segment import Location, Points, SegmentRecord, index_path, segment_path
 from hocket.model import EntryKind
 from hocket.ports import Disk, File
@@ -60,6 +61,7 @@ class SegmentRead:
     """What a reading job brings back."""
 
     result: ReadResult | None = None
+    raw: RawEntries | None = None
     offset: int | None = None  # of a search by time
     damage: list[Damage] = field(default_factory=list)
     points: Points | None = None  # the sparse index, if it had to be fetched
@@ -272,6 +274,84 @@ def read_entries(
     finally:
         file.close()
     return bodies, damage
+
+
+def read_raw(
+    disk: Disk, view: SegmentView, points: Points | None, first: int, *,
+    end_index: int, bytes_max: int, before: SegmentView | None,
+) -> SegmentRead:  # fmt: skip
+    """Entries of all kinds from `first` on: as many as fit, at least one, up to damage.
+
+    `before` is the segment that ends with the entry before the first, if that is another one.
+    """
+    read = SegmentRead()
+    term = _last_term(disk, before) if before is not None else None
+    file = disk.open(view.path)
+    try:
+        points = points or _fetch_points(disk, view, file, read)
+        # The entry before the first is met, too, if this segment has it.
+        location = _before_entry(file, view, points, first - 1)
+        chunk = min(max(bytes_max, 0) + view.interval, READ_BYTES_MAX)
+        excerpt = _Excerpt(file, view.record.size, chunk)
+        pieces = _Pieces()
+        found: RawEntries | None = None
+        for met in walk(view, excerpt, location):
+            header = met.header
+            if header is not None and header.index < first:
+                term = header.term if header.index == first - 1 else None
+                continue
+            if met.damage is not None:
+                read.damage.append(met.damage)
+                if header is None and found is None:
+                    continue  # it may be one before the first
+                break
+            assert header is not None
+            if found is None and header.index == first:
+                read.damage.clear()
+                found = RawEntries([], first, first, term, header.previous_crc, 0)
+            is_next = found is not None and header.index == found.end_index < end_index
+            if found is None or not is_next:
+                break
+            if pieces.bytes and pieces.bytes + header.size > bytes_max:
+                break
+            pieces.add(met.data, met.start, met.start + header.size)
+            found.end_index, found.bytes = header.index + 1, pieces.bytes
+        if found is not None:
+            found.slices = pieces.slices()
+            read.raw = found
+        excerpt.drop_cache(location.position)
+    finally:
+        file.close()
+    return read
+
+
+def _before_entry(file: File, view: SegmentView, points: Points, index: int) -> Location:
+    """Where to read from in order to meet this entry. Points name offsets; entries name both."""
+
+    def index_at(position: int) -> int:
+        header = _header_at(_Excerpt(file, view.record.size, HEADER_BYTES), position, view)
+        return view.record.first_index if header is None else header.index
+
+    written = bisect_left(points.positions, view.record.size)
+    number = bisect_right(points.positions, index, hi=written, key=index_at) - 1
+    if number < 0:
+        return view.start
+    return Location(points.positions[number], points.offsets[number])
+
+
+def _last_term(disk: Disk, view: SegmentView) -> int | None:
+    read = SegmentRead()
+    file = disk.open(view.path)
+    try:
+        points = _fetch_points(disk, view, file, read)
+        location = _before_entry(file, view, points, view.record.end_index - 1)
+        excerpt = _Excerpt(file, view.record.size, CHUNK_BYTES)
+        for met in walk(view, excerpt, location, bodies_from=_NO_BODIES):
+            if met.header is not None and met.header.index == view.record.end_index - 1:
+                return met.header.term
+    finally:
+        file.close()
+    return None
 
 
 def verify_segment(

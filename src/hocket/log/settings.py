@@ -44,6 +44,8 @@ class LogSettings:
     commit_bytes_max: int = 16 << 20  # of one group commit (a larger entry goes alone)
     undurable_bytes_max: int = 64 << 20  # with more appended and not durable it is `congested`
     unwritten_bytes_max: int = 256 << 20  # with more not in segments yet it is `congested`
+    waiting_bytes_max: int = 64 << 20  # of one group, durable and not applied: then it is `Busy`
+    wal_kept_bytes_max: int = 256 << 20  # with more kept for groups that wait, they are carried on
     checkpoint_bytes: int = 32 << 20  # a checkpoint is due after this much WAL ...
     checkpoint_interval_us: int = 5 * SECOND_US  # ... or this much time, if anything was appended
     checkpoint_spacing_us: int = 50_000  # at least, between checkpoints for the sake of memory

@@ -27,16 +27,20 @@ class Slab:
 
     __slots__ = (
         "bases", "capacity", "data", "end_offset", "first_index", "live", "others", "positions",
-        "segment", "sent", "start", "times", "used", "view", "written",
+        "previous_term", "segment", "sent", "stamp", "start", "times", "used", "view", "written",
     )  # fmt: skip
 
-    def __init__(self, capacity: int, segment: Segment, *, start: int, first_index: int) -> None:
+    def __init__(
+        self, capacity: int, segment: Segment, *, start: int, first_index: int, previous_term: int
+    ) -> None:
         self.capacity = capacity
         self.data = memoryview(bytearray(capacity))
         self.view = self.data.toreadonly()
         self.segment = segment
         self.start = start  # where in the segment the slab begins
         self.first_index = first_index
+        self.previous_term = previous_term  # of the entry before the first one here
+        self.stamp = segment.max_timestamp  # of the batches before the slab in its segment
         self.end_offset = 0
         self.used = 0
         self.sent = 0  # bytes given to the WAL
@@ -59,6 +63,23 @@ class Slab:
         self.positions.append(position)
         self.used = body_start + ((length + 7) & ~7)
         return position
+
+    def cut(self, number: int, end_offset: int) -> None:
+        """Let go of entry `number` and those behind it. Nothing is put into the slab any more.
+
+        Their bytes stay as they are: the WAL and the network may be sending them.
+        """
+        self.used = self.capacity = self.positions[number]
+        self.sent = min(self.sent, self.used)
+        self.end_offset = end_offset
+        del self.positions[number:]
+        del self.bases[number:]
+        del self.times[number:]
+        del self.others[bisect_left(self.others, number) :]
+
+    def latest_stamp(self) -> int:
+        """The latest timestamp of all batches in the segment up to the end of the slab."""
+        return max(self.stamp, *(self.header(each).max_timestamp for each in range(len(self))))
 
     def __len__(self) -> int:
         return len(self.positions)

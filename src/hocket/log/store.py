@@ -4,25 +4,25 @@ Rule 1: all state here and below is touched by the node's thread only. Slow work
         plain values and views of bytes that never change; its result comes back as a call.
 Rule 2: an entry is acknowledged (`log_durable`) only when its envelope is synced, and leaves
         memory only when its segment file is synced.
-Rule 3: nothing is cut off or skipped in silence. What does not match its checksum is named.
+Rule 3: nothing is cut off or skipped in silence. What does not match its checksum is named. Only
+        entries that were never applied are cut off, by name (`replicated.truncate`).
 
 An append puts the entry into the memory tier, where it can be read at once; `flush` starts a group
 commit; a checkpoint, now and then, moves what is durable into segment files and frees the WAL.
+What groups need that several nodes keep is in `LogStore.replicated`.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 
-from hocket.errors import CorruptData, HocketError, OutOfRange, StorageFull, StoreStopped
+from hocket.errors import Busy, CorruptData, HocketError, OutOfRange, StorageFull, StoreStopped
 from hocket.log.checkpoint import GroupRecord
 from hocket.log.checkpointer import Checkpointer
-from hocket.log.directory import ACCEPTED, open_directory, salt_of
+from hocket.log.directory import ACCEPTED, Format, open_directory, salt_of
 from hocket.log.group import GroupLog
 from hocket.log.model import (
     FIRST_INDEX,
-    METADATA,
     VITAL,
     Damage,
     EntriesDone,
@@ -37,13 +37,15 @@ from hocket.log.model import (
     RecoveredGroup,
     Report,
     SegmentInfo,
+    Snapshot,
 )
 from hocket.log.reader import Reader
-from hocket.log.recovery import Recovery, recover
+from hocket.log.recovery import Recovery
+from hocket.log.replicated import RawEntry, ReplicatedLogs, install_record
 from hocket.log.scrub import Scrub
 from hocket.log.settings import GroupSettings, LogSettings
+from hocket.log.vital import accept_command, recovered, refuse_damaged
 from hocket.log.wal import Wal, storage_full
-from hocket.model import DECISIONS
 from hocket.ports import Clock, Disk, Executor
 from hocket.wire.entry import HEADER_BYTES, padded
 
@@ -71,7 +73,7 @@ class LogStore:
         self.store_id = directory.store_id
         self._stopped: StoreStopped | None = None
         try:
-            found = _recovered(disk, self.store_id, settings, clock.now_us())
+            found = recovered(disk, self.store_id, settings, clock.now_us())
         except BaseException:
             disk.unlock()
             raise
@@ -80,19 +82,25 @@ class LogStore:
         self.summary = f"store {self.store_id} in {settings.where}: {found.summary}"
         self._groups = found.groups
         self._reserved_bytes = 0  # of all groups
+        self._waiting_bytes = 0  # of all groups, and part of what is unwritten
+        form = Format(disk, self.store_id, directory.version)
         self.recovered = found.recovered
         self._wal = Wal(
-            disk, executor, settings, salt_of(self.store_id), found.files,
+            disk, executor, settings, salt_of(self.store_id), found.files, form,
             durable=self._durable, failed=self._failed, room=self._check_room,
             unwritten=lambda: self._unwritten,
         )  # fmt: skip
         self._checkpointer = Checkpointer(
-            disk, executor, settings, self._groups, self._wal, found.checkpoint,
+            disk, executor, settings, self._groups, self._wal, found.checkpoint, form,
             snapshot=self._snapshot, written=self._written, published=self._published,
             installed=self._installed, failed=self._failed,
         )  # fmt: skip
         self._scrub = Scrub(disk, executor, settings, self._groups)
         self._reader = Reader(disk, executor, settings)
+        self.replicated = ReplicatedLogs(
+            self._groups, self._wal, self._checkpointer, self._reader,
+            snapshot=self._snapshot, admit=self.admit, stage=self._stage_raw, cut=self._cut,
+        )  # fmt: skip
         self._installing: dict[int, Callable[[], None]] = {}
         self._unwritten = sum(log.unwritten_bytes for log in self._groups.values())
         self._free_bytes = 0  # of the disk, when it was looked at last
@@ -103,7 +111,8 @@ class LogStore:
         now_us = clock.now_us()
         self._appended_us = self._checkpointed_us = self._retried_us = now_us
         self._wal.bytes_since_checkpoint = self._unwritten
-        self._wal.start(found.wal, [log for log in self._groups.values() if log.commits])
+        dirty = [log for log in self._groups.values() if log.commits or log.has_notes]
+        self._wal.start(found.wal, dirty)
         if self._stopped is not None:
             self.close()
             raise self._stopped
@@ -164,7 +173,7 @@ class LogStore:
             log = self._groups[group] = GroupLog(group, self._settings)
             if self._found is not None and self._found.replay.doubt:
                 self._found.replay.end_is_unknown(log)
-                _refuse_damaged(log, self._settings.where)
+                refuse_damaged(log, self._settings.where)
         log.settings = settings
 
     def go_on_at(self, group: int, next_index: int, next_offset: int) -> None:
@@ -192,33 +201,58 @@ class LogStore:
         checkpoint, and when that is durable `done` is called. A crash before leaves all as it was.
         Until then nothing may be appended to the group. On a full disk it is tried again and again.
         """
+        self.install_snapshot(group, Snapshot(LogEnd(index + 1, 0, 0, term), 0, snapshot), done)
+
+    def install_snapshot(
+        self,
+        group: int,
+        snapshot: Snapshot,
+        done: Callable[[], None],
+        *,
+        begin: LogEnd | None = None,
+    ) -> None:
+        """The same with a `Snapshot`, which knows offsets and CRCs.
+
+        The log goes on behind the snapshot, and has no records before it. With `begin` it is empty
+        and begins there, to be filled by `append_raw` from the first entry that the other node has;
+        the state is that of the snapshot all the while. What the log has that was not applied is
+        lost with it, damage too; never what was applied.
+        """
         log = self._groups.get(group)
         if log is None:
             log = self._groups[group] = GroupLog(group, self._settings)
-        assert log.end == log.durable, "entries are on their way to the log that is replaced"
         self._installing[group] = done
-        end = LogEnd(index + 1, 0, 0, term)
-        self._checkpointer.install(GroupRecord(group, end, index, snapshot))
+        self._checkpointer.install(install_record(log, self._wal, snapshot, begin))
         if self._observer is not None and self._stopped is None:
             self._start_checkpoint()
 
     def _installed(self, record: GroupRecord) -> None:
         old = self._groups[record.group]
-        old.deleted = True
-        self._reserved_bytes -= old.reserved_bytes
-        self._unwritten -= old.unwritten_bytes
-        self._wal.forget(old)
+        self._drop(old)
         new = self._groups[record.group] = GroupLog(record.group, self._settings, record)
-        new.settings = old.settings
+        new.settings, new.state, new.applied = old.settings, old.state, record.snapshot_index
+        self._wal.replace(old, new)
         self._installing.pop(record.group)()
 
     def delete_group(self, group: int) -> None:
         log = self._groups.pop(group)
-        log.deleted = True
-        self._reserved_bytes -= log.reserved_bytes
-        self._unwritten -= log.unwritten_bytes
+        self._drop(log)
+        self._installing.pop(group, None)
         self._wal.forget(log)
         self._checkpointer.delete(log)
+
+    def _drop(self, log: GroupLog) -> None:
+        log.deleted = log.leaves = True
+        self._reserved_bytes -= log.reserved_bytes
+        self._unwritten -= log.unwritten_bytes
+        self._count_waiting()
+
+    def _cut(self, unwritten_bytes: int) -> None:
+        self._unwritten -= unwritten_bytes
+        self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        self._waiting_bytes = sum(log.waiting_bytes for log in self._groups.values())
 
     def set_log_start(self, group: int, offset: int) -> None:
         """Retention: records before `offset` cannot be read any more.
@@ -254,19 +288,7 @@ class LogStore:
         ]
 
     def stats(self, group: int) -> GroupStats:
-        log = self._groups[group]
-        memory_start = log.memory.start_offset
-        return GroupStats(
-            start=log.log_start,
-            memory_start=max(
-                log.end.next_offset if memory_start is None else memory_start, log.log_start
-            ),
-            memory_bytes=log.memory.bytes,
-            disk_bytes=sum(segment.written for segment in log.segments),
-            memory_reads=log.memory_reads,
-            disk_reads=log.disk_reads,
-            problem=log.problem,
-        )
+        return self._groups[group].stats(self._wal.next_lsn)
 
     def doubt(self, group: int) -> str:
         """What may be lost behind the end of the group, in words; empty if its end is known."""
@@ -299,6 +321,12 @@ class LogStore:
             raise StoreStopped(str(self._stopped))
         if log.damage and log.tail_damage is not None:
             raise CorruptData(f"nothing can be added to group {group}: {self.doubt(group)}")
+        if log.waiting_bytes > self._settings.waiting_bytes_max:
+            self._owes_room = True
+            raise Busy(
+                f"group {group} has {log.waiting_bytes} bytes that wait to be committed by the "
+                f"other replicas, and takes no more than {self._settings.waiting_bytes_max}"
+            )
         try:
             if purpose is Purpose.RECORDS:  # what is not, is small, and may stay in the WAL
                 self._admit_to_segments(size, keeps_reserve=not reserved)
@@ -361,6 +389,15 @@ class LogStore:
         if log.memory.bytes > log.settings.memory_bytes_max:
             self._evict(log, now_us)
 
+    def _stage_raw(self, log: GroupLog, entries: Sequence[RawEntry], size: int) -> None:
+        self._appended_us = now_us = self._clock.now_us()
+        for header, packed, body in entries:
+            log.append_raw(header, packed, body, now_us)
+        self._wal.stage(log, size)
+        self._unwritten += size
+        if log.memory.bytes > log.settings.memory_bytes_max:
+            self._evict(log, now_us)
+
     def flush(self) -> None:
         """The end of the driver's turn: start a group commit, unless one is under way."""
         self._wal.flush()
@@ -373,7 +410,7 @@ class LogStore:
             return False  # waiting would not help: `admit` refuses, and reading must go on
         congested = (
             self._wal.staged_bytes > self._settings.undurable_bytes_max
-            or self._unwritten > self._settings.unwritten_bytes_max
+            or self._unwritten - self._waiting_bytes > self._settings.unwritten_bytes_max
         )
         self._owes_room |= congested
         return congested
@@ -511,7 +548,8 @@ class LogStore:
             appended_until_us=max(now_us - settings.memory_retention_us, 0),
             bytes_max=settings.memory_bytes_max,
         ):
-            self._memory_is_due = True
+            # What waits to be applied stays in memory, whatever a checkpoint does.
+            self._memory_is_due |= not log.waiting_bytes
 
     def _checkpoint_if_due(self, now_us: int) -> None:
         if self._checkpointer.running or not (self._unwritten or self._checkpointer.changed):
@@ -521,7 +559,8 @@ class LogStore:
             due = since_us >= self._settings.retry_us
         else:
             after = self._settings.checkpoint_after(self._checkpointer.image_bytes)
-            congested = self._unwritten > self._settings.unwritten_bytes_max
+            unwritten = self._unwritten - self._waiting_bytes
+            congested = unwritten > self._settings.unwritten_bytes_max
             due = (
                 self._wal.bytes_since_checkpoint >= after.wal_bytes
                 or since_us >= after.interval_us
@@ -540,6 +579,7 @@ class LogStore:
 
     def _written(self, size: int) -> None:
         self._unwritten -= size
+        self._count_waiting()
         now_us = self._clock.now_us()
         for log in self._groups.values():
             if log.memory.slabs:
@@ -550,39 +590,3 @@ class LogStore:
         self._check_room()
         if self._checkpointer.wanted or self._checkpointer.installs:
             self._start_checkpoint()
-
-
-def accept_command(where: str, group: int) -> str:
-    return f"hocket log accept-loss {shlex.quote(where)} {group}"
-
-
-def _recovered(disk: Disk, store_id: str, settings: LogSettings, now_us: int) -> Recovery:
-    found = recover(disk, store_id, settings, now_us)
-    try:
-        for group in VITAL:
-            if group in found.groups:
-                _refuse_damaged(found.groups[group], settings.where)
-    except CorruptData:
-        found.close_files()
-        raise
-    return found
-
-
-def _refuse_damaged(log: GroupLog, where: str) -> None:
-    """Without what is lost, topics would be gone and rights that were revoked in force again, or
-    only some of the partitions of a transaction would be published."""
-    lost = [each for each in log.lasting_damage if not each.accepted]
-    if lost and log.id == DECISIONS:
-        raise CorruptData(
-            f"the decisions on transactions in {where} (log {DECISIONS}) are damaged: "
-            f"{'; '.join(map(str, lost))}. Put the data directory back from a copy. To go on "
-            "without these decisions, so that transactions may be published in some of their "
-            f"partitions only: {accept_command(where, DECISIONS)}"
-        )
-    if lost and log.id == METADATA:
-        raise CorruptData(
-            f"the metadata in {where} (log {METADATA}: topics, users and rights, decisions on "
-            f"transactions) is damaged: {'; '.join(map(str, lost))}. Put the data directory back "
-            "from a copy. To go on without what these entries have changed, which may be a right "
-            f"that was revoked: {accept_command(where, METADATA)}"
-        )

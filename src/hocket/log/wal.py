@@ -10,6 +10,9 @@ disk is full, entries are refused before they are staged. Some room is kept from
 entries which make room on a full disk are not refused themselves: the end of what is ready, or a
 file that is kept aside. A store that is opened goes on in a file that no earlier run has written to
 under that number: what a torn write left behind stays where it is, and is never read.
+
+Beside entries an envelope tells which groups were cut back, and their terms and votes: *notes*. A
+group with such news is `noted` until a commit has taken them.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ from functools import partial
 
 from hocket.errors import StorageFull
 from hocket.log import envelope, wal_files
-from hocket.log.envelope import SECTION_BYTES, Draft, aligned, envelope_bytes
-from hocket.log.group import GroupLog
-from hocket.log.model import VITAL, LogEnd, Purpose
+from hocket.log.directory import Format
+from hocket.log.envelope import SECTION_BYTES, Draft, aligned, encode_notes, envelope_bytes
+from hocket.log.group import GroupLog, Truncated
+from hocket.log.model import VITAL, LogEnd, Purpose, Truncation
 from hocket.log.settings import LogSettings
 from hocket.log.wal_files import NO_SPACE, WalFile, WalStart
 from hocket.log.wal_list import WalList
@@ -31,6 +35,9 @@ from hocket.ports import Disk, Executor, File
 
 BRIEF_COMMIT_BYTES = 64 << 10  # synced in about the time that waking a thread takes
 _ADMISSION_MARGIN = 4096  # headers, table and padding of the commit that an entry goes into
+
+
+Told = Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -42,6 +49,8 @@ class Commit:
     position: int
     ends: list[tuple[GroupLog, LogEnd]]
     bytes: int  # of its entries
+    noted: dict[GroupLog, list[Told]]  # whose notes it has for the first time
+    touched: list[GroupLog]  # groups with entries in it
 
 
 class Wal:
@@ -59,6 +68,7 @@ class Wal:
         settings: LogSettings,
         salt: int,
         files: WalList,
+        form: Format,
         *,
         durable: Callable[[list[tuple[GroupLog, LogEnd]]], None],
         failed: Callable[[BaseException], None],
@@ -71,6 +81,7 @@ class Wal:
         self._settings = settings
         self._salt = salt
         self._files = files  # for the jobs of the worker "files" alone
+        self._form = form
         self._tell_durable = durable
         self._tell_failed = failed
         self._tell_room = room
@@ -87,7 +98,9 @@ class Wal:
         self._makes_reserve = False
         self._wanted_bytes = 0  # an entry waits for a file of at least this size; 0: none waits
         self._staged: dict[GroupLog, None] = {}  # groups with entries that no commit has taken
-        self._touched: list[GroupLog] = []  # groups in the last envelope
+        self._noted: dict[GroupLog, list[Told]] = {}  # groups with news that no commit has taken
+        self._touched: list[GroupLog] = []  # groups in the last envelope ...
+        self._told: list[GroupLog] = []  # ... and those whose notes were in it for the first time
         self._dirty: dict[GroupLog, None] = {}  # groups in envelopes since the last checkpoint
         self._commit: Commit | None = None
         self._stalled = False  # the commit met a full disk and waits to be written again
@@ -185,14 +198,66 @@ class Wal:
     def forget(self, group: GroupLog) -> None:
         """The group is deleted; its staged entries are not written."""
         self._dirty.pop(group, None)
+        self._noted.pop(group, None)
+        self.unstage(group)
+
+    def unstage(self, group: GroupLog) -> None:
+        """Nothing more of this log is written."""
         if group in self._staged:
             del self._staged[group]
             self.staged_bytes -= sum(slab.used - slab.sent for slab in group.unsent)
             group.unsent.clear()
 
+    def cut(self, group: GroupLog, cut: Truncated) -> None:
+        """The group was cut back: what is on its way to the disk counts up to its new end only."""
+        self.staged_bytes -= cut.unsent_bytes
+        if not group.unsent:
+            self._staged.pop(group, None)
+        if cut.was_sent:
+            group.note_truncation(Truncation(group.end, self.next_lsn, self.next_lsn))
+            self.note(group)
+        commit = self._commit
+        if commit is not None:
+            commit.ends = [
+                (each, min(end, group.end) if each is group else end) for each, end in commit.ends
+            ]
+
+    def note(self, group: GroupLog, told: Told | None = None) -> None:
+        """The next commit tells what is new of this group; when that is durable, `told` is called.
+
+        What was asked for before is told as well: later news include it.
+        """
+        waiting = self._noted.setdefault(group, [])
+        if told is not None:
+            waiting.append(told)
+
+    def replace(self, old: GroupLog, new: GroupLog) -> None:
+        """The group's log is another one from now on; its term and vote are what they were."""
+        waiting = self._noted.get(old)
+        self.forget(old)
+        if waiting is not None:
+            self._noted[new] = waiting
+        if self._commit is not None and old in self._commit.noted:
+            self._commit.noted[new] = self._commit.noted.pop(old)
+
+    def carry(self, group: GroupLog) -> None:
+        """Write the group's entries that are in no segment once more, so that older files go."""
+        self.staged_bytes += group.carry()
+        self._staged[group] = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of the files that are full and still needed."""
+        return sum(file.size for file in self._used)
+
+    @property
+    def oldest_lsn(self) -> int:
+        """The last envelope of the oldest file that is needed."""
+        return self._used[0].last_lsn if self._used else 0
+
     @property
     def idle(self) -> bool:
-        return self._commit is None and not self._staged
+        return self._commit is None and not self._staged and not self._noted
 
     @property
     def needs_mark(self) -> bool:
@@ -200,7 +265,7 @@ class Wal:
 
     def flush(self) -> None:
         """Start a commit of all that is staged, unless one is under way."""
-        if self._commit is None and self._staged and not self.stopped:
+        if self._commit is None and (self._staged or self._noted) and not self.stopped:
             self._start_commit(mark=False)
 
     def mark(self) -> None:
@@ -220,16 +285,18 @@ class Wal:
                 self._tell_room()
 
     def _start_commit(self, *, mark: bool) -> None:
-        first = 0 if mark else SECTION_BYTES + next(iter(self._staged)).first_unsent_bytes
+        first = SECTION_BYTES + next(iter(self._staged)).first_unsent_bytes if self._staged else 0
         place = self._place_for(first, complete=mark)
         if place is None:
             return  # a file is being made ready, and then the commit starts
-        file, rows, complete = place
+        file, rows, notes, complete = place
         bytes_max = min(self._settings.commit_bytes_max, file.room)
-        bytes_max -= envelope_bytes(len(rows), 0)
+        bytes_max -= envelope_bytes(len(rows), len(notes))
         sections, ends, size = self._gather(max(bytes_max, first))
-        draft = Draft(file.number, self.next_lsn, self.durable_lsn, rows, complete, sections)
-        self._commit = Commit(draft, file, file.position, ends, size)
+        draft = Draft(file.number, self.next_lsn, self.durable_lsn, rows, complete, sections, notes)
+        noted, self._noted = self._noted, {}
+        touched = [group for group, _ in ends]
+        self._commit = Commit(draft, file, file.position, ends, size, noted, touched)
         file.position += draft.size
         file.last_lsn = self.next_lsn
         self.bytes_since_checkpoint += draft.size
@@ -249,7 +316,8 @@ class Wal:
             sections += ((group.id, view) for view in taken.views)
             if taken.end is not None:
                 ends.append((group, taken.end))
-                group.commits.append((self.next_lsn, taken.end.next_index - 1))
+                commits = group.commits if group.carried is None else group.carried.commits
+                commits.append((self.next_lsn, taken.end.next_index - 1))
             if not taken.all:
                 break
             del self._staged[group]
@@ -257,29 +325,39 @@ class Wal:
 
     def _place_for(
         self, first_bytes: int, *, complete: bool
-    ) -> tuple[WalFile, list[tuple[int, LogEnd]], bool] | None:
-        """A file with room for the first entry, and the table to go with it."""
+    ) -> tuple[WalFile, list[tuple[int, LogEnd]], bytes, bool] | None:
+        """A file with room for the first entry, and the table and notes to go with it."""
         while True:
             file = self._current
             if file is not None:
-                rows, is_complete = self._table(file, complete=complete or file.position == 0)
-                if envelope_bytes(len(rows), first_bytes) <= file.room:
-                    return file, rows, is_complete
+                rows, notes, is_complete = self._table(
+                    file, complete=complete or file.position == 0
+                )
+                if envelope_bytes(len(rows), first_bytes + len(notes)) <= file.room:
+                    return file, rows, notes, is_complete
             if not self._ready:
                 rows_max = max(len(self._dirty), len(self._touched))
-                self._wanted_bytes = envelope_bytes(rows_max, first_bytes)
+                notes_max = len(_notes((*self._dirty, *self._told, *self._noted)))
+                self._wanted_bytes = envelope_bytes(rows_max, first_bytes + notes_max)
                 if not self.full:  # else `retry` tries now and then, and not every turn
                     self._prepare()
                 return None
             self._next_file()
 
-    def _table(self, file: WalFile, *, complete: bool) -> tuple[list[tuple[int, LogEnd]], bool]:
+    def _table(
+        self, file: WalFile, *, complete: bool
+    ) -> tuple[list[tuple[int, LogEnd]], bytes, bool]:
         groups: Iterable[GroupLog] = self._touched
-        if complete and envelope_bytes(len(self._dirty), 0) <= file.size // 4:
+        notes = b""
+        if complete:
+            notes = _notes((*self._dirty, *self._told, *self._noted))
+        if complete and envelope_bytes(len(self._dirty), len(notes)) <= file.size // 4:
             groups = self._dirty
         else:
             complete = False
-        return [(group.id, group.durable) for group in groups if not group.deleted], complete
+            if self._noted or self._told:
+                notes = _notes((*self._told, *self._noted))
+        return [(group.id, group.durable) for group in groups if not group.leaves], notes, complete
 
     def _next_file(self) -> None:
         file = self._current
@@ -293,7 +371,8 @@ class Wal:
             self._prepare()
 
     def _submit(self, commit: Commit) -> None:
-        job = partial(_write, commit.file.file, commit.position, commit.draft, self._salt)
+        file = commit.file.file
+        job = partial(_write, file, commit.position, commit.draft, self._salt, self._form)
         # A brief job may keep this thread waiting; for entries that nobody waits for, it must not.
         is_awaited = any(group.settings.is_awaited for group, _ in commit.ends)
         brief = is_awaited and commit.draft.size <= BRIEF_COMMIT_BYTES
@@ -316,14 +395,25 @@ class Wal:
             self._background(partial(self._files.use, commit.file.number))
         self.durable_lsn = commit.draft.lsn
         self.staged_bytes -= commit.bytes
-        self._marked = not commit.ends
-        self._touched = [group for group, _ in commit.ends]
+        self._marked = not commit.touched and not commit.noted
+        self._touched, self._told = commit.touched, list(commit.noted)
+        ends: list[tuple[GroupLog, LogEnd]] = []
         for group, end in commit.ends:
-            group.durable = end
+            if end[0] > group.durable[0]:  # else it was cut back meanwhile, or carried
+                group.durable = end
+                ends.append((group, end))
+            if group.carried is not None:
+                group.carried_through(end.next_index - 1, commit.draft.lsn)
+            if not group.deleted:
+                self._dirty[group] = None
+        for group in commit.noted:
             if not group.deleted:
                 self._dirty[group] = None
         self.flush()  # first, so that the disk works while the acknowledgements go out
-        self._tell_durable(commit.ends)
+        self._tell_durable(ends)
+        for waiting in commit.noted.values():
+            for told in waiting:
+                told()
         if self._was_stalled:
             self._was_stalled, self.full = False, ""
             self._tell_room()
@@ -342,7 +432,7 @@ class Wal:
                 self._background(job)
             else:
                 self._reuse_or_remove(file, needed=file.number >= generation)
-        for group in [group for group in self._dirty if not group.commits]:
+        for group in [each for each in self._dirty if not each.commits and not each.has_notes]:
             del self._dirty[group]
         self._make_reserve()
 
@@ -489,6 +579,17 @@ def storage_full(where: str, why: str) -> StorageFull:
     )
 
 
-def _write(file: File, position: int, draft: Draft, salt: int) -> None:
+def _notes(groups: Iterable[GroupLog]) -> bytes:
+    """The notes of these groups, each once."""
+    return b"".join(
+        encode_notes(group.id, group.state, group.truncations)
+        for group in dict.fromkeys(groups)
+        if not group.deleted
+    )
+
+
+def _write(file: File, position: int, draft: Draft, salt: int, form: Format) -> None:
     """The job of a commit."""
+    if draft.notes:
+        form.need(2)
     file.write(envelope.encode(draft, salt), position, sync=True)

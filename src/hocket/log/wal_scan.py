@@ -33,7 +33,7 @@ from hocket.log.envelope import (
     decode_table,
     next_header,
 )
-from hocket.log.model import LogEnd
+from hocket.log.model import HardState, LogEnd, Truncation
 from hocket.wire.entry import HEADER_BYTES, Header, unpack_header
 
 
@@ -63,6 +63,8 @@ class ScanTarget(Protocol):
 
     def table(self, rows: list[tuple[int, LogEnd]], lsn: int, *, complete: bool) -> None:
         """How these groups ended when everything up to `lsn` was durable."""
+
+    def note(self, group: int, note: HardState | Truncation) -> None: ...
 
     def entry(self, entry: WalEntry, lsn: int) -> None: ...
 
@@ -115,8 +117,11 @@ class WalScan:
             self._lost(found.lsn - 1, found.number)
         self._doubt = ""
         self._doubtful.clear()
-        rows = decode_table(found.data, found.header)
-        if rows is not None:
+        table = decode_table(found.data, found.header)
+        if table is not None:
+            rows, notes = table
+            for group, note in notes:
+                self.target.note(group, note)
             self.target.table(
                 rows, found.header.durable_through, complete=found.header.table_is_complete
             )

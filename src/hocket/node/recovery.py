@@ -20,7 +20,7 @@ from hocket.core.metadata.metadata import GROUP
 from hocket.core.transactions.decider import Decider
 from hocket.log.model import RecoveredGroup
 from hocket.log.settings import GroupSettings
-from hocket.log.store import accept_command
+from hocket.log.vital import accept_command
 from hocket.model import DECISIONS
 from hocket.node.wiring import Wiring
 

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from hocket.log import checkpoint, recovery, replay, segment_reader, store as store_module, verify
+from hocket.log import (
+    checkpoint,
+    recovery,
+    replay,
+    segment_reader,
+    store as store_module,
+    verify,
+    vital,
+)
 from hocket.log.group import GroupLog
 from hocket.log.model import LogEnd
 from hocket.log.replay import Replay
@@ -69,7 +77,8 @@ def ignore_the_table_of_the_next_envelope(patch: pytest.MonkeyPatch) -> None:
 
 def serve_damaged_metadata(patch: pytest.MonkeyPatch) -> None:
     """Rights as they were before the entries that are lost are in force again."""
-    patch.setattr(store_module, "_refuse_damaged", lambda *_: None)
+    for module in (store_module, vital):
+        patch.setattr(module, "refuse_damaged", lambda *_: None)
 
 
 def forget_damage_at_the_checkpoint(patch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ from hocket.log.envelope import (
     HEADER_COPIES,
     HEADER_LAYOUT as ENVELOPE_LAYOUT,
     HEADERS_BYTES,
+    NOTE_LAYOUT,
+    NOTE_LAYOUTS,
     ROW_BYTES,
     ROW_LAYOUT,
     SECTION_BYTES,
@@ -198,6 +200,16 @@ def _map_envelope(file: _FileMap, found: Found, *, needed: bool) -> None:
             with file.part(f"row {row}"):
                 file.fields(ROW_LAYOUT)
     assert file.position == start + HEADERS_BYTES + header.table_count * ROW_BYTES
+    notes_end = start + header.content_start
+    with file.part("notes"):
+        count = 0
+        while file.position < notes_end:
+            _, kind = NOTE_LAYOUT.struct.unpack_from(file.data, file.position)
+            with file.part(f"note {count}"):
+                file.fields(NOTE_LAYOUT)
+                file.fields(NOTE_LAYOUTS[kind])
+            count += 1
+    assert file.position == notes_end
     end = file.position + header.content_bytes
     count = 0
     while file.position < end:
@@ -320,12 +332,12 @@ def _map_checkpoint(file: _FileMap) -> None:
     for copy in range(copies):
         with file.part(f"image {copy}"):
             start = file.position
-            *_, length = checkpoints.HEAD_LAYOUT.struct.unpack_from(file.data, start)
+            _, version, _, length = checkpoints.HEAD_LAYOUT.struct.unpack_from(file.data, start)
             with file.part("head"):
                 file.fields(checkpoints.HEAD_LAYOUT)
             body = memoryview(file.data)[file.position : file.position + length]
             with file.part("body"):
-                checkpoints.decode_body(_MappingReader(body, file))
+                checkpoints.decode_body(_MappingReader(body, file), version)
             file.zeros(start + image_bytes)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hocket.log import checkpoint, recovery, store, wal, wal_files
+from hocket.log import checkpoint, recovery, vital, wal, wal_files
 from hocket.log.checkpointer import Checkpointer
 from hocket.log.group import GroupLog
 from hocket.log.memory import MemoryTier
@@ -17,7 +17,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
-    def write(file: Any, position: int, draft: Any, salt: int) -> None:
+    def write(file: Any, position: int, draft: Any, salt: int, form: Any) -> None:
         file.write(wal.envelope.encode(draft, salt), position)
 
     patch.setattr(wal, "_write", write)
@@ -120,7 +120,7 @@ def trust_a_checkpoint_whose_name_is_not_durable(patch: pytest.MonkeyPatch) -> N
 
     create_reserve = wal_files.create_reserve
     patch.setattr(wal_files, "create_reserve", make_reserve)
-    patch.setattr(store, "recover", lazy)
+    patch.setattr(vital, "recover", lazy)
 
 
 def go_on_in_a_file_that_was_torn(patch: pytest.MonkeyPatch) -> None:
