@@ -109,6 +109,7 @@ class Node:
         self.answers: list[events.ReadReady | events.Refused] = []
         self.carried_out: list[Any] = []
         self._heard: Envelope | None = None
+        self._is_dirty = False
         self.step(events.Started(), now_us)
 
     # --- what happens ----------------------------------------------------------------------------
@@ -133,12 +134,14 @@ class Node:
     def append(self, count: int, now_us: int) -> None:
         term = self.raft.group.term
         self.entries += [Entry(term, self._numbers.take()) for _ in range(count)]
+        self._is_dirty = True
         self.step(events.Appended(len(self.entries)), now_us)
 
     def flush(self, now_us: int) -> bool:
         """Whether there was something to flush."""
-        if self.disk.entries == self.entries and self.flushed == self.last:
+        if not self._is_dirty and self.flushed == self.last:
             return False
+        self._is_dirty = False
         self.disk.entries = list(self.entries)
         self.step(events.Flushed(self.last, self.term_of(self.last)), now_us)
         return True
@@ -194,14 +197,17 @@ class Node:
                 self._send_entries(effect)
             case events.Truncate(first):
                 del self.entries[first - 1 :]
+                self._is_dirty = True
             case events.Store(first, last):
                 assert self._heard is not None
                 behind = self._heard.message.previous
                 assert first == self.last + 1
                 self.entries += self._heard.entries[first - behind - 1 : last - behind]
+                self._is_dirty = True
             case events.Enter(index, term, configuration):
                 assert index == self.last + 1
                 self.entries.append(Entry(term, self._numbers.take(), configuration))
+                self._is_dirty = True
             case events.Install(index, _, configuration):
                 assert self._heard is not None
                 self.entries = list(self._heard.entries)
@@ -215,10 +221,9 @@ class Node:
     def _send_entries(self, effect: events.SendEntries) -> None:
         first, last = effect.first, effect.last
         sent = self.entries[first - 1 : last]
+        runs = tuple((at + first - 1, term) for at, term in runs_of(sent, 1))
+        changes = tuple((at + first - 1, change) for at, change in changes_of(sent, 1))
         message = messages.Entries(
-            effect.term, first - 1, effect.previous_term,
-            runs_of(self.entries[:last], first) if sent else (),
-            effect.commit,
-            tuple(change for change in changes_of(self.entries, first) if change[0] <= last),
-        )  # fmt: skip
+            effect.term, first - 1, effect.previous_term, runs, effect.commit, changes
+        )
         self._post(Envelope(self.name, effect.to, message, sent))

@@ -197,9 +197,10 @@ class Leading:
         progress.heard_us = now_us
         if progress.pace is Pace.INSTALLING and not self._is_overdue(progress, now_us):
             return effects  # the snapshot is on its way
-        following = self.group.outline.last_before(message.last, message.last_term) + 1
-        if message.last < self.group.outline.start:
-            following = message.last + 1  # it needs a snapshot
+        # Where the logs may agree, by terms. Lower each time, so that this comes to an end; at or
+        # below our first entry there is no telling, and a snapshot is sent.
+        agreed = self.group.outline.last_before(message.last, message.last_term)
+        following = min(agreed + 1, message.last + 1, message.previous)
         if progress.rejected(message.previous, following):
             self._send(progress, effects, now_us)
         return effects
@@ -218,6 +219,14 @@ class Leading:
         elif progress.matched == progress.answered < self.group.outline.last:
             self._probe(progress, effects)  # nothing has come since the heartbeat before
         progress.answered = progress.matched
+        return effects
+
+    def is_behind(self, peer: str) -> list[Effect]:
+        """It cannot commit what we have: if it has everything, it has begun a new life since."""
+        effects: list[Effect] = []
+        progress = self.peers.get(peer)
+        if progress is not None and progress.matched == self.group.outline.last:
+            self._probe(progress, effects)
         return effects
 
     def link_lost(self, peer: str) -> None:

@@ -155,6 +155,7 @@ class BeatAnswer:
     life: int  # of the beat
     sequence: int
     apart: list[tuple[int, int]]  # groups that do not follow the sender, with the term here, or 0
+    behind: list[int]  # groups that cannot commit what the leader has: is their log the leader's?
     awake: list[int]  # groups that do not fall quiet, though they should
 
 

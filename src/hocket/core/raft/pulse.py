@@ -106,6 +106,10 @@ class Pulse:
             progress.heard_us = now_us
             if progress.matched != leading.group.outline.last or leading.reads.is_waiting:
                 self._add(effects, number, leading.beat_answered(progress, now_us))
+        for number in answer.behind:
+            leading = leadings.get(number)
+            if leading is not None and number not in apart:
+                self._add(effects, number, leading.is_behind(sender))
         for number, term in answer.apart:
             if term and number in self.groups:
                 self._tell(effects, number, Heard(sender, Outdated(term)), now_us)
@@ -136,25 +140,23 @@ class Pulse:
         if neighbour.life not in (None, beat.life):
             effects += self.link_lost(sender, now_us, process_gone=True)
         neighbour.life = beat.life
-        apart: list[tuple[int, int]] = []
+        answer = BeatAnswer(beat.life, beat.sequence, [], [], [])
         groups = self.groups
         for number, term, commit in beat.lines:
             raft = groups.get(number)
             if raft is None or not raft.beat(sender, term, commit, now_us):
-                self._look_closer(effects, apart, sender, (number, term, commit), now_us)
-        awake = []
+                self._look_closer(effects, answer, sender, (number, term, commit), now_us)
         for number, term, commit in beat.quiet:
             raft = groups.get(number)
             if raft is None or not raft.fall_quiet(sender, term, commit):
-                awake.append(number)
-                self._look_closer(effects, apart, sender, (number, term, commit), now_us)
-        answer = BeatAnswer(beat.life, beat.sequence, apart, awake)
+                answer.awake.append(number)
+                self._look_closer(effects, answer, sender, (number, term, commit), now_us)
         return [*effects, SendToNode(sender, answer)]
 
     def _look_closer(
         self,
         effects: list[SendToNode | OfGroup],
-        apart: list[tuple[int, int]],
+        answer: BeatAnswer,
         sender: str,
         line: Line,
         now_us: int,
@@ -163,11 +165,13 @@ class Pulse:
         number, term, commit = line
         raft = self.groups.get(number)
         if raft is None:
-            apart.append((number, 0))
+            answer.apart.append((number, 0))
         elif raft.group.term > term:
-            apart.append((number, raft.group.term))
+            answer.apart.append((number, raft.group.term))
         else:
             self._tell(effects, number, Heard(sender, Heartbeat(term, commit)), now_us)
+            if raft.group.commit < commit:
+                answer.behind.append(number)
 
     # --- silence ---------------------------------------------------------------------------------
 

@@ -210,11 +210,12 @@ class Raft:
         elif isinstance(message, VoteIs) and message.pre:
             if message.granted or term < group.term:
                 return True, []  # it is of the term that was asked for, or counted as a refusal
+        elif isinstance(message, ReadIs):
+            return True, []  # it is as true as when it was sent; the term changes nothing
         elif term < group.term:
-            outdated = isinstance(message, _BY_LEADERS)
-            return isinstance(message, ReadIs), (
-                [Send(sender, Outdated(group.term))] if outdated else []
-            )
+            if isinstance(message, _BY_LEADERS):
+                return False, [Send(sender, Outdated(group.term))]
+            return isinstance(message, AskRead), []  # who asks may be of an older term
         leader = sender if isinstance(message, (Entries, Snapshot, Heartbeat)) else NOBODY
         return True, self._follow(Cause.NEWER_TERM, term, leader)
 
