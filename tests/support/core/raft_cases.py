@@ -1,4 +1,4 @@
-"""Replays reference cases on the Raft core: scripts of steps, and the state of all nodes after each.
+"""Replays reference cases on the Raft core: scripts of steps, and the state of nodes after each.
 
     python -m tests.support.core.raft_cases DIRECTORY [NAME ...]
 
@@ -227,11 +227,7 @@ class Replay:
         self._flush_unless_lagging(node)
 
     def _crash(self, step: Step) -> None:
-        """What is in force remains in force, as far as its entry was flushed."""
         node = self._node(step)
-        durable = min(node.raft.group.commit, node.flushed)
-        changes = [at for at, e in enumerate(node.disk.entries[:durable], 1) if e.configuration]
-        node.disk.committed = changes[-1] if changes else 0
         self._nodes[node.name] = None
         self._network.down.add(node.name)
 

@@ -38,6 +38,7 @@ class Disk:
     vote: str = ""
     start: int = 0
     entries: list[Entry] = field(default_factory=list)
+    configured: tuple[int, int] = (0, 0)
     committed: int = 0  # what is remembered as committed; 0 if nothing is
 
     def saved(self) -> Saved:
@@ -46,6 +47,7 @@ class Disk:
             self.configuration, self.term, self.vote, self.start, start_term,
             runs_of(self.entries, self.start + 1),
             changes_of(self.entries, self.start + 1),
+            self.configured,
             self.committed,
         )  # fmt: skip
 
@@ -213,6 +215,8 @@ class Node:
                 self.entries = list(self._heard.entries)
                 self.disk.entries = list(self.entries)
                 self.disk.start, self.disk.configuration = index, configuration
+            case events.Configured(index, term):
+                self.disk.configured = index, term
             case events.ReadReady() | events.Refused():
                 self.answers.append(effect)
             case events.Arm(timer, after_us, jitter_us):

@@ -217,9 +217,16 @@ class Committed:
 
 @dataclass(slots=True)
 class Configured:
-    """This configuration is in force at this node; its entry is committed."""
+    """This configuration is in force at this node; its entry is committed.
+
+    Duty: index and term are made durable before anything that stands behind this is done, as a vote
+    is (`Saved.configured`). A node that forgot which configuration is in force might wait for ever
+    for voters that were told to go. Those may be stopped for good when an entry that was appended
+    later is committed: then a majority of the voters that stay remembers.
+    """
 
     index: int
+    term: int
     configuration: Configuration
 
 

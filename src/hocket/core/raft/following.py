@@ -17,7 +17,8 @@ from hocket.core.raft.messages import Accepted, Entries, Rejected, Snapshot
 def take_entries(group: Group, message: Entries) -> list[Effect]:
     outline = group.outline
     previous = message.previous
-    if previous > group.commit and outline.term_of(previous) != message.previous_term:
+    known = previous <= group.commit or outline.term_of(previous) == message.previous_term
+    if previous > outline.last or not known:
         return [_reject(group, message)]
     last = message.last
     # What is committed here is the leader's, so it is not compared: it may even be gone.

@@ -49,7 +49,8 @@ class Saved:
     start_term: int = 0
     runs: Sequence[Run] = ()  # of the entries behind it, all durable
     changes: Sequence[tuple[int, Configuration]] = ()  # which of these are configurations
-    committed: int = 0  # what is known to be committed; more may be
+    configured: tuple[int, int] = (0, 0)  # index and term of the last `Configured`
+    committed: int = 0  # what is known to be committed, and durable; more may be
 
 
 class Group:
@@ -90,6 +91,9 @@ class Group:
         self.stored = 0  # up to here the log is known to be that of the leader of this term
         self.snapshot_configuration = saved.configuration
         known = max(saved.start, min(saved.committed, outline.last))
+        index, term = saved.configured
+        if index > known and outline.term_of(index) == term:
+            known = index  # else its entry was not durable, and comes again
         self.configuration, self.commit = in_force(saved.configuration, saved.changes, known)
         # Configurations behind the commit index; hardly ever more than one.
         self.changes: tuple[tuple[int, Configuration], ...] = tuple(
@@ -157,6 +161,6 @@ class Group:
         while self.changes and self.changes[0][0] <= index:
             (at, self.configuration), *rest = self.changes
             self.changes = tuple(rest)
-            effects.append(Configured(at, self.configuration))
+            effects.append(Configured(at, self.outline.term_of(at), self.configuration))
             changed = True
         return changed

@@ -216,6 +216,9 @@ class Leading:
         if progress.pace is Pace.PROBING:
             progress.waits = False
             self._send(progress, effects, now_us)
+        elif progress.pace is Pace.INSTALLING and progress.next <= self.group.outline.start:
+            if self._is_overdue(progress, now_us):  # and of no use any more: there is a newer one
+                self._send_snapshot(progress, effects, now_us)
         elif progress.matched == progress.answered < self.group.outline.last:
             self._probe(progress, effects)  # nothing has come since the heartbeat before
         progress.answered = progress.matched

@@ -9,7 +9,8 @@ Rule 1 differs from the dissertation (4.1), where a configuration counts as soon
 log. Then a node would have to fall back to the older one whenever its log is cut. What rule 1 needs
 instead: whoever has a configuration entry in its log knows the entry before it to be committed. A
 leader appends the second one only when the first is in force, and every message with the second
-says so; and a node that has been restarted finds it in its own log (`in_force`).
+says so; and a node that has been restarted finds it in its own log (`in_force`). That is for
+safety. To make progress, too, a node must not forget what is in force (`events.Configured`).
 """
 
 from __future__ import annotations
