@@ -17,11 +17,11 @@ from hocket.core.raft.events import PersistVote, Send
 from hocket.core.raft.group import Group
 from hocket.core.raft.leading import Leading
 from hocket.core.raft.membership import Configuration, Mode
-from hocket.core.raft.messages import Accepted, AskVote, VoteIs
+from hocket.core.raft.messages import Accepted, AskVote, Entries, VoteIs
 from hocket.core.raft.outline import Outline
 from hocket.core.raft.progress import Progress
 from hocket.core.raft.raft import Raft
-from hocket.core.raft.reading import Forwarded, Reads
+from hocket.core.raft.reading import Reads
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -96,12 +96,16 @@ def the_longer_log_is_up_to_date(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Group, "is_behind", is_behind)
 
 
-def an_old_leader_is_obeyed(patch: pytest.MonkeyPatch) -> None:
+def the_term_of_a_leader_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     another = Raft._of_another_term
 
     def meek(self: Raft, sender: str, message: Any, now_us: int) -> Any:
-        if type(message).__name__ in ("Entries", "Heartbeat") and message.term < self.group.term:
-            return self.leading is None, []
+        group = self.group
+        if isinstance(message, Entries) and message.term < group.term and self.leading is None:
+            term, group.term = group.term, message.term
+            effects = self._readers[Entries](self, sender, message, now_us)
+            group.term = term
+            return False, effects
         return another(self, sender, message, now_us)
 
     patch.setattr(Raft, "_of_another_term", meek)
@@ -306,11 +310,6 @@ def a_read_is_not_confirmed(patch: pytest.MonkeyPatch) -> None:
         return begun
 
     patch.setattr(Reads, "begin", unasked)
-
-
-def numbers_of_reads_begin_anew_with_every_life(patch: pytest.MonkeyPatch) -> None:
-    init = Forwarded.__init__
-    patch.setattr(Forwarded, "__init__", lambda self, life: init(self, 0))
 
 
 def the_successor_is_called_before_it_has_everything(patch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from hocket.core.raft.elections import Candidacy
 from hocket.core.raft.events import (
     Appended,
     Arm,
+    Committed,
     Compacted,
     Due,
     Effect,
@@ -97,7 +98,11 @@ class Raft:
         return effects
 
     def _started(self, _event: Started, _now_us: int) -> list[Effect]:
-        return [self._await_leader()]
+        group = self.group
+        known: list[Effect] = []
+        if group.commit > group.outline.start:
+            known.append(Committed(group.commit))
+        return [*known, self._await_leader()]
 
     # --- roles -----------------------------------------------------------------------------------
 
@@ -359,9 +364,11 @@ class Raft:
         return self._campaign(now_us) if group.has_vote else [self._await_leader()]
 
     def _stalled(self, event: Stalled, now_us: int) -> list[Effect]:
+        if self.group.is_quiet:
+            return []
         if self.leading is not None:
             return self._step_down_if_over(self.leading.stalled(event.for_us, now_us))
-        return [] if self.group.is_quiet else [self._await_leader()]
+        return [self._await_leader()]
 
     def _link_lost(self, event: LinkLost, now_us: int) -> list[Effect]:
         group = self.group
