@@ -17,7 +17,7 @@ from hocket.core.raft.events import PersistVote, Send
 from hocket.core.raft.group import Group
 from hocket.core.raft.leading import Leading
 from hocket.core.raft.membership import Configuration, Mode
-from hocket.core.raft.messages import Accepted, AskVote, Entries, VoteIs
+from hocket.core.raft.messages import Accepted, AskVote, VoteIs
 from hocket.core.raft.outline import Outline
 from hocket.core.raft.progress import Progress
 from hocket.core.raft.raft import Raft
@@ -94,21 +94,6 @@ def the_longer_log_is_up_to_date(patch: pytest.MonkeyPatch) -> None:
         return last >= self.outline.last
 
     patch.setattr(Group, "is_behind", is_behind)
-
-
-def the_term_of_a_leader_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    another = Raft._of_another_term
-
-    def meek(self: Raft, sender: str, message: Any, now_us: int) -> Any:
-        group = self.group
-        if isinstance(message, Entries) and message.term < group.term and self.leading is None:
-            term, group.term = group.term, message.term
-            effects = self._readers[Entries](self, sender, message, now_us)
-            group.term = term
-            return False, effects
-        return another(self, sender, message, now_us)
-
-    patch.setattr(Raft, "_of_another_term", meek)
 
 
 # --- commits --------------------------------------------------------------------------------------
@@ -251,9 +236,7 @@ def a_change_before_an_entry_of_the_own_term(patch: pytest.MonkeyPatch) -> None:
 
     def hasty(self: Leading, asked: Any, now_us: int) -> list[Any]:
         first, self.first = self.first, 0
-        changes, self.group.changes = self.group.changes, ()
         effects = propose(self, asked, now_us)
-        self.group.changes = changes + self.group.changes
         self.first = first
         return effects
 
