@@ -27,7 +27,7 @@ SUITES  := spark-session broker-contract clients clusters commands spark-jobs co
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
 STRESS     := tests/local/test_local_stress.py tests/local/test_queue_stress.py
 MODELS     := $(wildcard tests/core/partition/test_*_model.py tests/local/test_*_model.py) \
-    tests/core/transactions/test_decider_model.py
+    tests/core/transactions/test_decider_model.py tests/core/raft/test_raft_model.py
 PLANTED    := tests/core/sharing/test_dispatcher_model.py::test_the_story_finds_a_planted_bug
 
 tests_of_broker-contract := tests/broker_contract

@@ -461,8 +461,8 @@ def terms_of(words: str) -> list[int]:
 
 
 def cases_of(directory: Path) -> list[dict[str, Any]]:
-    lines = (line for path in sorted(directory.glob("*.jsonl")) for line in path.open())
-    return [json.loads(line) for line in lines if line.strip()]
+    texts = [path.read_text() for path in sorted(directory.glob("*.jsonl"))]
+    return [json.loads(line) for text in texts for line in text.splitlines() if line.strip()]
 
 
 def disagreement(case: dict[str, Any]) -> str:
