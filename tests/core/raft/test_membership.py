@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -62,7 +62,7 @@ def test_majorities_of_what_follows_one_another_meet(now, then, learners, mode):
         assert len(now ^ then) > 1
         return
     path = [before, after, after.left() if after.is_joint else after]
-    for one, other in zip(path, path[1:], strict=False):
+    for one, other in pairwise(path):
         assert all(a & b for a in quorums(one) for b in quorums(other))
     assert path[-1] == Configuration(tuple(sorted(then)), learners=tuple(sorted(learners - then)))
 

@@ -1,4 +1,4 @@
-"""The replay of reference cases, on a few cases of our own; see tests/support/core/raft_cases.py."""
+"""The replay of reference cases, on cases of our own; see tests/support/core/raft_cases.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def elected(leader, others, log="1", learners=""):
     """The first step in which somebody leads."""
     state = {str(leader): {"term": 1, "vote": leader, "role": "leader", "lead": leader,
                            "commit": 1, "log": log},
-             others: {"term": 1, "vote": leader, "lead": leader, "commit": 1, "log": log}}  # fmt: skip
+             others: {"term": 1, "vote": leader, "lead": leader, "commit": 1, "log": log},
+             }  # fmt: skip
     if learners:
         state[learners] = {"term": 1, "lead": leader, "commit": 1, "log": log}
     return {"do": "campaign", "node": leader, "committed": 1, "state": state}
@@ -57,7 +58,8 @@ CASES = [
         step("propose", {"1": {"log": "+1"}, "2": {"tail": "1"}}, node=1, count=1),
         step("crash", {"2": {"role": "down"}}, node=2),
         step("restart", {"2": {"role": "follower", "lead": 0, "commit": None, "tail": ""}}, node=2),
-        step("settle", {"1": {"commit": 2}, "2": {"lead": 1, "commit": 2, "log": "+1"}}, committed=2),
+        step("settle", {"1": {"commit": 2}, "2": {"lead": 1, "commit": 2, "log": "+1"}},
+             committed=2),
     ),
     case(
         "flushed at last",

@@ -214,8 +214,7 @@ def one_half_decides_a_joint_configuration(patch: pytest.MonkeyPatch) -> None:
 
 def a_learner_counts(patch: pytest.MonkeyPatch) -> None:
     def halves(self: Configuration) -> Any:
-        all_of = tuple((*half, *self.learners) for half in (self.voters, self.outgoing) if half)
-        return all_of
+        return tuple((*half, *self.learners) for half in (self.voters, self.outgoing) if half)
 
     patch.setattr(Configuration, "halves", property(halves))
     voters = property(lambda self: self.members)
@@ -229,18 +228,6 @@ def a_second_change_before_the_first_is_in_force(patch: pytest.MonkeyPatch) -> N
         changes, self.group.changes = self.group.changes, ()
         effects = propose(self, asked, now_us)
         self.group.changes = changes + self.group.changes
-        return effects
-
-    patch.setattr(Leading, "propose", hasty)
-
-
-def a_change_before_an_entry_of_the_own_term(patch: pytest.MonkeyPatch) -> None:
-    propose = Leading.propose
-
-    def hasty(self: Leading, asked: Any, now_us: int) -> list[Any]:
-        first, self.first = self.first, 0
-        effects = propose(self, asked, now_us)
-        self.first = first
         return effects
 
     patch.setattr(Leading, "propose", hasty)

@@ -14,7 +14,6 @@ from random import Random
 from typing import Any
 
 from hocket.core.raft import events, messages
-from hocket.core.raft.events import Timer
 from hocket.core.raft.membership import Configuration, Mode
 from hocket.core.raft.settings import SECOND, RaftSettings
 from tests.support.core.raft_node import Disk, Entry, Envelope, Node, Numbers

@@ -32,7 +32,6 @@ class Cause(Enum):
 TABLE: dict[tuple[Role, Cause], Role] = {
     (Role.FOLLOWER, Cause.SILENCE): Role.PRE_CANDIDATE,
     (Role.FOLLOWER, Cause.CALL): Role.CANDIDATE,
-    (Role.FOLLOWER, Cause.LEADER): Role.FOLLOWER,
     (Role.FOLLOWER, Cause.NEWER_TERM): Role.FOLLOWER,
     (Role.PRE_CANDIDATE, Cause.SILENCE): Role.PRE_CANDIDATE,
     (Role.PRE_CANDIDATE, Cause.BACKING): Role.CANDIDATE,
