@@ -13,8 +13,6 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from hocket.core.raft import group
-from hocket.core.raft.roles import TABLE, follows
 from tests.support.core.raft_mutants import MUTANTS, RUNS_MAX, found_by, search
 from tests.support.core.raft_world import ACTIONS, Breach, World, run
 from tests.support.threads import LONG
@@ -72,21 +70,6 @@ def test_what_must_hold_holds_in_runs_by_chance():
     looked_at = {"message", "vote", "leader", "commit", "read", "configuration", "transfer"}
     assert looked_at <= {name for name, count in seen.items() if count >= RUNS / 40}
     assert seen["healed"] == RUNS
-
-
-def test_every_change_of_roles_in_the_table_happens(monkeypatch):
-    happened = set()
-
-    def noted(role, cause):
-        happened.add((role, cause))
-        return follows(role, cause)
-
-    monkeypatch.setattr(group, "follows", noted)
-    for seed in range(RUNS):
-        run(seed)
-        if happened == set(TABLE):
-            return
-    assert set(TABLE) - happened == set()
 
 
 def test_a_run_follows_from_its_seed():

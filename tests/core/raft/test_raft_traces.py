@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hocket.core.raft import group
+from hocket.core.raft.roles import TABLE, follows
 from tests.support.core import traces
 from tests.support.core.raft_script import Script
 
@@ -25,3 +27,18 @@ def test_trace(situation):
 
 def test_the_traces_were_found():
     assert {"own_term_only", "joint_change", "whose_log_is_newer"} <= set(SITUATIONS)
+
+
+def test_every_change_of_roles_in_the_table_happens_in_some_trace(monkeypatch):
+    happened = set()
+
+    def noted(role, cause):
+        happened.add((role, cause))
+        return follows(role, cause)
+
+    monkeypatch.setattr(group, "follows", noted)
+    for situation in SITUATIONS:
+        script = Script()
+        for step in traces.read((FOLDER / f"{situation}.txt").read_text()):
+            script.carry_out(step.command)
+    assert set(TABLE) - happened == set()
