@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-attack test-damage test-cluster test-sim scale check format bench bench-local bench-broker bench-spark bench-recovery clean
+.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-attack test-damage test-cluster test-sim raft-cases scale check format bench bench-local bench-broker bench-spark bench-recovery clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,7 +27,7 @@ SUITES  := spark-session broker-contract clients clusters commands spark-jobs co
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
 STRESS     := tests/local/test_local_stress.py tests/local/test_queue_stress.py
 MODELS     := $(wildcard tests/core/partition/test_*_model.py tests/local/test_*_model.py) \
-    tests/core/transactions/test_decider_model.py
+    tests/core/transactions/test_decider_model.py tests/core/raft/test_raft_model.py
 PLANTED    := tests/core/sharing/test_dispatcher_model.py::test_the_story_finds_a_planted_bug
 
 tests_of_broker-contract := tests/broker_contract
@@ -120,6 +120,9 @@ test-cluster: $(VENV)/dev.stamp  ## ten broker processes in one ring, killed, st
 test-sim: $(VENV)/dev.stamp  ## 500 seeds of a simulated cluster, and every planted bug found; a quarter of an hour
 	@$(BIN)/hocket sim --seeds 500
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/sim/test_mutants.py $(PYTEST_ARGS)
+
+raft-cases: $(VENV)/dev.stamp  ## reference cases for Raft replayed on our core: make raft-cases CASES=DIR; a minute
+	@$(BIN)/python -m tests.support.core.raft_cases $(CASES)
 
 scale: $(VENV)/bench.stamp  ## a ring of 10,000 nodes, simulated; writes docs/internals/scale.md and its plots
 	@$(BIN)/hocket sim ring --nodes 10000 --write docs/internals
