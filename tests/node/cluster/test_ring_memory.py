@@ -64,3 +64,21 @@ def test_damage_is_told_with_what_to_do() -> None:
     file.close()
     with pytest.raises(CorruptData, match="larger than any"):
         DiskMemory(disk)
+
+
+def test_a_directory_put_back_from_an_older_copy_has_no_life_twice() -> None:
+    disk = SimDisk()
+    now = 1_700_000_000.5
+    lives = [DiskMemory(disk, lambda: now).next_life() for _ in range(5)]
+    assert lives == [1_700_000_000 + number for number in range(5)]
+    older = SimDisk()
+    DiskMemory(older).next_life()  # of an earlier version, say
+    now += 60
+    assert DiskMemory(older, lambda: now).next_life() > lives[-1]
+
+
+def test_a_clock_that_is_wrong_takes_no_life_back_nor_uses_them_up() -> None:
+    disk = SimDisk()
+    times = iter([1_700_000_000, 5, 1 << 40])
+    memory = DiskMemory(disk, lambda: next(times))
+    assert [memory.next_life() for _ in range(3)] == [1_700_000_000 + each for each in range(3)]

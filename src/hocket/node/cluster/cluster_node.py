@@ -52,7 +52,9 @@ class ClusterNode:
         entropy: Callable[[int], bytes] = os.urandom,
         relay: RelaySettings | None = None,
         group0: Group0Settings | None = None,
+        seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """`seconds` is the clock that lives are numbered by (`ring_memory`)."""
         self.node = Node(
             settings, disk=disk, executor=executor, clock=clock, network=network, entropy=entropy,
             leads=member.is_root,
@@ -63,7 +65,7 @@ class ClusterNode:
             timers=timers,
             links=links,
             chance=chance,
-            memory=DiskMemory(disk),
+            memory=DiskMemory(disk, seconds),
             registrar=self.node.registering if member.is_root else None,
         )
         self.group0 = self._group0(group0 or Group0Settings(), links, chance)

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
+from time import time
 from typing import Protocol
 
 from hocket.adapters.clock import SystemClock
@@ -122,6 +123,7 @@ class Member:
             timers=loop,
             links=self.links,
             chance=chance,
+            seconds=time,
         )
         self.node = self.cluster_node.node
         if member.is_founder:

@@ -1,13 +1,17 @@
 """What a node must remember from one life to the next to be a good neighbour on the ring.
 
 If an incarnation were used twice, answers to the former life would pass for answers to this one. So
-the next number is durable before any other node hears it. The times of the last joins show whether
-a node flaps; one that was stopped in order did not.
+the next number is durable before any other node hears it. But a data directory may be put back from
+an older copy, and then knows less than the other nodes: they would take it for a former life and
+hear nothing of it, and what it asks for would pass for what was done before. So on a real node a
+life's number is also not below the time, in seconds, at which it begins. The times of the last
+joins show whether a node flaps; one that was stopped in order did not.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Protocol
 
 from hocket.errors import CorruptData
@@ -15,6 +19,7 @@ from hocket.ports import Disk
 
 PATH = "ring.json"
 NEW = "ring.json.new"
+LIFE_BY_CLOCK_MAX = 3 << 30  # in the year 2072; a clock beyond is wrong, and a life has 32 bits
 JOINS_KEPT = 16  # times of joins; the oldest is forgotten first
 
 
@@ -58,15 +63,18 @@ class VolatileMemory:
 class DiskMemory:
     """The file is written as a whole and then renamed: a crash leaves the old state or the new."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, seconds: Callable[[], float] = lambda: 0.0) -> None:
+        """`seconds()` is the time since 1970; 0: it does not matter."""
         self._disk = disk
+        self._seconds = seconds
         self._life = 0
         self._joins_us: list[int] = []
         if disk.exists(PATH):
             self._load()
 
     def next_life(self) -> int:
-        self._life += 1
+        seconds = int(self._seconds())
+        self._life = max(self._life + 1, seconds if seconds < LIFE_BY_CLOCK_MAX else 0)
         self._save()
         return self._life
 
