@@ -371,6 +371,14 @@ class Node:
         """That index, and the state behind it."""
         return self._wiring.metadata.snapshot()
 
+    def begin_metadata_term(self, least: int) -> None:
+        """The root's entries from now on have a term that is `least` or more.
+
+        Counting alone gives a root that was put back from an older copy the term of the life that
+        the copy lacks, and others would take its entries for those that they have.
+        """
+        self._wiring.metadata_term = max(self._wiring.metadata_term, least)
+
     def mark_metadata(self) -> None:
         """Append an entry that changes nothing."""
         index = self._wiring.metadata.indexes.take()

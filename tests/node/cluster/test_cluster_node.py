@@ -150,6 +150,18 @@ def test_what_is_known_already_is_answered_at_once(world):
     assert done == [(1, (A,)), (1, (A,))]
 
 
+def test_who_lost_its_disk_and_comes_to_its_old_address_takes_the_place_of_the_old_one(world):
+    """The old one will never answer there again, and a small ring would wait for it for ever."""
+    enrolled(world, A)
+    enrolled(world, B)
+    anew = B._replace(node="anew", position=B.position + 1)
+    assert enrolled(world, anew) == [(4, (A, anew))]
+    assert world.node.registering.left == (B,)
+    elsewhere = B._replace(incarnation=B.incarnation + 1, address="elsewhere:1")
+    assert enrolled(world, elsewhere) == [(5, (A, elsewhere, anew))]
+    assert world.node.registering.left == ()
+
+
 def test_who_leaves_is_struck_out(world):
     enrolled(world, A)
     done: list[object] = []

@@ -301,11 +301,13 @@ def test_a_directory_from_an_older_copy_begins_a_life_that_nobody_knows(
         try:
             settle(tmp_path / "data", place, broker.node.metadata_index)
             assert isinstance(broker.member, Member)
+            terms.append(broker.node._wiring.metadata_term)
             return broker.member.cluster_node.ring.core.me.incarnation
         finally:
             broker.close()
             monkeypatch.undo()
 
+    terms: list[int] = []
     times = itertools.count(1_800_000_000)
     first = life()
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
@@ -314,6 +316,7 @@ def test_a_directory_from_an_older_copy_begins_a_life_that_nobody_knows(
     shutil.copytree(tmp_path / "copy", tmp_path / "data")
     lives = [first, *lost, life()]
     assert lives == sorted(set(lives))
+    assert terms == sorted(set(terms)), "nor has the root a term of entries that it has forgotten"
     times = itertools.repeat(1)
     assert life() == lives[-1] + 1, "a clock that is set back does not matter"
     times = itertools.repeat(1 << 40)

@@ -57,6 +57,8 @@ class ClusterNode:
             settings, disk=disk, executor=executor, clock=clock, network=network, entropy=entropy,
             leads=member.is_root,
         )  # fmt: skip
+        if member.is_root:
+            self.node.begin_metadata_term(member.life_min)
         self.ring = RingMember(
             member,
             clock=clock,

@@ -35,7 +35,7 @@ class MemberSettings:
     position: int
     domain: str = ""
     is_root: bool = False
-    life_min: int = 0  # the lives that begin have larger numbers
+    life_min: int = 0  # the lives that begin have larger numbers, and the terms of a root
     ring: RingSettings = field(default_factory=RingSettings)
 
 

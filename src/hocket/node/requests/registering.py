@@ -59,6 +59,7 @@ class Registering:
         return known is not None and known.incarnation >= who.incarnation
 
     def _enrol(self, who: Contact, done: Enrolled) -> None:
+        self._strike_those_before(who)
         if self._has_room():
             said = self.founded_with if not self._registry.successors else 0
             change = self._registry.enrol(who, done, said)
@@ -68,6 +69,19 @@ class Registering:
                     "copied? Give it a new one", who.node, change.holder.node,
                 )  # fmt: skip
             else:
+                self._wiring.append_metadata(EntryKind.NODES, change.index, change.body)
+
+    def _strike_those_before(self, who: Contact) -> None:
+        """Another store was at this address, and this one has answered there. The other is gone
+        from there: its disk was lost, or it comes back elsewhere and is entered anew. A small ring
+        would wait for it for ever."""
+        for each in self._registry.members:
+            if each.address == who.address and each.node != who.node and self._has_room():
+                log.warning(
+                    "node %s is now at %s, where node %s was: that one is taken off the ring until "
+                    "it comes back elsewhere", who.node, who.address, each.node,
+                )  # fmt: skip
+                change = self._registry.strike(each, None)
                 self._wiring.append_metadata(EntryKind.NODES, change.index, change.body)
 
     def strike(self, who: Contact, done: Enrolled) -> None:
