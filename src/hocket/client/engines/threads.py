@@ -293,6 +293,8 @@ class Engine(Driver):
 
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
+            if is_reply and (found := ready()) is not None:
+                return found  # without the lock, which whoever woke us may still have
             signal = threading.Lock()
             signal.acquire()
             wake = signal.release
