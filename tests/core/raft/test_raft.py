@@ -230,6 +230,21 @@ def test_an_answer_to_a_read_is_true_whatever_the_term():
     assert raft.group.term == 3
 
 
+def test_one_who_pretends_to_lead_in_our_term_is_not_heard():
+    raft = leader()
+    rival = Entries(1, 0, 0, ((5, 1),), 5)
+    for message in (rival, messages.Heartbeat(1, 9), messages.CampaignNow(1)):
+        assert raft.step(Heard("c", message), 0) == []
+    assert raft.leading is not None
+
+
+def test_a_link_that_was_lost_costs_the_next_entry_nothing():
+    raft = leader()
+    raft.step(events.LinkLost("b"), 0)
+    effects = raft.step(events.Appended(2), 0)
+    assert [effect.to for effect in effects] == ["b", "c"]
+
+
 def test_a_lost_link_of_a_stranger_changes_nothing():
     raft = leader()
     assert raft.step(events.LinkLost("x"), 0) == []

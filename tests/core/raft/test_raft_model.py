@@ -14,7 +14,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.support.core.raft_mutants import MUTANTS, RUNS_MAX, found_by, search
-from tests.support.core.raft_world import ACTIONS, Breach, World, run
+from tests.support.core.raft_world import ACTIONS, DROWSY, Breach, World, run
 from tests.support.threads import LONG
 
 RUNS = 5_000 if LONG else 40
@@ -70,6 +70,16 @@ def test_what_must_hold_holds_in_runs_by_chance():
     looked_at = {"message", "vote", "leader", "commit", "read", "configuration", "transfer"}
     assert looked_at <= {name for name, count in seen.items() if count >= RUNS / 40}
     assert seen["healed"] == RUNS
+
+
+def test_groups_that_fall_quiet_wake_when_their_leader_dies():
+    seen = Counter()
+    for seed in range(RUNS // 2):
+        world = run(seed, settings=DROWSY)
+        world.lose_the_leader(Random(seed))
+        seen += world.seen
+    assert seen["quiet"] > RUNS / 10
+    assert seen["lost in quiet"] > RUNS / 10
 
 
 def test_a_run_follows_from_its_seed():

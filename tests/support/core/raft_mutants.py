@@ -311,7 +311,7 @@ MUTANTS: dict[Plant, int] = {
     what_agrees_is_cut_off: 5,
     committed_entries_are_cut_off: 5,
     a_follower_commits_its_own_tail: 281,
-    an_old_snapshot_is_installed: 94,
+    an_old_snapshot_is_installed: 244,
     one_half_decides_a_joint_configuration: 97,
     a_learner_counts: 259,
     a_second_change_before_the_first_is_in_force: 7,

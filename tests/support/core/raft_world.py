@@ -23,6 +23,8 @@ HEARTBEAT_US = SECOND // 2
 HEALING_ROUNDS = 400  # heartbeats; 200 seconds
 
 SETTINGS = RaftSettings(entries_max=3, in_flight_max=2, snapshot_us=4 * SECOND)
+# Groups fall quiet as soon as they can.
+DROWSY = RaftSettings(entries_max=3, in_flight_max=2, snapshot_us=4 * SECOND, idle_us=0)
 
 
 class Breach(AssertionError):
@@ -391,10 +393,8 @@ class World:
         everybody = (*sorted({*conf.voters, *conf.outgoing}), *conf.learners)
         demand(len(everybody) == len(set(everybody)), "L7", f"one in two places: {conf}")
         if node.leads:
-            self._look_at_term(node)
-
-    def _look_at_term(self, node: WorldNode) -> None:
-        demand(node.raft.group.vote == node.name, "L1", "a leader has voted for another")
+            demand(group.vote == node.name, "L1", "a leader has voted for another")
+        self.seen["quiet"] += group.is_quiet
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -418,7 +418,8 @@ class World:
         self.now_us += HEARTBEAT_US
         for name in self.names:
             node = self.nodes[name]
-            assert node is not None
+            if node is None:
+                continue
             for timer, (first_us, last_us) in list(node.timers.items()):
                 jitter_us = chance.randint(0, last_us - first_us)
                 if first_us + jitter_us <= self.now_us:
@@ -435,9 +436,26 @@ class World:
             if self.flight:
                 envelope = self.flight.pop(0)
                 node = self.nodes[envelope.to]
-                assert node is not None
-                self._heard(node, envelope)
+                if node is not None:
+                    self._heard(node, envelope)
         self.look()
+
+    def lose_the_leader(self, chance: Random) -> None:
+        """In a calm world the leader dies without a word: then another one leads."""
+        for _ in range(6):
+            self._calm_round(chance)
+        leader = next(node for node in self.nodes.values() if node is not None and node.leads)
+        group = leader.raft.group
+        if any(len(half) < 3 for half in group.configuration.halves):
+            return  # it cannot be done without
+        self.seen["lost in quiet"] += group.is_quiet
+        self._kill(leader)
+        for _ in range(HEALING_ROUNDS):
+            self._calm_round(chance)
+            alive = [node for node in self.nodes.values() if node is not None]
+            if any(node.raft.leading and node.raft.leading.has_committed for node in alive):
+                return
+        raise Breach("liveness: nobody leads in the place of one who died")
 
     @staticmethod
     def _is_dirty(node: WorldNode | None) -> bool:
@@ -474,11 +492,12 @@ WEIGHTS = {
 ACTIONS = tuple(WEIGHTS)
 
 
-def run(seed: int, steps: int = 400) -> World:
+def run(seed: int, steps: int = 400, settings: RaftSettings = SETTINGS) -> World:
     """A life that follows from its seed. Some faults are left out, and some are frequent."""
     chance = Random(seed)
     size = chance.choice([3, 3, 4, 5])
-    world = World(size, chance.randint(min(3, size), size) if chance.random() < 0.8 else 1)
+    voters = chance.randint(min(3, size), size) if chance.random() < 0.8 else 1
+    world = World(size, voters, settings)
     weights = dict(WEIGHTS)
     for fault in ("lose", "double", "crash", "change", "transfer", "compact", "stall", "cut"):
         if chance.random() < 0.4:

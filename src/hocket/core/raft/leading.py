@@ -233,11 +233,10 @@ class Leading:
         return effects
 
     def link_lost(self, peer: str) -> None:
-        """What is under way to it may be lost; it is asked with the next heartbeat."""
+        """What is under way to it may be lost; the next entry or heartbeat asks for it."""
         progress = self.peers.get(peer)
         if progress is not None:
             progress.probe(progress.matched + 1)
-            progress.waits = True
 
     # --- commit ----------------------------------------------------------------------------------
 

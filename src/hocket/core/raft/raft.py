@@ -199,6 +199,8 @@ class Raft:
             effects += more
             if not proceed:
                 return effects
+        if self.leading is not None and isinstance(message, _BY_LEADERS):
+            return effects  # who leads beside us in our term has not been elected
         return effects + self._readers[type(message)](self, sender, message, now_us)
 
     def _of_another_term(self, sender: str, message: Any, now_us: int) -> tuple[bool, list[Effect]]:
@@ -379,14 +381,13 @@ class Raft:
             return self._wake(now_us) if group.is_quiet else []
         if event.peer != group.leader:
             return []
-        heard_us = group.heard_us
-        effects = self._wake(now_us) if group.is_quiet else []
-        group.heard_us = heard_us  # silence is what woke us
+        was_quiet, group.is_quiet = group.is_quiet, False
+        settings = group.host.settings
         if event.process_gone:
-            effects += self._know_leader(NOBODY)
-            wait_us = elections.rank(group, event.peer) * group.host.settings.stagger_us
-            effects.append(Arm(Timer.ELECTION, wait_us))
-        return effects
+            wait_us = elections.rank(group, event.peer) * settings.stagger_us
+            return [*self._know_leader(NOBODY), Arm(Timer.ELECTION, wait_us)]
+        # A quiet group has no timer, and it is an election timeout that has passed.
+        return [Arm(Timer.ELECTION, 0, settings.election_jitter_us)] if was_quiet else []
 
     # --- what `Pulse` tells ----------------------------------------------------------------------
 
