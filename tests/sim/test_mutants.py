@@ -57,7 +57,7 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "forget_the_credit": ((OFFSETS, RESUMES), (11, 0, 4, 1)),
     "no_cycle_check": ((TREE,), (30, 52, 48, 7)),
     "forget_a_field_of_a_message": ((ENCODED,), (8, 2, 10, 0)),
-    "install_a_stale_snapshot": ((SAME, RAISES), (2, 19, 11)),
+    "install_a_stale_snapshot": ((SAME, RAISES), (90, 95)),
     "skip_an_entry_after_a_reconnect": ((SAME,), (0, 1, 2)),
     "do_a_request_twice": ((TWICE, RAISES), (2, 3, 11)),
     "forget_what_was_done_in_snapshots": ((SAME,), (0, 1, 2)),

@@ -17,7 +17,7 @@ from hocket.node.requests.handing_on import TakingOver
 from hocket.sim.mutants.mutant import Replacements, mutant
 
 
-@mutant(seeds=40)
+@mutant(seeds=100)
 def install_a_stale_snapshot() -> Replacements:
     """A snapshot is installed though the node has come further than it leads."""
     piece = Learner._piece
