@@ -140,6 +140,11 @@ class CoreClient:
         if session is None:
             return
         found = [each for each in self.site.machines if _address(each) == effect.address]
+        if not found:  # the machine that was there has lost its disk, and is another one now
+            error = NoConnection(f"nobody is at {effect.address}")
+            refused = partial(session.link_lost, effect.link, error)
+            self.site.scheduler.after(DIAL_US, partial(self.turn, refused))
+            return
         link = SimLink(self, session, effect.link, found[0])
         self.links[effect.link] = link
         self.site.scheduler.after(DIAL_US, link.open)

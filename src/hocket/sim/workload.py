@@ -115,8 +115,8 @@ class Producer(CoreClient):
 
     @property
     def finished(self) -> bool:
-        """Whether all records that it has sent are acknowledged."""
-        return self.core is None or not self.core.count()
+        """Whether it has sent something, and all of it is acknowledged."""
+        return self.core is not None and any(self.made.values()) and not self.core.count()
 
     def _open(self) -> None:
         core = SureProducerCore(
@@ -137,7 +137,7 @@ class Producer(CoreClient):
 
     def _produce(self) -> None:
         options, core = self.site.options, self.core
-        if self.stopped:
+        if self.stopped and any(self.made.values()):
             return
         self._later()
         if core is not None and isinstance(core.failure, UnknownTopic | NoConnection):
@@ -380,7 +380,10 @@ class Workload:
         return known
 
     def stop(self) -> None:
-        """Publish nothing new; what was begun is finished."""
+        """Publish nothing new; what was begun is finished.
+
+        A producer that no fault let begin begins now: a run without a record shows nothing.
+        """
         for producer in self.producers:
             producer.stopped = True
         for administrator in self.administrators:
