@@ -20,6 +20,8 @@ ROOT = 0
 CONNECTED = 1  # TCP_ESTABLISHED
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
+AF_NETLINK = getattr(socket, "AF_NETLINK", None)  # None: this is no Linux
+
 # From linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h.
 SOCK_DIAG = 4  # the protocol of netlink
 _BY_FAMILY, _REQUEST = 20, 1
@@ -53,7 +55,7 @@ def is_of_another_user(descriptor: int) -> bool:
 @cache
 def netlink_tells() -> bool:
     """Whether the system answers questions for sockets; it says of one that is there that it is."""
-    if not hasattr(socket, "AF_NETLINK"):
+    if AF_NETLINK is None:
         return False
     try:
         with (
@@ -71,7 +73,7 @@ def asked_for(local: _End, remote: _End) -> int | None:
     addresses = [end[0].packed.ljust(16, b"\0") for end in (local, remote)]
     body = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 0xFFFF_FFFF)
     body += _ENDS.pack(local[1], remote[1], *addresses, _ANY)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, SOCK_DIAG) as netlink:
+    with socket.socket(AF_NETLINK, socket.SOCK_DGRAM, SOCK_DIAG) as netlink:
         netlink.setblocking(False)  # the answer is there when `send` returns
         netlink.send(_HEADER.pack(_HEADER.size + len(body), _BY_FAMILY, _REQUEST, 1, 0) + body)
         answer = netlink.recv(4096)
