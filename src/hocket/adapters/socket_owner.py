@@ -20,7 +20,7 @@ ROOT = 0
 CONNECTED = 1  # TCP_ESTABLISHED
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
-AF_NETLINK = getattr(socket, "AF_NETLINK", None)  # None: this is no Linux
+AF_NETLINK: int | None = getattr(socket, "AF_NETLINK", None)  # None: this is no Linux
 
 # From linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h.
 SOCK_DIAG = 4  # the protocol of netlink
@@ -69,6 +69,7 @@ def netlink_tells() -> bool:
 
 def asked_for(local: _End, remote: _End) -> int | None:
     """The user of the connected socket with these ends; None: there is none. By netlink."""
+    assert AF_NETLINK is not None  # see netlink_tells
     family = socket.AF_INET if local[0].version == 4 else socket.AF_INET6
     addresses = [end[0].packed.ljust(16, b"\0") for end in (local, remote)]
     body = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 0xFFFF_FFFF)
