@@ -58,6 +58,7 @@ TestRaftInAWorld.settings = settings(
 )
 
 
+@pytest.mark.timeout(1200 if LONG else 120)
 def test_what_must_hold_holds_in_runs_by_chance():
     seen = Counter()
     for seed in range(RUNS):
@@ -72,6 +73,7 @@ def test_what_must_hold_holds_in_runs_by_chance():
     assert seen["healed"] == RUNS
 
 
+@pytest.mark.timeout(1200 if LONG else 120)
 def test_groups_that_fall_quiet_wake_when_their_leader_dies():
     seen = Counter()
     for seed in range(RUNS // 2):
