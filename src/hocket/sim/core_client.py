@@ -76,6 +76,8 @@ class SimLink:
 class CoreClient:
     """Begins at one machine, and goes on by every other one that it hears of."""
 
+    roams = True  # else it stays with its machine
+
     def __init__(self, site: Site, machine: Machine, name: str) -> None:
         self.site = site
         self.name = name
@@ -140,6 +142,8 @@ class CoreClient:
         if session is None:
             return
         found = [each for each in self.site.machines if _address(each) == effect.address]
+        if not self.roams:
+            found = [self._machine]
         if not found:  # the machine that was there has lost its disk, and is another one now
             error = NoConnection(f"nobody is at {effect.address}")
             refused = partial(session.link_lost, effect.link, error)

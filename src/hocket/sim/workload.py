@@ -52,7 +52,12 @@ Logs = dict[
 
 
 class Founder(CoreClient):
-    """Creates a topic; tries again until it is there."""
+    """Creates a topic; tries again until it is there.
+
+    It asks one machine alone, for that is the topic's home then, and is there to the end.
+    """
+
+    roams = False
 
     def __init__(self, site: Site, machine: Machine, topic: str) -> None:
         self.topic = topic

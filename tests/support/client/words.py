@@ -3,7 +3,7 @@
 Everybody else is the trace itself. A node `a` is reached at the address a:1 and has the id a. Time
 moves only by `wait`. What a node sends is written `a> Kind field=value ...`: it answers the oldest
 request of that link which has no answer yet, unless the kind is one that answers nothing.
-`a> notHere b` is short for the Failure that names b.
+`a> notHere b` is short for the Failure that names b; `a> notHere b somewhere` has no address.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class ClientWords:
         link = self._link(node)
         payload = b""
         if kind == "notHere":
-            there = f"{rest[0]}:1" if rest else ""
+            there = f"{rest[0]}:1" if rest and "somewhere" not in rest else ""
             frame: Frame = frames.Failure(
                 0, kind, "it is elsewhere", False, rest[0] if rest else "", there
             )

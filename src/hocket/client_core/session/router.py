@@ -258,6 +258,8 @@ def _parsed(text: str) -> Address | None:
     """None: it is no address that one could go to; what a broker says is not to be trusted."""
     try:
         host, port = split_address(text)
+        if not host:  # a node that has left: nobody knows where it is
+            return None
         return Address(host, DEFAULT_PORT if port is None else parse_port(port, least=1))
     except (BadName, OutOfRange):
         return None
