@@ -45,6 +45,7 @@ class Commit:
     """An envelope on its way to the disk."""
 
     draft: Draft
+    size: int
     file: WalFile
     position: int
     ends: list[tuple[GroupLog, LogEnd]]
@@ -297,16 +298,17 @@ class Wal:
         file, rows, notes, complete = place
         bytes_max = min(self._settings.commit_bytes_max, file.room)
         bytes_max -= envelope_bytes(len(rows), len(notes))
-        sections, ends, size = self._gather(max(bytes_max, first))
+        sections, ends, entry_bytes = self._gather(max(bytes_max, first))
         draft = Draft(file.number, self.next_lsn, self.durable_lsn, rows, complete, sections, notes)
         noted = None
         if self._noted:
             noted, self._noted = self._noted, {}
         is_plain = noted is None and not self._carried
-        self._commit = Commit(draft, file, file.position, ends, size, noted, is_plain)
-        file.position += draft.size
+        size = draft.size
+        self._commit = Commit(draft, size, file, file.position, ends, entry_bytes, noted, is_plain)
+        file.position += size
         file.last_lsn = self.next_lsn
-        self.bytes_since_checkpoint += draft.size
+        self.bytes_since_checkpoint += size
         self.next_lsn += 1
         self._submit(self._commit)
 
@@ -379,7 +381,7 @@ class Wal:
         job = partial(_write, file, commit.position, commit.draft, self._salt, self._form)
         # A brief job may keep this thread waiting; for entries that nobody waits for, it must not.
         is_awaited = any(group.settings.is_awaited for group, _ in commit.ends)
-        brief = is_awaited and commit.draft.size <= BRIEF_COMMIT_BYTES
+        brief = is_awaited and commit.size <= BRIEF_COMMIT_BYTES
         self._executor.submit("wal", job, self._committed, brief=brief)
 
     def _committed(self, result: BaseException | None) -> None:
