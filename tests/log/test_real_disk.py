@@ -12,6 +12,7 @@ import pytest
 
 from hocket.adapters.disk import DirectoryDisk
 from hocket.errors import DataDirectoryInUse, HocketError, NotADataDirectory
+from hocket.log.model import HardState
 from hocket.log.store import ReadResult
 from hocket.log.verify import verify
 from hocket.wire.entry import HEADER_BYTES, unpack_header
@@ -123,3 +124,27 @@ def test_a_path_that_is_a_file(tmp_path: Path) -> None:
     path.write_text("not a directory")
     with pytest.raises(NotADataDirectory, match="cannot be used"):
         Host(str(path))
+
+
+def test_a_log_is_cut_back_and_keeps_its_vote(tmp_path: Path) -> None:
+    """Threads sync what was cut meanwhile; a raw read of the file is the log that was meant."""
+    host = Host(str(tmp_path))
+    told: list[bool] = []
+    for _ in range(20):
+        host.append(1)
+        host.store.flush()
+    host.store.replicated.persist(1, HardState(3, "ann"), lambda: told.append(True))
+    host.store.replicated.truncate(1, 5)
+    host.next[1] = (6, 5)
+    host.durable[1] = min(host.durable.get(1, 0), 5)
+    host.append(1)
+    host.store.flush()
+    while not told or host.durable.get(1) != 6:
+        host.turn(wait=True)
+    host.close()
+    assert verify(DirectoryDisk(str(tmp_path))).ok
+    again = Host(str(tmp_path))
+    assert again.store.recovered[1].state == HardState(3, "ann")
+    assert again.next[1] == (7, 6)
+    assert read_all(again, 1) == 6
+    again.close()

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hocket.log.checkpoint import GroupRecord
-from hocket.log.envelope import SECTION_BYTES
+from hocket.log.envelope import SECTION_BYTES, encode_notes
 from hocket.log.memory import MemoryTier
 from hocket.log.model import Damage, Fault, GroupStats, LogEnd, NewEntry, Truncation
 from hocket.log.segment import Points, Segment, SegmentRecord
@@ -562,3 +563,12 @@ def _base_of(segment: Segment) -> int:
 
 def _first_index_of(segment: Segment) -> int:
     return segment.first_index
+
+
+def notes_of(groups: Iterable[GroupLog]) -> bytes:
+    """The notes of these groups, each once."""
+    return b"".join(
+        encode_notes(group.id, group.state, group.truncations)
+        for group in dict.fromkeys(groups)
+        if not group.deleted
+    )

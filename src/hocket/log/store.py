@@ -321,7 +321,7 @@ class LogStore:
             raise StoreStopped(str(self._stopped))
         if log.damage and log.tail_damage is not None:
             raise CorruptData(f"nothing can be added to group {group}: {self.doubt(group)}")
-        if log.waiting_bytes > self._settings.waiting_bytes_max:
+        if log.waiting_bytes and log.waiting_bytes > self._settings.waiting_bytes_max:
             self._owes_room = True
             raise Busy(
                 f"group {group} has {log.waiting_bytes} bytes that wait to be committed by the "
@@ -559,8 +559,8 @@ class LogStore:
             due = since_us >= self._settings.retry_us
         else:
             after = self._settings.checkpoint_after(self._checkpointer.image_bytes)
-            unwritten = self._unwritten - self._waiting_bytes
-            congested = unwritten > self._settings.unwritten_bytes_max
+            unwritten_max = self._settings.unwritten_bytes_max
+            congested = self._unwritten - self._waiting_bytes > unwritten_max
             due = (
                 self._wal.bytes_since_checkpoint >= after.wal_bytes
                 or since_us >= after.interval_us

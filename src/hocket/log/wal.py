@@ -25,8 +25,8 @@ from functools import partial
 from hocket.errors import StorageFull
 from hocket.log import envelope, wal_files
 from hocket.log.directory import Format
-from hocket.log.envelope import SECTION_BYTES, Draft, aligned, encode_notes, envelope_bytes
-from hocket.log.group import GroupLog, Truncated
+from hocket.log.envelope import SECTION_BYTES, Draft, aligned, envelope_bytes
+from hocket.log.group import GroupLog, Truncated, notes_of
 from hocket.log.model import VITAL, LogEnd, Purpose, Truncation
 from hocket.log.settings import LogSettings
 from hocket.log.wal_files import NO_SPACE, WalFile, WalStart
@@ -45,12 +45,13 @@ class Commit:
     """An envelope on its way to the disk."""
 
     draft: Draft
+    size: int
     file: WalFile
     position: int
     ends: list[tuple[GroupLog, LogEnd]]
     bytes: int  # of its entries
-    noted: dict[GroupLog, list[Told]]  # whose notes it has for the first time
-    touched: list[GroupLog]  # groups with entries in it
+    noted: dict[GroupLog, list[Told]] | None  # whose notes it has for the first time
+    is_plain: bool  # it has no notes and nothing that was carried, and no group of it was cut back
 
 
 class Wal:
@@ -100,7 +101,8 @@ class Wal:
         self._staged: dict[GroupLog, None] = {}  # groups with entries that no commit has taken
         self._noted: dict[GroupLog, list[Told]] = {}  # groups with news that no commit has taken
         self._touched: list[GroupLog] = []  # groups in the last envelope ...
-        self._told: list[GroupLog] = []  # ... and those whose notes were in it for the first time
+        self._told: tuple[GroupLog, ...] = ()  # ... and those whose notes it was the first to have
+        self._carried: set[GroupLog] = set()
         self._dirty: dict[GroupLog, None] = {}  # groups in envelopes since the last checkpoint
         self._commit: Commit | None = None
         self._stalled = False  # the commit met a full disk and waits to be written again
@@ -199,6 +201,7 @@ class Wal:
         """The group is deleted; its staged entries are not written."""
         self._dirty.pop(group, None)
         self._noted.pop(group, None)
+        self._carried.discard(group)
         self.unstage(group)
 
     def unstage(self, group: GroupLog) -> None:
@@ -218,6 +221,7 @@ class Wal:
             self.note(group)
         commit = self._commit
         if commit is not None:
+            commit.is_plain = False
             commit.ends = [
                 (each, min(end, group.end) if each is group else end) for each, end in commit.ends
             ]
@@ -237,11 +241,13 @@ class Wal:
         self.forget(old)
         if waiting is not None:
             self._noted[new] = waiting
-        if self._commit is not None and old in self._commit.noted:
-            self._commit.noted[new] = self._commit.noted.pop(old)
+        noted = self._commit.noted if self._commit is not None else None
+        if noted and old in noted:
+            noted[new] = noted.pop(old)
 
     def carry(self, group: GroupLog) -> None:
         """Write the group's entries that are in no segment once more, so that older files go."""
+        self._carried.add(group)
         self.staged_bytes += group.carry()
         self._staged[group] = None
 
@@ -292,14 +298,17 @@ class Wal:
         file, rows, notes, complete = place
         bytes_max = min(self._settings.commit_bytes_max, file.room)
         bytes_max -= envelope_bytes(len(rows), len(notes))
-        sections, ends, size = self._gather(max(bytes_max, first))
+        sections, ends, entry_bytes = self._gather(max(bytes_max, first))
         draft = Draft(file.number, self.next_lsn, self.durable_lsn, rows, complete, sections, notes)
-        noted, self._noted = self._noted, {}
-        touched = [group for group, _ in ends]
-        self._commit = Commit(draft, file, file.position, ends, size, noted, touched)
-        file.position += draft.size
+        noted = None
+        if self._noted:
+            noted, self._noted = self._noted, {}
+        is_plain = noted is None and not self._carried
+        size = draft.size
+        self._commit = Commit(draft, size, file, file.position, ends, entry_bytes, noted, is_plain)
+        file.position += size
         file.last_lsn = self.next_lsn
-        self.bytes_since_checkpoint += draft.size
+        self.bytes_since_checkpoint += size
         self.next_lsn += 1
         self._submit(self._commit)
 
@@ -337,7 +346,7 @@ class Wal:
                     return file, rows, notes, is_complete
             if not self._ready:
                 rows_max = max(len(self._dirty), len(self._touched))
-                notes_max = len(_notes((*self._dirty, *self._told, *self._noted)))
+                notes_max = len(notes_of((*self._dirty, *self._told, *self._noted)))
                 self._wanted_bytes = envelope_bytes(rows_max, first_bytes + notes_max)
                 if not self.full:  # else `retry` tries now and then, and not every turn
                     self._prepare()
@@ -348,15 +357,13 @@ class Wal:
         self, file: WalFile, *, complete: bool
     ) -> tuple[list[tuple[int, LogEnd]], bytes, bool]:
         groups: Iterable[GroupLog] = self._touched
-        notes = b""
         if complete:
-            notes = _notes((*self._dirty, *self._told, *self._noted))
-        if complete and envelope_bytes(len(self._dirty), len(notes)) <= file.size // 4:
+            notes = notes_of((*self._dirty, *self._told, *self._noted))
+            complete = envelope_bytes(len(self._dirty), len(notes)) <= file.size // 4
+        if complete:
             groups = self._dirty
         else:
-            complete = False
-            if self._noted or self._told:
-                notes = _notes((*self._told, *self._noted))
+            notes = notes_of((*self._told, *self._noted)) if self._noted or self._told else b""
         return [(group.id, group.durable) for group in groups if not group.leaves], notes, complete
 
     def _next_file(self) -> None:
@@ -375,7 +382,7 @@ class Wal:
         job = partial(_write, file, commit.position, commit.draft, self._salt, self._form)
         # A brief job may keep this thread waiting; for entries that nobody waits for, it must not.
         is_awaited = any(group.settings.is_awaited for group, _ in commit.ends)
-        brief = is_awaited and commit.draft.size <= BRIEF_COMMIT_BYTES
+        brief = is_awaited and commit.size <= BRIEF_COMMIT_BYTES
         self._executor.submit("wal", job, self._committed, brief=brief)
 
     def _committed(self, result: BaseException | None) -> None:
@@ -395,28 +402,36 @@ class Wal:
             self._background(partial(self._files.use, commit.file.number))
         self.durable_lsn = commit.draft.lsn
         self.staged_bytes -= commit.bytes
-        self._marked = not commit.touched and not commit.noted
-        self._touched, self._told = commit.touched, list(commit.noted)
-        ends: list[tuple[GroupLog, LogEnd]] = []
+        self._marked = not commit.ends and not commit.noted
+        self._touched = [group for group, _ in commit.ends]
+        self._told = ()
+        if not commit.is_plain:
+            self._sort_out(commit)
         for group, end in commit.ends:
-            if end[0] > group.durable[0]:  # else it was cut back meanwhile, or carried
-                group.durable = end
-                ends.append((group, end))
-            if group.carried is not None:
-                group.carried_through(end.next_index - 1, commit.draft.lsn)
-            if not group.deleted:
-                self._dirty[group] = None
-        for group in commit.noted:
+            group.durable = end
             if not group.deleted:
                 self._dirty[group] = None
         self.flush()  # first, so that the disk works while the acknowledgements go out
-        self._tell_durable(ends)
-        for waiting in commit.noted.values():
-            for told in waiting:
+        self._tell_durable(commit.ends)
+        if commit.noted:
+            for told in [each for waiting in commit.noted.values() for each in waiting]:
                 told()
         if self._was_stalled:
             self._was_stalled, self.full = False, ""
             self._tell_room()
+
+    def _sort_out(self, commit: Commit) -> None:
+        """Leave the ends that are news: not what was cut back meanwhile, or was durable before."""
+        for group, end in commit.ends:
+            group.carried_through(end.next_index - 1, commit.draft.lsn)
+            if group.carried is None:
+                self._carried.discard(group)
+        ends = [(group, end) for group, end in commit.ends if end > group.durable]
+        noted = commit.noted or {}
+        for group in (*noted, *self._touched):
+            if not group.deleted:
+                self._dirty[group] = None
+        commit.ends, self._told = ends, tuple(noted)
 
     # --- files -------------------------------------------------------------------------------
 
@@ -576,15 +591,6 @@ def storage_full(where: str, why: str) -> StorageFull:
     return StorageFull(
         f"the disk of {where} is full ({why}); delete topics, shorten their retention or make room "
         "there, and writing goes on by itself"
-    )
-
-
-def _notes(groups: Iterable[GroupLog]) -> bytes:
-    """The notes of these groups, each once."""
-    return b"".join(
-        encode_notes(group.id, group.state, group.truncations)
-        for group in dict.fromkeys(groups)
-        if not group.deleted
     )
 
 
