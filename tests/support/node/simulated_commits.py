@@ -9,21 +9,21 @@ takes messages, says something about them, and commits now and then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
-
-from hocket.client.connection.timers import Timers
+from functools import partial
 
 from hocket import frames
 from hocket.client_core.consuming.attachment import SubscriptionOptions
 from hocket.client_core.consuming.message import Message
+from hocket.client_core.outbox import Arm, Dial, HangUp, Outbox, Send, Tell, Wake
 from hocket.client_core.session.session import Session
 from hocket.client_core.sharing.core import Mark, SharedCore
 from hocket.client_core.sharing.message import SharedBatch, SharedMessage
 from hocket.errors import LeaseLost, NoConnection
 from hocket.frames import Frame
 from hocket.model import Mode, Start
+from hocket.timers import Timer
 from tests.support.node.simulated import SECOND, TOPIC, World
 from tests.support.node.simulated_shares import KeyedProducer
 
@@ -58,41 +58,19 @@ class SlowProducer(KeyedProducer):
     PACE_US = 300_000
 
 
-class SteadyClock:
-    def __init__(self, world: World) -> None:
-        self.ticks_us = world.scheduler.now_us
-        self.now_us = world.scheduler.now_us
-
-
 class SimLink:
-    """One connection, as the client sees it (`Link`) and as the network does (`Far`)."""
+    """One connection of a clerk, as the network sees it."""
 
-    def __init__(self, clerk: Clerk) -> None:
+    def __init__(self, clerk: Clerk, number: int) -> None:
         self._clerk = clerk
-        self._arrivals = 0
+        self.number = number
         self.connection = clerk.world.network.connect(self)
 
-    def send(self, frame: Frame, payload: Sequence[Any] = ()) -> None:
-        assert self.connection is not None
-        self._clerk.sent(frame)
-        self._clerk.world.network.send_to_node(self.connection, frame, b"".join(payload))
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        assert self.connection is not None
-        self._clerk.world.network.cut(self.connection)
-
-    def heard(self) -> int:
-        return self._arrivals
-
     def received(self, frame: Frame, payload: memoryview) -> None:
-        self._arrivals += 1
-        self._clerk.session.received(self, frame, payload)
+        self._clerk.turn(partial(self._clerk.session.received, self.number, frame, payload))
 
     def lost(self) -> None:
-        self._clerk.session.link_lost(self, NoConnection("cut"))
+        self._clerk.turn(partial(self._clerk.session.link_lost, self.number, NoConnection("cut")))
 
 
 @dataclass(eq=False)
@@ -114,17 +92,9 @@ class Clerk:
         self.hands: list[Message] = []
         self.settled: dict[Place, None] = {}  # acked or rejected since the last commit
         self._commits: list[Commit] = []  # under way
-        self._timers = Timers(SteadyClock(world), self._arm)
         self.link: SimLink | None = None
-        self.session = Session(
-            timers=self._timers,
-            random=world.scheduler.random(f"session {name}"),
-            open_link=self._open_link,
-            report=lambda _level, _text, *_facts: None,
-            target="the simulated node",
-            watched=False,
-            name=name,
-        )
+        self._outbox = Outbox(world.scheduler.random(f"session {name}"))
+        self.session = Session(self._outbox, target="the simulated node", watched=False, name=name)
         options = SubscriptionOptions(
             index="workers", mode=mode, start=Start("earliest"), credit_bytes=3000, prefetch=8,
             lease_us=LEASE_US, max_deliveries=max_deliveries,
@@ -133,34 +103,62 @@ class Clerk:
             self.session, TOPIC, options, message=SharedMessage, batch=SharedBatch,
             arouse=lambda progress: self.core.arouse(progress),
         )  # fmt: skip
-        self.session.start()
-        self.core.open()
+        self.turn(self.session.start)
+        self.turn(self.core.open)
         self._work()
 
     # --- the session's driver --------------------------------------------------------------------
 
-    def _open_link(self, _number: int) -> None:
-        self.world.scheduler.after(self.random.randrange(1, 2000), self._connect)
+    def turn(self, act: Callable[[], object]) -> None:
+        scheduler = self.world.scheduler
+        self._outbox.now_us = scheduler.now_us()
+        act()
+        effects = self._outbox.effects
+        while effects:
+            effect = effects.popleft()
+            if isinstance(effect, Dial):
+                delay_us = self.random.randrange(1, 2000)
+                scheduler.after(delay_us, partial(self._connect, effect.link))
+            elif isinstance(effect, Send):
+                self._send(effect)
+            elif isinstance(effect, HangUp):
+                self._hang_up(effect)
+            elif isinstance(effect, Arm):
+                delay_us = max(0, effect.due_us - scheduler.now_us())
+                scheduler.after(delay_us, partial(self._due, effect.timer))
+            elif isinstance(effect, Wake):
+                effect.wake_ups.carry_out()
+            elif isinstance(effect, Tell):
+                effect.tell()
 
-    def _connect(self) -> None:
+    def _connect(self, number: int) -> None:
         if self.world.scheduler.now_us() < self.away_until_us:
-            self.session.link_lost(None, NoConnection("away"))
+            self.turn(partial(self.session.link_lost, number, NoConnection("away")))
             return
-        link = SimLink(self)
+        link = SimLink(self, number)
         if link.connection is None:
-            self.session.link_lost(None, NoConnection("nobody is there"))
+            error = NoConnection("nobody is there")
+            self.turn(partial(self.session.link_lost, number, error))
         else:
             self.link = link
-            self.session.link_opened(link)
+            self.turn(partial(self.session.link_opened, number))
 
-    def _arm(self) -> None:
-        delay_us = self._timers.delay_us()
-        if delay_us is not None:
-            self.world.scheduler.after(delay_us, self._run_due)
+    def _send(self, effect: Send) -> None:
+        assert self.link is not None
+        assert self.link.number == effect.link
+        assert self.link.connection is not None
+        self.sent(effect.frame)
+        payload = b"".join(effect.payload)
+        self.world.network.send_to_node(self.link.connection, effect.frame, payload)
 
-    def _run_due(self) -> None:
-        self._timers.run_due()
-        self._arm()
+    def _hang_up(self, effect: HangUp) -> None:
+        if self.link is not None and self.link.number == effect.link:
+            assert self.link.connection is not None
+            self.world.network.cut(self.link.connection)
+
+    def _due(self, timer: Timer) -> None:
+        if not timer.cancelled:
+            self.turn(timer)
 
     def cut(self, away_us: int) -> None:
         """Its connection breaks, and it does not come back before so long."""
@@ -184,6 +182,9 @@ class Clerk:
 
     def _work(self) -> None:
         self.world.scheduler.after(self.random.randrange(500, 30_000), self._work)
+        self.turn(self._do_something)
+
+    def _do_something(self) -> None:
         self._look_at_commits()
         chance = self.random.random()
         if chance < 0.5:
