@@ -45,7 +45,8 @@ from hocket.log.replicated import RawEntry, ReplicatedLogs, install_record
 from hocket.log.scrub import Scrub
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.vital import accept_command, recovered, refuse_damaged
-from hocket.log.wal import Wal, storage_full
+from hocket.log.wal import Wal
+from hocket.log.wal_files import storage_full
 from hocket.ports import Clock, Disk, Executor
 from hocket.wire.entry import HEADER_BYTES, padded
 

@@ -22,14 +22,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from hocket.errors import StorageFull
 from hocket.log import envelope, wal_files
 from hocket.log.directory import Format
 from hocket.log.envelope import SECTION_BYTES, Draft, aligned, envelope_bytes
 from hocket.log.group import GroupLog, Truncated, notes_of
 from hocket.log.model import VITAL, LogEnd, Purpose, Truncation
 from hocket.log.settings import LogSettings
-from hocket.log.wal_files import NO_SPACE, WalFile, WalStart
+from hocket.log.wal_files import NO_SPACE, WalFile, WalStart, storage_full
 from hocket.log.wal_list import WalList
 from hocket.ports import Disk, Executor, File
 
@@ -585,13 +584,6 @@ class Wal:
         if isinstance(result, BaseException):
             self.stopped = True
             self._tell_failed(result)
-
-
-def storage_full(where: str, why: str) -> StorageFull:
-    return StorageFull(
-        f"the disk of {where} is full ({why}); delete topics, shorten their retention or make room "
-        "there, and writing goes on by itself"
-    )
 
 
 def _write(file: File, position: int, draft: Draft, salt: int, form: Format) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass, field
 
+from hocket.errors import StorageFull
 from hocket.log.directory import DAMAGED, WAL, WAL_RESERVE
 from hocket.log.envelope import ALIGNMENT
 from hocket.log.wal_list import WalList
@@ -159,3 +160,10 @@ def _remove_quietly(disk: Disk, path: str) -> None:
         disk.remove(path)
     except OSError:
         return  # what matters is the write that failed before
+
+
+def storage_full(where: str, why: str) -> StorageFull:
+    return StorageFull(
+        f"the disk of {where} is full ({why}); delete topics, shorten their retention or make room "
+        "there, and writing goes on by itself"
+    )
