@@ -95,13 +95,15 @@ Effect = Dial | Send | HangUp | Listen | Arm | Report | Wake | Tell
 class Outbox:
     """The effects of the turn, and the moment at which the turn happens."""
 
-    __slots__ = ("_links", "effects", "now_us", "random", "wall_ahead_us")
+    __slots__ = ("_links", "effects", "now_us", "random", "tell_time", "wall_ahead_us")
 
     def __init__(self, random: Random) -> None:
         self.effects: deque[Effect] = deque()
         self.now_us = 0  # by a clock that only grows; the driver tells it before each turn
         self.wall_ahead_us = 0  # so much more says a clock on the wall
         self.random = random  # where chance comes from: the driver knows the seed
+        # A core that has worked for long asks for the time anew; the driver says how to.
+        self.tell_time: Callable[[], None] = _no_news
         self._links = count(1)
 
     @property
@@ -181,3 +183,7 @@ class Reply(Generic[T]):
     def get(self) -> T | None:
         """The value, None until it has come."""
         return self._content
+
+
+def _no_news() -> None:
+    """No time passes within a turn, as far as the driver of these cores can tell."""

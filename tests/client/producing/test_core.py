@@ -116,6 +116,24 @@ def test_a_full_batch_leaves_at_once_and_the_next_waits_its_own_time():
     assert [values for _, values, _ in one.pushed()] == [[b"next" + bytes(26)]]
 
 
+def test_the_time_that_encoding_takes_does_not_shorten_the_linger_of_what_follows():
+    one = Producing(linger_us=2000, batch_bytes=100)
+    one.send_plain(bytes(30), bytes(30))
+    one.stage.advance(1500)
+    outbox = one.stage.session.outbox
+
+    def encoding_took_a_while() -> None:
+        outbox.now_us += 1500
+
+    outbox.tell_time = encoding_took_a_while
+    one.send_plain(b"next" + bytes(26))
+    assert len(one.pushed()) == 1
+    one.stage.advance(3499)  # of which 1500 us have passed already
+    assert one.pushed() == []
+    one.stage.advance(1)
+    assert [values for _, values, _ in one.pushed()] == [[b"next" + bytes(26)]]
+
+
 def test_without_linger_a_lone_record_waits_for_nothing_and_others_for_its_answer():
     one = Producing(linger_us=0)
     one.send_plain(b"a")

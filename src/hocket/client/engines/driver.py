@@ -89,6 +89,7 @@ class Driver(ABC):
         self._ticks_us = self.clock.ticks_us
         self._wall_due_us = -1  # when to look at the clock on the wall again
         self.outbox = Outbox(random or Random())
+        self.outbox.tell_time = self.begin_turn
         self.timers = Timers(self.clock, wake)
         self.router = Router(
             self.outbox,

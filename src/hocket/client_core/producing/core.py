@@ -328,7 +328,9 @@ class ProducerCore(Pusher):
         items = gathering.take()
         self._cut_items(gathering, items)
         gathering.drop(len(items))
-        self._cut_us = gathering.begun_us = self.session.outbox.now_us
+        outbox = self.session.outbox
+        outbox.tell_time()  # encoding takes milliseconds, and what has come since is younger
+        self._cut_us = gathering.begun_us = outbox.now_us
         if not self._closing:
             gathering.room = 0 if self.is_full else self.batch_bytes
             gathering.turn = 0  # so the next partition is next
