@@ -20,6 +20,10 @@ NOT_IDEAL = (
     "The ring is not ideal: some node's neighbours are not those that it should have. That passes "
     "within a minute, unless nodes come and go."
 )
+WAITS = (
+    "The ring is not ideal: in so small a ring a node that is dead keeps its place until it is "
+    "back. Lookups pass over it; start it again with its data."
+)
 
 
 @click.group(
@@ -77,7 +81,7 @@ def ring(context: click.Context, /, svg: Path | None, as_json: bool) -> None:
     if found.ideal:
         click.echo("the ring is ideal")
     else:
-        say(NOT_IDEAL)
+        say(why_not_ideal(found))
 
 
 @ring.command(
@@ -109,6 +113,11 @@ def lookup(server: Server, /, key: str, no_cache: bool, as_json: bool) -> None:
         click.echo("the node that was asked knew that itself")
     for number, hop in enumerate(found.hops, 1):
         click.echo(f"  hop {number}: {_one(names, hop)}")
+
+
+def why_not_ideal(found: RingDescription) -> str:
+    is_small = len(found.nodes) + len(found.silent) <= found.successors + 1
+    return WAITS if is_small and found.silent else NOT_IDEAL
 
 
 def _fields(found: RingDescription) -> dict[str, Any]:
