@@ -75,7 +75,6 @@ REFUSALS = {
     "twice": "another process has the same store id: a data directory was copied",
     "nameTaken": "another node that is alive has this name",
     "plain": "without TLS nodes talk within a machine only, and as processes of one user",
-    "oldLife": "a newer life of the node has spoken already",
     "ownNode": "the node has dialled itself",
     "notReady": "the node cannot take part yet; try again a little later",
     "shuttingDown": "the node is going down",

@@ -83,9 +83,9 @@ class Router:
         self._searches.pop(topic, None)
 
     def tried(self, topic: str) -> str:
-        """What was tried for the topic since somebody last answered for it, in words."""
+        """What was tried for the topic since somebody last answered for it, each once, in words."""
         search = self._searches.get(topic)
-        return "; ".join(search.tried) if search is not None else ""
+        return "; ".join(dict.fromkeys(search.tried)) if search is not None else ""
 
     def misplaced(self, asked: Session, topic: str, error: HocketError) -> Session | None:
         """Somebody asked here in vain. Who is to be asked at once; None: nobody, see `pause`."""
