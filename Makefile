@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-attack test-damage test-cluster test-sim raft-cases scale check format bench bench-local bench-broker bench-spark bench-recovery clean
+.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-attack test-damage test-cluster test-sim raft-cases scale check format bench bench-local bench-broker bench-cluster bench-spark bench-recovery clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -114,8 +114,9 @@ test-attack: $(VENV)/dev.stamp  ## hostile inputs of every kind against a served
 test-damage: $(VENV)/dev.stamp  ## every field of a small store damaged, and a broker on each; a quarter of an hour
 	@$(BIN)/python -m tests.damage
 
-test-cluster: $(VENV)/dev.stamp  ## ten broker processes in one ring, killed, stopped, cut apart and back, and idle; twenty minutes
+test-cluster: $(VENV)/dev.stamp  ## ten broker processes in one ring, killed, stopped, cut apart and back, and idle; the broker contract, and kills in turn, with partitions on three nodes; forty minutes
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/cluster $(PYTEST_ARGS)
+	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/broker_contract -k cluster $(PYTEST_ARGS)
 
 test-sim: $(VENV)/dev.stamp  ## 500 seeds of a simulated cluster, and every planted bug found; a quarter of an hour
 	@$(BIN)/hocket sim --seeds 500
@@ -137,13 +138,16 @@ check: $(VENV)/dev.stamp  ## ruff, mypy --strict (for Linux and macOS), import-l
 format: $(VENV)/dev.stamp  ## write the generated files anew, and let ruff lay the code out
 	@$(BIN)/python tools/blocking_faces.py; $(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-bench: bench-local bench-broker  ## every benchmark
+bench: bench-local bench-broker bench-cluster  ## every benchmark
 
 bench-local: $(VENV)/bench.stamp  ## channels, pump and queues against their peers
 	@$(BIN)/python -m benchmarks.local $(BENCH_ARGS)
 
 bench-broker: $(VENV)/bench.stamp  ## the broker on one node, against the least a broker could do
 	@$(BIN)/python -m benchmarks.broker $(BENCH_ARGS)
+
+bench-cluster: $(VENV)/bench.stamp  ## partitions on three nodes, against the same ones on one node
+	@$(BIN)/python -m benchmarks.cluster $(BENCH_ARGS)
 
 bench-spark: $(VENV)/bench.stamp  ## Spark with the broker, Parquet and a real Kafka; 20 minutes, needs Java 17
 	@$(BIN)/python -m benchmarks.spark $(BENCH_ARGS)

@@ -37,7 +37,7 @@ def test_a_step_that_nobody_takes_would_be_noticed():
 def test_the_way_in_is_told_in_its_order():
     """From the port to the log one thread does it all, so that the order is always the same."""
     steps = told()
-    first = steps.index(("node/node.py", "Node.received"))
+    first = steps.index(("node/requests/serving.py", "Serving.received"))
     last = steps.index(("adapters/disk.py", "DirectoryFile.write"))
     taken = list(dict.fromkeys(recorded()))
     places = [taken.index(step) for step in steps[first : last + 1]]

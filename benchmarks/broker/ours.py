@@ -23,7 +23,7 @@ READY_SECONDS = 30
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[str]:
+def serving(directory: Path, *options: str) -> Iterator[str]:
     """A broker with an empty data directory; its address."""
     with tempfile.TemporaryDirectory(dir=directory, prefix=".bench-") as data:
         process = subprocess.Popen(
@@ -36,6 +36,7 @@ def serving(directory: Path) -> Iterator[str]:
                 "127.0.0.1:0",
                 "--data",
                 data,
+                *options,
             ],
             stdout=subprocess.PIPE,
             text=True,
@@ -52,15 +53,20 @@ def serving(directory: Path) -> Iterator[str]:
 
 
 class Bench:
-    """One broker for all rows; a new topic for each measurement, deleted afterwards."""
+    """One broker for all rows; a new topic for each measurement, deleted afterwards.
 
-    def __init__(self, url: str, value: bytes) -> None:
+    `partitions`: every topic has so many, whatever the measurement would give it.
+    """
+
+    def __init__(self, url: str, value: bytes, partitions: int | None = None) -> None:
         self.url = url
         self.value = value
+        self._partitions = partitions
 
     @contextmanager
     def topic(self, client: Client, partitions: int = 1) -> Iterator[str]:
         name = f"bench-{next(_names)}"
+        partitions = self._partitions or partitions
         client.create_topic(name, partitions=partitions, memory_bytes="1GiB")
         try:
             yield name
@@ -162,15 +168,33 @@ class Bench:
                 transaction.send_many(two, values)
             return perf_counter() - start
 
-    def publish(self, count: int) -> list[float]:
-        """One at a time, each waiting for its position."""
+    def publish(self, count: int, keys: int = 0) -> list[float]:
+        """One at a time, each waiting for its position; with so many keys, or with none."""
         latencies = []
+        chosen = [b"key-%d" % number for number in range(keys)] or [None]
         with hocket.connect(self.url) as client, self.topic(client) as topic:
-            client.publish(topic, self.value)
-            for _ in range(count):
+            for key in chosen:
+                client.publish(topic, self.value, key=key)
+            for key in itertools.islice(itertools.cycle(chosen), count):
                 start = perf_counter()
-                client.publish(topic, self.value)
+                client.publish(topic, self.value, key=key)
                 latencies.append(perf_counter() - start)
+        return latencies
+
+    def first_messages(self, count: int) -> list[float]:
+        """Of clients that have done nothing but connect: until the first message is stored.
+
+        Each goes to the next partition, so a client may first have to find who leads it.
+        """
+        latencies = []
+        with hocket.connect(self.url) as admin, self.topic(admin) as topic:
+            partitions = len(admin.describe(topic).partitions)
+            for number in range(count):
+                with hocket.connect(self.url) as client:
+                    client.ping()
+                    start = perf_counter()
+                    client.publish(topic, self.value, partition=number % partitions)
+                    latencies.append(perf_counter() - start)
         return latencies
 
     def publish_together(self, count: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hocket.cluster_model import NodeDescription, RingNode
+from hocket.cluster_model import AuditRecord, NodeAddress, NodeDescription, RingNode
 
 
 @dataclass(slots=True)
@@ -53,3 +53,36 @@ class ListNodes:
 class NodesAre:
     request: int
     nodes: tuple[NodeDescription, ...]
+
+
+@dataclass(slots=True)
+class FindLeaders:
+    """Ask which node leads each partition of a topic. Answered by LeadersAre."""
+
+    request: int
+    topic: str
+
+
+@dataclass(slots=True)
+class LeadersAre:
+    request: int
+    nodes: tuple[NodeAddress, ...]  # each that leads a partition, once
+    # Packed: for each partition in order the place of its leader in `nodes`; one that is not below
+    # the number of nodes: nobody is known to lead the partition.
+    leaders: bytes
+
+
+@dataclass(slots=True)
+class ReadAudit:
+    """Read the audit logs of all nodes, from a time on. Answered by AuditIs."""
+
+    request: int
+    since_us: int = 0
+
+
+@dataclass(slots=True)
+class AuditIs:
+    request: int
+    records: tuple[AuditRecord, ...]  # in the order of time
+    next_us: int  # there are more from this time on; 0: these are all
+    silent: tuple[str, ...]  # nodes that did not answer

@@ -58,3 +58,18 @@ class NodeDescription:
     state: NodeState
     position: int = 0
     domain: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One record of the audit log of a node: what was denied, or changed."""
+
+    node: str  # the id of its store
+    time_us: int  # by the clock of that node
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLog:
+    records: tuple[AuditRecord, ...]  # in the order of time
+    silent: tuple[str, ...]  # ids of nodes that did not answer

@@ -176,6 +176,15 @@ class NotHere(HocketError):
         self.address = address
 
 
+class SeveralNodes(HocketError):
+    """The partitions that are meant are on several nodes: each node is to be asked for its own.
+
+    A client does so by itself, after FindLeaders.
+    """
+
+    code = "severalNodes"
+
+
 class RootAway(HocketError):
     """The node that decides on changes of topics, users and rights does not answer.
 

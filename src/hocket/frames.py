@@ -30,17 +30,28 @@ from hocket.access_frames import (
     TokenIssued as TokenIssued,
 )
 from hocket.cluster_frames import (
+    AuditIs as AuditIs,
     DescribeRing as DescribeRing,
+    FindLeaders as FindLeaders,
     KeyIsOwned as KeyIsOwned,
+    LeadersAre as LeadersAre,
     ListNodes as ListNodes,
     LookUpKey as LookUpKey,
     NodesAre as NodesAre,
+    ReadAudit as ReadAudit,
     RingIs as RingIs,
 )
 from hocket.cluster_model import NodeAddress
+from hocket.index_frames import (
+    DeleteIndex as DeleteIndex,
+    Indexes as Indexes,
+    ListIndexes as ListIndexes,
+    Revive as Revive,
+    SeekIndex as SeekIndex,
+    SkipUnreadable as SkipUnreadable,
+)
 from hocket.model import (
     Failover,
-    IndexDescription,
     Limits,
     Mode,
     Participant,
@@ -196,12 +207,13 @@ class FindOffsets:
     request: int
     topic: str
     start: Start
+    partitions: bytes = b""  # packed: the partitions that are meant; empty for all
 
 
 @dataclass(slots=True)
 class Offsets:
     request: int
-    offsets: bytes  # packed, one per partition in order
+    offsets: bytes  # packed, one per partition, in the order of the question or else in order
 
 
 @dataclass(slots=True)
@@ -210,7 +222,8 @@ class DeleteMessages:
 
     request: int
     topic: str
-    offsets: bytes  # packed, one per partition in order
+    offsets: bytes  # packed, one for each of `partitions`
+    partitions: bytes = b""  # packed: the partitions that are meant; empty for all, in order
 
 
 # --- producing -----------------------------------------------------------------------------------
@@ -234,6 +247,7 @@ class OpenProducer:
     transaction: str = ""
     number: int = 0  # of the transaction among those of its id
     delayed: bool = False
+    partitions: bytes = b""  # packed: those that it pushes to; empty for all
 
 
 @dataclass(slots=True)
@@ -242,8 +256,9 @@ class ProducerOpened:
     handle: int
     producer_id: bytes
     epoch: int
-    partitions: int
-    sequences: bytes  # packed: the sequence that the next new batch must have, per partition
+    partitions: int  # how many the topic has, wherever they are
+    # Packed: the sequence that the next new batch must have, for each partition that was asked for.
+    sequences: bytes
 
 
 @dataclass(slots=True)
@@ -280,14 +295,11 @@ class PushRefused:
 
 @dataclass(slots=True)
 class Publish:
-    """Store one batch, the payload, without a producer.
-
-    With `partition` -1 the broker chooses, by the hash of the first record's key if it has one.
-    """
+    """Store one batch, the payload, without a producer."""
 
     request: int
     topic: str
-    partition: int = -1
+    partition: int = -1  # -1: the broker chooses, by the first record's key if it has one
     delayed: bool = False  # as in OpenProducer
 
 
@@ -335,6 +347,9 @@ class OpenSubscription:
     resumes: bool = False  # `positions` are where an earlier life of this subscription was
     # For shared indexes: the client is going to say in Credit how far it has handed messages out.
     tells: bool = False
+    # `partitions` are some of those of a subscription to the whole topic, whose others are on other
+    # nodes: if the topic grows, PartitionsChanged says so, and the client opens the new ones.
+    part: bool = False
 
 
 @dataclass(slots=True)
@@ -450,76 +465,14 @@ class HandleEnded:
 
 @dataclass(slots=True)
 class PartitionsChanged:
-    """The topic of this producer or subscription has more partitions now."""
+    """The topic has more partitions now; a part of a subscription hears it when opened, too."""
 
     request: int  # 0
     handle: int
     partitions: int
-
-
-# --- indexes -----------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class ListIndexes:
-    request: int
-    topic: str
-    paged: bool = False
-    after: str = ""
-    index: str = ""  # list this index only
-
-
-@dataclass(slots=True)
-class Indexes:
-    request: int
-    indexes: tuple[IndexDescription, ...]
-    next: str = ""
-
-
-@dataclass(slots=True)
-class SeekIndex:
-    """Put an index elsewhere, whether a consumer is attached or not. Answered by Offsets."""
-
-    request: int
-    topic: str
-    index: str
-    start: Start
-    partition: int = -1  # -1: all of them
-
-
-@dataclass(slots=True)
-class SkipUnreadable:
-    """Move an own index past what it stands at, if that cannot be read. Answered by Offsets."""
-
-    request: int
-    topic: str
-    index: str
-    partition: int
-    offset: int  # one of the messages that cannot be read
-
-
-@dataclass(slots=True)
-class DeleteIndex:
-    request: int
-    topic: str
-    index: str
-
-
-@dataclass(slots=True)
-class Revive:
-    """Have a shared index deliver messages again that are dead letters. Answered by Offsets.
-
-    The answer has the offsets of those that are delivered again: not those whose dead letters were
-    used up before.
-    """
-
-    request: int
-    topic: str
-    index: str
-    partition: int
-    offsets: bytes  # packed: of the messages
-    letters: bytes  # packed: of their dead letters, which ascend, in one partition of <topic>.dlq
-    dead_partition: int
+    # The new partitions do not belong to this subscription, because some of them are on other
+    # nodes, or because it is a part: the client opens them.
+    part: bool = False
 
 
 # --- transactions ------------------------------------------------------------------------------
@@ -567,9 +520,8 @@ class AbortTransaction:
 Frame = (
     Hello | Welcome | Goodbye | Ping | Done | Failure
     | CreateTopic | AlterTopic | DeleteTopic | ListTopics | DescribeTopic | Topics
-    | FindOffsets | Offsets
-    | OpenProducer | ProducerOpened | Push | PushAcked | PushRefused | Publish | Published
-    | CloseHandle
+    | FindOffsets | Offsets | OpenProducer | ProducerOpened | Push | PushAcked | PushRefused
+    | Publish | Published | CloseHandle
     | OpenSubscription | SubscriptionOpened | Deliver | Credit | Commit | Moved | HandleEnded
     | PartitionsChanged
     | ListIndexes | Indexes | SeekIndex | DeleteIndex
@@ -580,4 +532,5 @@ Frame = (
     | SkipUnreadable | NameParticipants
     | Revive | DeleteMessages
     | DescribeRing | RingIs | LookUpKey | KeyIsOwned | ListNodes | NodesAre
+    | FindLeaders | LeadersAre | ReadAudit | AuditIs
 )  # fmt: skip

@@ -58,6 +58,14 @@ class PartitionId(NamedTuple):
 DECISIONS = 10**18
 
 
+# Topics whose names begin like this are the broker's own: nobody else lists, reads or changes them.
+OWN_TOPICS = "_hocket."
+# The partitions of this topic are the deciders of transactions of a cluster, with logs behind
+# DECISIONS. Their number is never changed: an id would find a decider that does not know it.
+DECIDERS = OWN_TOPICS + "deciders"
+DECIDERS_COUNT = 8
+
+
 class EntryKind(IntEnum):
     """What the body of a log's entry is. The numbers stand in stored entries for ever."""
 
@@ -70,6 +78,7 @@ class EntryKind(IntEnum):
     DECISION = 6  # in the decisions' log: what has become of a transaction
     ACCESS = 7  # in the metadata: users, roles and grants
     NODES = 8  # in the metadata: the nodes of the cluster
+    MEMBERSHIP = 9  # of a group that several nodes keep: which of them; see core.raft.membership
 
 
 class Position(NamedTuple):
@@ -113,6 +122,17 @@ def check_retention(config: TopicConfig, before: TopicConfig | None = None) -> N
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """One copy of a partition, as its leader or the copy's own node tells it."""
+
+    node: str  # the id of the node that holds it
+    role: str  # "leader" or "follower"; or "unknown": nobody who knows has answered
+    term: int = 0  # in which it leads, or follows; 0: not known
+    end: int = 0  # the offset behind the last record that is durable there; 0 if it is not known
+    lag: int = 0  # how many entries of the log it lacks, that the leader has
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionDescription:
     partition: int
     start: int  # the oldest offset that can be read
@@ -122,13 +142,14 @@ class PartitionDescription:
     disk_bytes: int
     memory_reads: int  # reads answered from memory since the broker started
     disk_reads: int  # reads that went to the disk
-    leader: str
-    replicas: tuple[str, ...]
+    leader: str  # the id of the node that leads it; empty: nobody is known to
+    replicas: tuple[str, ...]  # the ids of the nodes that have a copy
     problem: str = ""  # what is damaged, in words; empty when all is well
     waiting: int = 0  # delayed messages that are not in the partition yet
     # False: the node that holds the partition did not answer. Then `problem` says so, and the
     # numbers are 0 because nobody knows them.
     known: bool = True
+    replica_states: tuple[ReplicaState, ...] = ()  # what is known of each copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +287,11 @@ def timestamp_us(moment: datetime) -> int:
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition of a key. Part of the protocol: every client in every language agrees."""
     return xxhash.xxh3_64_intdigest(key) % partitions
+
+
+def is_own_topic(name: str) -> bool:
+    """Whether a topic is one of the broker's own, which clients have nothing to do with."""
+    return name.startswith(OWN_TOPICS)
 
 
 NAME_RULE = (

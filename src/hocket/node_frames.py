@@ -29,6 +29,7 @@ class NodeHello:
     features: tuple[str, ...] = ()
     boot: int = 0  # drawn by chance when its process started: tells two processes apart
     starting: bool = False  # it does not serve clients yet, and may still be refused for its name
+    capacity: int = 1  # how many partitions it takes, relative to others
 
 
 @dataclass(slots=True)

@@ -54,6 +54,8 @@ SAMPLES: list[Frame] = [
     frames.DescribeRing(1),
     frames.LookUpKey(1, "a key"),
     frames.ListNodes(1),
+    frames.FindLeaders(1, OPEN),
+    frames.ReadAudit(1, 0),
     frames.DescribeTopic(1, OPEN),
     frames.FindOffsets(1, OPEN, Start("time", 5)),
     frames.ListIndexes(1, OPEN),

@@ -37,7 +37,7 @@ def test_only_what_was_handed_out_counts_and_each_goes_on_alone(server, mode):
                 message = dying.receive(timeout=20)
             message.ack()
             dying.commit()
-            core = dying._core
+            (core,) = dying._core.parts()
             until(
                 lambda: core._told == {0: core.inbound.first_waiting(core.inbound.by_partition[0])}
             )

@@ -108,9 +108,9 @@ def test_consumers_from_before_that_end_upon_it_lose_no_neighbour(client, topic)
     options = {"index": "old", "mode": "shared", "max_deliveries": 2}
     for _ in range(2):
         subscription = client.subscribe(topic, **options)
-        core = subscription._core
-        until(lambda core=core: len(core.inbound.waiting(core.inbound.by_partition[0])) == 4)
-        core.wind_up = lambda: None  # it releases nothing
+        (part,) = subscription._core.parts()
+        until(lambda part=part: len(part.inbound.waiting(part.inbound.by_partition[0])) == 4)
+        subscription._core.wind_up = lambda: None  # it releases nothing
         subscription.close()
     until(lambda: client.lag(topic, "old") == 0, what="all is done with")
     letters = client.dead_letters(topic)

@@ -21,5 +21,6 @@ def test_trace(situation):
 def test_the_traces_were_found():
     assert {
         "session/silence.txt", "router/follows_the_leader.txt", "router/a_names_b_names_a.txt",
-        "producer/link_lost_while_pushing.txt",
+        "producer/link_lost_while_pushing.txt", "subscription/seek.txt", "shared/told_again.txt",
+        "transaction/staged.txt", "calls/link_lost.txt",
     } <= set(SITUATIONS)  # fmt: skip

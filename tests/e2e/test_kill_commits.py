@@ -44,7 +44,8 @@ def fill(url: str, topic: str) -> None:
 
 def is_told(subscription) -> bool:
     """The acks have left, and are not answered."""
-    open_ = subscription._core._settlements._open.values()
+    (part,) = subscription._core.parts()
+    open_ = part._settlements._open.values()
     return any(telling.verdict.action == "ack" and not telling.waits for telling in open_)
 
 

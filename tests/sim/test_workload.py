@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hocket import frames
-from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.fates import ProducerOptions
 from hocket.frames import packed
 from hocket.sim.client import Unexpected
 from hocket.sim.workload import SureProducerCore

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 SUCCESSORS_DEFAULT = 8
+CAPACITY_MAX = 1_000_000  # a weight beyond that is a mistake
 _HOST = re.compile(r"[0-9A-Za-z:.%_-]+\Z")
 _EVERYWHERE = ("0.0.0.0", "::")
 HOST_BYTES_MAX = 253  # of a name in DNS
@@ -83,6 +84,12 @@ def cluster_options(command: F) -> F:
             help="What fails together with this node: a rack, a zone.",
         ),
         click.option(
+            "--capacity", metavar="N", type=click.IntRange(0, CAPACITY_MAX), default=1,
+            show_default=True,
+            help="How many partitions this node takes, relative to other nodes. 0: none, unless no "
+            "other node can: it is a way in only.",
+        ),
+        click.option(
             "--advertise", metavar="HOST:PORT", type=Checked("address", _advertised),
             help="Where other nodes and clients reach this one. [default: where it listens]",
         ),
@@ -96,6 +103,7 @@ class ClusterOptions:
     join: tuple[str, ...]
     successors: int | None
     domain: str
+    capacity: int
     advertise: str | None
 
     def wish(
@@ -114,7 +122,8 @@ class ClusterOptions:
                 tls = Dialling(certificate, key, authority)
         return Wish(
             join=self.join, successors=self.successors, name=name, domain=self.domain,
-            advertise=self.advertise or "", tls=tls, certificate_fault=certificate_fault,
+            capacity=self.capacity, advertise=self.advertise or "", tls=tls,
+            certificate_fault=certificate_fault,
         )  # fmt: skip
 
 

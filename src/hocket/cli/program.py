@@ -10,7 +10,7 @@ from hocket.cli.server_options import server_options
 
 COMMANDS = [
     "serve", "ping", "topic", "publish", "produce", "consume", "index", "dlq", "user", "role",
-    "grant", "can", "ring", "node", "cluster", "context", "log", "certs", "sim",
+    "grant", "can", "audit", "ring", "node", "cluster", "context", "log", "certs", "sim",
     "completion",
 ]  # fmt: skip
 

@@ -27,6 +27,7 @@ from hocket.core.session.session import TRUSTED, Caller
 from hocket.errors import Closed, HocketError, NoConnection, ShuttingDown, StoreStopped
 from hocket.frames import Frame
 from hocket.node.door.connections import Connections, LocalPeer
+from hocket.node.identity import audit
 from hocket.node.node import Node
 from hocket.node.settings import TICK_US, NodeSettings
 
@@ -141,9 +142,10 @@ class Broker:
         Returns when this is durable. To be called before `listen` and `run`; `node.access_is_on`
         must be False, and the token one of ours.
         """
-        self.node.make_first_admin(token)
-        self.node.end_turn()
-        self._executor.drain()
+        with audit.kept_by(self.node.trail.add):
+            self.node.make_first_admin(token)
+            self.node.end_turn()
+            self._executor.drain()
         if not self.node.access_is_on:
             raise StoreStopped("the first admin could not be made durable; see the log")
 
@@ -262,7 +264,8 @@ class Broker:
         """Serve until `stop`. Then send the last answers, make all durable, free the directory."""
         self._is_running = True
         try:
-            self._loop.run()
+            with audit.kept_by(self.node.trail.add):
+                self._loop.run()
         finally:
             self._is_running = False
             self._shut_down()

@@ -14,10 +14,11 @@ whoever appended it. Three tables, built once, say who gets what.
 
 from __future__ import annotations
 
-import json
 import os
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,25 +28,44 @@ from hocket.cluster_model import NodeAddress
 from hocket.core.group0.messages import Entry
 from hocket.core.metadata import metadata as metadata_core
 from hocket.core.metadata.access import Access
-from hocket.core.metadata.catalogue import ADOPTED
+from hocket.core.metadata.catalogue import ADOPTED, Place, Topic
 from hocket.core.metadata.registry import Registry
 from hocket.core.partition import events
 from hocket.core.partition.events import StageAcked, TransactionApplied
 from hocket.core.ring.contact import Contact
-from hocket.core.session.session import TRUSTED, Caller, Demand, Hangup, Reply, Session, failure
-from hocket.core.transactions.decider import Decider
-from hocket.errors import HocketError, ProtocolError, StoreStopped
+from hocket.core.session.session import (
+    TRUSTED,
+    Caller,
+    Session,
+)
+from hocket.errors import (
+    HocketError,
+    StoreStopped,
+)
 from hocket.frames import Frame
+from hocket.log.model import RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
-from hocket.model import DECISIONS, EntryKind, PartitionDescription, TopicConfig
+from hocket.model import (
+    DECIDERS,
+    DECISIONS,
+    EntryKind,
+    PartitionDescription,
+    TopicConfig,
+    is_own_topic,
+)
 from hocket.node import recovery
 from hocket.node.background.dead_letters import DeadLetters
 from hocket.node.background.delays import Delays
 from hocket.node.background.retention import Retention
-from hocket.node.identity import audit
+from hocket.node.background.storing import Storing
+from hocket.node.background.transactions import Others, Transactions
+from hocket.node.identity.trail import Trail
+from hocket.node.replication.copies import Copies
+from hocket.node.replication.replicas import Replicas
 from hocket.node.requests import alone
 from hocket.node.requests.access import Guarding
+from hocket.node.requests.auditing import Auditors, ReadingAudit
 from hocket.node.requests.consuming import Consuming
 from hocket.node.requests.handing_on import CHANGES, HandingOn, TakingOver
 from hocket.node.requests.indexes import Indexes
@@ -53,7 +73,8 @@ from hocket.node.requests.operations import Operations
 from hocket.node.requests.producing import Producing
 from hocket.node.requests.registering import Registering
 from hocket.node.requests.reviving import Reviving
-from hocket.node.requests.topics import Others, Topics
+from hocket.node.requests.serving import Serving
+from hocket.node.requests.topics import Others as Describers, Topics
 from hocket.node.requests.transacting import Transacting
 from hocket.node.requests.trimming import Trimming
 from hocket.node.running.committed_log import CommittedLog
@@ -91,27 +112,34 @@ class Node:
         self.cluster = wiring.cluster
         metadata = wiring.metadata
         self._access = Access(metadata.indexes)
-        decider = self._decider = Decider()
         registry = Registry(metadata.indexes)
         wiring.catalogue.address_of = lambda node: _address(registry.member(node))
+        wiring.catalogue.nodes = lambda: max(1, len(registry.members))
         metadata.register(EntryKind.CONFIG, metadata_core.CATALOGUE, wiring.catalogue)
         metadata.register(EntryKind.ACCESS, "access", self._access)
         metadata.register(EntryKind.NODES, "nodes", registry)
         is_old = DECISIONS not in store.recovered
-        metadata.retire(EntryKind.DECISION, "transactions", decider if is_old else None)
+        own = wiring.deciders.own.core
+        metadata.retire(EntryKind.DECISION, "transactions", own if is_old else None)
         self.registering = Registering(wiring, registry)
-        self._transacting = Transacting(wiring, decider)
+        self.transactions = Transactions(wiring, leads=leads)
+        self._transacting = Transacting(wiring, self.transactions)
         self._producing = Producing(wiring, self._transacting)
         operations = Operations(wiring.network)
+        self._copies = Copies(wiring)
+        self._copies.on_index_refused = operations.part_done
         self._consuming = Consuming(wiring, operations)
         self._indexes = Indexes(wiring, operations)
-        self._topics = Topics(wiring, self._consuming, operations)
+        self._topics = Topics(wiring, self._consuming, operations, self.transactions, self._copies)
         self._guarding = Guarding(wiring, self._access, executor)
         self.handing_on = HandingOn(wiring, self._guarding)
         create = self._topics.create if leads else self.handing_on.create
-        self._dead_letters = DeadLetters(wiring, create)
-        self._reviving = Reviving(wiring)
+        self.storing = Storing(wiring)
+        self._dead_letters = DeadLetters(wiring, create, self.storing)
+        self._reviving = Reviving(wiring, self._topics.ask_others)
         self._trimming = Trimming(wiring, operations)
+        self.trail = Trail(wiring.log.store_id, disk, clock)
+        self._reading_audit = ReadingAudit(wiring, self.trail)
         self._delays = Delays(wiring)
         self._retention = Retention(wiring)
         self._paused = False
@@ -119,6 +147,8 @@ class Node:
         self.on_metadata_durable: Callable[[int], None] = lambda _index: None
         # From here on everything is built. What is below calls what is above by these tables only.
         self._servants = self._table_of_servants()
+        self._serving = Serving(wiring, self._servants, self._copies)
+        self.received = self._serving.received
         self.taking_over = TakingOver(wiring, self._access, self._servants)
         self._committed = self._table_of_changes()
         wiring.partitions.react_with(self._table_of_reactions())
@@ -130,7 +160,7 @@ class Node:
             store.abandon()
             raise
         recovery.tell(wiring)
-        self._transacting.started()
+        self.transactions.started()
         self._guarding.started()
 
     def _table_of_servants(self) -> dict[type, Servant]:
@@ -144,6 +174,7 @@ class Node:
             **self._indexes.servants(),
             **self._reviving.servants(),
             **self._trimming.servants(),
+            **self._reading_audit.servants(),
             **alone.servants(),
             **({} if self._leads else self.handing_on.servants()),
         }
@@ -162,7 +193,7 @@ class Node:
             events.Acked: self._producing.acked,
             events.Refused: self._producing.refused,
             StageAcked: self._producing.staged,
-            TransactionApplied: self._transacting.applied,
+            TransactionApplied: self.transactions.applied,
             events.EndMoved: self._advanced,
             events.LogStartMoved: self._log_start_moved,
             events.ShareChanged: self._share_changed,
@@ -186,11 +217,13 @@ class Node:
         topics = wiring.catalogue.topics.values()
         stats = [wiring.log.stats(hosted.group) for hosted in wiring.partitions]
         return Holdings(
-            topics=len(topics),
+            topics=sum(not is_own_topic(topic.name) for topic in topics),
             partitions=len(stats) - len(wiring.partitions.waiting),
             memory_bytes=sum(each.memory_bytes for each in stats),
             disk_bytes=sum(each.disk_bytes for each in stats),
-            durability=dict(Counter(topic.config.durability for topic in topics)),
+            durability=dict(
+                Counter(t.config.durability for t in topics if not is_own_topic(t.name))
+            ),
         )
 
     def make_first_admin(self, token: str) -> None:
@@ -211,9 +244,49 @@ class Node:
         """Have these serve their kinds of requests from now on."""
         self._servants |= servants
 
-    def describe_by(self, others: Others) -> None:
+    def describe_by(self, others: Describers) -> None:
         """Have these say what partitions hold that are not here."""
         self._topics.others = others
+
+    def replicate_by(self, replicas: Replicas) -> None:
+        """Have the copies of partitions that other nodes keep, too, speak with those."""
+        self._copies.replicate_by(replicas)
+
+    def deaths_by(self, is_dead: Callable[[str], bool]) -> None:
+        """Have this say which nodes are dead, so that nobody is sent there to ask."""
+        self._wiring.catalogue.is_dead = is_dead
+
+    @property
+    def store(self) -> LogStore:
+        return self._wiring.log
+
+    def audit_by(self, auditors: Auditors) -> None:
+        """Have these say what the audit logs of the cluster hold."""
+        self._reading_audit.auditors = auditors
+
+    def talk_by(self, others: Others) -> None:
+        """Have these carry what this node has to say to others."""
+        self.transactions.others = self.storing.others = others
+
+    def place_by(self, place: Place) -> None:
+        """Have this say where new partitions are to be; without it, they are here."""
+        self._wiring.catalogue.place = place
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """All topics of the cluster that this node knows."""
+        return self._wiring.catalogue.topics
+
+    @property
+    def loads(self) -> Mapping[str, int]:
+        """How many partitions each node of the cluster has, by its id."""
+        return self._wiring.catalogue.loads
+
+    def catch_up_by(self, catch_up: Callable[[Callable[[], None]], None]) -> None:
+        """Before it is said that a topic is unknown, a token wrong, or something not allowed, have
+        this call when all is known that may be, and look again."""
+        self._serving.catch_up = self._transacting.catch_up = catch_up
+        self._guarding.catch_up_by(catch_up)
 
     def described(self, groups: Iterable[int]) -> tuple[PartitionDescription, ...]:
         """What those of these groups hold that are partitions here, for another node."""
@@ -246,32 +319,6 @@ class Node:
         behind = others[at + 1 :] + others[: max(0, at)]
         return tuple(NodeAddress(each.node, each.address) for each in behind[:NODES_TOLD_MAX])
 
-    def received(self, connection: int, frame: Frame, payload: memoryview) -> None:
-        session = self._wiring.sessions.get(connection)
-        if session is None:  # the node hung up while this frame was on its way
-            return
-        for effect in session.step(frame):
-            if isinstance(effect, Reply | Hangup):
-                audit.denied_if(session, frame, effect.frame)
-            if isinstance(effect, Reply):
-                self._wiring.network.send(connection, effect.frame)
-            elif isinstance(effect, Hangup):
-                self._wiring.hang_up(connection, effect.frame)
-            else:
-                self._serve(connection, session, effect, payload)
-
-    def _serve(
-        self, connection: int, session: Session, demand: Demand, payload: memoryview
-    ) -> None:
-        try:
-            self._servants[type(demand.frame)](connection, session, demand, payload)
-        except ProtocolError as error:
-            self._wiring.hang_up(connection, failure(demand.frame.request, error))
-        except HocketError as error:
-            answer = failure(demand.frame.request, error)
-            audit.denied_if(session, demand.frame, answer)
-            self._wiring.network.send(connection, answer)
-
     def disconnected(self, connection: int) -> None:
         self._wiring.disconnect(connection)
 
@@ -286,6 +333,7 @@ class Node:
         if self._reviving.waiting:
             self._reviving.work()
         self._wiring.partitions.end_turn()
+        self._copies.end_turn()
 
     def commit(self) -> None:
         """Start the group commit of what the turn appended."""
@@ -300,7 +348,8 @@ class Node:
     def tick(self) -> None:
         now_us = self._wiring.clock.now_us()
         self._retention.tick(now_us)
-        self._transacting.tick(now_us)
+        self.transactions.tick(now_us)
+        self.storing.tick(now_us)
         self._wiring.shares.tick()
         self._dead_letters.tick()
         self._delays.tick(now_us)
@@ -316,7 +365,15 @@ class Node:
         """Make everything durable and let the data directory go. Waits for the disk."""
         self._wiring.shares.closing()
         self.end_turn()
+        self._copies.close()
         self._wiring.log.close()
+
+    def found_deciders(self) -> None:
+        """The cluster has a second node: from now on its deciders are spread over the nodes."""
+        if DECIDERS in self._wiring.catalogue.topics:
+            return
+        with suppress(HocketError):  # it is being done, or cannot be done now: it is tried again
+            self._topics.create_deciders()
 
     # --- what the log calls ---------------------------------------------
 
@@ -326,16 +383,18 @@ class Node:
                 for kind, changed in self._wiring.metadata.durable(index):
                     self._committed[kind](changed)
                 self.on_metadata_durable(index)
-            elif group == DECISIONS:
-                for effect in self._decider.durable(index):
-                    self._transacting.carry_out(effect)
+            elif group in self._wiring.deciders:
+                self.transactions.durable(group, index)
+            elif group in self._copies:
+                self._copies.flushed(group)
             else:
                 self._wiring.partitions.durable(group, index)
-        if self._transacting.inbox:
-            self._transacting.pump()
+        if self.transactions.inbox:
+            self.transactions.pump()
 
     def log_stopped(self, error: StoreStopped) -> None:
         """What waits for durability will not get it, and must not wait for ever either."""
+        self._copies.close()  # others lead from now on: nothing becomes durable here
         self.say_goodbye(str(error))
 
     def log_room(self) -> None:
@@ -346,9 +405,10 @@ class Node:
     def snapshot(self, group: int) -> tuple[int, bytes]:
         if group == metadata_core.GROUP:
             return self._wiring.metadata.snapshot()
-        if group == DECISIONS:
-            applied, state = self._decider.snapshot()
-            return applied, json.dumps(state).encode()
+        if group in self._wiring.deciders:
+            return self._wiring.deciders.snapshot(group)
+        if group in self._copies:
+            return self._copies.snapshot(group)
         return self._wiring.partitions[group].core.snapshot()
 
     # --- the metadata of a cluster ---------------------------------------------
@@ -412,6 +472,7 @@ class Node:
         for hosted in list(self._wiring.partitions):
             if self._wiring.catalogue.is_deleted(hosted.group):
                 self._wiring.partitions.drop(hosted.group)
+        self._copies.drop_deleted()
 
     # --- what partitions tell, where more than one must hear it -----------
 
@@ -440,19 +501,30 @@ class Node:
         if own is not None:
             recovery.recover_metadata(wiring, own)
             self._metadata_log = MetadataLog(own, is_whole=wiring.metadata_is_whole)
-        recovery.recover_decisions(wiring, self._decider, recovered.pop(DECISIONS, None))
+        recovery.recover_decisions(wiring, recovered.pop(DECISIONS, None))
         catalogue = wiring.catalogue
         if self._leads:
             recovery.adopt(wiring, recovered)
-        for topic in filter(catalogue.is_here, catalogue.topics.values()):
-            for number, group in enumerate(topic.groups):
+        for topic in catalogue.topics.values():
+            if topic.is_replicated:
+                self._recover_copies(topic, recovered)
+                continue
+            here = [number for number, home in enumerate(topic.homes) if home == catalogue.me]
+            if topic.name == DECIDERS:
+                for number in here:
+                    known = recovered.pop(topic.groups[number], None)
+                    wiring.deciders.host(topic.groups[number], known)
+                continue
+            for number in here:
+                group = topic.groups[number]
                 known = recovered.pop(group, None)
                 hosted = wiring.partitions.host(
                     topic.name, number, group, topic.config, known, now_us=now_us
                 )
                 for index, share in hosted.core.shares.items():
                     self._dead_letters.take(hosted, index, share.dying)
-            for number, (group, goal) in enumerate(zip(topic.waiting, topic.groups, strict=False)):
+            for number in here[: bisect_left(here, len(topic.waiting))]:
+                group, goal = topic.waiting[number], topic.groups[number]
                 known = recovered.pop(group, None)
                 wiring.partitions.host(
                     topic.name, number, group, topic.config, known, now_us=now_us, waits_for=goal
@@ -460,10 +532,19 @@ class Node:
         for group, known in recovered.items():
             if catalogue.is_deleted(group):  # that was the last thing that happened
                 wiring.log.delete_group(group)
+            elif group > DECISIONS:
+                if DECIDERS not in catalogue.topics:  # else another node holds it by now
+                    wiring.deciders.host(group, known)
             else:  # what made its topic is lost here; the root knows it, and tells it
                 wiring.partitions.host(
                     f"{ADOPTED}{group}", 0, group, TopicConfig(), known, now_us=now_us
                 )
+
+    def _recover_copies(self, topic: Topic, recovered: dict[int, RecoveredGroup]) -> None:
+        for number, replicas in enumerate(topic.replicas):
+            if self._wiring.catalogue.me in replicas:
+                known = recovered.pop(topic.groups[number], None)
+                self._copies.host(topic, number, known)
 
 
 def _address(contact: Contact | None) -> str:

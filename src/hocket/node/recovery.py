@@ -17,11 +17,11 @@ from collections import deque
 from collections.abc import Iterable
 
 from hocket.core.metadata.metadata import GROUP
-from hocket.core.transactions.decider import Decider
 from hocket.log.model import RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.vital import accept_command
 from hocket.model import DECISIONS
+from hocket.node.running.deciders import replay
 from hocket.node.wiring import Wiring
 
 log = logging.getLogger("hocket.node")
@@ -58,21 +58,19 @@ def adopt(wiring: Wiring, orphans: Iterable[int]) -> None:
         )  # fmt: skip
 
 
-def recover_decisions(wiring: Wiring, decider: Decider, own: RecoveredGroup | None) -> None:
-    """Bring the decider to the state that its log was left in; there is none of old."""
+def recover_decisions(wiring: Wiring, own: RecoveredGroup | None) -> None:
+    """Bring the node's own decider to the state that its log was left in; there is none of old."""
+    seat = wiring.deciders.own
+    decider = seat.core
     if own is None:
         last, term = wiring.metadata.indexes.last, wiring.metadata_term - 1
         decider.go_on_behind(last)
         _, state = decider.snapshot()
         wiring.log.install(DECISIONS, last, term, json.dumps(state).encode(), lambda: None)
-        wiring.decisions_term = term + 1
+        seat.term = term + 1
     else:
-        wiring.decisions_term = own.term + 1
-        if own.snapshot:
-            decider.restore(own.snapshot_index, json.loads(own.snapshot))
-        for header, body in own.entries:
-            decider.replayed(header.index, bytes(body))
-        decider.go_on_behind(own.next_index - 1)
+        seat.term = own.term + 1
+        replay(decider, own)
         if own.losses:
             log.warning(
                 "the decisions on transactions go on without entries that are lost, as was "

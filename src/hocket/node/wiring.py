@@ -16,7 +16,7 @@ from hocket.core.session.session import Demand, Session
 from hocket.errors import ShuttingDown
 from hocket.frames import Frame
 from hocket.log.store import LogStore
-from hocket.model import DECISIONS, EntryKind
+from hocket.node.running.deciders import Deciders
 from hocket.node.running.deliveries import Deliveries
 from hocket.node.running.own_requests import NetworkWithin
 from hocket.node.running.partitions import Partitions, plain_entry
@@ -30,7 +30,7 @@ Servant = Callable[[int, Session, Demand, memoryview], None]  # serves one kind 
 
 class Wiring:
     __slots__ = (
-        "asked", "asked_hash", "catalogue", "clock", "cluster", "decisions_term", "deliveries",
+        "asked", "asked_hash", "catalogue", "clock", "cluster", "deciders", "deliveries",
         "entropy", "log", "metadata", "metadata_is_whole", "metadata_term", "name", "network",
         "on_metadata", "partitions", "sessions", "settings", "shares",
     )  # fmt: skip
@@ -52,7 +52,7 @@ class Wiring:
         self.network = NetworkWithin(network)
         self.entropy = entropy
         self.metadata = Metadata()
-        self.metadata_term = self.decisions_term = 1
+        self.metadata_term = 1
         self.catalogue = Catalogue(
             indexes=self.metadata.indexes, me=log.store_id, founder=self.cluster
         )
@@ -63,6 +63,7 @@ class Wiring:
         self.on_metadata: Callable[[int, int, int, bytes], None] = lambda *_entry: None
         self.sessions = Sessions()
         self.partitions = Partitions(log)
+        self.deciders = Deciders(log)
         self.deliveries = Deliveries(
             log, self.network, self.partitions, self.sessions.forget_handle
         )
@@ -74,11 +75,6 @@ class Wiring:
             body = with_asker(body, self.asked)
         self.metadata.appended(kind, index, self.asked)
         self._append(self.metadata_term, kind, index, body)
-
-    def append_decision(self, index: int, body: bytes) -> None:
-        """Append an entry of the decider to its own log. The entry was admitted there."""
-        entry = plain_entry(EntryKind.DECISION, self.decisions_term, index, 0, body)
-        self.log.append(DECISIONS, entry, admitted=True)
 
     def follow_metadata(self, term: int, kind: int, index: int, body: bytes) -> None:
         """Append an entry of group 0 that the root has committed, as it stands in its log.

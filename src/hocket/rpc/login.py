@@ -17,7 +17,7 @@ from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher, wait_until_open
 from hocket.client_core.calls import topics as topic_calls
 from hocket.client_core.producing.core import ProducerCore
-from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.producing.gathering import Gathering
 from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions, Stamp, restamped
 from hocket.client_core.timeout import DEFAULT_TIMEOUT

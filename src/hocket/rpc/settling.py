@@ -8,11 +8,12 @@ does not hold (it never did, or does not any more) are refused at once.
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Protocol
+from typing import Any, Protocol
 
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client_core.consuming.inbound import Inbound
 from hocket.client_core.consuming.message import MessageBatch
+from hocket.client_core.consuming.parts import Parted
 from hocket.client_core.sharing.leases import Leases
 from hocket.client_core.sharing.message import hash_of
 from hocket.client_core.sharing.progress import SharedProgress
@@ -51,18 +52,22 @@ class Settling(Protocol):
 
 
 def settling(subscription: AsyncSubscription) -> Settling:
-    inbound = subscription._core.inbound
-    if isinstance(inbound, Leases):
-        return SharedSettling(inbound)
-    assert isinstance(inbound, Inbound)
-    return OwnSettling(inbound)
+    core = subscription._core
+    assert isinstance(core, Parted), "over RPC a subscription is of one topic"
+    return OwnSettling(core) if core.options.mode == "own" else SharedSettling(core)
+
+
+def _inbound_of(core: Parted[Any, Any], partition: int) -> Any:
+    """What the part has that reads this partition; of one that is not read, any part's."""
+    inbounds: list[Any] = [part.inbound for part in core.parts()]
+    return next((each for each in inbounds if partition in each.by_partition), inbounds[0])
 
 
 class OwnSettling:
     """Settling on an own index: an ack is for everything up to an offset."""
 
-    def __init__(self, inbound: Inbound) -> None:
-        self._inbound = inbound
+    def __init__(self, core: Parted[Any, Any]) -> None:
+        self._core = core
 
     def delivered(self, batch: MessageBatch) -> None:
         """Nothing to note: `Progress` knows how far the partition is delivered."""
@@ -73,20 +78,21 @@ class OwnSettling:
                 f"{verdict.action} is for messages of a shared index; messages of an own index are "
                 "delivered again by seeking back to them, and skipped by acknowledging them"
             )
-        delivered = self._inbound.position(partition)
+        inbound: Inbound = _inbound_of(self._core, partition)
+        delivered = inbound.position(partition)
         if not start < end <= delivered:
             raise OutOfRange(
                 f"an ack of offsets {start} to {end} of partition {partition}: it must name one at "
                 f"least, and only those before {delivered} were delivered"
             )
-        self._inbound.progress_in(partition).ack(end - 1)
+        inbound.progress_in(partition).ack(end - 1)
 
 
 class SharedSettling:
     """Settling on a shared index: each message by itself."""
 
-    def __init__(self, leases: Leases) -> None:
-        self._leases = leases
+    def __init__(self, core: Parted[Any, Any]) -> None:
+        self._core = core
         # Key hashes of messages whose key has an order, by partition and offset: a nack names them.
         self._hashes: dict[int, dict[int, int]] = {}
 
@@ -125,7 +131,8 @@ class SharedSettling:
             progress.say(Note(verdict, offsets[0], offsets[-1] + 1, count, keys))
 
     def _progress_in(self, partition: int) -> SharedProgress:
-        progress = self._leases.by_partition.get(partition)
+        leases: Leases = _inbound_of(self._core, partition)
+        progress = leases.by_partition.get(partition)
         if progress is None:
             raise UnknownPartition(f"nothing of partition {partition} was delivered")
         return progress

@@ -98,6 +98,10 @@ struct Frame {
     keyIsOwned @60 :KeyIsOwned;
     listNodes @61 :ListNodes;
     nodesAre @62 :NodesAre;
+    findLeaders @63 :FindLeaders;
+    leadersAre @64 :LeadersAre;
+    readAudit @65 :ReadAudit;
+    auditIs @66 :AuditIs;
   }
 }
 
@@ -282,6 +286,9 @@ struct FindOffsets {
 
   start @1 :Start;
   # Where: the oldest record, the end, an offset or a time.
+
+  partitions @2 :Data;
+  # Packed: the partitions that are meant, in the order of the answer. Empty: all of them, in order.
 }
 
 struct Offsets {
@@ -299,7 +306,10 @@ struct DeleteMessages {
   # The topic's name.
 
   offsets @1 :Data;
-  # Packed: one offset for each partition of the topic, in the order of the partitions.
+  # Packed: one offset for each of `partitions`.
+
+  partitions @2 :Data;
+  # Packed: the partitions that are meant. Empty: all partitions of the topic, in order.
 }
 
 # --- producing -----------------------------------------------------------------------------------
@@ -329,6 +339,9 @@ struct OpenProducer {
   # and nobody sees the record before. The topic must be one that is `delayed`, and the producer may
   # not be one of a transaction. The offsets that acknowledge such batches count the topic's delayed
   # records; they are no offsets of the topic. Ask only a broker with the feature `delayed`.
+
+  partitions @6 :Data;
+  # Packed: the partitions that the producer is going to push to by this handle. Empty: all of them.
 }
 
 struct ProducerOpened {
@@ -347,7 +360,7 @@ struct ProducerOpened {
   # How many partitions the topic has now.
 
   sequences @4 :Data;
-  # Packed: for each partition, the sequence that the next new batch must have.
+  # Packed: for each partition that was asked for, the sequence that the next new batch must have.
 }
 
 struct Push {
@@ -495,6 +508,10 @@ struct OpenSubscription {
   tells @16 :Bool;
   # Shared indexes: True: the client is going to say in Credit how far it has handed messages out.
   # If it dies, only what it has handed out counts as delivered. False: all that it had counts.
+
+  part @17 :Bool;
+  # True: `partitions` are some of those of a subscription to the whole topic, and the others are on
+  # other nodes. If the topic grows, PartitionsChanged says so, and the client opens the new ones.
 }
 
 struct SubscriptionOpened {
@@ -613,6 +630,10 @@ struct PartitionsChanged {
 
   partitions @1 :UInt32;
   # How many partitions the topic has now.
+
+  part @2 :Bool;
+  # Subscriptions: True: the new partitions do not belong to this subscription. Some of them are on
+  # other nodes, or the subscription is a part of one to the whole topic: the client opens them.
 }
 
 # --- indexes -------------------------------------------------------------------------------------
@@ -632,6 +653,9 @@ struct ListIndexes {
 
   index @3 :Text;
   # If it is not empty, list the index of this name only.
+
+  partitions @4 :Data;
+  # Packed: tell of these partitions only. Empty: all partitions of the topic.
 }
 
 struct Indexes {
@@ -657,7 +681,14 @@ struct SeekIndex {
   # Where the index goes on.
 
   partition @3 :Int32 = -1;
-  # The partition in which the index is moved. -1: all partitions.
+  # The partition in which the index is moved. -1: `partitions`.
+
+  partitions @4 :Data;
+  # Packed: the partitions in which the index is moved. Empty: all partitions.
+
+  elsewhere @5 :Bool;
+  # True: another node has the index in other partitions of the topic. So it need not be in these
+  # yet, and is made there. False: if this node has no such index, the answer is UnknownIndex.
 }
 
 struct SkipUnreadable {
@@ -685,6 +716,9 @@ struct DeleteIndex {
 
   index @1 :Text;
   # The index's name.
+
+  partitions @2 :Data;
+  # Packed: the partitions in which the index is deleted. Empty: all partitions.
 }
 
 struct Revive {
@@ -1174,10 +1208,10 @@ struct PartitionDescription {
   # How many reads went to the disk since the broker started.
 
   leader @8 :Text;
-  # The node that leads the partition.
+  # The id of the node that leads the partition. Empty: nobody is known to.
 
   replicas @9 :List(Text);
-  # The nodes that hold a copy of the partition.
+  # The ids of the nodes that hold a copy of the partition.
 
   problem @10 :Text;
   # What is damaged, in words. Empty if nothing is damaged.
@@ -1188,6 +1222,28 @@ struct PartitionDescription {
   known @12 :Bool = true;
   # False: the node that holds the partition did not answer. Then `problem` says so, and the numbers
   # are 0 because nobody knows them.
+
+  replicaStates @13 :List(ReplicaState);
+  # What is known of each copy.
+}
+
+struct ReplicaState {
+  # One copy of a partition.
+
+  node @0 :Text;
+  # The id of the node that holds it.
+
+  role @1 :Text;
+  # "leader" or "follower"; or "unknown": nobody who knows has answered. Others may come.
+
+  term @2 :UInt64;
+  # The term in which the node leads, or follows. 0: not known.
+
+  end @3 :UInt64;
+  # The offset behind the last record that is durable there. 0 if that is not known.
+
+  lag @4 :UInt64;
+  # How many entries of the log it lacks that the leader has.
 }
 
 struct IndexDescription {
@@ -1329,6 +1385,24 @@ struct KeyIsOwned {
   # The ids of the nodes that were asked, in order.
 }
 
+struct FindLeaders {
+  # Ask which node leads each partition of a topic. Any node knows it. The answer is LeadersAre.
+
+  topic @0 :Text;
+  # The topic's name.
+}
+
+struct LeadersAre {
+  # The answer to FindLeaders.
+
+  nodes @0 :List(NodeAddress);
+  # Each node that leads a partition of the topic, once.
+
+  leaders @1 :Data;
+  # Packed: for each partition, in order, the place of its leader in `nodes`. A place that is not
+  # below the number of nodes: nobody is known to lead the partition.
+}
+
 struct ListNodes {
   # Name the nodes of the cluster. The answer is NodesAre.
 
@@ -1374,4 +1448,37 @@ enum NodeState {
 
   dead @2;
   # The node that was asked has given it up.
+}
+
+struct ReadAudit {
+  # Read the audit logs of all nodes. The answer is AuditIs.
+
+  sinceUs @0 :UInt64;
+  # From this time on.
+}
+
+struct AuditIs {
+  # The answer to ReadAudit.
+
+  records @0 :List(AuditRecord);
+  # In the order of time.
+
+  nextUs @1 :UInt64;
+  # There are more from this time on. 0: these are all.
+
+  silent @2 :List(Text);
+  # The ids of nodes that did not answer.
+}
+
+struct AuditRecord {
+  # What a node has denied, or changed.
+
+  node @0 :Text;
+  # The id of its store.
+
+  timeUs @1 :UInt64;
+  # When, by the clock of that node.
+
+  text @2 :Text;
+  # For people.
 }

@@ -83,6 +83,22 @@ struct NodeFrame {
     forwarded @48 :Forwarded;
     getPartitions @49 :GetPartitions;
     partitionsAre @50 :PartitionsAre;
+    askStages @51 :AskStages;
+    applyStages @52 :ApplyStages;
+    stagesAre @53 :StagesAre;
+    discardStages @54 :DiscardStages;
+    forgetDecisions @55 :ForgetDecisions;
+    whatOfStages @56 :WhatOfStages;
+    whatToForget @57 :WhatToForget;
+    handOver @58 :HandOver;
+    handedOver @59 :HandedOver;
+    storeBatch @60 :StoreBatch;
+    batchStored @61 :BatchStored;
+    getAudit @62 :GetAudit;
+    auditHolds @63 :AuditHolds;
+    raftMail @64 :RaftMail;
+    raftBeat @65 :RaftBeat;
+    raftBeatAnswer @66 :RaftBeatAnswer;
   }
 }
 
@@ -123,6 +139,9 @@ struct Contact {
 
   domain @4 :Text;
   # What fails together with the node: a rack, a zone. Empty: nothing.
+
+  capacity @5 :UInt32 = 1;
+  # How many partitions the node takes, relative to others. 0: none, if another node can take them.
 }
 
 struct Beacon {
@@ -201,6 +220,9 @@ struct NodeHello {
 
   starting @12 :Bool;
   # The node's process does not serve clients yet. So it can still be told to take another name.
+
+  capacity @13 :UInt32 = 1;
+  # How many partitions the node takes, relative to others. 0: none, if another node can take them.
 }
 
 struct HelloAccepted {
@@ -699,10 +721,10 @@ struct PartitionDescription {
   # How many reads went to the disk since the broker started.
 
   leader @8 :Text;
-  # The node that leads the partition.
+  # The id of the node that leads the partition. Empty: nobody is known to.
 
   replicas @9 :List(Text);
-  # The nodes that hold a copy of the partition.
+  # The ids of the nodes that hold a copy of the partition.
 
   problem @10 :Text;
   # What is damaged, in words. Empty if nothing is damaged.
@@ -713,6 +735,28 @@ struct PartitionDescription {
   known @12 :Bool = true;
   # False: the node that holds the partition did not answer. Then `problem` says so, and the numbers
   # are 0 because nobody knows them.
+
+  replicaStates @13 :List(ReplicaState);
+  # What is known of each copy.
+}
+
+struct ReplicaState {
+  # One copy of a partition.
+
+  node @0 :Text;
+  # The id of the node that holds it.
+
+  role @1 :Text;
+  # "leader" or "follower"; or "unknown": nobody who knows has answered. Others may come.
+
+  term @2 :UInt64;
+  # The term in which the node leads, or follows. 0: not known.
+
+  end @3 :UInt64;
+  # The offset behind the last record that is durable there. 0 if that is not known.
+
+  lag @4 :UInt64;
+  # How many entries of the log it lacks that the leader has.
 }
 
 # --- group 0: topics, access and nodes, which every node has -------------------------------------
@@ -848,4 +892,336 @@ struct Forwarded {
 
   mayHaveHappened @4 :Bool;
   # It may have been carried out all the same.
+}
+
+# --- the copies of a group -----------------------------------------------------------------------
+
+struct RaftMail {
+  # What the sender says of all groups that it has in common with the receiver, in one turn.
+
+  rows @0 :Data;
+  # Packed, seven numbers for each message: the kind of message, the group, the sender's term (of a
+  # pre-vote: the term that is tried), three numbers that depend on the kind, and whether a piece of
+  # the payload belongs to it (1) or not (0). Kinds, and their numbers:
+  #   1 askVote: last index, its term, 1 for a pre-vote + 2 if the leader hands over
+  #   2 voteIs: the term that was asked for, 1 if granted + 2 for a pre-vote
+  #   3 entries: the index before the first, its term, the leader's commit index; piece: entries
+  #   4 accepted: the log is the leader's up to here, and durable up to here
+  #   5 rejected: the index before the first that was sent, the last one here instead, its term
+  #   6 snapshot: index, its term; piece: the state
+  #   7 heartbeat: commit index
+  #   8 outdated
+  #   9 campaignNow
+  #   10 confirm, 11 confirmed: the number of the round
+  #   12 askRead: the number of the read
+  #   13 readIs: the number of the read, index + 1 or 0: the sender does not lead
+
+  pieces @1 :Data;
+  # Packed, three numbers for each piece of the payload: the first index, the one behind the last,
+  # and how many bytes. The pieces are in the order of the rows.
+  # Entries stand back to back as in the log. A state is: how the log ends with its last entry, and
+  # how the receiver's log begins (each as next index, next offset, last CRC, term); the first
+  # offset that may be read; the length of the configuration; the configuration, as JSON; the state.
+}
+
+struct RaftBeat {
+  # The heartbeats of all groups that the sender leads and the receiver belongs to.
+
+  life @0 :UInt64;
+  # The sender's life: another one means that its process was gone.
+
+  sequence @1 :UInt64;
+  # Counts the beats of a life.
+
+  lines @2 :Data;
+  # Packed, three numbers for each group: group, term, commit index.
+
+  quiet @3 :Data;
+  # The same, for groups that have nothing to do: fall quiet if you agree.
+}
+
+struct RaftBeatAnswer {
+  # All groups of that beat are well, but for these.
+
+  life @0 :UInt64;
+  # That of the beat.
+
+  sequence @1 :UInt64;
+  # That of the beat.
+
+  apart @2 :Data;
+  # Packed pairs: groups that do not follow the sender, and the term there, or 0.
+
+  behind @3 :Data;
+  # Packed: groups that cannot commit what the leader has.
+
+  awake @4 :Data;
+  # Packed: groups that do not fall quiet.
+}
+
+# --- transactions: deciders, and the partitions in which something is staged ---------------------
+
+struct AskStages {
+  # A decider asks whether exactly this is, durably, staged in a partition.
+
+  decider @0 :UInt64;
+  # The group of the decider's log.
+
+  group @1 :UInt64;
+  # The group of the partition's log.
+
+  topic @2 :Text;
+  # The partition's topic, for people.
+
+  partition @3 :UInt32;
+  # Its number, for people.
+
+  transaction @4 :Text;
+  # The id of the transaction, with its user.
+
+  number @5 :UInt64;
+  # The number of the transaction.
+
+  round @6 :UInt64;
+  # Of verifying: an answer to an earlier one counts for nothing.
+
+  producers @7 :Data;
+  # Those who have staged, 16 bytes each.
+
+  counts @8 :Data;
+  # Packed: batches, records, and the CRC over the CRCs of the batches, of each producer.
+}
+
+struct ApplyStages {
+  # A decider says that a transaction is committed: what is staged for it is to be appended.
+
+  decider @0 :UInt64;
+  # The group of the decider's log.
+
+  group @1 :UInt64;
+  # The group of the partition's log.
+
+  transaction @2 :Text;
+  # The id of the transaction, with its user.
+
+  number @3 :UInt64;
+  # The number of the transaction.
+
+  decision @4 :UInt64;
+  # The index of the decision in the decider's log.
+
+  producers @5 :Data;
+  # Those whose stages are published, 16 bytes each.
+
+  counts @6 :Data;
+  # Packed: how many batches each of them has staged.
+}
+
+struct StagesAre {
+  # The answer to AskStages and ApplyStages.
+
+  decider @0 :UInt64;
+  # The group of the decider's log.
+
+  group @1 :UInt64;
+  # The group of the partition's log.
+
+  transaction @2 :Text;
+  # The id of the transaction, with its user.
+
+  number @3 :UInt64;
+  # The number of the transaction.
+
+  round @4 :UInt64;
+  # That of AskStages. 0: this is about ApplyStages.
+
+  outcome @5 :StagesOutcome;
+  # What is the case.
+
+  code @6 :Text;
+  # If the outcome is `refused`: the code of the error.
+
+  text @7 :Text;
+  # The error, for people.
+}
+
+enum StagesOutcome {
+  verified @0;
+  # It is all there, durably.
+
+  refused @1;
+  # Something else is there, or nothing; the error says what.
+
+  applied @2;
+  # The transaction is, durably, in the partition's log.
+
+  notMine @3;
+  # The sender does not hold the partition, and does not know of its deletion.
+
+  gone @4;
+  # The partition's topic was deleted, by a deletion that is committed.
+}
+
+struct DiscardStages {
+  # A decider says that what these producers have staged for a transaction is to be dropped.
+
+  group @0 :UInt64;
+  # The group of the partition's log. 0: all partitions of the receiver.
+
+  transaction @1 :Text;
+  # The id of the transaction, with its user.
+
+  number @2 :UInt64;
+  # The number of the transaction.
+
+  producers @3 :Data;
+  # Whose stages, 16 bytes each.
+}
+
+struct ForgetDecisions {
+  # A decider says that its decisions up to this one are applied everywhere.
+
+  decider @0 :UInt64;
+  # The group of the decider's log.
+
+  group @1 :UInt64;
+  # The group of the partition's log.
+
+  through @2 :UInt64;
+  # The index of the decision.
+}
+
+struct WhatOfStages {
+  # A partition asks what becomes of what these producers have staged there.
+
+  decider @0 :UInt64;
+  # The group of the decider's log.
+
+  group @1 :UInt64;
+  # The group of the partition's log.
+
+  transaction @2 :Text;
+  # The id of the transaction, with its user.
+
+  number @3 :UInt64;
+  # The number of the transaction.
+
+  producers @4 :Data;
+  # Who has staged, 16 bytes each.
+
+  idle @5 :Bool;
+  # Nobody has touched it for long.
+}
+
+struct WhatToForget {
+  # A partition remembers what it has applied, and asks whether it still must.
+
+  decider @0 :UInt64;
+  # The group of the decider's log.
+
+  group @1 :UInt64;
+  # The group of the partition's log.
+}
+
+struct HandOver {
+  # The founder's own decider tells one that follows it what it knows of the ids of that one.
+
+  decider @0 :UInt64;
+  # The group of the log of the one that is told.
+
+  term @1 :UInt64;
+  # Of the founder's decider. Parts are counted anew in each.
+
+  count @2 :UInt32;
+  # How many parts there are from the beginning. Others may follow.
+
+  parts @3 :Data;
+  # Packed: the number of the part, the next number, and its bytes, which are in the payload.
+}
+
+struct HandedOver {
+  # A part is, durably, with the decider that follows.
+
+  decider @0 :UInt64;
+  # The group of its log.
+
+  term @1 :UInt64;
+  # That of HandOver.
+
+  part @2 :UInt32;
+  # The number of the part.
+
+  whole @3 :Bool;
+  # Nothing is lacking any more.
+}
+
+# --- batches that a node stores at another one ---------------------------------------------------
+
+struct StoreBatch {
+  # Append this batch to a partition, unless its producer has stored it there already.
+
+  group @0 :UInt64;
+  # The group of the partition's log.
+
+  batches @1 :Data;
+  # Packed: 0, the number of records, and the bytes of the batch, which is in the payload.
+}
+
+struct BatchStored {
+  # The answer to StoreBatch.
+
+  outcome @0 :StoreOutcome;
+  # What is the case.
+
+  code @1 :Text;
+  # If the outcome is `refused`: the code of the error.
+
+  text @2 :Text;
+  # The error, for people.
+}
+
+enum StoreOutcome {
+  stored @0;
+  # The batch is, durably, in the partition.
+
+  refused @1;
+  # It is not; the error says why.
+
+  notMine @2;
+  # The sender does not hold the partition, and does not know of its deletion.
+
+  gone @3;
+  # The partition's topic was deleted, by a deletion that is committed.
+}
+
+# --- the audit log, for people ---------------------------------------------------------------------
+
+struct GetAudit {
+  # What does your audit log hold from this time on? The answer is AuditHolds.
+
+  sinceUs @0 :UInt64;
+  # The time.
+}
+
+struct AuditHolds {
+  # The oldest of these records.
+
+  records @0 :List(AuditRecord);
+  # In the order of time.
+
+  more @1 :Bool;
+  # There are more behind them.
+}
+
+struct AuditRecord {
+  # What a node has denied, or changed.
+
+  node @0 :Text;
+  # The id of its store.
+
+  timeUs @1 :UInt64;
+  # When, by the clock of that node.
+
+  text @2 :Text;
+  # For people.
 }

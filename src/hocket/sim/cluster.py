@@ -36,6 +36,10 @@ class Cluster(Site):
         self.workload.begin()
         self.faults.begin()
 
+    def capacity_of(self, machine: Machine) -> int:
+        """Partitions are on machines that come back, for what is on others would be lost."""
+        return int(machine.keeps)
+
     @property
     def consumers(self) -> list[Consumer]:
         return self.workload.consumers
@@ -50,11 +54,12 @@ class Cluster(Site):
 
     def committed_end(self, partition_id: PartitionId) -> int:
         """The end of what the owner's partition has committed; while it is down, as it was."""
-        machine = self.workload.owners[partition_id]
         end = self._ends.get(partition_id, 0)
         log_id = self.workload.log_id(partition_id)
-        if machine.node is not None and log_id is not None:
-            end = max(end, machine.node.committed_end(log_id))  # the log's word, not the relay's
+        if log_id is not None:
+            node = self.workload.owners[partition_id].node
+            if node is not None:
+                end = max(end, node.committed_end(log_id))  # the log's word, not the relay's
         return end
 
     def ending(self, machine: Machine) -> None:
@@ -80,11 +85,15 @@ class Cluster(Site):
 
     def counts(self) -> dict[str, int]:
         """What the workload came to."""
+        mended = self.workload.mended()
         return {
             "messages": self.links.arrived,
             "published": sum(map(len, self.workload.logs.values())),
-            "mended": sum(sum(each.mended.values()) for each in self.workload.producers),
+            "mended": mended.total(),
+            **{f"mended: {kind}": count for kind, count in sorted(mended.items())},
             "delivered": sum(len(consumer.diary) for consumer in self.consumers),
+            "subscribed": sum(len(each.diary) for each in self.workload.subscribers),
+            "shared": sum(len(each.diary) for each in self.workload.offices),
             "lookups": len(self.lookups),
             "changes": sum(each.done for each in self.workload.administrators),
             "lives": sum(machine.lives for machine in self.machines),

@@ -259,8 +259,13 @@ class Faults:
     # --- links -------------------------------------------------------------------------------
 
     def _break(self, chance: Random) -> bool:
-        del chance
-        return self._site.links.break_one()
+        """Between two machines, and often between one and a client as well."""
+        machine = chance.choice(self._site.machines)
+        connections = machine.network.connections
+        is_cut = bool(connections) and chance.random() < 0.5
+        if is_cut:
+            machine.network.cut(chance.choice(connections))
+        return self._site.links.break_one() or is_cut
 
     def _slow(self, chance: Random) -> bool:
         machine = chance.choice(self._site.machines)

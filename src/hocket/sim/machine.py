@@ -121,6 +121,7 @@ class Surroundings(Protocol):
     active: Machine | None
     tree_moved: bool
 
+    def capacity_of(self, machine: Machine) -> int: ...
     def convicted(self, by: Machine, contact: Contact) -> None: ...
     def ending(self, machine: Machine) -> None: ...
 
@@ -237,6 +238,7 @@ class Machine:
             node=self.name,
             address=self.address,
             position=self.position,
+            capacity=self._site.capacity_of(self),
             is_root=self.is_root,
             ring=self._site.options.ring(),
         )

@@ -57,6 +57,7 @@ class _Run:
         self._of_ring = [each for each in self._checkers if each.looks_at == "ring"]
         self._of_tree = [each for each in self._checkers if each.looks_at == "tree"]
         self._of_metadata = [each for each in self._checkers if each.looks_at == "metadata"]
+        self._of_clients = [each for each in self._checkers if each.looks_at == "clients"]
         self._reached = False
 
     def run(self) -> Report:
@@ -122,6 +123,10 @@ class _Run:
         if cluster.tree_moved:
             cluster.tree_moved = False
             for checker in self._of_tree:
+                checker.after_event()
+        if cluster.clients_moved:
+            cluster.clients_moved = False
+            for checker in self._of_clients:
                 checker.after_event()
 
     # --- the end -----------------------------------------------------------------------------

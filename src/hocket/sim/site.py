@@ -36,6 +36,7 @@ class Site:
         self.active: Machine | None = None  # the machine on which this event happened
         self.ring_moved = False  # by this event, apart from what happened on the active machine
         self.tree_moved = False
+        self.clients_moved = False  # one was handed something, or mended something
         self.metadata_moved: Machine | None = None  # on which it was, by this event
         self.is_safety_phase = True
         self.deceived_at_us: int | None = None  # when a living node was first taken for dead
@@ -64,6 +65,10 @@ class Site:
         if self.options.spread == "crowded":  # side by side, across the circle's zero
             return (number * 5 % 16 - 8) % SIZE
         return position_of(f"{self.seed}/n{number}")
+
+    def capacity_of(self, _machine: Machine) -> int:
+        """How many partitions it takes, relative to others."""
+        return 1
 
     def seeds(self, *, but: Machine | None = None) -> list[str]:
         """As somebody would write them into a configuration file: the root, and some others."""

@@ -72,6 +72,8 @@ class Options:
     lookups_every_us: int  # on the average
     changes_every_us: int = 0  # of topics and users, on the average; 0: there are none
     tail_entries: int = 8  # of group 0, that the root keeps in memory
+    subscribers: int = 0  # of each topic, with an index each
+    workers: int = 0  # of each topic, with one shared index
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -235,6 +237,8 @@ def _drawn(seed: int) -> Options:
         lookups_every_us=chance.choice([200_000, 400_000]),
         changes_every_us=chance.choice([300_000, 1_000_000]),
         tail_entries=chance.choice([2, 8, 30]),
+        subscribers=chance.choice([1, 1, 2]),
+        workers=chance.choice([0, 2, 3]),
     )
 
 

@@ -1,7 +1,7 @@
 """The work of a cluster: records are published and consumed, keys are looked up, and topics and
 users are changed.
 
-Producers speak through the cores of the real client (`core_client`), which push again what was not
+Producers speak through the cores of the real client (`client`), which push again what was not
 acknowledged and follow a topic to its node. What they mend is counted, and what they must never
 have to mend is a mistake. Consumers use the relays of any machine, and keep a diary of what was
 delivered. When its machine dies, a consumer goes on at another, at the same offset. Lookups ask any
@@ -10,26 +10,28 @@ machine for any key.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from hocket import frames
-from hocket.client_core.calls.asking import Asking
+from hocket.client_core.calls import topics
 from hocket.client_core.producing.core import ProducerCore
-from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.delivery import Pusher
+from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.producing.gathering import Gathering
 from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions, Stamp
 from hocket.core.relay.messages import Piece
 from hocket.core.ring.circle import SIZE, position_of
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Located, NotLocated
-from hocket.errors import HocketError, NoConnection, RootAway, TopicExists, UnknownTopic
+from hocket.errors import HocketError, NoConnection, ReplyLost, RootAway, UnknownTopic
 from hocket.model import PartitionId, TopicConfig
 from hocket.sim.administrator import Administrator
-from hocket.sim.client import RETRY_US, Unexpected
-from hocket.sim.core_client import CoreClient
+from hocket.sim.client import RETRY_US, Client, Unexpected
+from hocket.sim.subscribers import Office, Subscriber, Worker
 from hocket.wire import batch as batches
 
 if TYPE_CHECKING:
@@ -51,10 +53,10 @@ Logs = dict[
 ]  # by partition and offset: what producers were told is stored
 
 
-class Founder(CoreClient):
+class Founder(Client):
     """Creates a topic; tries again until it is there.
 
-    It asks one machine alone, for that is the topic's home then, and is there to the end.
+    It asks one machine alone, which is there to the end.
     """
 
     roams = False
@@ -63,49 +65,54 @@ class Founder(CoreClient):
         self.topic = topic
         self.created = False
         super().__init__(site, machine, f"founder of {topic}")
-        self.ask()
+        self._found()
 
-    def ask(self) -> None:
+    def _found(self) -> None:
         config = TopicConfig(
             partitions=self.site.options.partitions,
             memory_retention_us=2_000_000,
             segment_bytes_max=4096,
         )
-        frame = frames.CreateTopic(0, self.topic, config)
         try:
-            self.turn(partial(Asking, self.router, frame, self._answered, repeatable=True))
+            self.ask(topics.create_topic(self.topic, config, exist_ok=True), self._answered)
         except HocketError:  # its first machine was down
-            self.site.scheduler.after(AWAY_US, self.ask)
+            self.site.scheduler.after(AWAY_US, self._found)
 
-    def _answered(self, answer: frames.Frame | HocketError) -> None:
-        if isinstance(answer, RootAway | NoConnection):
-            self.site.scheduler.after(AWAY_US, self.ask)
-        elif isinstance(answer, HocketError) and not isinstance(answer, TopicExists):
-            raise Unexpected(f"{self.name} was answered {answer}")
+    def _answered(self, outcome: HocketError | None) -> None:
+        if isinstance(outcome, RootAway | NoConnection | ReplyLost):
+            self.site.scheduler.after(AWAY_US, self._found)
+        elif outcome is not None:
+            raise Unexpected(f"{self.name} was answered {outcome!r}")
         else:
             self.created = True
 
 
-class SureProducerCore(ProducerCore):
+class SurePusher(Pusher):
     """What no cluster may bring about, and a producer would put right, is a mistake here."""
 
-    name = ""
+    producer: SureProducerCore
 
     def _opened(self, frame: frames.ProducerOpened) -> None:
-        if self._producer_id not in (b"", frame.producer_id):
-            raise Unexpected(f"{self.name} had to begin anew: its id is not known any more")
+        if self.producer_id not in (b"", frame.producer_id):
+            name = self.producer.name
+            raise Unexpected(f"{name} had to begin anew: its id is not known any more")
         super()._opened(frame)
 
     def _learn_fates(self, gathering: Gathering, expected: int) -> None:
         if not gathering.agrees(expected):
             raise Unexpected(
-                f"{self.name} was acknowledged more than the {expected} batches that the leader of "
-                f"partition {gathering.partition} has"
+                f"{self.producer.name} was acknowledged more than the {expected} batches that the "
+                f"leader of partition {gathering.partition} has"
             )
         super()._learn_fates(gathering, expected)
 
 
-class Producer(CoreClient):
+class SureProducerCore(ProducerCore):
+    pusher_kind = SurePusher
+    name = ""
+
+
+class Producer(Client):
     """Sends numbered batches to every partition of a topic, until they are acknowledged."""
 
     def __init__(self, site: Site, machine: Machine, topic: str, number: int, logs: Logs) -> None:
@@ -179,7 +186,7 @@ class Producer(CoreClient):
         if not isinstance(outcome, Positions):
             raise Unexpected(f"{self.name} was told {outcome!r} of {batch.count} records")
         if batch.pushes > 1:
-            self.mended["pushed again"] += 1
+            self.mend("pushed again")
         log = self._logs[PartitionId(self.topic, outcome.partition)]
         ((_, values),) = batch.waiters
         for offset, value in enumerate(values, outcome.start):
@@ -313,22 +320,28 @@ class Workload:
         self.lookups: list[Lookup] = []
         self.lookups_open = 0
         self.deliveries = 0
-        self.owners: dict[PartitionId, Machine] = {}
+        self.owners: dict[PartitionId, Machine] = {}  # of those that are made: who holds them
         self.logs: Logs = {}
         self._log_ids: dict[PartitionId, PartitionId] = {}  # with their groups
         self.producers: list[Producer] = []
         self.administrators: list[Administrator] = []
-        self._founders: list[Founder] = []
+        self.subscribers: list[Subscriber] = []
+        self.workers: list[Worker] = []
+        self.offices: list[Office] = []
+        self.founders: list[Founder] = []
         self._site = site
         self._chance = site.scheduler.random("workload")
         self._keys = site.scheduler.random("lookups")
         self._admins = site.scheduler.random("administrators")
+        self._readers = site.scheduler.random("subscribers")
+        for number in range(site.options.topics):  # before they start: they get partitions
+            self._founder_of(_topic(number)).keeps = True
 
     def begin(self) -> None:
         site, options = self._site, self._site.options
         for number in range(options.topics):
-            self._found(f"topic-{number}")
-        partition_ids = list(self.owners)
+            self._found(_topic(number))
+        partition_ids = list(self.logs)
         for number in range(options.consumers):
             # Mostly the first partition: fan-out needs a crowd.
             partition_id = (
@@ -344,20 +357,34 @@ class Workload:
                 machine = self._admins.choice(site.machines)
                 every_us = ADMINISTRATORS * options.changes_every_us
                 self.administrators.append(Administrator(site, machine, number, every_us))
+        for number in range(options.topics):
+            self._subscribe_to(f"topic-{number}")
         self._look_up_later()
+
+    def _subscribe_to(self, topic: str) -> None:
+        site, options = self._site, self._site.options
+        for number in range(options.subscribers):
+            machine = self._readers.choice(site.machines)
+            self.subscribers.append(Subscriber(site, machine, topic, number))
+        if options.workers:
+            office = Office(topic, "shared")
+            self.offices.append(office)
+            for number in range(options.workers):
+                machine = self._readers.choice(site.machines)
+                self.workers.append(Worker(site, machine, office, number))
 
     def _found(self, topic: str) -> None:
         site, options = self._site, self._site.options
-        machine = site.successor_machine(position_of(topic))
-        machine.keeps = True
+        machine = self._founder_of(topic)
         for partition in range(options.partitions):
-            partition_id = PartitionId(topic, partition)
-            self.owners[partition_id] = machine
-            self.logs[partition_id] = {}
-        self._founders.append(Founder(site, machine, topic))
+            self.logs[PartitionId(topic, partition)] = {}
+        self.founders.append(Founder(site, machine, topic))
         self.producers += [
             Producer(site, machine, topic, number, self.logs) for number in range(options.producers)
         ]
+
+    def _founder_of(self, topic: str) -> Machine:
+        return self._site.successor_machine(position_of(topic))
 
     def _consume(self, number: int, partition_id: PartitionId, slow: bool) -> None:
         self.consumers.append(
@@ -372,16 +399,14 @@ class Workload:
         )
 
     def log_id(self, partition_id: PartitionId) -> PartitionId | None:
-        """With the group of its log; None: the partition is not made yet.
-
-        The owner is asked. In a cluster with one catalogue for all its nodes, each would know.
-        """
+        """With the group of its log; None: no machine that is up has the partition yet."""
         known = self._log_ids.get(partition_id)
-        node = self.owners[partition_id].node
-        if known is None and node is not None:
-            for each in node.partition_ids():
-                if each._replace(group=0) == partition_id:
-                    known = self._log_ids[partition_id] = each
+        if known is None:
+            for machine in self._site.machines:
+                for each in machine.node.partition_ids() if machine.node is not None else ():
+                    if each._replace(group=0) == partition_id:
+                        known = self._log_ids[partition_id] = each
+                        self.owners[partition_id] = machine
         return known
 
     def stop(self) -> None:
@@ -394,9 +419,20 @@ class Workload:
         for administrator in self.administrators:
             administrator.stopped = True
 
+    @property
+    def clients(self) -> list[Client]:
+        """All who speak through the cores of the real client."""
+        return [
+            *self.founders, *self.producers, *self.administrators, *self.subscribers, *self.workers,
+        ]  # fmt: skip
+
+    def mended(self) -> Counter[str]:
+        """What the cores of all clients have put right by themselves, by kind."""
+        return sum((each.mended for each in self.clients), Counter())
+
     def unfinished(self) -> str:
         """What is not acknowledged, or not delivered to every consumer; empty if nothing."""
-        for founder in self._founders:
+        for founder in self.founders:
             if not founder.created:
                 return f"{founder.topic} is not created"
         for producer in self.producers:
@@ -405,6 +441,18 @@ class Workload:
         for administrator in self.administrators:
             if not administrator.idle:
                 return f"{administrator.name} waits for an answer"
+        return self._unread()
+
+    def _unread(self) -> str:
+        """What is not delivered to every consumer, or not acknowledged; empty if nothing."""
+        for subscriber in self.subscribers:
+            for partition_id, log in self.logs.items():
+                done = subscriber.committed.get(partition_id.partition, 0)
+                if partition_id.topic == subscriber.topic and done < len(log):
+                    return f"{subscriber.name} has committed {done} of {len(log)} in {partition_id}"
+        for office in self.offices:
+            if office.lag != 0:
+                return f"the workers of {office.topic} are behind by {office.lag}"
         for consumer in self.consumers:
             end = len(self.logs[consumer.partition_id])
             if consumer.next_offset < end:
@@ -470,3 +518,7 @@ class Workload:
             )  # fmt: skip
 
         machine.turn(lambda: node.ring.find(key, found))
+
+
+def _topic(number: int) -> str:
+    return f"topic-{number}"

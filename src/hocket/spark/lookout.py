@@ -113,6 +113,7 @@ class Lookout:
             except UnknownTopic:
                 continue
             leaders |= {(name, each.partition): each.leader for each in found.partitions}
+        addresses = self._addresses() if len(set(leaders.values()) - {""}) > 1 else {}
         kept = []
         for span in spans:
             leader = leaders.get((span.topic, span.partition))
@@ -121,5 +122,14 @@ class Lookout:
                 fail = self._options.fail_on_data_loss
                 missing.report(span.topic, span.partition, span.start, span.end, why, fail=fail)
             else:
+                leader = addresses.get(leader, leader)
                 kept.append(replace(span, leader=leader, cluster=self.cluster))
         return kept
+
+    def _addresses(self) -> dict[str, str]:
+        """Of the nodes by their ids, so that each task begins at the node that it reads from.
+
+        Where all is on one node this is not asked: how that is reached, `servers` says best.
+        """
+        nodes = self.ask(lambda client: client.nodes(timeout=self.timeout))
+        return {each.node: each.address for each in nodes if each.address}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 from hocket.errors import MessageTooLarge, ProtocolError
 from hocket.frames import (
     Access,
+    AuditIs,
     Deliver,
     Done,
     Explained,
@@ -23,6 +24,7 @@ from hocket.frames import (
     Hello,
     Indexes,
     KeyIsOwned,
+    LeadersAre,
     Lease,
     Moved,
     NodesAre,
@@ -67,6 +69,8 @@ _BY_SERVER: frozenset[type[Frame]] = _BY_EITHER | {
     Failure, Topics, Offsets, ProducerOpened, PushAcked, PushRefused, Published,
     SubscriptionOpened, Deliver, Moved, HandleEnded, PartitionsChanged, Indexes, Lease, Settled,
     TokenIssued, Access, Explained, RingIs, KeyIsOwned, NodesAre,
+    AuditIs,
+    LeadersAre,
 }  # fmt: skip
 _BY_CLIENT: frozenset[type[Frame]] = _BY_EITHER | (
     frozenset(get_args(Frame)) - _BY_SERVER - {Hello, Welcome}

@@ -56,7 +56,10 @@ REASON_MAX = 10_000  # characters of a text for people; as many as a client is t
 ITEMS_MAX = 1024  # contacts in a list; a node knows some dozens
 PIECES_MAX = 16_384  # batches in one payload
 
-_TEXTS_MAX = {"text": REASON_MAX, "problem": REASON_MAX}  # by field, where it is not TEXT_MAX
+_TEXTS_MAX = {  # by field, where it is not TEXT_MAX
+    "text": REASON_MAX, "problem": REASON_MAX,
+    "transaction": 2 * NAME_BYTES_MAX + 1,  # the user, a slash, and the id
+}  # fmt: skip
 _NUMBERS_MAX = {"partition": PARTITIONS_MAX - 1}
 _PIECE = ("start", "end", "data")
 _PACKED_PIECE = struct.Struct("<QQQ")  # start, end, how many bytes

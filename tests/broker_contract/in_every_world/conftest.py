@@ -1,4 +1,4 @@
-"""Every test runs in four worlds: {embedded, served} x {sync, aio}. The brokers are shared."""
+"""Every test runs in six worlds: {embedded, served, cluster} x {sync, aio}; brokers are shared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,71 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.brokers.every_world import WORLDS, OwnLeakCheck, World, opened_world
+from tests.support.brokers.served_cluster import ServedCluster
 from tests.support.processes.server import ServerProcess
+from tests.support.threads import LONG
+
+# What runs in the world of a cluster by default, in one style each, in turn: a bit of everything
+# that is different when a topic's partitions are on several nodes.
+SLICE = (
+    "test_a_key_decides_the_partition",
+    "test_order_holds_within_each_partition_over_many_batches",
+    "test_without_keys_batches_go_round_the_partitions",
+    "test_send_many_with_keys_and_headers",
+    "test_arrow_goes_in_and_comes_out",
+    "test_given_positions_and_partitions",
+    "test_partitions_are_each_in_order_and_none_starves",
+    "test_acks_are_for_their_partition",
+    "test_an_index_is_put_elsewhere_in_several_partitions",
+    "test_consumers_may_share_an_index_by_partition",
+    "test_many_messages_in_any_order",
+    "test_a_key_is_with_one_consumer_at_a_time_in_order",
+    "test_a_topic_that_grows",
+    "test_what_is_gone_cannot_be_given_back_and_those_before_it_are",
+    "test_a_topic_of_dead_letters_that_is_there_already_is_used_as_it_is",
+    "test_an_open_subscription_gets_new_partitions",
+    "test_an_open_producer_uses_new_partitions",
+    "test_all_of_it_can_be_read_after_the_block_and_nothing_before",
+    "test_what_many_have_prepared_is_committed_by_one",
+    "test_a_delayed_message_goes_to_the_partition_of_its_key",
+    "test_every_topic_of_a_list_is_read_in_order_and_goes_on_where_its_index_is",
+    "test_a_subscription_ends_when_its_topic_is_deleted",
+)
+
+
+CLUSTER_SECONDS = 300  # a test may start and end four processes several times
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the world of a cluster leave the slice, unless all is asked for."""
+    for each in items:
+        if _is_of_a_cluster(each):
+            each.add_marker(pytest.mark.timeout(CLUSTER_SECONDS))
+    if LONG:
+        return
+    left_out = [each for each in items if _is_of_a_cluster(each) and not _is_in_the_slice(each)]
+    config.hook.pytest_deselected(items=left_out)
+    gone = set(left_out)
+    items[:] = [each for each in items if each not in gone]
+
+
+def _is_of_a_cluster(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and _world_of(item)[0] == "cluster"
+
+
+def _is_in_the_slice(item: pytest.Item) -> bool:
+    assert isinstance(item, pytest.Function)
+    name = item.originalname
+    style = ("sync", "aio")[SLICE.index(name) % 2] if name in SLICE else ""
+    return _world_of(item)[1] == style
+
+
+def _world_of(item: pytest.Function) -> tuple[str, str]:
+    callspec = getattr(item, "callspec", None)
+    found: tuple[str, str] = (
+        ("", "") if callspec is None else callspec.params.get("world", ("", ""))
+    )
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -18,11 +82,31 @@ def nothing_left_behind() -> Iterator[None]:
     check.verify()
 
 
+@pytest.fixture(autouse=True)
+def client_of_the_cluster(
+    nothing_left_behind: None, request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """In the world of a cluster: the test's own, which is new to all nodes but the gateway."""
+    world = request.getfixturevalue("world") if "world" in request.fixturenames else None
+    if world is None or world.kind != "cluster":
+        yield
+        return
+    with world.connect() as world.client:
+        yield
+
+
 @pytest.fixture(scope="session")
 def server_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with ServerProcess(tmp_path_factory.mktemp("contract") / "data") as server:
         yield server.address
         assert server.terminate() == 0
+
+
+@pytest.fixture(scope="session")
+def cluster_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with ServedCluster(tmp_path_factory.mktemp("contract") / "cluster") as cluster:
+        yield cluster.address
+        assert cluster.terminate() == 0
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -38,7 +122,8 @@ def arrow_is_loaded() -> None:
 @pytest.fixture(scope="session", params=WORLDS, ids="-".join)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     kind, style = request.param
-    with opened_world(kind, style, lambda: str(request.getfixturevalue("server_address"))) as made:
+    address = "cluster_address" if kind == "cluster" else "server_address"
+    with opened_world(kind, style, lambda: str(request.getfixturevalue(address))) as made:
         yield made
 
 

@@ -23,7 +23,7 @@ def is_attached(client, topic: str) -> bool:
     return any(p.attached for index in client.indexes(topic) for p in index.partitions)
 
 
-@only("served")
+@only("served", "cluster")
 def test_300_connections_at_once(world, client):
     topic = world.topic(3)
     with ExitStack() as stack:
@@ -39,7 +39,7 @@ def test_300_connections_at_once(world, client):
     client.ping()
 
 
-@only("served")
+@only("served", "cluster")
 def test_an_index_goes_from_client_to_client(world, client):
     topic = world.topic()
     for number in range(6):
@@ -52,7 +52,7 @@ def test_an_index_goes_from_client_to_client(world, client):
     assert client.lag(topic, "i") == 0
 
 
-@only("served")
+@only("served", "cluster")
 def test_another_client_takes_an_index_over(world, client):
     topic = world.topic()
     with world.connect() as other:
@@ -65,7 +65,7 @@ def test_another_client_takes_an_index_over(world, client):
         mine.close()
 
 
-@only("served")
+@only("served", "cluster")
 def test_a_closed_client_leaves_nothing_attached(world, client):
     topic = world.topic()
     other = world.connect()
@@ -80,7 +80,7 @@ def test_a_closed_client_leaves_nothing_attached(world, client):
         other.ping()
 
 
-@only("served")
+@only("served", "cluster")
 def test_a_process_that_dies_harms_nobody(world, client):
     topic = world.topic()
     client.publish(topic, b"0")
@@ -116,7 +116,7 @@ def test_a_process_that_dies_harms_nobody(world, client):
     assert client.publish(topic, b"2").offset == 2
 
 
-@only("served")
+@only("served", "cluster")
 @pytest.mark.parametrize("holding", ["nothing", "a subscription", "a producer"])
 def test_a_client_that_is_dropped_warns_and_lets_go(world, client, holding):
     topic = world.topic()

@@ -173,13 +173,13 @@ def test_a_shared_index_gets_them_like_any_other(world, client):
     assert client.lag(topic, "workers") == 0
 
 
-@only("embedded")
+@only("embedded", "cluster")
 def test_what_waits_outlives_the_broker(world, tmp_path):
-    with world.embedded(tmp_path / "data") as client:
+    with world.life(tmp_path / "data") as client:
         client.create_topic("t", delayed=True)
         for number in range(3):
             client.publish("t", b"%d" % number, delay="100ms")
         client.publish("t", b"later", delay="1h")
-    with world.embedded(tmp_path / "data") as client, client.subscribe("t") as messages:
+    with world.life(tmp_path / "data") as client, client.subscribe("t") as messages:
         assert values(take(messages, 3)) == [b"0", b"1", b"2"]
         until(lambda: waiting(client, "t") == [1], what="only one waits")

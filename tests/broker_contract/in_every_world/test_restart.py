@@ -9,14 +9,15 @@ from hocket import errors
 from hocket.node.settings import NodeSettings
 from tests.support.brokers.every_world import only, take, values
 from tests.support.node.running import running
-from tests.support.processes.server import ServerProcess
 from tests.support.threads import Running, until
 
+RETURN_SECONDS = 55  # in which a broker is back, were it a cluster on a busy machine
 
-@only("embedded")
-def test_an_embedded_broker_finds_everything_again(world, tmp_path):
+
+@only("embedded", "cluster")
+def test_a_broker_finds_everything_again(world, tmp_path):
     path = tmp_path / "data"
-    with world.embedded(path) as client:
+    with world.life(path) as client:
         client.create_topic("kept", partitions=2, memory_retention="3m", durability="memory")
         client.create_topic("gone")
         client.delete_topic("gone")
@@ -26,7 +27,7 @@ def test_an_embedded_broker_finds_everything_again(world, tmp_path):
         with client.subscribe("kept", index="i", hold_retention=True) as messages:
             take(messages, 30)[-1].ack()
         config = client.describe("kept").config
-    with world.embedded(path) as client:
+    with world.life(path) as client:
         assert client.topics() == ["kept"]
         assert client.describe("kept").config == config
         assert [each.end for each in client.describe("kept").partitions] == [0, 100]
@@ -39,14 +40,14 @@ def test_an_embedded_broker_finds_everything_again(world, tmp_path):
         assert client.publish("kept", b"next", partition=1).offset == 100
 
 
-@only("embedded")
+@only("embedded", "cluster")
 def test_what_is_prepared_and_what_is_dropped_outlives_the_broker(world, tmp_path):
     def prepare(client, value: bytes):
         transaction = client.transaction("job", number=7)
         transaction.send("t", value)
         return transaction.prepare()
 
-    with world.embedded(tmp_path / "data") as client:
+    with world.life(tmp_path / "data") as client:
         client.create_topic("t")
         kept, dropped = prepare(client, b"kept"), prepare(client, b"dropped")
         client.drop_prepared("job", 7, dropped)
@@ -54,23 +55,23 @@ def test_what_is_prepared_and_what_is_dropped_outlives_the_broker(world, tmp_pat
         aborted.send("t", b"aborted")
         aborted.abort()
         client.transaction("job", number=7).send("t", b"open when the client is closed")
-    with world.embedded(tmp_path / "data") as client:
+    with world.life(tmp_path / "data") as client:
         with pytest.raises(errors.TransactionAborted):
             client.commit_prepared("job", 7, dropped)
         client.commit_prepared("job", 7, kept)
         with client.transaction("other", number=7) as transaction:
             transaction.send("t", b"another")
-    with world.embedded(tmp_path / "data") as client:
+    with world.life(tmp_path / "data") as client:
         client.commit_prepared("job", 7, kept)  # done already
         with client.subscribe("t") as messages:
             assert values(take(messages, 2)) == [b"kept", b"another"]
         assert client.describe("t").partitions[0].end == 2
 
 
-@only("embedded")
+@only("embedded", "cluster")
 def test_the_delay_of_a_nack_outlives_the_broker(world, tmp_path):
     shared = {"index": "workers", "mode": "shared", "failover": "fast"}
-    with world.embedded(tmp_path / "data") as client:
+    with world.life(tmp_path / "data") as client:
         client.create_topic("t")
         client.publish("t", b"later")
         client.publish("t", b"now")
@@ -78,12 +79,16 @@ def test_the_delay_of_a_nack_outlives_the_broker(world, tmp_path):
             later, _now = take(messages, 2)
             later.nack(delay="1h")
             messages.commit()
-    with world.embedded(tmp_path / "data") as client, client.subscribe("t", **shared) as messages:
+    with world.life(tmp_path / "data") as client, client.subscribe("t", **shared) as messages:
         (now,) = take(messages, 1)
         assert now.value == b"now", "the other one comes in an hour"
 
 
-@only("served")
+@only(
+    "served",
+    not_in_a_cluster="the settings of a node are not options of `hocket serve`, and the test looks"
+    " into the node; tests/node/requests/test_transacting_in_hard_times.py has dropped stages",
+)
 def test_what_was_dropped_for_its_age_is_done_again_under_the_same_number(world, tmp_path):
     """A client that died, and comes back after the broker has given it up."""
     settings = NodeSettings(transaction_timeout_us=200_000)
@@ -105,10 +110,10 @@ def test_what_was_dropped_for_its_age_is_done_again_under_the_same_number(world,
         assert client.describe("t").partitions[0].end == 1
 
 
-@only("embedded")
+@only("embedded", "cluster")
 def test_again_and_again(world, tmp_path):
     for life in range(4):
-        with world.embedded(tmp_path / "data") as client:
+        with world.life(tmp_path / "data") as client:
             client.create_topic("t", exist_ok=True)
             assert client.publish("t", b"%d" % life).offset == life
             with client.subscribe("t") as messages:
@@ -116,7 +121,7 @@ def test_again_and_again(world, tmp_path):
             assert found == [b"%d" % number for number in range(life + 1)]
 
 
-@only("embedded")
+@only("embedded", not_in_a_cluster="it is about one data directory, whoever opens it")
 def test_two_brokers_cannot_have_one_directory(world, tmp_path):
     with world.embedded(tmp_path / "data") as client:
         with pytest.raises(errors.DataDirectoryInUse, match="data"):
@@ -126,7 +131,7 @@ def test_two_brokers_cannot_have_one_directory(world, tmp_path):
         assert client.topics() == ["t"]
 
 
-@only("embedded")
+@only("embedded", not_in_a_cluster="it is about a broker that ends with its client")
 def test_closing_the_client_of_an_embedded_broker_ends_everything(world, tmp_path):
     client = world.embedded(tmp_path / "data")
     client.create_topic("t")
@@ -150,17 +155,17 @@ def test_closing_the_client_of_an_embedded_broker_ends_everything(world, tmp_pat
 
 
 @pytest.fixture
-def server(tmp_path):
-    with ServerProcess(tmp_path / "data") as server:
+def server(world, tmp_path):
+    with world.server(tmp_path / "data") as server:
         yield server
 
 
-def restart(server: ServerProcess) -> None:
+def restart(server) -> None:
     assert server.terminate() == 0
     server.start()
 
 
-@only("served")
+@only("served", "cluster")
 def test_clients_go_on_by_themselves(world, server):
     with world.connect(server.address) as client:
         client.create_topic("t", partitions=2)
@@ -194,7 +199,7 @@ def test_clients_go_on_by_themselves(world, server):
         assert sum(each.end for each in client.describe("t").partitions) == len(told) == 123
 
 
-@only("served")
+@only("served", "cluster")
 def test_what_is_sent_while_the_broker_is_away_is_delivered_when_it_is_back(world, server):
     with world.connect(server.address) as client:
         client.create_topic("t")
@@ -204,12 +209,12 @@ def test_what_is_sent_while_the_broker_is_away_is_delivered_when_it_is_back(worl
             for number in range(100):
                 producer.send(b"%d" % number)
             with (
-                Running(client.publish, "t", b"published", timeout=30) as publishing,
-                Running(producer.flush, 30) as flushing,
+                Running(client.publish, "t", b"published", timeout=RETURN_SECONDS) as publishing,
+                Running(producer.flush, RETURN_SECONDS) as flushing,
             ):
                 server.start()
-                flushing.result()
-                publishing.result()
+                flushing.result(RETURN_SECONDS)
+                publishing.result(RETURN_SECONDS)
             found = values(take(messages, 102))
         sent = [b"%d" % number for number in range(100)]
         assert found[0] == b"before"
@@ -217,7 +222,7 @@ def test_what_is_sent_while_the_broker_is_away_is_delivered_when_it_is_back(worl
         assert found.count(b"published") == 1
 
 
-@only("served")
+@only("served", "cluster")
 def test_whoever_waits_for_a_message_waits_on(world, server):
     with world.connect(server.address) as client, world.connect(server.address) as other:
         client.create_topic("t")
@@ -230,7 +235,7 @@ def test_whoever_waits_for_a_message_waits_on(world, server):
             assert waiting.result().value == b"x"
 
 
-@only("served")
+@only("served", "cluster")
 def test_acks_that_were_not_confirmed_are_sent_again(world, server):
     with world.connect(server.address) as client:
         client.create_topic("t")
@@ -245,7 +250,11 @@ def test_acks_that_were_not_confirmed_are_sent_again(world, server):
             assert client.lag("t", "i", timeout=30) == 1
 
 
-@only("served")
+@only(
+    "served",
+    not_in_a_cluster="nobody but a cluster can open the data of a cluster meanwhile; readers"
+    " that are away while a topic grows are in tests/cluster/test_spread.py",
+)
 def test_partitions_that_came_while_a_reader_was_away_are_read_from_their_beginning(world, server):
     """A subscription that began at the end still sees every message that came afterwards."""
     with world.connect(server.address) as client:
@@ -259,7 +268,7 @@ def test_partitions_that_came_while_a_reader_was_away_are_read_from_their_beginn
             assert messages.receive(5).value == b"new"
 
 
-@only("served")
+@only("served", "cluster")
 def test_with_the_broker_away_every_call_ends_in_its_time(world, server):
     with world.connect(server.address) as client:
         client.create_topic("t")

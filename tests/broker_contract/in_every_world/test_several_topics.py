@@ -202,7 +202,7 @@ def test_what_is_wrong_is_refused(world, client):
         assert (messages.lag, messages.lost, messages.refused) == (0, 0, 0)
 
 
-@only("served")
+@only("served", "cluster")
 def test_a_client_that_is_closed_ends_it(world):
     with world.connect() as client:
         messages = client.subscribe(f"{world.name()}.*")

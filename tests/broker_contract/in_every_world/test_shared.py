@@ -8,8 +8,7 @@ import pytest
 
 from hocket import errors
 from hocket.client_core.sharing.window import FIRST
-from tests.support.brokers.every_world import in_parallel, only, take
-from tests.support.processes.server import ServerProcess
+from tests.support.brokers.every_world import in_parallel, only, publish_to_new_partition, take
 from tests.support.threads import until
 
 SOON = 20.0  # seconds within which what is due has come
@@ -426,9 +425,9 @@ def test_a_topic_that_grows(world, client):
     with shared(client, topic) as workers:
         take(workers, 2)
         client.alter_topic(topic, partitions=2)
-        client.publish(topic, b"7", partition=1)
+        publish_to_new_partition(client, topic, 1)
         message = workers.receive(timeout=SOON)
-        assert (message.partition, message.value) == (1, b"7")
+        assert (message.partition, message.value) == (1, b"1")
         message.ack()
         workers.commit()
 
@@ -589,9 +588,9 @@ def test_a_deleted_topic_ends_it(world, client):
 # --- restarts ------------------------------------------------------------------------------------
 
 
-@only("embedded")
+@only("embedded", "cluster")
 def test_nothing_acknowledged_comes_back_after_a_restart(world, tmp_path):
-    with world.embedded(tmp_path / "data") as client:
+    with world.life(tmp_path / "data") as client:
         client.create_topic("t")
         with client.producer("t") as producer:
             producer.send_many([b"%d" % n for n in range(10)])
@@ -599,16 +598,16 @@ def test_nothing_acknowledged_comes_back_after_a_restart(world, tmp_path):
             for message in take(workers, 10):
                 if int(message.value) % 2:
                     message.ack()
-    with world.embedded(tmp_path / "data") as client, shared(client, "t") as workers:
+    with world.life(tmp_path / "data") as client, shared(client, "t") as workers:
         got = take(workers, 5)
         assert sorted(numbers(got)) == [0, 2, 4, 6, 8]
         assert {message.delivery_count for message in got} == {2}
         assert nothing_comes(workers)
 
 
-@only("served")
+@only("served", "cluster")
 def test_what_is_in_hand_survives_a_restart_of_the_broker(world, tmp_path):
-    server = ServerProcess(tmp_path / "data")
+    server = world.server(tmp_path / "data")
     with server, world.connect(server.address) as client:
         client.create_topic("t")
         with client.producer("t") as producer:

@@ -233,7 +233,7 @@ def test_a_topic_deleted_before_the_commit_fails_it_as_a_whole(world, client):
     assert transaction.aborted
 
 
-@only("served")
+@only("served", "cluster")
 def test_a_client_that_is_closed_aborts_what_is_open(world, client):
     topic, name = world.topic(), next(IDS)
     with world.connect() as other:
@@ -371,7 +371,7 @@ def test_the_arguments_of_what_is_prepared_are_checked(world, client):
     assert ends(client, topic) == [1]
 
 
-@only("served")
+@only("served", "cluster")
 def test_what_is_prepared_outlives_its_client(world, client):
     topic, name = world.topic(), next(IDS)
     with world.connect() as other:

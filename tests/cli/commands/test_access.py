@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -313,3 +314,25 @@ def test_a_token_that_could_not_be_written_can_be_had_anew(monkeypatch: pytest.M
     assert raised.value.__notes__ == [
         "the token is lost; make a new one with: hocket user token bob"
     ]
+
+
+# --- the audit log -------------------------------------------------------------------------------
+
+
+def test_an_admin_reads_what_was_denied_and_changed(guarded):
+    guarded.create("eve")
+    assert guarded.user("eve", "topic", "create", "hers").code == 4
+    shown = guarded("audit")
+    assert shown.code == 0
+    lines = shown.stdout.decode().splitlines()
+    for who, what in (
+        ("changed: user='ann'", "createUser 'eve'"), ("denied: user='eve'", "topic='hers'")
+    ):  # fmt: skip
+        assert any(who in line and what in line for line in lines)
+    assert guarded.tokens["eve"] not in shown.stdout.decode()
+    found = json.loads(guarded("audit", "--since", "1h", "--json").stdout)
+    assert (len(found["records"]), found["silent"]) == (len(lines), [])
+    assert set(found["records"][0]) == {"time", "node", "text"}
+    assert guarded("audit", "--since", "2999-01-01T00:00:00Z").stdout == b""
+    assert guarded.user("eve", "audit").code == 4
+    assert "neither a time" in guarded("audit", "--since", "yesterday").stderr

@@ -78,9 +78,10 @@ def test_options_come_from_a_file_and_the_command_line_wins(tmp_path: Path):
         assert "from-flag" in broker.ready
         hocket = Hocket(broker.url)
         hocket("topic", "create", "t")
-        assert (
-            hocket("topic", "describe", "t", "--json").json()["partitions"][0]["leader"] == "alto"
-        )
+        (node,) = hocket("node", "list", "--json").json()
+        assert node["name"] == "alto"
+        (partition,) = hocket("topic", "describe", "t", "--json").json()["partitions"]
+        assert (partition["leader"], partition["replicas"]) == (node["node"], [node["node"]])
         assert broker.stop() == 0
     assert not (tmp_path / "from-file").exists()
 
@@ -118,6 +119,16 @@ def test_beyond_loopback_it_does_not_listen(tmp_path: Path, host: str):
     outcome = Outcome(result.exit_code, result.stdout_bytes, result.stderr)
     fails(outcome, 1, host, "hocket certs init", "--tls-cert", "--tls-key", "; and ",
           "hocket user create NAME --role admin", "--listen 127.0.0.1:")  # fmt: skip
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("capacity", ["-1", "1000001", "half", "1.5"])
+def test_a_capacity_is_a_whole_number(tmp_path: Path, capacity: str):
+    result = CliRunner().invoke(
+        program, ["serve", "--data", str(tmp_path / "data"), "--capacity", capacity]
+    )
+    outcome = Outcome(result.exit_code, result.stdout_bytes, result.stderr)
+    fails(outcome, 2, "--capacity", capacity)
     assert not (tmp_path / "data").exists()
 
 

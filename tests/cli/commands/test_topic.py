@@ -73,6 +73,7 @@ def test_describe_shows_each_partition(hocket: Hocket, topic_of_four: str):
     assert full.keys() == {
         "partition", "start", "end", "memory_start", "memory_bytes", "disk_bytes", "memory_reads",
         "disk_reads", "leader", "replicas", "problem", "waiting", "known",
+        "replica_states",
     }  # fmt: skip
     assert full["memory_bytes"] > 0
     assert full["memory_reads"] >= 1
@@ -127,21 +128,21 @@ def test_a_description_with_all_that_is_long_fits(columns: int):
 def test_what_is_not_known_is_not_shown_as_nothing(monkeypatch: pytest.MonkeyPatch):
     where = "it is on node n1, which does not answer"
     here = PartitionDescription(0, 3, 10, 3, 5, 6, 7, 8, "n0", ("n0",))
-    away = PartitionDescription(1, 0, 0, 0, 0, 0, 0, 0, "n1", ("n1",), where, known=False)
+    away = PartitionDescription(1, 0, 0, 0, 0, 0, 0, 0, "", ("n1",), where, known=False)
     topic = TopicDescription(
         "t", TopicConfig(partitions=3), (here, away, replace(away, partition=2))
     )
     rows = topic_commands.described(topic, {}, 200).splitlines()
     assert [row.split() for row in rows if row.strip().startswith(("0 ", "1 ", "2 "))] == [
         ["0", "3", "10", "3", "5", "B", "6", "B", "7", "8", "n0", "n0"],
-        ["1", *"-------", "n1", "n1"],
-        ["2", *"-------", "n1", "n1"],
+        ["1", *"-------", "-", "n1"],
+        ["2", *"-------", "-", "n1"],
     ]
     assert rows[-1] == f"partitions 1, 2: {where}"
     summary = topic_commands._summary(topic)
     assert summary == {
-        "topic": "t", "partitions": 3, "messages": None, "memory_bytes": None, "disk_bytes": None,
-        "problem": f"topic 't': {where}",
+        "topic": "t", "partitions": 3, "nodes": ["n0", "n1"], "messages": None,
+        "memory_bytes": None, "disk_bytes": None, "problem": f"topic 't': {where}",
     }  # fmt: skip
     known = topic_commands._summary(replace(topic, partitions=(here,)))
     assert (known["messages"], known["problem"]) == (7, None)
@@ -163,7 +164,7 @@ def test_what_is_not_known_is_not_shown_as_nothing(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Server, "connect", lambda _self: Asked())
     hocket = Hocket("hocket://127.0.0.1:1")
     listed = hocket("topic", "list")
-    assert listed.stdout.decode().splitlines()[1].split() == ["t", "3", "-", "-", "-"]
+    assert listed.stdout.decode().splitlines()[1].split() == ["t", "3", "2", "-", "-", "-"]
     assert f"topic 't': {where}" in listed.stderr
     assert hocket("topic", "list", "--json").json() == [summary]
     partitions = hocket("topic", "describe", "t", "--json").json()["partitions"]
@@ -189,7 +190,7 @@ def test_list_is_a_table_or_json(hocket: Hocket, topic_of_four: str):
     row = rows[topic_of_four]
     assert (row["partitions"], row["messages"]) == (4, 1)
     assert row.keys() == {
-        "topic", "partitions", "messages", "memory_bytes", "disk_bytes", "problem",
+        "topic", "partitions", "nodes", "messages", "memory_bytes", "disk_bytes", "problem",
     }  # fmt: skip
     assert row["problem"] is None
     lines = hocket("topic", "list").text().splitlines()

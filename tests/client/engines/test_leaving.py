@@ -186,6 +186,41 @@ def test_what_is_due_when_a_loop_is_closed_waits_for_the_next_link(url, client, 
     assert (said, stored(client, topic)) == ([], {"x": 5000})
 
 
+def test_a_client_that_is_collected_while_its_successor_is_made_has_one_successor(
+    url, client, topic
+):
+    client.producer(topic).send_many([b"x"] * 10)
+    script = """
+        import asyncio, sys, hocket.aio
+        from hocket.client.engines import aio
+
+        made = []
+
+        class Engine(aio.Engine):
+            def go_on(self, why):
+                made.append(self)
+                super().go_on(why)
+                engine.abandon(None)  # as the garbage collector may have it, at any line
+
+        aio.Engine = Engine
+
+        async def main():
+            global engine
+            client = await hocket.aio.connect(sys.argv[1])
+            engine = client._engine
+            messages = await client.subscribe(sys.argv[2], index="i")
+            for _ in range(7):
+                await (await messages.receive(20)).ack()
+            return client, messages
+
+        kept = asyncio.run(main())
+        engine.rescue()
+        assert len(made) == 1, made
+    """
+    assert left(script, url, topic) == []
+    assert client.lag(topic, "i") == 3
+
+
 @pytest.mark.parametrize("mode", ["own", "shared"])
 @pytest.mark.parametrize("style", ["sync", "aio"])
 def test_what_was_acknowledged_is_done(url, client, topic, mode, style):

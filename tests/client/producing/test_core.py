@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from hocket import frames
 from hocket.client_core.producing.bulk import list_portions
 from hocket.client_core.producing.core import ProducerCore
-from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.producing.outgoing import Positions
 from hocket.client_core.producing.records import checked
 from hocket.errors import (
@@ -420,6 +423,19 @@ def test_room_in_time_is_as_if_nothing_had_been():
     assert one.core.full_disk is None
     assert one.core.first_error is None
     one.send(b"3")
+
+
+def test_an_ended_producer_is_kept_by_nothing_that_waits_for_its_time():
+    one = Producing(linger_us=0)
+    one.send(b"a")
+    one.ack(0, 0)
+    core = weakref.ref(one.core)
+    assert one.outcomes
+    one.core.end(Closed("the end"))
+    one.stage.carry_out()
+    del one.core
+    gc.collect()
+    assert core() is None
 
 
 def test_a_deleted_topic_ends_it():

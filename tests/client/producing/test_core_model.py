@@ -14,7 +14,7 @@ import pytest
 
 from hocket import frames
 from hocket.client_core.producing.core import ProducerCore
-from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.producing.publishing import PublishCore
 from hocket.client_core.producing.records import checked
 from hocket.errors import HocketError, StorageFull

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -19,10 +20,11 @@ from hocket.errors import (
     NotEnoughNodes,
     NotHere,
     OutOfRange,
+    SeveralNodes,
     TopicExists,
     UnknownTopic,
 )
-from hocket.model import PARTITIONS_MAX, TopicConfig
+from hocket.model import DECIDERS, DECISIONS, PARTITIONS_MAX, TopicConfig
 from tests.support.core.logged import origin
 from tests.support.threads import LONG
 
@@ -45,7 +47,7 @@ def test_a_topic_exists_once_its_creation_is_committed():
     assert append.index == 1
     with pytest.raises(UnknownTopic):
         catalogue.topic("orders")
-    change = Change("create", "orders", STORED, (1, 2))
+    change = Change("create", "orders", STORED, (1, 2), replicas=(("",), ("",)))
     assert Change.decode(append.body) == change
     assert catalogue.durable(1) == [Changed(origin(1), change, (1, 2))]
     topic = catalogue.topic("orders")
@@ -110,9 +112,17 @@ def test_a_configuration_that_cannot_be_is_refused_and_changes_nothing(config, e
 
 
 def test_as_many_replicas_as_nodes_and_no_more():
-    catalogue = Catalogue(nodes=3)
-    catalogue.durable(catalogue.create(origin(1), "a", TopicConfig(replication=3)).index)
-    assert catalogue.topic("a").config.replication == 3
+    catalogue = Catalogue()
+    catalogue.nodes = lambda: 3
+    nodes = "abc"
+    catalogue.place = lambda _topic, numbers, count: [tuple(nodes[:count]) for _ in numbers]
+    asked = catalogue.create(origin(1), "a", TopicConfig(partitions=2, replication=3))
+    catalogue.durable(asked.index)
+    assert catalogue.topic("a").replicas == [("a", "b", "c")] * 2
+    assert catalogue.loads == {"a": 2, "b": 2, "c": 2}
+    nodes = "ab"  # one of the three is down
+    with pytest.raises(NotEnoughNodes, match="3 replicas need 3 nodes that are there, and there"):
+        catalogue.create(origin(1), "c", TopicConfig(replication=3))
     with pytest.raises(NotEnoughNodes, match="4 replicas need 4 nodes, and there are 3"):
         catalogue.create(origin(2), "b", TopicConfig(replication=4))
 
@@ -419,32 +429,108 @@ def of_two() -> Catalogue:
     catalogue = Catalogue(me="me", founder="first", address_of=lambda node: addresses.get(node, ""))
     catalogue.replayed(1, Change("create", "old", STORED, (1, 2)).encode())
     catalogue.durable(catalogue.create(origin(1), "mine", CONFIG).index)
-    catalogue.durable(catalogue.create(origin(1), "theirs", CONFIG, "other").index)
+    create_at(catalogue, "theirs", "other")
     return catalogue
 
 
-def test_a_topic_is_at_home_where_it_was_made_and_of_old_with_the_founder():
+def create_at(catalogue: Catalogue, name: str, *nodes: str, partitions: int = 2) -> None:
+    """Make a topic whose partitions are on these nodes in turn."""
+    put_on(catalogue, *nodes)
+    append = catalogue.create(origin(1), name, TopicConfig(partitions=partitions))
+    catalogue.durable(append.index)
+
+
+def put_on(catalogue: Catalogue, *nodes: str) -> None:
+    catalogue.place = lambda _topic, numbers, _count: [
+        (nodes[number % len(nodes)],) for number in numbers
+    ]
+
+
+def test_a_partition_is_at_home_where_it_was_placed_and_of_old_with_the_founder():
     catalogue = of_two()
-    homes = {name: catalogue.home_of(topic) for name, topic in catalogue.topics.items()}
-    assert homes == {"old": "first", "mine": "me", "theirs": "other"}
-    assert catalogue.topic_here("mine").name == "mine"
+    homes = {name: topic.homes for name, topic in catalogue.topics.items()}
+    assert homes == {"old": ["first"] * 2, "mine": ["me"] * 2, "theirs": ["other"] * 2}
+    catalogue.check_here(catalogue.topic("mine"), (0, 1))
     with pytest.raises(NotHere, match=r"'theirs' are on node other, at o:1, and not on this"):
-        catalogue.topic_here("theirs")
-    with pytest.raises(NotHere, match="are on node first, and not"):
-        catalogue.topic_here("old")
-    with pytest.raises(UnknownTopic):
-        catalogue.topic_here("none")
-    assert catalogue.unknown_here(catalogue.topic("theirs")) == (
+        catalogue.check_here(catalogue.topic("theirs"), (0, 1))
+    with pytest.raises(NotHere, match="are on node first, and not") as raised:
+        catalogue.check_here(catalogue.topic("old"), (1,))
+    assert (raised.value.node, raised.value.address) == ("first", "")
+    assert catalogue.unknown_here("other") == (
         "it is on node other, at o:1, which does not answer; what it holds is not known here"
     )
-    catalogue.durable(catalogue.alter(origin(1), "theirs", replace(CONFIG, partitions=3)).index)
-    assert catalogue.home_of(catalogue.topic("theirs")) == "other"
     assert Catalogue().address_of("anybody") == ""
 
 
-def test_an_entry_of_an_older_version_has_no_home():
-    body = Change("create", "old", STORED, (1,), home="me").encode().replace(b', "home": "me"', b"")
-    assert Change.decode(body) == Change("create", "old", STORED, (1,))
+def test_whether_partitions_are_here_is_said_of_those_that_are_meant():
+    catalogue = of_two()
+    create_at(catalogue, "spread", "me", "other", partitions=5)
+    topic = catalogue.topic("spread")
+    assert topic.homes == ["me", "other", "me", "other", "me"]
+    assert [catalogue.is_here(catalogue.topic(name)) for name in ("mine", "theirs", "spread")] == [
+        True, False, False,
+    ]  # fmt: skip
+    catalogue.check_here(topic, (4, 0))
+    with pytest.raises(NotHere) as raised:
+        catalogue.check_here(topic, (1, 3))
+    assert raised.value.node == "other"
+    with pytest.raises(SeveralNodes, match=r"'spread' that are meant are on 2 nodes"):
+        catalogue.check_here(topic, range(5))
+
+
+def test_partitions_that_a_topic_gets_later_are_placed_on_their_own():
+    catalogue = of_two()
+    put_on(catalogue, "third")
+    asked = catalogue.alter(origin(1), "theirs", TopicConfig(partitions=4, delayed=True))
+    (changed,) = catalogue.durable(asked.index)
+    assert changed.change.replicas == (("third",), ("third",))
+    assert catalogue.topic("theirs").homes == ["other", "other", "third", "third"]
+    assert len(catalogue.topic("theirs").waiting) == 4
+    again = Catalogue(me="me", founder="first")
+    again.restore(*catalogue.snapshot())
+    assert again.topics == catalogue.topics
+    assert again.loads == catalogue.loads
+
+
+def test_who_places_is_told_only_of_changes_that_may_be():
+    catalogue = of_two()
+    asked: list[tuple[str, range]] = []
+    catalogue.place = lambda topic, numbers, _count: (
+        asked.append((topic, numbers)) or [("me",)] * len(numbers)
+    )
+    with pytest.raises(OutOfRange):
+        catalogue.create(origin(1), "huge", TopicConfig(partitions=1 << 40))
+    with pytest.raises(TopicExists):
+        catalogue.create(origin(1), "mine", CONFIG)
+    assert asked == []
+    catalogue.alter(origin(1), "mine", replace(CONFIG, partitions=3))
+    catalogue.create(origin(1), "new", CONFIG)
+    assert asked == [("mine", range(2, 3)), ("new", range(2))]
+
+
+def test_loads_count_what_is_on_its_way_and_forget_what_was_deleted():
+    catalogue = of_two()
+    loads = {"first": 2, "me": 2, "other": 2}
+    assert catalogue.loads == loads
+    put_on(catalogue, "me", "other")
+    append = catalogue.create(origin(1), "new", TopicConfig(partitions=3))
+    assert catalogue.loads == {"first": 2, "me": 4, "other": 3}
+    catalogue.durable(append.index)
+    assert catalogue.loads == {"first": 2, "me": 4, "other": 3}
+    catalogue.durable(catalogue.delete(origin(1), "new").index)
+    assert catalogue.loads == loads
+    catalogue.applied(9, Change("delete", "never was").encode(), None)
+    catalogue.adopt([99])
+    assert catalogue.loads == {**loads, "me": 3}
+
+
+def test_an_entry_of_an_older_version_has_no_home_or_one_for_all():
+    new = Change("create", "old", STORED, (1,), replicas=(("me",),))
+    assert json.loads(new.encode())["home"] == "me"
+    body = new.encode().replace(b', "home": "me"', b"")
+    assert Change.decode(body) == replace(new, replicas=(("",),))
+    body = new.encode().replace(b'"groups": [1]', b'"groups": [1, 2, 3]')
+    assert Change.decode(body).replicas == (("me",),) * 3
     again = Catalogue(me="me", founder="me")
     _, state = of_two().snapshot()
     for topic in state["topics"]:
@@ -452,6 +538,14 @@ def test_an_entry_of_an_older_version_has_no_home():
     del state["deleted"]
     again.restore(3, state)
     assert all(map(again.is_here, again.topics.values()))
+
+
+def test_many_partitions_on_few_nodes_name_each_node_once():
+    change = Change(
+        "create", "t", STORED, tuple(range(1, 5)), replicas=(("a" * 32,), ("b" * 32,)) * 2
+    )
+    assert change.encode().count(b"a" * 32) == 1
+    assert Change.decode(change.encode()) == change
 
 
 def test_which_groups_were_deleted_is_remembered_for_ever():
@@ -482,8 +576,8 @@ def test_a_state_that_replaces_another_is_told_as_changes():
         catalogue.delete(origin(1), "theirs"),
     ):
         catalogue.durable(made.index)
-    catalogue.durable(catalogue.create(origin(1), "theirs", CONFIG, "me").index)
-    catalogue.durable(catalogue.create(origin(1), "new", CONFIG, "me").index)
+    create_at(catalogue, "theirs", "me")
+    create_at(catalogue, "new", "me", "other")
     index, state = catalogue.snapshot()
     changed = other.replace(index, state)
     assert [(each.change.kind, each.change.topic, each.groups) for each in changed] == [
@@ -505,3 +599,174 @@ def test_no_topic_is_made_of_a_log_that_has_one_or_was_deleted():
     catalogue = of_two()
     catalogue.durable(catalogue.delete(origin(1), "mine").index)
     assert [topic.groups for topic in catalogue.adopt([1, 3, 4, 9])] == [[9]]
+
+
+# --- the broker's own topics ---------------------------------------------------------------------
+
+
+def with_deciders() -> Catalogue:
+    catalogue = Catalogue(me="a", founder="a")
+    catalogue.place = lambda _topic, numbers, _count: [("ab"[number % 2],) for number in numbers]
+    catalogue.durable(catalogue.create_deciders().index)
+    return catalogue
+
+
+def test_the_deciders_have_groups_of_their_own_and_no_topic_gets_others_by_them():
+    catalogue = with_deciders()
+    deciders = catalogue.topics[DECIDERS]
+    assert deciders.groups == list(range(DECISIONS + 1, DECISIONS + 9))
+    assert not catalogue.loads
+    catalogue.durable(catalogue.create(origin(1), "orders", CONFIG).index)
+    assert catalogue.topic("orders").groups == [1, 2]
+    again = Catalogue(me="a", founder="a")
+    again.restore(*catalogue.snapshot())
+    assert again.topics == catalogue.topics
+    assert again.loads == catalogue.loads == {"a": 1, "b": 1}
+    assert not any(map(catalogue.is_deleted, deciders.groups))
+    assert catalogue.adopt([DECISIONS + 20]) == []
+
+
+def test_the_deciders_are_made_once():
+    catalogue = Catalogue()
+    first = catalogue.create_deciders()
+    with pytest.raises(TopicExists):
+        catalogue.create_deciders()
+    catalogue.durable(first.index)
+    with pytest.raises(TopicExists):
+        catalogue.create_deciders()
+
+
+def test_clients_have_nothing_to_do_with_the_brokers_own_topics():
+    catalogue = with_deciders()
+    for ask in (
+        lambda: catalogue.topic(DECIDERS),
+        lambda: catalogue.delete(origin(1), DECIDERS),
+        lambda: catalogue.alter(origin(1), DECIDERS, TopicConfig(partitions=9)),
+        lambda: catalogue.create(origin(1), "_hocket.mine", CONFIG),
+    ):
+        with pytest.raises(BadName, match="the broker's own"):
+            ask()
+    with pytest.raises(UnknownTopic):
+        catalogue.topic("_hocket.mine")
+
+
+def test_a_log_has_a_home_as_long_as_its_topic_is_there():
+    catalogue = with_deciders()
+    delayed = replace(CONFIG, delayed=True)
+    catalogue.durable(catalogue.create(origin(1), "orders", delayed).index)
+    topic = catalogue.topic("orders")
+    assert [catalogue.home_of_group(group) for group in topic.all_groups] == ["a", "b"] * 2
+    assert catalogue.home_of_group(DECISIONS + 2) == "b"
+    assert catalogue.home_of_group(99) is None
+    catalogue.durable(catalogue.delete(origin(2), "orders").index)
+    assert catalogue.home_of_group(topic.groups[0]) is None
+
+
+# --- several replicas ----------------------------------------------------------------------------
+
+
+def replicated(**config: Any) -> Catalogue:
+    """This node, `b`, has one of the copies."""
+    catalogue = Catalogue(me="b", founder="a")
+    catalogue.nodes = lambda: 3
+    catalogue.place = lambda _topic, numbers, count: [("a", "b", "c")[:count] for _ in numbers]
+    asked = catalogue.create(origin(1), "t", TopicConfig(replication=3, **config))
+    catalogue.durable(asked.index)
+    return catalogue
+
+
+def test_replicas_survive_an_entry_and_a_snapshot():
+    catalogue = replicated(partitions=2)
+    assert catalogue.topic("t").replicas == [("a", "b", "c")] * 2
+    assert catalogue.topic("t").homes == ["a", "a"]
+    again = Catalogue(me="b", founder="a")
+    again.restore(*catalogue.snapshot())
+    assert again.topics == catalogue.topics
+    assert again.loads == catalogue.loads == {"a": 2, "b": 2, "c": 2}
+
+
+def test_who_leads_is_what_this_node_has_heard_last():
+    catalogue = replicated(partitions=2)
+    topic = catalogue.topic("t")
+    first, second = topic.groups
+    with pytest.raises(NotHere, match="a leader is being elected") as unknown:
+        catalogue.check_here(topic, [0])
+    assert unknown.value.node == "b"  # who asks the same node again pauses before
+    catalogue.leaders[first] = "c"
+    with pytest.raises(NotHere) as elsewhere:
+        catalogue.check_here(topic, [0])
+    assert elsewhere.value.node == "c"
+    catalogue.leaders[first] = "b"
+    catalogue.check_here(topic, [0])
+    assert not catalogue.is_here(topic)
+    with pytest.raises(NotHere, match="a leader is being elected"):
+        catalogue.check_here(topic, [0, 1])
+    catalogue.leaders[second] = "c"
+    with pytest.raises(SeveralNodes):
+        catalogue.check_here(topic, [0, 1])
+    catalogue.leaders[second] = "b"
+    assert catalogue.is_here(topic)
+    catalogue.durable(catalogue.delete(origin(2), "t").index)
+    assert catalogue.leaders == {}
+
+
+def test_a_node_without_a_copy_names_one_that_is_not_dead():
+    catalogue = replicated()
+    catalogue.me = "d"
+    topic = catalogue.topic("t")
+    assert catalogue.leader_of(topic, 0) == "a"
+    catalogue.is_dead = lambda node: node == "a"
+    assert catalogue.leader_of(topic, 0) == "b"
+    catalogue.is_dead = lambda _node: True
+    assert catalogue.leader_of(topic, 0) == "a"
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (TopicConfig(replication=2, durability="memory"), "has one replica"),
+        (TopicConfig(replication=2, delayed=True), "has one replica in this version"),
+    ],
+)
+def test_what_cannot_be_replicated_is_refused_by_name(config, why):
+    catalogue = Catalogue()
+    catalogue.nodes = lambda: 3
+    with pytest.raises(OutOfRange, match=why):
+        catalogue.create(origin(1), "t", config)
+
+
+def test_the_number_of_replicas_stays():
+    catalogue = replicated()
+    with pytest.raises(OutOfRange, match="has 3 replicas, and their number cannot be changed to 2"):
+        catalogue.alter(origin(2), "t", TopicConfig(replication=2))
+    catalogue.durable(catalogue.alter(origin(2), "t", TopicConfig(partitions=2)).index)
+    assert catalogue.topic("t").config.replication == 3
+    assert catalogue.topic("t").replicas == [("a", "b", "c")] * 2
+    catalogue.nodes = lambda: 99
+    with pytest.raises(OutOfRange, match="at most 7 replicas, not 8"):
+        catalogue.create(origin(3), "u", TopicConfig(replication=8))
+
+
+def test_who_has_no_copy_believes_who_says_that_it_leads():
+    catalogue = replicated()
+    topic = catalogue.topic("t")
+    catalogue.heard_leader(topic, 0, "c")
+    assert catalogue.leaders == {}  # it has a copy, and knows better
+    assert catalogue.holders_to_ask(topic, 0) == ["a", "c"]
+    catalogue.me = "d"
+    catalogue.heard_leader(topic, 0, "c")
+    assert catalogue.leader_of(topic, 0) == "c"
+    catalogue.is_dead = lambda node: node == "a"
+    assert catalogue.holders_to_ask(topic, 0) == ["b", "c"]
+    alone = of_two()
+    assert alone.holders_to_ask(alone.topic("theirs"), 0) == ["other"]
+    alone.heard_leader(alone.topic("theirs"), 0, "me")
+    assert alone.leader_of(alone.topic("theirs"), 0) == "other"
+
+
+def test_who_asks_again_is_sent_to_another_replica_while_nobody_is_known_to_lead():
+    catalogue = replicated(partitions=2)
+    catalogue.me = "d"
+    topic = catalogue.topic("t")
+    asked = [catalogue.leaders_of(topic) for _ in range(3)]
+    assert sorted(asked) == [["a", "a"], ["b", "b"], ["c", "c"]]

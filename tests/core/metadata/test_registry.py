@@ -234,3 +234,19 @@ class Model(RuleBasedStateMachine):
 
 Model.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestModel = Model.TestCase
+
+
+def test_a_capacity_is_kept_and_an_entry_without_one_has_the_usual():
+    registry = Registry()
+    gateway = life(20)._replace(capacity=0)
+    for who in (life(10), gateway):
+        change = registry.enrol(who, "asker")
+        assert isinstance(change, AppendChange)
+        assert (b"capacity" in change.body) == (who is gateway)
+        registry.durable(change.index)
+    assert [each.capacity for each in registry.members] == [1, 0]
+    restored = Registry()
+    index, state = registry.snapshot()
+    assert ["capacity" in fields for fields in state["members"]] == [False, True]
+    restored.restore(index, state)
+    assert restored.members == registry.members

@@ -621,3 +621,14 @@ def test_a_log_start_that_is_on_its_way_is_not_asked_for_again():
     assert logged.step(MoveLogStart(2)) == []
     assert len(logged.log) == appended
     assert LogStartMoved(2) in logged.durable()
+
+
+def test_who_waits_for_a_change_of_an_index_can_be_told():
+    partition = Partition("t", 0)
+    asked = origin(request=3)
+    partition.step(AttachIndex(asked, "billing", 0, False))
+    assert partition.waiting_for_indexes() == [asked]  # gathered, and not appended yet
+    partition.step(TurnEnded())
+    assert partition.waiting_for_indexes() == [asked]  # appended, and not committed yet
+    partition.step(LogDurable(partition.last_index))
+    assert partition.waiting_for_indexes() == []

@@ -10,6 +10,7 @@ from hocket.core.origin import Origin
 from hocket.core.partition.events import (
     BATCH,
     CONTROL,
+    OWN_DECIDER,
     STAGE,
     Acked,
     Append,
@@ -26,7 +27,7 @@ from hocket.core.partition.events import (
     StagesMoved,
     TransactionApplied,
 )
-from hocket.core.partition.stages import by_name, crc_of
+from hocket.core.partition.stages import Stages, by_name, crc_of
 from hocket.errors import Busy, TransactionConflict
 from hocket.model import EntryKind, Participant
 from tests.support.core.logged import ALICE, BOB, Logged, batch, origin, recovered, state_of
@@ -397,6 +398,40 @@ def test_what_is_applied_ends_whatever_lower_numbers_had_staged():
     assert state_of(recovered(logged.log)) == state_of(logged.partition)
 
 
+def test_each_decider_counts_its_own_decisions():
+    """A cluster has several, and what is history for one of them is none for another."""
+    logged = staged(1)
+    logged.step(ApplyStaged(NAME, 5, ((ALICE, 1),), [batch(ALICE, 0)], 77))
+    assert TransactionApplied(NAME, 5, 77) in logged.durable()
+    stages = logged.partition.stages
+    assert stages.deciders == [77]
+    assert logged.step(ForgetApplied(9)) == []
+    assert stages.applied == {NAME: (5, 77)}
+    assert state_of(recovered(logged.log)) == state_of(logged.partition)
+    logged.step(ForgetApplied(4, 77))
+    logged.step(ForgetApplied(5, 77))
+    logged.durable()
+    assert (stages.applied, stages.forgotten, stages.deciders) == ({}, {77: 5}, [])
+    assert stages.is_over(NAME, 5, 77)
+    assert not stages.is_over(NAME, 5)
+    assert state_of(recovered(logged.log)) == state_of(logged.partition)
+    again = Stages()
+    again.restore(json.loads(json.dumps(stages.snapshot())))
+    assert again.forgotten == {77: 5}
+
+
+def test_what_another_decider_has_decided_stays_when_one_has_forgotten():
+    logged = staged(1)
+    stage(logged, 0, by=BOB, number=8)
+    logged.durable()
+    logged.step(ApplyStaged(NAME, 5, ((ALICE, 1),), [batch(ALICE, 0)], 77))
+    logged.step(ApplyStaged(("job", 8), 5, ((BOB, 1),), [batch(BOB, 0)], 78))
+    logged.durable()
+    logged.step(ForgetApplied(5, 77))
+    logged.durable()
+    assert logged.partition.stages.applied == {("job", 8): (5, 78)}
+
+
 def test_only_what_is_applied_is_forgotten_and_only_once():
     logged = staged(1)
     assert logged.step(ForgetApplied(9)) == []
@@ -410,7 +445,7 @@ def test_only_what_is_applied_is_forgotten_and_only_once():
     assert len(logged.log) == 4
     logged.durable()
     assert logged.partition.stages.applied == {}
-    assert logged.partition.stages.forgotten == 9
+    assert logged.partition.stages.forgotten == {OWN_DECIDER: 9}
 
 
 def test_what_is_idle_and_what_is_open():

@@ -7,7 +7,7 @@ from bisect import insort
 
 from hypothesis import given, strategies as st
 
-from hocket.core.placement.placement import Placeable, key_of, neighbourhood_of, place
+from hocket.core.placement.placement import Placeable, key_of, neighbourhood_of, place, spread
 from hocket.core.ring.circle import SIZE, candidates, choose
 from hocket.core.ring.contact import Contact
 from hocket.model import PartitionId
@@ -161,3 +161,41 @@ def test_it_stays_even_when_nodes_come_and_go():
         taken.pop(chance.randrange(len(taken)))
         insort(taken, choose(candidates(b"%d" % number), taken))
     assert fullest(taken, neighbourhood=8) < 1.2
+
+
+# --- a whole topic -------------------------------------------------------------------------------
+
+
+def test_the_partitions_of_a_topic_are_spread_by_load_and_capacity():
+    nodes = [node(position, capacity=capacity) for position, capacity in ((1, 1), (2, 2), (3, 0))]
+    homes = [home for (home,) in spread("orders", range(30), nodes)]
+    assert [homes.count(f"n{position}") for position in (1, 2, 3)] == [10, 20, 0]
+    assert [each.load for each in nodes] == [10, 20, 0]
+    assert spread("orders", range(0), nodes) == []
+
+
+def test_nodes_without_capacity_share_what_no_other_can_take():
+    nodes = [node(position, capacity=0) for position in (1, 2, 3)]
+    homes = [home for (home,) in spread("orders", range(9), nodes)]
+    assert sorted(map(homes.count, ("n1", "n2", "n3"))) == [3, 3, 3]
+
+
+def test_a_neighbourhood_without_capacity_is_passed_over():
+    nodes = [node(position * (SIZE // 20), capacity=int(position == 19)) for position in range(20)]
+    assert set(spread("orders", range(50), nodes)) == {(nodes[19].contact.node,)}
+
+
+def test_three_hundred_partitions_over_ten_nodes():
+    nodes = [node(position) for position in settled(10, 16)]
+    homes = [home for (home,) in spread("orders", range(300), nodes)]
+    assert max(homes.count(each.contact.node) for each in nodes) <= 1.1 * 30
+
+
+def test_replicas_are_on_different_nodes_and_as_even():
+    nodes = [node(position) for position in settled(10, 16)]
+    placed = spread("orders", range(100), nodes, 3)
+    assert all(len(set(replicas)) == 3 for replicas in placed)
+    assert max(each.load for each in nodes) <= 1.2 * 30
+    gateway = [node(1, capacity=0), node(2), node(3)]
+    assert sorted(spread("orders", range(1), gateway, 3)[0]) == ["n1", "n2", "n3"]
+    assert len(spread("orders", range(1), gateway[:2], 3)[0]) == 2

@@ -52,12 +52,47 @@ def test_a_refusal_makes_it_probe_from_where_the_logs_may_agree():
     assert not progress.rejected(previous=8, following=2), "that was the question before"
 
 
-def test_a_refusal_of_what_has_matched_is_out_of_date():
+def test_what_has_matched_is_not_sent_again():
     progress = Progress("b", 9)
     progress.accepted(8, 8)
-    assert not progress.rejected(previous=7, following=2)
     assert progress.rejected(previous=9, following=2)
-    assert progress.next == 9, "nothing at or below what has matched is sent again"
+    assert progress.next == 9
+
+
+def test_only_an_answer_that_brings_something_new_makes_it_stream():
+    progress = Progress("b", 9)
+    progress.accepted(8, 8)
+    assert progress.rejected(previous=12, following=9)
+    progress.sent(11)
+    for old in (3, 8):
+        assert not progress.accepted(old, old)
+        assert (progress.pace, progress.waits) == (Pace.PROBING, True)
+    assert progress.accepted(9, 9), "the first part of what was sent"
+    assert (progress.pace, progress.next) == (Pace.STREAMING, 10)
+
+
+def test_a_probe_without_entries_is_answered_by_what_is_there():
+    progress = Progress("b", 9)
+    progress.sent(8)
+    assert not progress.accepted(7, 0)
+    assert progress.pace is Pace.PROBING
+    assert progress.accepted(8, 8)
+    assert progress.pace is Pace.STREAMING
+
+
+def test_a_refusal_of_what_has_matched_is_out_of_date_unless_it_was_asked_for():
+    progress = Progress("b", 9)
+    progress.accepted(8, 8)
+    assert not progress.rejected(previous=7, following=4)
+    assert not progress.rejected(previous=8, following=4)
+    progress.probe(9)
+    assert not progress.rejected(previous=8, following=4), "nothing was asked yet"
+    progress.sent(9)
+    assert progress.rejected(previous=8, following=4), "it has lost what was durable"
+    assert (progress.pace, progress.matched, progress.next) == (Pace.PROBING, 3, 4)
+    progress.sent(9)
+    assert progress.accepted(5, 5)
+    assert (progress.matched, progress.next) == (5, 6)
 
 
 def test_a_snapshot_is_over_when_it_is_answered():

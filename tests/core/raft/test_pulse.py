@@ -411,6 +411,63 @@ def test_a_beat_of_a_new_life_says_that_the_process_was_gone(quiet):
     assert quiet.nodes["b"].leads
 
 
+def test_a_beat_of_an_earlier_life_is_merely_late(cluster):
+    late = next(each for each in cluster.beats if each.sender == "a")
+    cluster.begin("a")
+    cluster.elect("a")
+    cluster.pass_time(1)
+    cluster.nodes["b"].heard(late, cluster.now_us)
+    cluster.settle()
+    assert cluster.group("b").leader == "a", "nobody's process is gone"
+    assert cluster.nodes["b"].pulse._neighbour("a").life == cluster.nodes["a"].host.life
+
+
+def test_a_late_agreement_to_be_quiet_is_to_what_was_then():
+    """Else a group is led quietly that one member has not fallen quiet in."""
+    host = Host("a", settings=RaftSettings(idle_us=SECOND))
+    pulse = Pulse(host)
+    raft = leader(host, 1, "bc")
+    pulse.add(raft)
+    for peer in "bc":
+        raft.step(events.Heard(peer, messages.Accepted(1, 1, 1)), 0)
+    raft.step(events.Flushed(1, 1), 0)
+    pulse.beat(2 * SECOND)
+    raft.step(events.Appended(2), 2 * SECOND + 1)
+    for peer in "bc":
+        raft.step(events.Heard(peer, messages.Accepted(1, 2, 2)), 2 * SECOND + 2)
+    for peer in "bc":
+        pulse.answered(peer, BeatAnswer(0, 1, [], [], []), 2 * SECOND + 3)
+    pulse.beat(4 * SECOND)
+    pulse.answered("b", BeatAnswer(0, 2, [], [], []), 4 * SECOND)
+    assert not raft.group.is_quiet, "c has not agreed"
+    pulse.answered("c", BeatAnswer(0, 2, [], [], []), 4 * SECOND)
+    assert raft.group.is_quiet
+
+
+def test_who_waits_for_the_answer_to_a_read_does_not_fall_quiet(cluster):
+    cluster.deaf = {"b"}
+    cluster.tell("b", events.ReadAsked("x"))
+    cluster.deaf = set()
+    cluster.pass_time(9)
+    assert not any(cluster.group(name).is_quiet for name in "ab")
+    cluster.tell("b", events.Due(Timer.ELECTION))
+    assert cluster.nodes["b"].answers == [events.ReadReady("x", 1)]
+    cluster.pass_time(9)
+    assert all(cluster.group(name).is_quiet for name in "abc")
+
+
+def test_who_has_lost_what_was_durable_gets_it_again(cluster):
+    """Its disk is damaged: for Raft the log ends before that (what a driver owes)."""
+    for _ in range(3):
+        cluster.append("a")
+    cluster.pass_time(1)
+    del cluster.disks["b"].entries[2:]
+    cluster.begin("b")
+    cluster.pass_time(2)
+    assert cluster.nodes["b"].entries == cluster.nodes["a"].entries
+    assert cluster.group("b").commit == 4
+
+
 def test_a_group_that_is_not_here_does_not_agree():
     pulse = Pulse(Host("b"))
     *_, answer = pulse.heard("a", Beat(1, 1, [], [(5, 1, 1)]), 0)
@@ -424,6 +481,6 @@ def test_an_answer_for_a_group_that_is_led_no_more_changes_nothing(cluster):
     beats = [each.message for each in cluster.beats if each.sender == "a" and each.message.quiet]
     assert beats or a.raft.group.is_quiet
     cluster.tell("a", events.Heard("b", Heartbeat(9, 1)))
-    for beat in a.pulse._neighbour("b").sent:
+    for beat, _ in a.pulse._neighbour("b").sent:
         answer = BeatAnswer(a.host.life, beat.sequence, [], [], [])
         assert a.pulse.answered("b", answer, cluster.now_us) == []

@@ -42,6 +42,15 @@ def kinds(effects):
     return [type(effect).__name__ for effect in effects]
 
 
+def test_a_newcomer_knows_no_configuration_and_takes_what_it_is_sent():
+    raft = Raft(Host("d"), 1, Saved(Configuration(())))
+    raft.step(Started(), 0)
+    assert kinds(raft.step(Due(Timer.ELECTION), 5_000_000)) == ["Arm"], "it has no vote"
+    raft.step(Heard("a", Entries(1, 0, 0, ((2, 1),), 2, ((2, ABC),))), 5_000_000)
+    assert raft.group.configuration == ABC
+    assert kinds(raft.step(events.LinkLost("a", process_gone=True), 0)) == ["Follows", "Arm"]
+
+
 # --- settings -------------------------------------------------------------------------------------
 
 
@@ -230,6 +239,22 @@ def test_an_answer_to_a_read_is_true_whatever_the_term():
     assert raft.group.term == 3
 
 
+def test_a_read_whose_question_was_lost_is_asked_again():
+    raft = node(Saved(ABC, term=3))
+    raft.step(Heard("b", messages.Heartbeat(3, 0)), 0)
+    (sent,) = raft.step(events.ReadAsked("x"), 0)
+    _, again = raft.step(Due(Timer.ELECTION), 1)
+    assert again == sent
+
+
+def test_a_learner_whose_leader_is_silent_has_nobody_wait():
+    raft = node(Saved(Configuration(("b", "c"), learners=("a",)), term=3))
+    raft.step(Heard("b", messages.Heartbeat(3, 0)), 0)
+    raft.step(events.ReadAsked("x"), 0)
+    _, refused = raft.step(Due(Timer.ELECTION), 9_000_000)
+    assert refused == events.Refused(events.ReadAsked("x"), "the leader is silent: ask again")
+
+
 def test_one_who_pretends_to_lead_in_our_term_is_not_heard():
     raft = leader()
     rival = Entries(1, 0, 0, ((5, 1),), 5)
@@ -249,10 +274,10 @@ def test_a_lost_link_of_a_stranger_changes_nothing():
     raft = leader()
     assert raft.step(events.LinkLost("x"), 0) == []
     raft.leading.link_lost("x")
-    assert raft.leading.is_behind("x") == []
+    assert raft.leading.is_behind("x", 0) == []
 
 
 def test_a_peer_that_lacks_entries_is_not_asked_twice():
     raft = leader()
     raft.step(events.Appended(2), 0)
-    assert raft.leading.is_behind("b") == []
+    assert raft.leading.is_behind("b", 0) == []

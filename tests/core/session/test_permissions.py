@@ -89,13 +89,15 @@ MATRIX: dict[type, str] = {
     frames.DescribeRing: EVERYBODY_KNOWN,
     frames.LookUpKey: EVERYBODY_KNOWN,
     frames.ListNodes: EVERYBODY_KNOWN,
+    frames.FindLeaders: "off publisher subscriber creator alterer deleter admin trusted",
+    frames.ReadAudit: ADMINS,
 }
 FROM_BROKERS = {
     frames.Welcome, frames.Failure, frames.Topics, frames.Offsets, frames.ProducerOpened,
     frames.PushAcked, frames.PushRefused, frames.Published, frames.SubscriptionOpened,
     frames.Deliver, frames.Moved, frames.HandleEnded, frames.PartitionsChanged, frames.Indexes,
     frames.Lease, frames.Settled, frames.TokenIssued, frames.Access, frames.Explained,
-    frames.RingIs, frames.KeyIsOwned, frames.NodesAre,
+    frames.RingIs, frames.KeyIsOwned, frames.NodesAre, frames.LeadersAre, frames.AuditIs,
 }  # fmt: skip
 OF_TOPICS = [  # what is about a topic, and tells nothing about it to those who may not know
     frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.DescribeTopic,
@@ -149,6 +151,8 @@ def sent(kind: type, topic: str = "orders") -> Frame:
         frames.DescribeRing: (),
         frames.LookUpKey: ("a key",),
         frames.ListNodes: (),
+        frames.FindLeaders: (topic,),
+        frames.ReadAudit: (),
     }
     return kind(7, *fields[kind])  # type: ignore[no-any-return]
 

@@ -129,6 +129,8 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.DescribeRing(7),
         frames.LookUpKey(7, "a key"),
         frames.ListNodes(7),
+        frames.FindLeaders(7, "orders"),
+        frames.ReadAudit(7, 5),
     )
 }
 FROM_BROKERS: dict[type, Frame] = {
@@ -156,6 +158,8 @@ FROM_BROKERS: dict[type, Frame] = {
         frames.RingIs(7, "c", True, 8, (), ()),
         frames.KeyIsOwned(7, 5, "n1", ()),
         frames.NodesAre(7, ()),
+        frames.LeadersAre(7, (), b""),
+        frames.AuditIs(7, (), 0, ()),
     )
 }
 EVERY_KIND = FROM_CLIENTS | FROM_BROKERS
@@ -761,3 +765,109 @@ def test_what_is_handed_on_is_judged_elsewhere_and_by_the_name_that_is_vouched_f
     session.greet_as("ann")
     (effect,) = session.step(frames.DeleteTopic(1, "t"))
     assert isinstance(effect, Demand)
+
+
+# --- partitions on several nodes -----------------------------------------------------------------
+
+
+def spread_session() -> Session:
+    """Of node `me`, which has partitions 0 and 2 of `orders`; node `it` has 1, 3 and `theirs`."""
+    catalogue = Catalogue(me="me", address_of=lambda node: f"{node}:1")
+    catalogue.place = lambda _topic, numbers, _count: [
+        (("me", "it")[number % 2],) for number in numbers
+    ]
+    catalogue.durable(catalogue.create(origin(1), "orders", TopicConfig(partitions=4)).index)
+    catalogue.place = lambda _topic, numbers, _count: [("it",)] * len(numbers)
+    catalogue.durable(catalogue.create(origin(1), "theirs", TopicConfig(partitions=2)).index)
+    session = Session(catalogue, node="n1", software="hocket 0", limits=LIMITS)
+    session.step(frames.Hello(1))
+    return session
+
+
+OF_PARTITIONS: list[Any] = [
+    frames.OpenProducer(7, "orders"),
+    frames.OpenSubscription(7, "orders"),
+    frames.FindOffsets(7, "orders", Start()),
+    frames.DeleteMessages(7, "orders", b""),
+    frames.ListIndexes(7, "orders"),
+    frames.SeekIndex(7, "orders", "i", Start()),
+    frames.DeleteIndex(7, "orders", "i"),
+]
+
+
+@pytest.mark.parametrize("frame", OF_PARTITIONS, ids=lambda frame: type(frame).__name__)
+def test_a_request_is_served_where_all_its_partitions_are(frame):
+    session = spread_session()
+
+    def asked(*partitions: int, topic: str = "orders") -> Frame:
+        return replace(frame, topic=topic, partitions=packed(partitions))
+
+    demand = answered(session, asked(2, 0))
+    assert isinstance(demand, Demand)
+    assert demand.partitions == (2, 0)
+    for elsewhere in (asked(1, 3), asked(3), asked(topic="theirs")):
+        failed = refused(session, elsewhere)
+        assert (failed.code, failed.node, failed.address) == ("notHere", "it", "it:1")
+    for several in (asked(), asked(0, 1), asked(3, 2)):
+        failed = refused(session, several)
+        assert (failed.code, failed.node) == ("severalNodes", "")
+    assert refused(session, asked(0, 4)).code == "unknownPartition"
+    failed = refused(session, asked(0, 2, 0))
+    assert (failed.code, failed.message) == ("outOfRange", "partition 0 is named twice")
+    assert hung_up_on(session, replace(frame, partitions=b"123")).code == "protocol"
+
+
+OF_ONE_PARTITION: list[Any] = [
+    frames.Publish(7, "orders", 0),
+    frames.SeekIndex(7, "orders", "i", Start(), partition=0),
+    frames.SkipUnreadable(7, "orders", "i", 0, 5),
+    frames.Revive(7, "orders", "i", 0, b"", b"", 0),
+]
+
+
+@pytest.mark.parametrize("frame", OF_ONE_PARTITION, ids=lambda frame: type(frame).__name__)
+def test_a_request_for_one_partition_is_served_where_that_is(frame):
+    session = spread_session()
+    assert isinstance(answered(session, replace(frame, partition=2)), Demand)
+    failed = refused(session, replace(frame, partition=1))
+    assert (failed.code, failed.node) == ("notHere", "it")
+    assert refused(session, replace(frame, partition=4)).code == "unknownPartition"
+
+
+def test_whose_partition_a_message_without_one_is_for_says_its_batch():
+    demand = answered(spread_session(), frames.Publish(7, "theirs", -1))
+    assert isinstance(demand, Demand)
+    assert demand.partitions == (-1,)
+
+
+def test_who_leads_is_told_by_any_node():
+    for topic in ("orders", "theirs"):
+        for kind in (frames.FindLeaders, frames.DescribeTopic):
+            assert isinstance(answered(spread_session(), kind(7, topic)), Demand)
+
+
+def test_a_part_of_a_subscription_names_its_partitions():
+    session = spread_session()
+    part = frames.OpenSubscription(7, "orders", part=True, partitions=packed([0]))
+    assert isinstance(answered(session, part), Demand)
+    failed = refused(session, replace(part, partitions=b""))
+    assert (failed.code, "names its partitions" in failed.message) == ("outOfRange", True)
+
+
+def test_what_needs_one_replica_is_refused_by_name_on_a_topic_with_more():
+    catalogue = Catalogue(me="me")
+    catalogue.nodes = lambda: 2
+    catalogue.place = lambda _topic, numbers, _count: [("me", "it") for _ in numbers]
+    asked = catalogue.create(origin(1), "orders", TopicConfig(replication=2))
+    catalogue.durable(asked.index)
+    catalogue.leaders[catalogue.topic("orders").groups[0]] = "me"
+    session = Session(catalogue, node="n1", software="hocket 0", limits=LIMITS)
+    session.step(frames.Hello(1))
+    shared = frames.OpenSubscription(7, "orders", "i", "shared", consumer=bytes(16), prefetch=1)
+    staged = frames.OpenProducer(7, "orders", transaction="x")
+    for frame in (shared, staged):
+        (refused,) = session.step(frame)
+        assert refused.frame.code == "wrongKind"
+        assert "one replica in this version, and 'orders' has 2" in refused.frame.message
+    (served,) = session.step(frames.OpenProducer(7, "orders"))
+    assert isinstance(served, Demand)

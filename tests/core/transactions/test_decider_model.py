@@ -255,7 +255,20 @@ def leave_what_is_left_over_to_itself(monkeypatch):
 
 def forget_at_once_what_is_applied(monkeypatch):
     """Rule 3: the applied transaction is known until the decider says forget."""
-    monkeypatch.setattr(Stages, "is_over", lambda self, name, decision: name in self._finishing)
+    monkeypatch.setattr(
+        Stages, "is_over", lambda self, name, decision, decider=0: name in self._finishing
+    )
+
+
+def count_the_decisions_of_all_deciders_as_one(monkeypatch):
+    """Rule 3 of the stages: what is history for one decider is none for another."""
+    is_over = Stages.is_over
+
+    def mixed(self, name, decision, decider=0):
+        history = max(self.forgotten.values(), default=0)
+        return decision <= history or is_over(self, name, decision, decider)
+
+    monkeypatch.setattr(Stages, "is_over", mixed)
 
 
 def do_not_recognise_what_is_applied(monkeypatch):
@@ -315,6 +328,7 @@ MUTANTS = [
     commit_who_was_dropped,
     leave_what_is_left_over_to_itself,
     forget_at_once_what_is_applied,
+    count_the_decisions_of_all_deciders_as_one,
     do_not_recognise_what_is_applied,
     decide_the_next_before_the_last_is_applied,
     forget_what_is_not_finished,

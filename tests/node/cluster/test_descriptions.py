@@ -7,7 +7,7 @@ import pytest
 
 from hocket import frames
 from hocket.core.placement.descriptions import GROUPS_MAX, GetPartitions, PartitionsAre
-from hocket.model import PartitionDescription
+from hocket.model import PartitionDescription, ReplicaState
 from hocket.node.cluster.descriptions import ANSWER_US, SILENT_US, Descriptions
 from hocket.wire import batch as batches
 from tests.support.node.cluster import Asking, Nodes
@@ -18,7 +18,10 @@ SILENT = "it is on node n1, at n1:4150, which does not answer; what it holds is 
 
 @pytest.fixture
 def nodes() -> Nodes:
-    return Nodes()
+    """All partitions are on `n1`, unless a test says otherwise."""
+    nodes = Nodes()
+    nodes.put_on(1)
+    return nodes
 
 
 def described(client: Asking, topic: str = "orders") -> list[PartitionDescription]:
@@ -52,6 +55,50 @@ def test_every_node_tells_what_the_home_of_a_topic_tells(nodes: Nodes):
     wanted = described(at_home)
     assert [(each.start, each.end, each.leader) for each in wanted] == [(0, 0, "n1"), (0, 3, "n1")]
     assert described(Asking(nodes, 0)) == described(Asking(nodes, 2)) == wanted
+
+
+def test_a_home_that_has_not_heard_of_a_topic_yet_catches_up_before_it_tells(nodes: Nodes):
+    home, root = nodes.machines[1], nodes.root
+    nodes.links.cut([root.address], [home.address], one_way=True)
+    Asking(nodes, 0).create("orders", partitions=2)
+    nodes.until(lambda: "orders" in Asking(nodes, 2).topics(), 5, "n2 has heard of it")
+    nodes.links.heal()
+    assert [(each.leader, each.problem) for each in described(Asking(nodes, 2))] == [("n1", "")] * 2
+
+
+def test_each_partition_is_described_by_the_node_that_holds_it(nodes: Nodes):
+    nodes.put_on(0, 1, 2)
+    Asking(nodes, 2).create("orders", partitions=7)
+    nodes.settle()
+    for number in range(7):
+        client = Asking(nodes, number % 3)
+        for _ in range(number):
+            client.ask(frames.Publish, RECORD, topic="orders", partition=number)
+    for number in range(3):
+        found = described(Asking(nodes, number))
+        assert [(each.partition, each.end, each.leader, each.replicas) for each in found] == [
+            (each, each, f"n{each % 3}", (f"n{each % 3}",)) for each in range(7)
+        ]
+        assert [each.replica_states for each in found] == [
+            (ReplicaState(f"n{each % 3}", "leader", 1, each),) for each in range(7)
+        ]
+
+
+def test_two_homes_that_are_down_cost_one_second_together(nodes: Nodes):
+    nodes.put_on(0, 1, 2)
+    Asking(nodes, 0).create("orders", partitions=6)
+    nodes.settle()
+    client = Asking(nodes, 0)
+    nodes.crash(1)
+    nodes.crash(2)
+    began = nodes.now_us
+    found = described(client)
+    assert ANSWER_US <= nodes.now_us - began < ANSWER_US + 200_000
+    assert [(each.leader, each.known, each.replicas) for each in found] == [
+        (("n0", True, ("n0",)), ("", False, ("n1",)), ("", False, ("n2",)))[each % 3]
+        for each in range(6)
+    ]
+    assert all(("does not answer" in each.problem) != each.known for each in found)
 
 
 def test_delayed_messages_are_counted_elsewhere_as_well(nodes: Nodes):
@@ -88,9 +135,9 @@ def test_a_home_that_is_down_is_waited_for_a_second_and_not_each_time(nodes: Nod
 
     found, took_us = asked()
     assert ANSWER_US <= took_us < ANSWER_US + 200_000
-    assert [(each.known, each.problem, each.leader) for each in found] == [
-        (False, SILENT, "n1")
-    ] * 2
+    assert [(each.known, each.problem, each.leader) for each in found] == [(False, SILENT, "")] * 2
+    assert {each.replicas for each in found} == {("n1",)}
+    assert {each.replica_states for each in found} == {(ReplicaState("n1", "unknown"),)}
     assert {(each.start, each.end, each.disk_bytes) for each in found} == {(0, 0, 0)}
     again, took_us = asked()
     assert again == found
@@ -112,7 +159,8 @@ def test_only_the_one_that_was_asked_answers_and_once(nodes: Nodes):
     asking = descriptions(nodes, 2)
     told: list[dict[int, PartitionDescription]] = []
     members = {each.node: each for each in nodes.machines[2].node.node.registering.members()[1]}
-    asking.ask("n1", [1], told.append)
+    groups = nodes.machines[2].node.node._wiring.catalogue.topic("orders").groups
+    asking.ask("n1", groups, told.append)
     lie = PartitionDescription(0, 0, 99, 0, 0, 0, 0, 0, "n0", ("n0",))
     asking.heard(members["n0"], PartitionsAre(asking._last, (lie,)))
     asking.heard(members["n1"], PartitionsAre(asking._last + 1, (lie,)))

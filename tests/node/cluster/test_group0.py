@@ -22,11 +22,9 @@ from hocket.core.group0.messages import (
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.messages import Ping
 from hocket.frames import packed
-from hocket.log.model import METADATA
-from hocket.log.verify import accept_loss
-from hocket.model import EntryKind, Grant, Participant, Start, TopicConfig
+from hocket.model import EntryKind, Grant, Start, TopicConfig
 from hocket.wire import batch as batches
-from tests.support.node.cluster import SECOND, Asking, Nodes
+from tests.support.node.cluster import SECOND, Asking, Nodes, lose_the_entry_of
 
 RECORD = batches.encode([b"record"], timestamps=5)
 
@@ -40,7 +38,8 @@ def nodes() -> Nodes:
 
 
 def test_a_topic_made_at_any_node_is_listed_and_described_at_all(nodes):
-    Asking(nodes, 1).create("orders", partitions=2)
+    nodes.put_on(1)
+    Asking(nodes, 2).create("orders", partitions=2)
     nodes.settle()
     for number in range(3):
         client = Asking(nodes, number)
@@ -62,8 +61,9 @@ def test_who_asks_reads_at_once_what_it_has_written(nodes):
 
 
 def test_data_is_served_at_home_and_elsewhere_it_is_said_where_that_is(nodes):
+    nodes.put_on(1)
     at_home, elsewhere = Asking(nodes, 1), Asking(nodes, 2)
-    at_home.create("orders")
+    elsewhere.create("orders")
     nodes.settle()
     published = at_home.ask(frames.Publish, RECORD, topic="orders", partition=0)
     assert isinstance(published, frames.Published)
@@ -80,14 +80,10 @@ def test_data_is_served_at_home_and_elsewhere_it_is_said_where_that_is(nodes):
         assert refused.code == "notHere"
         assert "node n1, at n1:4150" in refused.message
     assert elsewhere.refused(frames.OpenProducer, topic="none").code == "unknownTopic"
-    named = Participant("orders", 0, b"p" * 16, 1, 1, 1)
-    refused = elsewhere.refused(
-        frames.CommitTransaction, transaction="job", number=0, participants=(named,)
-    )
-    assert refused.code == "notHere"
 
 
 def test_a_topic_deleted_elsewhere_is_gone_at_its_home_with_its_log(nodes):
+    nodes.put_on(1)
     at_home = Asking(nodes, 1)
     at_home.create("orders")
     opened = at_home.ask(frames.OpenProducer, topic="orders")
@@ -113,7 +109,7 @@ def test_refusals_of_the_root_come_back(nodes):
 
 
 def test_dead_letters_of_a_node_get_a_topic_by_way_of_the_root(nodes):
-    """Which is at home where the messages died."""
+    nodes.put_on(1)
     client = Asking(nodes, 1)
     client.create("orders")
     client.ask(frames.Publish, RECORD, topic="orders", partition=0)
@@ -136,24 +132,7 @@ def test_dead_letters_of_a_node_get_a_topic_by_way_of_the_root(nodes):
 
     nodes.until(lambda: dead_letters() == 1, 10, "the dead letter is stored")
     catalogue = nodes.machines[0].node.node._wiring.catalogue
-    assert catalogue.home_of(catalogue.topic("orders.dlq")) == "n1"
-
-
-def test_dead_letters_wait_where_their_topic_is_at_home_elsewhere(nodes, caplog):
-    Asking(nodes, 2).create("orders.dlq")
-    client = Asking(nodes, 1)
-    client.create("orders")
-    client.ask(frames.Publish, RECORD, topic="orders", partition=0)
-    opened = client.ask(
-        frames.OpenSubscription, topic="orders", index="i", mode="shared", consumer=b"c" * 16,
-        prefetch=10, credit_bytes=1 << 20,
-    )  # fmt: skip
-    nodes.until(lambda: bool(client.told), 5, "a delivery")
-    with caplog.at_level(logging.WARNING):
-        client.ask(frames.Settle, handle=opened.handle, action="reject", ranges=packed([0, 0, 1]))
-        nodes.run()
-    assert "cannot be put into the dead letters yet" in caplog.text
-    assert "are on node n2, at n2:4150" in caplog.text
+    assert catalogue.topic("orders.dlq").homes == ["n1"]
 
 
 # --- users ---------------------------------------------------------------------------------------
@@ -347,12 +326,14 @@ def test_a_forwarded_request_that_comes_twice_or_late_is_answered_alike(nodes):
 def test_a_node_that_was_down_is_told_what_it_missed(nodes):
     client = Asking(nodes, 0)
     at_home = Asking(nodes, 1)
+    nodes.put_on(1)
     at_home.create("mine")
     at_home.create("kept")
     nodes.settle()
     nodes.crash(1)
     client.done(frames.DeleteTopic, topic="mine")
     client.done(frames.AlterTopic, topic="kept", config=TopicConfig(partitions=2))
+    nodes.put_on(2)
     for number in range(6):  # more than the root keeps in memory: a snapshot is sent
         client.create(f"t{number}")
     nodes.start(1)
@@ -376,7 +357,9 @@ def test_what_a_snapshot_takes_away_is_told_to_those_who_have_it_open(nodes):
     token = admin.token(frames.CreateUser, name="bob", roles=("admin",))
     nodes.settle()
     bob, local = Asking(nodes, 1, token), Asking(nodes, 1)
+    nodes.put_on(1)
     local.create("orders")
+    nodes.put_on(2)
     assert isinstance(local.ask(frames.OpenProducer, topic="orders"), frames.ProducerOpened)
     nodes.settle()
     nodes.links.cut([nodes.machines[1].address], [nodes.root.address])
@@ -477,20 +460,8 @@ def test_a_learner_believes_the_root_alone(nodes):
 # --- damage --------------------------------------------------------------------------------------
 
 
-def lose_the_entry_of(nodes: Nodes, number: int, topic: str) -> None:
-    """Damage the entry that made the topic, in the log of a node that is down, and accept it."""
-    disk = nodes.machines[number].disk
-    found = 0
-    for path, content in disk._names.items():
-        at = content.data.find(b'"topic": "%s"' % topic.encode())
-        if path.startswith("wal/") and at >= 0:
-            disk.flip(path, at, 1)
-            found += 1
-    assert found
-    assert accept_loss(disk, METADATA)
-
-
 def test_a_learner_that_has_lost_entries_is_sent_all_and_loses_no_record(nodes):
+    nodes.put_on(1)
     client = Asking(nodes, 1)
     client.create("mine")
     assert isinstance(
@@ -501,7 +472,7 @@ def test_a_learner_that_has_lost_entries_is_sent_all_and_loses_no_record(nodes):
     lose_the_entry_of(nodes, 1, "mine")
     nodes.machines[1].boot()
     node = nodes.machines[1].node.node
-    assert not node._wiring.catalogue.topics
+    assert "mine" not in node._wiring.catalogue.topics
     assert [hosted.core.topic for hosted in node._wiring.partitions] == ["recovered.1"]
     nodes.machines[1].turn(lambda: nodes.machines[1].node.start([nodes.root.address]))
     nodes.until(lambda: nodes.machines[1].node.is_caught_up, 20, "it has caught up")

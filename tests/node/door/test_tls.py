@@ -195,25 +195,25 @@ def received(speaker: Speaker):
 
 def test_nothing_is_stuck_when_the_broker_takes_a_rest(tmp_path, certificates, monkeypatch):
     """What TLS has decrypted already when the broker stops reading is announced by no socket."""
-    received = Node.received
     left: list[int] = []  # such bytes, at each rest
     with (
         running(tmp_path / "data", tls=certificates.broker()) as (broker, address),
         Speaker(address, certificates.client()) as speaker,
     ):
         network = broker._connections
+        received = broker.node.received
         speaker.greet()
 
         def resume() -> None:
             left.extend(peer._transport.unread for peer in network._peers.values())
             network.resume()
 
-        def rest(self: Node, connection: int, frame: frames.Frame, payload: memoryview) -> None:
+        def rest(connection: int, frame: frames.Frame, payload: memoryview) -> None:
             network.pause()
             broker.post(resume)
-            received(self, connection, frame, payload)
+            received(connection, frame, payload)
 
-        monkeypatch.setattr(Node, "received", rest)
+        monkeypatch.setattr(broker.node, "received", rest)
         numbers = range(2, 150)  # which fit into one record
         pings = [speaker.wire.send(frames.Ping(number)) for number in numbers]
         speaker.send(b"".join(buffer for buffers in pings for buffer in buffers))

@@ -11,7 +11,7 @@ from hocket.core.partition.stages import crc_of
 from hocket.errors import StorageFull
 from hocket.log.store import LogStore
 from hocket.model import DECISIONS, Participant, TopicConfig
-from hocket.node.requests.transacting import LEFT_OVER_US
+from hocket.node.background.transactions import LEFT_OVER_US
 from hocket.node.settings import NodeSettings
 from hocket.wire import batch as batches
 from hocket.wire.entry import unpack_header
@@ -331,16 +331,16 @@ def test_a_topic_deleted_between_decision_and_apply_takes_its_records_with_it(wo
     client.topic("gone")
     named = [client.staged("t", 10), client.staged("gone", 10, by=b"q" * 16)]
     assert world.node is not None
-    begin = world.node._transacting._rolling.begin
+    begin = world.node.transactions._rolling.begin
     held: list = []
-    world.node._transacting._rolling.begin = held.append  # type: ignore[method-assign]
+    world.node.transactions._rolling.begin = lambda apply, _by: held.append(apply)  # type: ignore[method-assign]
     asked: list[frames.Frame] = []
     client._answers[900] = asked.append
     client.send(frames.CommitTransaction(900, "job", 0, tuple(named)))
     world.until(lambda: len(held) >= 2, 5, "it is decided")
     client.answer(frames.DeleteTopic, topic="gone")
     client.topic("gone")
-    world.node._transacting._rolling.begin = begin  # type: ignore[method-assign]
+    world.node.transactions._rolling.begin = begin  # type: ignore[method-assign]
     world.until(lambda: bool(asked), 10, "it is done")
     assert isinstance(asked[0], frames.Done)
     assert (client.end_of("t"), client.end_of("gone")) == (1, 0)

@@ -1,14 +1,18 @@
-"""A world: one way to reach a broker (embedded, or served by another process) in one style.
+"""A world: one way to reach a broker (embedded, or served, or a cluster of four) in one style.
 
 Everything a test needs of its world goes through here, so that no test asks which one it is in,
 but for the few that say so.
+
+The world of a cluster has real processes, three nodes that hold partitions and a gateway at which
+its clients enter and which holds none. All tests run there with `HOCKET_STRESS=long`, and those of
+`SLICE` otherwise. What cannot be in a cluster says why, where it says in which worlds it is.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,25 +21,31 @@ import pytest
 
 import hocket
 import hocket.aio
+from hocket.errors import UnknownPartition
 from tests.support.brokers.blocking import LoopThread
+from tests.support.brokers.served_cluster import GATEWAY, HOSTS, ServedCluster
 from tests.support.leaks import LeakCheck
-from tests.support.threads import Running
+from tests.support.processes.server import ServerProcess
+from tests.support.threads import Running, until
 
 THREADS = 16
-WORLDS = [(kind, style) for kind in ("embedded", "served") for style in ("sync", "aio")]
+KINDS = ("embedded", "served", "cluster")
+WORLDS = [(kind, style) for kind in KINDS for style in ("sync", "aio")]
 _NUMBERS = count()
 
 
-def only(*kinds: str, style: str = "") -> pytest.MarkDecorator:
-    """For what makes sense in some of the worlds."""
+def only(*kinds: str, style: str = "", not_in_a_cluster: str = "") -> pytest.MarkDecorator:
+    """For what makes sense in some of the worlds. What is not in a cluster says why."""
+    assert bool(not_in_a_cluster) != ("cluster" in kinds), "a reason, or the world"
     chosen = [each for each in WORLDS if each[0] in kinds and style in ("", each[1])]
     return pytest.mark.parametrize("world", chosen, indirect=True, ids="-".join, scope="session")
 
 
-# For what is the broker's own doing and takes seconds: every kind and every style, once.
+# For what is the broker's own doing and takes seconds: every kind and every style, once; in a
+# cluster, of which all is tested in both styles, twice.
 EACH_ONCE = pytest.mark.parametrize(
     "world",
-    [("embedded", "sync"), ("served", "aio")],
+    [("embedded", "sync"), ("served", "aio"), ("cluster", "sync"), ("cluster", "aio")],
     indirect=True,
     ids="-".join,
     scope="session",
@@ -48,10 +58,16 @@ class World:
         self.loop = loop
         self.address = address
         self.client: Any = None
+        self._clusters: dict[Path, ServedCluster] = {}  # that lived, and may do so again
 
     @property
     def served(self) -> bool:
-        return self.kind == "served"
+        return self.kind != "embedded"
+
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        return len((*HOSTS, GATEWAY)) if self.kind == "cluster" else 1
 
     @property
     def is_aio(self) -> bool:
@@ -80,6 +96,23 @@ class World:
         if self.loop is None:
             return hocket.embedded(path)
         return self.loop.run(lambda: hocket.aio.embedded(path))
+
+    def server(self, path: Path) -> ServerProcess | ServedCluster:
+        """A broker of the test's own with its data there, not started yet."""
+        return ServedCluster(path) if self.kind == "cluster" else ServerProcess(path)
+
+    @contextmanager
+    def life(self, path: Path) -> Iterator[Any]:
+        """A client of a broker that lives for the block, with the data that is there already."""
+        with ExitStack() as ending:
+            if self.kind == "embedded":
+                yield ending.enter_context(self.embedded(path))
+                return
+            cluster = self._clusters.setdefault(path, ServedCluster(path))
+            ending.enter_context(cluster)
+            with self.connect(cluster.address) as client:
+                yield client
+            assert cluster.terminate() == 0
 
     def send_all(self, producer: Any, values: list[bytes]) -> None:
         """One by one, without a step between them that only a test would make."""
@@ -134,6 +167,19 @@ def values(messages: list[Any]) -> list[bytes]:
     return [message.value for message in messages]
 
 
+def publish_to_new_partition(client: Any, topic: str, partition: int) -> None:
+    """The number of the partition; a producer hears a moment later than others that it is there."""
+
+    def published() -> bool:
+        try:
+            client.publish(topic, b"%d" % partition, partition=partition)
+        except UnknownPartition:
+            return False
+        return True
+
+    until(published, timeout=5)
+
+
 @contextmanager
 def opened_world(kind: str, style: str, server: Callable[[], str]) -> Iterator[World]:
     if style == "aio":
@@ -147,6 +193,9 @@ def opened_world(kind: str, style: str, server: Callable[[], str]) -> Iterator[W
 def _with_client(world: World, server: Callable[[], str]) -> Iterator[World]:
     if world.served:
         world.address = server()
+    if world.kind == "cluster":  # a client of many nodes opens and closes connections as it needs
+        yield world  # them: each test has one of its own, lest they be taken for left behind
+        return
     with world.connect() if world.served else world.embedded(None) as world.client:
         yield world
 

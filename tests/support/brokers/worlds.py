@@ -1,4 +1,5 @@
-"""Where the client contract is tested: a broker in this process, and one in a process of its own.
+"""Where the client contract is tested: a broker in this process, one in a process of its own, and,
+with `HOCKET_STRESS=long`, a cluster of such processes.
 
 A world has one broker for many tests; each test has clients and topics of its own.
 """
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hocket
@@ -19,6 +21,8 @@ from hocket.client.connection.embedded import EmbeddedConnector, start_broker
 from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.blocking.client import Client
 from hocket.client.faces.opening import Opening
+from tests.support.brokers.served_cluster import ServedCluster
+from tests.support.threads import LONG
 
 READY_SECONDS = 30
 
@@ -81,13 +85,37 @@ class ServerWorld:
         assert code == 0, f"the server ended with {code}"
 
 
+class ClusterWorld:
+    """Clients enter at a node that holds nothing."""
+
+    name = "cluster"
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="hocket-test-")
+        self._cluster = ServedCluster(Path(self._directory.name))
+        self._cluster.start()
+
+    def connect(self) -> Client:
+        return hocket.connect(self._cluster.address)
+
+    def aio_connect(self) -> Any:
+        return hocket.aio.connect(self._cluster.address)
+
+    def close(self) -> None:
+        code = self._cluster.terminate()
+        self._directory.cleanup()
+        assert code == 0, f"a node ended with {code}"
+
+
 def client_threads() -> list[str]:
     names = [thread.name for thread in threading.enumerate()]
     return [name for name in names if name.startswith(("hocket client", "hocket link"))]
 
 
-World = EmbeddedWorld | ServerWorld
+World = EmbeddedWorld | ServerWorld | ClusterWorld
 WORLDS: dict[str, Callable[[], World]] = {"embedded": EmbeddedWorld, "server": ServerWorld}
+if LONG:
+    WORLDS["cluster"] = ClusterWorld
 _numbers = itertools.count()
 
 

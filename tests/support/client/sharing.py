@@ -29,48 +29,29 @@ def flat(triple_list: Any) -> bytes:
 
 
 class Sharing:
-    def __init__(
-        self, *, mode="shared", partitions=(0,), lease_us=LEASE_US, window=None, **options
-    ) -> None:
+    def __init__(self, *, window=None, **options) -> None:
         self.stage = Stage().started()
-        self.lease_us = lease_us
         self.core = SharedCore(
-            self.stage.session, "t", SubscriptionOptions(index="i", mode=mode, **options),
+            self.stage.session, "t", SubscriptionOptions(index="i", mode="shared", **options),
             message=SharedMessage, batch=SharedBatch,
             arouse=lambda progress: self.core.arouse(progress),
         )  # fmt: skip
         if window is not None:  # as if it had grown
             self.core._window.size = window
         self.core.open()
-        self.asked = self.opened(partitions=partitions)
+        request = self.stage.take(frames.OpenSubscription).request
+        self.stage.reply(frames.SubscriptionOpened(request, 1, packed([0, 0]), LEASE_US))
 
     # --- the broker's side -----------------------------------------------------------------------
 
-    def opened(self, handle=1, partitions=(0,)) -> frames.OpenSubscription:
-        asked = self.stage.take(frames.OpenSubscription)
-        positions = packed(number for each in partitions for number in (each, 0))
-        self.stage.reply(frames.SubscriptionOpened(asked.request, handle, positions, self.lease_us))
-        return asked
-
-    def come_back(self, handle=2, partitions=(0,)) -> frames.OpenSubscription:
-        self.stage.lose()
-        self.stage.come_back()
-        return self.opened(handle, partitions)
-
-    def lease(
-        self, *runs, base=None, count=None, partition=0, handle=1, continued=False, payload=None,
-        keys=None, alone=False,
-    ) -> int:  # fmt: skip
+    def lease(self, *runs, base=None, count=None, keys=None) -> None:
         """Messages (start, end, deliveries); by default in one batch that holds just these."""
-        if payload is None:
-            base = runs[0][0] if base is None else base
-            last = runs[-1][1] if count is None else base + count
-            columns = {} if keys is None else {"keys": keys}
-            payload = b"" if continued else stored(numbers(base, last), base, **columns)
+        base = runs[0][0] if base is None else base
+        last = runs[-1][1] if count is None else base + count
+        columns = {} if keys is None else {"keys": keys}
         self.stage.reply(
-            frames.Lease(0, handle, partition, 10_000, flat(runs), continued, alone), payload
+            frames.Lease(0, 1, 0, 10_000, flat(runs)), stored(numbers(base, last), base, **columns)
         )
-        return len(payload)
 
     def settles(self) -> list[frames.Settle]:
         """Those sent so far; other frames are forgotten."""
@@ -79,11 +60,8 @@ class Sharing:
     def verdicts(self) -> list[tuple[str, list[tuple[int, int, int]]]]:
         return [(frame.action, triples(frame.ranges)) for frame in self.settles()]
 
-    def answer(self, settle: frames.Settle, *refused) -> None:
-        self.stage.reply(frames.Settled(settle.request, flat(refused)))
-
-    def move(self, partition=0, offset=0, handle=1, lost=0) -> None:
-        self.stage.reply(frames.Moved(0, handle, partition, offset, lost))
+    def answer(self, settle: frames.Settle) -> None:
+        self.stage.reply(frames.Settled(settle.request, b""))
 
     # --- the application's side ------------------------------------------------------------------
 
@@ -96,27 +74,10 @@ class Sharing:
             found.append(message)
         return found
 
-    def offsets(self, count=None) -> list[int]:
-        return [message.offset for message in self.read(count)]
-
-    def tidy(self) -> list[frames.Frame]:
-        self.stage.advance(TIDY_US)
-        return self.stage.take_all()
-
     def told(self) -> list[tuple[str, list[tuple[int, int, int]]]]:
         """What is told within the time that verdicts may gather."""
         self.stage.advance(TIDY_US)
         return self.verdicts()
-
-    def credits(self) -> tuple[int, int]:
-        """Given back within that time: bytes and messages."""
-        found = [frame for frame in self.tidy() if isinstance(frame, frames.Credit)]
-        return sum(each.bytes for each in found), sum(each.messages for each in found)
-
-    def handed(self) -> list[tuple[int, int, int]]:
-        """What is told within that time of how far messages were handed out."""
-        found = [frame for frame in self.tidy() if isinstance(frame, frames.Credit)]
-        return [each for frame in found for each in triples(frame.handed)]
 
     @property
     def held(self) -> dict[int, int]:

@@ -4,6 +4,8 @@ Everybody else is the trace itself. A node `a` is reached at the address a:1 and
 moves only by `wait`. What a node sends is written `a> Kind field=value ...`: it answers the oldest
 request of that link which has no answer yet, unless the kind is one that answers nothing.
 `a> notHere b` is short for the Failure that names b; `a> notHere b somewhere` has no address.
+The words of subscriptions are in `consumer_words`.
+`a> leaders a,b,-` is short for LeadersAre: a leads the first partition, nobody the third.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import partial
+from itertools import groupby
 from random import Random
 from typing import Any, get_args
 
@@ -20,26 +23,30 @@ from hocket.addresses import Address
 from hocket.client.engines import timeouts
 from hocket.client.engines.timers import Timers
 from hocket.client_core import outbox as effects
+from hocket.client_core.calls import access, topics
 from hocket.client_core.calls.asking import Asking
-from hocket.client_core.consuming.attachment import Attachment, SubscriptionOptions
-from hocket.client_core.consuming.core import SubscriptionCore
-from hocket.client_core.consuming.message import Message, MessageBatch
+from hocket.client_core.consuming.attachment import SubscriptionOptions
 from hocket.client_core.outbox import Outbox
 from hocket.client_core.producing.core import ProducerCore
-from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions
-from hocket.client_core.producing.publishing import Publications
-from hocket.client_core.producing.records import checked
-from hocket.client_core.producing.staging import Deciding, StagingCore
+from hocket.client_core.producing.publishing import Publications, PublishCore
+from hocket.client_core.producing.records import Record, checked
+from hocket.client_core.producing.staging import (
+    Deciding,
+    StagingCore,
+    abort_of,
+    participants_of,
+    producers_of,
+)
 from hocket.client_core.session.router import Router
 from hocket.client_core.session.session import Session
-from hocket.client_core.sharing.core import SharedCore
-from hocket.client_core.sharing.message import SharedBatch, SharedMessage
 from hocket.cluster_model import NodeAddress, NodeDescription
-from hocket.errors import Closed, HocketError, NoConnection
+from hocket.errors import Closed, CorruptData, HocketError, NoConnection
 from hocket.frames import Frame, packed, unpacked
-from hocket.model import Limits, Start
+from hocket.model import IndexDescription, IndexPartition, Limits, Participant, Start
 from hocket.wire.batch import check_entries, parse
+from tests.support.client.consumer_words import ConsumerWords
 from tests.support.client.scripted import ManualClock, stored
 
 KINDS = {kind.__name__: kind for kind in get_args(Frame)}
@@ -48,7 +55,9 @@ UNASKED = (
     frames.HandleEnded, frames.PartitionsChanged, frames.Goodbye, frames.Ping,
 )  # fmt: skip
 PACKED = {"offsets", "sequences", "partitions", "positions", "ranges", "held", "refused", "handed"}
-HIDDEN = {"request", "features", "client", "token", "credit_bytes", "consumer", "prefetch"}
+HIDDEN = {"request", "features", "client", "token", "consumer"}
+# What goes without saying in OpenSubscription; an own index has no prefetch.
+USUAL = {"credit_bytes": [SubscriptionOptions().credit_bytes], "prefetch": [16, 0]}
 
 
 def duration(us: int) -> str:
@@ -67,7 +76,10 @@ def microseconds(text: str) -> int:
 
 def error_words(error: HocketError) -> str:
     doubt = ", may have happened" if error.may_have_happened else ""
-    return f"{type(error).__name__}{doubt}: {error}"
+    place = ""
+    if isinstance(error, CorruptData) and error.start is not None:
+        place = f" of {error.topic}/{error.partition}/{error.start} to {error.end}"
+    return f"{type(error).__name__}{doubt}{place}: {error}"
 
 
 def frame_words(frame: Frame, payload: bytes) -> str:
@@ -77,6 +89,8 @@ def frame_words(frame: Frame, payload: bytes) -> str:
         if isinstance(frame, frames.Done):
             return f"Done request={frame.request}"
         is_plain = each.name in HIDDEN or value == each.default or value in (0, "", b"", (), None)
+        if each.name in USUAL:
+            is_plain = value in USUAL[each.name]
         if is_plain and (each.name not in ("partition", "handle") or each.default is not MISSING):
             continue
         if each.name in PACKED and isinstance(value, bytes):
@@ -86,10 +100,7 @@ def frame_words(frame: Frame, payload: bytes) -> str:
         elif isinstance(value, Start):
             value = value.kind if value.kind != "offset" else value.value
         elif each.name in ("participants", "producers"):
-            value = ",".join(
-                part.decode() if isinstance(part, bytes) else f"{part.topic}/{part.partition}"
-                for part in value
-            )
+            value = ", ".join(map(_part_words, value))
         said.append(f" {each.name}={value}")
     if payload:
         for info in check_entries(payload):
@@ -99,6 +110,25 @@ def frame_words(frame: Frame, payload: bytes) -> str:
     return type(frame).__name__ + "".join(said)
 
 
+def _part_words(part: Participant | bytes) -> str:
+    if isinstance(part, bytes):
+        return part.decode().strip("\0")
+    staged = f"{part.batches} batches, {part.records} records"
+    return f"{part.topic}/{part.partition} ({staged} of {_part_words(part.producer_id)})"
+
+
+def together(lines: list[str]) -> list[str]:
+    """Leases are looked after ten times in the length of one: that is said in one line."""
+    found: list[str] = []
+    for line, same in groupby(lines):
+        count = len(list(same))
+        if line.endswith(": watch") and count > 1:
+            found.append(f"{line}, {count} times")
+        else:
+            found += [line] * count
+    return found
+
+
 class Link:
     def __init__(self, session: int, number: int, node: str) -> None:
         self.session, self.number, self.node = session, number, node
@@ -106,8 +136,9 @@ class Link:
         self.count = 0  # of what was heard
 
 
-class ClientWords:
+class ClientWords(ConsumerWords):
     def __init__(self) -> None:
+        super().__init__()
         self.clock = ManualClock()
         self.timers = Timers(self.clock, lambda: None)
         self.outbox = Outbox(Random(0))
@@ -115,6 +146,7 @@ class ClientWords:
         self.links: dict[int, Link] = {}  # those that are open or being opened
         self.cores: dict[str, Any] = {}
         self.asked: dict[str, tuple[Asking, str]] = {}
+        self.published: dict[str, list[Record]] = {}  # by publisher, in order
         self.limits = Limits()
         self.lines: list[str] = []
 
@@ -122,7 +154,7 @@ class ClientWords:
         """One command; what came of it."""
         self.lines = []
         self._turn(partial(self._command, line))
-        return self.lines
+        return together(self.lines)
 
     def _command(self, line: str) -> None:
         words: list[str] = []
@@ -161,6 +193,8 @@ class ClientWords:
         if effect.frame.request and not isinstance(effect.frame, frames.Done):
             link.unanswered.append(effect.frame.request)
         words = frame_words(effect.frame, b"".join(effect.payload))
+        if isinstance(effect.frame, frames.OpenSubscription):
+            words += self.consumer_words(effect.frame.consumer)
         self.lines.append(f"to {link.node}: {words}")
 
     def on_HangUp(self, effect: effects.HangUp) -> None:  # noqa: N802
@@ -253,8 +287,12 @@ class ClientWords:
         """Bytes arrive that are no whole frame."""
         self._link(node).count += 1
 
-    def do_close(self) -> None:
-        self.router.close(Closed("the client is closed"))
+    def do_close(self, name: str = "") -> None:
+        """The client, or one of its subscriptions."""
+        if name:
+            self.cores[name].close(partial(self._answered, name))
+        else:
+            self.router.close(Closed("the client is closed"))
 
     def do_nodes(self) -> None:
         """By which addresses the first session goes on, and which sessions there are."""
@@ -279,6 +317,23 @@ class ClientWords:
         elif kind == "nodes":
             described = [NodeDescription(node, node, at, "alive") for node, at in said.items()]
             frame = frames.NodesAre(0, tuple(described))
+        elif kind == "leaders":  # of each partition in order; `-`: nobody is known to lead it
+            led = ",".join(rest).split(",")
+            named = [each for each in dict.fromkeys(led) if each != "-"]
+            nodes = tuple(NodeAddress(each, f"{each}:1") for each in named)
+            places = {each: at for at, each in enumerate(named)} | {"-": len(named)}
+            frame = frames.LeadersAre(0, nodes, packed(places[each] for each in led))
+        elif kind == "lists":  # indexes, each as name:partition,position,end of one partition
+            frame = frames.Indexes(0, tuple(map(_index, rest)), said.get("next", ""))
+        elif kind == "opens":
+            frame = self.opens(*rest, **said)
+        elif kind == "settles":  # all that it was asked
+            for _ in list(link.unanswered):
+                self._from(node, "Settled", refused="")
+            return
+        elif kind in ("delivers", "leases"):
+            frame, payload = getattr(self, kind)(*rest, **said)
+            self.lines.append(f"{len(payload)} bytes come")
         elif kind[0].islower():
             frame = frames.Failure(0, kind, rest[0] if rest else f"it is {kind}")
         else:
@@ -319,7 +374,25 @@ class ClientWords:
     def _answered(self, name: str, answer: Frame | HocketError) -> None:
         said = answer if isinstance(answer, HocketError) else None
         words = error_words(said) if said is not None else type(answer).__name__
+        if isinstance(answer, frames.Offsets) and not answer.request:  # made of several
+            words = frame_words(answer, b"")
+        elif isinstance(answer, frames.Indexes):
+            words = "; ".join(map(_index_words, answer.indexes))
         self.lines.append(f"{name} is answered: {words}")
+
+    def do_call(self, name: str, what: str, *words: str, **options: str) -> None:
+        """A call as the faces make it: it checks what it is given, and reads its answer."""
+        made = getattr(access if hasattr(access, what) else topics, what)
+        call = made(*map(_argument, words), **{k: _argument(v) for k, v in options.items()})
+
+        def told(answer: Frame | HocketError) -> None:
+            outcome = call.outcome(answer)
+            said = error_words(outcome) if isinstance(outcome, HocketError) else f"{outcome}"
+            self.lines.append(f"{name} gets {said}")
+
+        self.asked[name] = (
+            Asking(self.router, call.frame, told, repeatable=not call.changes), what,
+        )  # fmt: skip
 
     def do_too_slow(self, name: str, timeout: str = "5s") -> None:
         """The caller's time is over: what is raised."""
@@ -327,6 +400,8 @@ class ClientWords:
         core = self.cores.get(name)
         if isinstance(core, ProducerCore) and not core.is_open:
             error = timeouts.not_opened(core, "producer", seconds)
+        elif isinstance(core, PublishCore):
+            error = timeouts.unpublished(core, core.give_up(self.published[name].pop(0)), seconds)
         elif isinstance(core, ProducerCore):
             error = timeouts.undelivered(core, seconds)
         elif isinstance(core, Deciding):
@@ -348,14 +423,18 @@ class ClientWords:
         self.cores[name] = core
         core.open()
 
+    def carry_on(self, *lines: str) -> None:
+        """Several commands in place of one."""
+        for line in lines:
+            self._turn(partial(self._command, line))
+
     def do_three(self, name: str) -> None:
         """A client and a producer with three batches under way, each of one record."""
-        for line in (
+        self.carry_on(
             "client a", "up a", f"producer {name} t linger_us=1000",
             "a> ProducerOpened handle=1 producer_id=i epoch=0 partitions=1 sequences=0",
             *(f"{each} {name} {number}" for number in range(3) for each in ("send", "linger")),
-        ):  # fmt: skip
-            self._turn(partial(self._command, line))
+        )  # fmt: skip
         self.lines = [line for line in self.lines if "Push" in line]
 
     def do_linger(self, *_ignored: str) -> None:
@@ -388,6 +467,7 @@ class ClientWords:
             if hasattr(core, "new"):
                 waiter = core.new(self.outbox.now_us, microseconds(timeout) / 1e6)
             record, size = checked(value.encode(), None, None, None, waiter)
+            self.published.setdefault(name, []).append(record)
             gathering = core.gathering_of(None, int(partition) if partition else None)
             if not core.offer(gathering, record, size):
                 self.lines.append(f"no room for {value}")
@@ -398,9 +478,9 @@ class ClientWords:
     def do_decide(self, name: str, core: str, kind: str) -> None:
         staging = self.cores[core]
         frame: Any = (
-            frames.CommitTransaction(0, *staging.name, tuple(staging.participants()))
+            frames.CommitTransaction(0, *staging.name, participants_of([staging]))
             if kind == "commit"
-            else frames.AbortTransaction(0, *staging.name, tuple(staging.producer_ids))
+            else abort_of(*staging.name, producers_of([staging]))
         )
         deciding = self.cores[name] = Deciding(self.router.first, frame, staging.topic)
         put = deciding.reply.put
@@ -411,54 +491,31 @@ class ClientWords:
 
         deciding.reply = _Told(told)  # type: ignore[assignment]
 
+    def do_cut(self, name: str) -> None:
+        """What is gathered is pushed now."""
+        self.cores[name].cut_all()
+
+    def do_cancel(self, name: str) -> None:
+        (self.cores.get(name) or self.asked[name][0]).cancel()
+
     def do_whole(self, name: str) -> None:
         self.lines.append(f"staged: {'yes' if self.cores[name].is_staged() else 'not yet'}")
 
-    # --- subscriptions ---------------------------------------------------------------------------
 
-    def do_subscribe(self, name: str, topic: str, index: str = "", **options: str) -> None:
-        core: Attachment = SubscriptionCore(
-            self.router.first, topic,
-            SubscriptionOptions(index=index, **{k: int(v) for k, v in options.items()}),  # type: ignore[arg-type]
-            message=Message, batch=MessageBatch, arouse=lambda progress: core.arouse(progress),  # type: ignore[attr-defined]
-        )  # fmt: skip
-        self.cores[name] = core
-        core.open()
+def _argument(text: str) -> Any:
+    named = {"yes": True, "no": False, "none": None}
+    return named[text] if text in named else int(text) if text.isdigit() else text
 
-    def do_share(
-        self, name: str, topic: str, index: str = "i", mode: str = "shared", **options: str
-    ) -> None:
-        core: Attachment = SharedCore(
-            self.router.first, topic,
-            SubscriptionOptions(index=index, mode=mode, **{k: int(v) for k, v in options.items()}),  # type: ignore[arg-type]
-            message=SharedMessage, batch=SharedBatch,
-            arouse=lambda progress: core.arouse(progress),  # type: ignore[attr-defined]
-        )  # fmt: skip
-        self.cores[name] = core
-        core.open()
 
-    def do_read(self, name: str, *, ack: str = "no") -> None:
-        core = self.cores[name]
-        while (message := core.next_message()) is not None:
-            self.lines.append(f"{name} reads {message.value.decode()} at {message.offset}")
-            if ack == "yes":
-                message.ack()
+def _index(text: str) -> IndexDescription:
+    name, _, places = text.partition(":")
+    partition, position, end = map(int, places.split(","))
+    return IndexDescription(name, "own", False, (IndexPartition(partition, position, end, False),))
 
-    def do_seek(self, name: str, offset: str, partition: str = "0") -> None:
-        self.cores[name].seek(int(partition), int(offset), partial(self._answered, name))
 
-    def do_commit(self, name: str) -> None:
-        core = self.cores[name]
-        self.asked[f"commit of {name}"] = core, core.acked_so_far()
-
-    def do_committed(self, name: str) -> None:
-        core, acked = self.asked[f"commit of {name}"]
-        done = core.are_committed(acked)  # type: ignore[attr-defined]
-        self.lines.append("committed" if done else "not committed yet")
-
-    def do_leave(self, name: str) -> None:
-        self.cores[name].wind_up()
-        self.cores[name].close(partial(self._answered, name))
+def _index_words(index: IndexDescription) -> str:
+    places = " ".join(f"{each.partition}:{each.position}" for each in index.partitions)
+    return f"{index.name} lags {index.lag} ({places})"
 
 
 class _Told:

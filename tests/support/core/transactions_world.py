@@ -1,4 +1,6 @@
-"""The world of transactions: the decider and some partitions, each with its own log, and a bus.
+"""The world of transactions: two deciders and some partitions, each with its own log, and a bus.
+
+Each decider decides on ids of its own, and both on the same partitions, as in a cluster.
 
 Messages between them wait on the bus until they are delivered; in any order, twice, or never. Every
 log is durable as far as it is said to be, and a crash loses what is not. Nothing happens by itself,
@@ -18,6 +20,7 @@ from hocket.core.metadata.metadata import Indexes
 from hocket.core.origin import Origin
 from hocket.core.partition.events import (
     BATCH,
+    OWN_DECIDER,
     ApplyStaged,
     DropStages,
     Effect,
@@ -37,6 +40,7 @@ from hocket.model import Participant
 from tests.support.core.logged import Logged, Snapshot, batch
 
 GROUPS = (1, 2)
+DECIDERS = (OWN_DECIDER, 77)  # by the groups of their logs
 SIZE = 10
 
 
@@ -85,20 +89,33 @@ class Client:
         return (what, None) in self.answers
 
 
+@dataclass
+class Seat:
+    """A decider with its log."""
+
+    group: int
+    core: Decider = field(default_factory=Decider)
+    log: list[tuple[int, bytes]] = field(default_factory=list)
+    durable: int = 0
+    snapshot: tuple[int, dict[str, Any]] | None = None
+
+
 class World:
     def __init__(self) -> None:
         self.now_us = 1_000_000
-        self.decider = Decider()
-        self.decisions: list[tuple[int, bytes]] = []  # the decider's log
-        self.durable_decisions = 0
-        self.decider_snapshot: tuple[int, dict[str, Any]] | None = None
+        self.seats = {group: Seat(group) for group in DECIDERS}
+        self._crashes = 0
         self.partitions = {group: Logged() for group in GROUPS}
         self.snapshots: dict[int, Snapshot | None] = dict.fromkeys(GROUPS)
-        self.bus: list[Any] = []
+        self.bus: list[tuple[int, Any]] = []  # the decider from or to which it goes, and what
         self.clients: list[Client] = []
         self._requests: dict[int, tuple[Client, str]] = {}
         self._numbers = count(1)
-        self.decider.step(decisions.Started(self.now_us))
+        for seat in self.seats.values():
+            seat.core.step(decisions.Started(self.now_us))
+
+    def seat_of(self, transaction: str) -> Seat:
+        return self.seats[DECIDERS[ord(transaction[0]) % len(DECIDERS)]]
 
     # --- clients ---------------------------------------------------------------------------------
 
@@ -127,14 +144,17 @@ class World:
             self._origin(client, "commit"), client.id, client.number, client.participants(),
             self.now_us,
         )  # fmt: skip
-        self._said(self.decider.step(asked))
+        self._tell(self.seat_of(client.id), asked)
 
     def abort(self, client: Client) -> None:
         asked = decisions.AbortAsked(
             self._origin(client, "abort"), client.id, client.number, (client.producer_id,),
             self.now_us,
         )  # fmt: skip
-        self._said(self.decider.step(asked))
+        self._tell(self.seat_of(client.id), asked)
+
+    def _tell(self, seat: Seat, event: decisions.Event) -> None:
+        self._said(seat, seat.core.step(event))
 
     def _origin(self, client: Client, what: str) -> Origin:
         request = next(self._numbers)
@@ -144,33 +164,35 @@ class World:
     # --- the bus ---------------------------------------------------------------------------------
 
     def deliver(self, number: int, *, keep: bool = False) -> None:
-        message = self.bus[number] if keep else self.bus.pop(number)
+        decider, message = self.bus[number] if keep else self.bus.pop(number)
         if isinstance(
             message,
             decisions.Verify | decisions.Apply | decisions.Drop | decisions.Forget,
         ):
-            self._tell_partition(message)
+            self._tell_partition(decider, message)
         else:
-            self._said(self.decider.step(message))
+            self._tell(self.seats[decider], message)
 
     def lose(self, number: int) -> None:
         del self.bus[number]
 
-    def _said(self, effects: list[decisions.Effect]) -> None:
+    def _said(self, seat: Seat, effects: list[decisions.Effect]) -> None:
         for effect in effects:
             if isinstance(effect, decisions.AppendDecision):
-                assert effect.index == len(self.decisions) + 1
-                self.decisions.append((effect.index, effect.body))
+                assert effect.index == len(seat.log) + 1
+                seat.log.append((effect.index, effect.body))
             elif isinstance(effect, decisions.Answer):
                 client, what = self._requests.pop(effect.origin.request)
                 client.answers.append((what, effect.error))
             elif isinstance(effect, decisions.Drop) and effect.group is None:
-                self.bus += (replace(effect, group=group) for group in GROUPS)
+                self.bus += ((seat.group, replace(effect, group=group)) for group in GROUPS)
             else:
-                self.bus.append(effect)
+                self.bus.append((seat.group, effect))
 
     def _tell_partition(
-        self, message: decisions.Verify | decisions.Apply | decisions.Drop | decisions.Forget
+        self,
+        decider: int,
+        message: decisions.Verify | decisions.Apply | decisions.Drop | decisions.Forget,
     ) -> None:
         group = message.group
         assert group is not None
@@ -179,26 +201,25 @@ class World:
             name = (message.transaction, message.number)
             error = logged.partition.stages.verify(name, message.participants)
             answer = decisions.Verified(group, message.transaction, message.round, error)
-            self.bus.append(answer)
+            self.bus.append((decider, answer))
         elif isinstance(message, decisions.Apply):
-            self._apply(group, message)
+            self._apply(decider, group, message)
         elif isinstance(message, decisions.Drop):
             name = (message.transaction, message.number)
             self._heard(group, logged.step(DropStages(name, message.producers)))
         else:
-            self._heard(group, logged.step(ForgetApplied(message.through)))
+            self._heard(group, logged.step(ForgetApplied(message.through, decider)))
 
-    def _apply(self, group: int, message: decisions.Apply) -> None:
+    def _apply(self, decider: int, group: int, message: decisions.Apply) -> None:
         logged = self.partitions[group]
         stages = logged.partition.stages
         name = (message.transaction, message.number)
         following = []
-        if not stages.is_over(name, message.decision):
+        if not stages.is_over(name, message.decision, decider):
             following = stages.next_of(name, message.producers, 1 << 30)
         batches = [batch(s.key.producer_id, n, count=s.batches[n].records) for s, n in following]
-        self._heard(
-            group, logged.step(ApplyStaged(name, message.decision, message.producers, batches))
-        )
+        apply = ApplyStaged(name, message.decision, message.producers, batches, decider)
+        self._heard(group, logged.step(apply))
 
     def _heard(self, group: int, effects: list[Effect]) -> None:
         for effect in effects:
@@ -206,14 +227,15 @@ class World:
                 acked = self.clients[effect.origin.connection - 1].acked
                 acked[group] = max(acked[group], effect.sequence + 1)
             elif isinstance(effect, TransactionApplied):
-                self.bus.append(decisions.Applied(group, *effect.name))
+                self.bus.append((effect.decider, decisions.Applied(group, *effect.name)))
 
     # --- disks and crashes -----------------------------------------------------------------------
 
     def decider_durable(self, through: int | None = None) -> None:
-        end = len(self.decisions) if through is None else through
-        self.durable_decisions = max(self.durable_decisions, end)
-        self._said(self.decider.durable(self.durable_decisions))
+        for seat in self.seats.values():
+            end = len(seat.log) if through is None else min(through, len(seat.log))
+            seat.durable = max(seat.durable, end)
+            self._said(seat, seat.core.durable(seat.durable))
 
     def durable(self, group: int, through: int | None = None) -> None:
         logged = self.partitions[group]
@@ -221,25 +243,32 @@ class World:
         self._heard(group, logged.durable(max(logged.durable_index, end)))
 
     def take_snapshots(self) -> None:
-        self.decider_snapshot = self.decider.snapshot()
+        for seat in self.seats.values():
+            seat.snapshot = seat.core.snapshot()
         for group, logged in self.partitions.items():
             self.snapshots[group] = logged.snapshot()
 
     def crash_decider(self, survived: int) -> None:
-        """Of what is not durable, so many entries are there all the same."""
-        end = min(self.durable_decisions + survived, len(self.decisions))
-        del self.decisions[end:]
-        self.durable_decisions = end
-        self.decider = Decider(Indexes())
+        """One of them in turn. Of what is not durable, so many entries are there all the same."""
+        self._crashes += 1
+        seat = self.seats[DECIDERS[self._crashes % len(DECIDERS)]]
+        end = min(seat.durable + survived, len(seat.log))
+        del seat.log[end:]
+        seat.durable = end
+        seat.core = Decider(Indexes())
         start = 0
-        if self.decider_snapshot is not None:
-            start, state = self.decider_snapshot
-            self.decider.restore(start, state)
-        for index, body in self.decisions[start:]:
-            self.decider.replayed(index, body)
-        self._requests.clear()  # whoever had asked must ask again
+        if seat.snapshot is not None:
+            start, state = seat.snapshot
+            seat.core.restore(start, state)
+        for index, body in seat.log[start:]:
+            seat.core.replayed(index, body)
+        self._requests = {  # whoever had asked must ask again
+            request: (client, what)
+            for request, (client, what) in self._requests.items()
+            if self.seat_of(client.id) is not seat
+        }
         self.now_us += 1000  # rounds are told from those before by the time
-        self._said(self.decider.step(decisions.Started(self.now_us)))
+        self._tell(seat, decisions.Started(self.now_us))
 
     def crash_partition(self, group: int, survived: int) -> None:
         logged = self.partitions[group]
@@ -252,13 +281,15 @@ class World:
     def ask(self, group: int, *, idle: bool) -> None:
         stages = self.partitions[group].partition.stages
         for name, producers in by_name(stages.producers.values()).items():
-            self.bus.append(decisions.StageFound(group, *name, producers, idle=idle))
-        if stages.applied:
-            self.bus.append(decisions.AppliedFound(group))
+            found = decisions.StageFound(group, *name, producers, idle=idle)
+            self.bus.append((self.seat_of(name[0]).group, found))
+        for decider in stages.deciders:
+            self.bus.append((decider, decisions.AppliedFound(group)))
 
     def tick(self, passed_us: int = REPEAT_US) -> None:
         self.now_us += passed_us
-        self._said(self.decider.step(decisions.Tick(self.now_us)))
+        for seat in self.seats.values():
+            self._tell(seat, decisions.Tick(self.now_us))
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -266,9 +297,8 @@ class World:
     def is_at_rest(self) -> bool:
         return (
             not self.bus
-            and not self.decider._unfinished
-            and not self.decider._commits
-            and not self.decider._aborts
+            and not any(seat.core._unfinished or seat.core._commits or seat.core._aborts
+                        for seat in self.seats.values())
             and not any(each.partition.stages or each.partition.stages.applied
                         for each in self.partitions.values())
         )  # fmt: skip
@@ -310,8 +340,8 @@ class World:
         return any(wholes)
 
     def aborted(self) -> set[bytes]:
-        """The producers that the decider's log says so of."""
-        changes = [json.loads(body) for _, body in self.decisions]
+        """The producers that a decider's log says so of."""
+        changes = [json.loads(body) for seat in self.seats.values() for _, body in seat.log]
         return {bytes.fromhex(each) for made in changes for each in made.get("producers", ())}
 
     def committed_after_an_abort(self) -> int:

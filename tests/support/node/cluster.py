@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from hocket import frames
 from hocket.core.session.session import TRUSTED, Caller
+from hocket.log.model import METADATA
+from hocket.log.verify import accept_loss
 from hocket.model import TopicConfig
 from hocket.sim.machine import Machine
 from hocket.sim.site import Site
@@ -31,6 +33,17 @@ class Nodes(Site):
         for machine in self.machines:
             machine.begin(members, self.root.address)
         self.settle()
+
+    def put_on(self, *numbers: int) -> None:
+        """From now on the root puts partitions on these nodes in turn, whatever each has."""
+        nodes = [self.machines[number].name for number in numbers]
+        assert self.root.node is not None
+        self.root.node.node.place_by(
+            lambda _topic, partitions, count: [
+                tuple(nodes[(each + more) % len(nodes)] for more in range(count))
+                for each in partitions
+            ]
+        )
 
     def run(self, microseconds: int = SECOND) -> None:
         self.scheduler.run_for(microseconds)
@@ -79,7 +92,7 @@ class Asking:
         self.welcome = self.ask(frames.Hello, client="asking", token=token or "")
 
     def received(self, frame: frames.Frame, _payload: memoryview) -> None:
-        if frame.request:
+        if frame.request and not isinstance(frame, frames.Ping):  # that one asks, too
             assert frame.request not in self._answers, f"answered twice: {frame}"
             self._answers[frame.request] = frame
         else:
@@ -130,3 +143,16 @@ class Asking:
         issued = self.ask(kind, **fields)
         assert isinstance(issued, frames.TokenIssued), issued
         return issued.token
+
+
+def lose_the_entry_of(nodes: Nodes, number: int, topic: str) -> None:
+    """Damage the entry that made the topic, in the log of a node that is down, and accept it."""
+    disk = nodes.machines[number].disk
+    found = 0
+    for path, content in disk._names.items():
+        at = content.data.find(b'"topic": "%s"' % topic.encode())
+        if path.startswith("wal/") and at >= 0:
+            disk.flip(path, at, 1)
+            found += 1
+    assert found
+    assert accept_loss(disk, METADATA)

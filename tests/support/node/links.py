@@ -83,6 +83,7 @@ class End:
         self.connections.node = NoClients()  # type: ignore[assignment]
         self.connections.links = self.links
         world.loop.register(self.listener, READ, lambda _events: self._accept())
+        self.gone: list[str] = []
         world.ends.append(self)
 
     @property
@@ -94,6 +95,11 @@ class End:
 
     def link_lost(self, contact: Contact) -> None:
         self.lost.append(contact)
+
+    def link_broken(self, node: str) -> None: ...
+
+    def process_gone(self, node: str) -> None:
+        self.gone.append(node)
 
     def link_refused(self, address: str, answer: HelloRefused) -> None: ...
 

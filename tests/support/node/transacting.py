@@ -79,24 +79,21 @@ class World(simulated.World):
             received(connection, frame, payload)
 
         self.node.received = receive  # type: ignore[method-assign]
-        transacting = self.node._transacting
-        carry_out, step = transacting.carry_out, transacting._decider.step
+        transactions_ = self.node.transactions
+        decider = self.node._wiring.deciders.own.core
+        carry_out, step = transactions_._carry_out, decider.step
 
-        def carried_out(effect):
+        def carried_out(seat, effect):
             self.pass_by(f"decider says {type(effect).__name__}")
-            carry_out(effect)
+            carry_out(seat, effect)
 
         def stepped(event):
             if not isinstance(event, transactions.Tick):
                 self.pass_by(f"decider hears {type(event).__name__}")
             return step(event)
 
-        transacting.carry_out = carried_out  # type: ignore[method-assign]
-        self.node._committed = {
-            kind: carried_out if changed == carry_out else changed
-            for kind, changed in self.node._committed.items()
-        }
-        transacting._decider.step = stepped  # type: ignore[method-assign]
+        transactions_._carry_out = carried_out  # type: ignore[method-assign]
+        decider.step = stepped  # type: ignore[method-assign]
 
     def pass_by(self, point: str) -> None:
         if self.cut is not None or point.rpartition(" ")[2] in OTHERS:
@@ -124,7 +121,7 @@ class World(simulated.World):
     def is_at_rest(self) -> bool:
         """Nothing is staged, and nothing decided is unfinished."""
         assert self.node is not None
-        decider = self.node._transacting._decider
+        decider = self.node._wiring.deciders.own.core
         return not any(self.stages()) and not decider._unfinished and not decider._aborts
 
 

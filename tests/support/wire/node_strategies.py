@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hocket.core.relay.messages import Piece
 from hocket.node.messages import CODEC
-from hocket.wire.node_codec import _NUMBERS_MAX, _TEXTS_MAX, TEXT_MAX
+from hocket.wire.node_codec import _NUMBERS_MAX, _PIECE, _TEXTS_MAX, TEXT_MAX
 from hocket.wire.node_schema import node_capnp
 from hocket.wire.structs import camel, is_struct, names_of
 from tests.support.wire.frame_strategies import _INTEGERS, _integers, _type_of
@@ -23,12 +23,12 @@ lives = _integers("uint64")
 
 
 @st.composite
-def pieces(draw: st.DrawFn) -> tuple[Piece, ...]:
+def pieces(draw: st.DrawFn, kind: type = Piece) -> tuple[Any, ...]:
     made = []
     for _ in range(draw(st.integers(0, 3))):
         start = draw(st.integers(0, 2**64 - 2))
         end = draw(st.integers(start + 1, 2**64 - 1))
-        made.append(Piece(start, end, draw(st.binary(max_size=40))))
+        made.append(kind(start, end, draw(st.binary(max_size=40))))
     return tuple(made)
 
 
@@ -53,11 +53,13 @@ def _values(name: str, hint: Any, field: Any) -> st.SearchStrategy[Any]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if is_struct(hint):
         return _structs(hint)
+    if origin is typing.Literal:
+        return st.sampled_from(arguments)
     if origin is types.UnionType:
         return st.none() | _structs(arguments[0])
     if origin is tuple:
-        if arguments[0] is Piece:
-            return pieces()
+        if is_struct(arguments[0]) and names_of(arguments[0]) == _PIECE:
+            return pieces(arguments[0])
         plain = {str: st.text(max_size=20), int: st.integers(0, 2**64 - 1)}
         items = plain[arguments[0]] if arguments[0] in plain else _structs(arguments[0])
         return st.lists(items, max_size=3).map(tuple)

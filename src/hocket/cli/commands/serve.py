@@ -203,6 +203,7 @@ def serve(
     join: tuple[str, ...],
     successors: int | None,
     domain: str,
+    capacity: int,
     advertise: str | None,
     **limits: Any,
 ) -> None:
@@ -227,7 +228,7 @@ def serve(
     from hocket.node.cluster.member import Member
     from hocket.node.cluster.starting import is_everywhere, settle
 
-    cluster = ClusterOptions(join, successors, domain, advertise)
+    cluster = ClusterOptions(join, successors, domain, capacity, advertise)
     sys.setswitchinterval(SWITCH_INTERVAL)
     settings = _settings(**limits)
     settings.limits.connections_max = connections_that_fit(

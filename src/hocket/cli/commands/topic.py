@@ -16,7 +16,7 @@ from hocket.cli.exits import say
 from hocket.cli.names import TOPIC
 from hocket.cli.parameters import KEPT_FOR, LIMIT, RETENTION, SIZE
 from hocket.cli.server_options import Server, pass_server, server_options
-from hocket.errors import NoConnection, NotHere, UnknownTopic
+from hocket.errors import NoConnection, NotHere, SeveralNodes, UnknownTopic
 from hocket.model import PARTITIONS_MAX, check_retention, format_duration
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ $ hocket topic list --json
 def list_topics(server: Server, /, names: bool, as_json: bool) -> None:
     """List the topics.
 
-    What a node holds that does not answer is not known, and shown as -.
+    NODES are those that hold partitions of the topic. What a node holds that does not answer is not
+    known, and shown as -.
     """
     with server.connect() as client:
         found = client.topics(timeout=server.timeout)
@@ -153,12 +154,14 @@ def list_topics(server: Server, /, names: bool, as_json: bool) -> None:
     if as_json:
         output.print_json(summaries)
         return
+    is_spread = len({node for each in summaries for node in each["nodes"]}) > 1
     click.echo(
         output.table(
-            ["TOPIC", "PARTITIONS>", "MESSAGES>", "MEMORY>", "DISK>"],
+            ["TOPIC", "PARTITIONS>", *(["NODES>"] if is_spread else []), "MESSAGES>", "MEMORY>",
+             "DISK>"],
             [
-                (each["topic"], each["partitions"], _known(each["messages"]),
-                 _known(each["memory_bytes"], output.size),
+                (each["topic"], each["partitions"], *([len(each["nodes"])] if is_spread else []),
+                 _known(each["messages"]), _known(each["memory_bytes"], output.size),
                  _known(each["disk_bytes"], output.size))
                 for each in summaries
             ],
@@ -179,6 +182,7 @@ def _summary(description: TopicDescription) -> dict[str, Any]:
     return {
         "topic": description.name,
         "partitions": len(partitions),
+        "nodes": sorted({node for each in partitions for node in each.replicas}),
         "messages": total(lambda each: each.end - each.start),
         "memory_bytes": total(lambda each: each.memory_bytes),
         "disk_bytes": total(lambda each: each.disk_bytes),
@@ -207,15 +211,16 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
 
     START is the oldest offset that can be read, END the offset of the next message. Reads from
     IN MEMORY on are answered without the disk. WAITING are delayed messages that are not due yet.
-    What a node holds that does not answer is not known, and shown as -.
+    LEADER is the node that serves the partition. What a node holds that does not answer is not
+    known, and shown as -.
     """
     with server.connect() as client:
         description = client.describe(topic, timeout=server.timeout)
         lost: dict[str, int] = {}
-        is_away = not any(each.known for each in description.partitions)
+        is_away = not all(each.known for each in description.partitions)
         try:
             indexes = client.indexes(topic, timeout=AWAY_SECONDS if is_away else server.timeout)
-        except (NotHere, NoConnection) as error:
+        except (NotHere, NoConnection, SeveralNodes) as error:
             say(f"What its indexes have lost is left out: {error}.")
         else:
             lost = {each.name: each.lost for each in indexes if each.lost}
@@ -280,7 +285,7 @@ def _partitions_table(description: TopicDescription, columns_max: int) -> str:
         )  # fmt: skip
         if not each.known:
             held = ("-",) * len(held)
-        rows.append((each.partition, *held, _short(each.leader), first))
+        rows.append((each.partition, *held, _short(each.leader) or "-", first))
         rows += [("",) * (len(rows[-1]) - 1) + (line,) for line in rest]
     return output.blocks(
         ["PARTITION>", "START>", "END>", *(["WAITING>"] if delayed else []), "IN MEMORY>",

@@ -27,7 +27,7 @@ from hocket.client.engines.threads import Engine
 from hocket.client_core.calls.asking import Asking
 from hocket.client_core.calls.call import Call, PagedCall, outcomes
 from hocket.client_core.outbox import Reply, WakeUps
-from hocket.client_core.session.session import closed
+from hocket.client_core.session.answers import closed
 from hocket.client_core.timeout import check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError, NoConnection
@@ -58,6 +58,7 @@ class AioEngine(Driver):
         self._departure = Departure(self.router)
         self._successor: Engine | None = None  # drives the session when the loop is no more
         self._is_over = False  # the loop does nothing for this any more
+        self._goes_over = False  # a successor is being made
         self._has_left = False
         forking.tell(self)
 
@@ -113,6 +114,8 @@ class AioEngine(Driver):
             self._call_from_outside(partial(self._end, last, latest))
 
     def _abandon_without_loop(self) -> None:
+        if self._goes_over:  # the garbage collector has run in the middle of that, and come here
+            return  # `leave` sees to the rest
         with suppress(RuntimeError):  # no thread can be started; then `leave` says what is lost
             self._go_over()
             leaving.ended(self)
@@ -141,14 +144,20 @@ class AioEngine(Driver):
         client that has lost its link and comes again.
         """
         self._is_over = True
-        if self._successor is None and self._departure.has_work():
-            successor = Engine(
-                self._connector.for_threads(),
-                exit_seconds=self.exit_seconds,
-                former=self,
-            )
-            successor.go_on(NoConnection("its event loop is closed"))
-            self._successor = successor
+        if self._successor is not None or self._goes_over:
+            return
+        self._goes_over = True
+        try:
+            if self._departure.has_work():
+                successor = Engine(
+                    self._connector.for_threads(),
+                    exit_seconds=self.exit_seconds,
+                    former=self,
+                )
+                successor.go_on(NoConnection("its event loop is closed"))
+                self._successor = successor
+        finally:
+            self._goes_over = False
 
     def leave(self) -> bool:
         if not self._is_over and self._loop.is_running():  # on a thread that is a daemon
@@ -316,11 +325,12 @@ class AioEngine(Driver):
 
         try:
             self.do(ask)
+            together = [asking for asking, _ in asked]
             answers = [
                 await self.wait_for_reply(
                     reply,
                     deadline.remaining(),
-                    partial(timeouts.unanswered, self.router, asking, timeout),
+                    partial(timeouts.unanswered, self.router, asking, timeout, together),
                 )
                 for asking, reply in asked
             ]

@@ -11,11 +11,19 @@ there is no time left.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hocket.client_core.producing.staging import Deciding, StagingCore, abort_of, producers_of
+from hocket.client_core.producing.staging import (
+    Deciding,
+    StagingCore,
+    StagingPusher,
+    abort_of,
+    producers_of,
+)
+from hocket.client_core.session.answers import closed
 from hocket.client_core.session.router import Router
-from hocket.client_core.session.session import Owner, closed
+from hocket.client_core.session.session import Owner
 from hocket.errors import HocketError
 
 
@@ -50,7 +58,7 @@ class Departure:
     def has_work(self) -> bool:
         """Whether there is anything to deliver or to abort. Sends nothing."""
         owners = self._router.owners()
-        return any(isinstance(each, StagingCore) or each.remains() for each in owners)
+        return any(_is_staging(each) or each.remains() for each in owners)
 
     def step(self) -> bool:
         """Send what there is to send; True once nothing is on its way any more."""
@@ -64,10 +72,10 @@ class Departure:
 
     def _abort_transactions(self) -> None:
         cores: dict[tuple[str, int], list[StagingCore]] = {}
-        for owner in self._router.owners():
+        for core in _staging_of(self._router.owners()):
             # One that takes no more is being decided just now, by somebody who waits for that.
-            if isinstance(owner, StagingCore) and owner.is_taking:
-                cores.setdefault(owner.name, []).append(owner)
+            if core.is_taking:
+                cores.setdefault(core.name, []).append(core)
         for name, of_one in cores.items():
             count = sum(core.count() for core in of_one)
             frame = abort_of(*name, producers_of(of_one))
@@ -100,7 +108,12 @@ class Departure:
 
 
 def _is_staging(owner: object) -> bool:
-    return isinstance(owner, StagingCore)
+    return isinstance(owner, StagingPusher)
+
+
+def _staging_of(owners: Iterable[Owner]) -> list[StagingCore]:
+    """Each once, at however many nodes it is."""
+    return list(dict.fromkeys(each.producer for each in owners if isinstance(each, StagingPusher)))
 
 
 def _messages(count: int) -> str:

@@ -35,7 +35,7 @@ from hocket.client.engines.driver import Driver, LinkEnd
 from hocket.client_core.calls.asking import Asking
 from hocket.client_core.calls.call import Call, PagedCall, outcomes
 from hocket.client_core.outbox import Reply, WakeUps
-from hocket.client_core.session.session import closed
+from hocket.client_core.session.answers import closed
 from hocket.client_core.timeout import check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError
@@ -354,11 +354,12 @@ class Engine(Driver):
 
         try:
             self.do(ask)
+            together = [asking for asking, _ in asked]
             answers = [
                 self.wait_for_reply(
                     reply,
                     deadline.remaining(),
-                    partial(timeouts.unanswered, self.router, asking, timeout),
+                    partial(timeouts.unanswered, self.router, asking, timeout, together),
                 )
                 for asking, reply in asked
             ]

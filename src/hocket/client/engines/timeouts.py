@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 from hocket.client_core.calls.asking import Asking
-from hocket.client_core.producing.delivery import Pusher
+from hocket.client_core.consuming.reader import Reader, TopicReader
+from hocket.client_core.producing.placing import Placing
 from hocket.client_core.session.router import Router
 from hocket.client_core.session.session import Routing, Session
 from hocket.deadline import in_seconds
@@ -20,17 +22,27 @@ ABANDONED_SECONDS = 10.0
 ABANDONED_LOOK_SECONDS = 0.02
 
 
+AnyReader = Reader[Any, Any]
+AnyTopicReader = TopicReader[Any, Any]
+
+
 class Placed(Protocol):
     """A producer or a subscription, as far as it matters here."""
 
-    session: Session
-    topic: str
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def topic(self) -> str: ...
 
 
-def unanswered(router: Router, asking: Asking, timeout: float | None) -> HocketError:
-    name, session = type(asking.request.frame).__name__, asking.session
+def unanswered(
+    router: Router, asking: Asking, timeout: float | None, together: Iterable[Asking] = ()
+) -> HocketError:
+    """`together`: all that was asked for with it, by one call."""
+    name, session = asking.name + asking.missing, asking.session
     tried = _tried(router, asking.topic)
-    if asking.may_have_happened:
+    if any(each.may_have_happened for each in (asking, *together)):
         away = "" if asking.left else f", and there is no connection ({session.last_error})"
         return OutcomeUnknown(
             f"{name} was not answered within {in_seconds(timeout)}{away}{tried}; it may have been "
@@ -44,7 +56,7 @@ def unanswered(router: Router, asking: Asking, timeout: float | None) -> HocketE
         )
     return NoConnection(
         f"{name} could not be sent to {session.target} within {in_seconds(timeout)}: "
-        f"there is no connection ({session.last_error})"
+        f"there is no connection ({session.last_error or 'it is being opened'})"
     )
 
 
@@ -61,15 +73,21 @@ def not_connected(session: Session) -> HocketError:
     )
 
 
-def not_opened(core: Pusher, what: str, timeout: float | None) -> HocketError:
+def not_opened(core: Placing, what: str, timeout: float | None) -> HocketError:
     if core.session.link is None:
         return _not_opened_without_link(core, what, timeout)
     tried = _tried(core.session.router, core.topic)
     return Timeout(f"the broker did not open the {what} within {in_seconds(timeout)}{tried}")
 
 
-def not_subscribed(core: Placed, may_be_opened: bool, timeout: float | None) -> HocketError:
+def not_subscribed(core: AnyReader, may_be_opened: bool, timeout: float | None) -> HocketError:
     """`may_be_opened`: somebody was asked to, and has not said that it is not."""
+    away = core.away()
+    if away:
+        text = f"the subscription was not opened within {in_seconds(timeout)}: {away}"
+        if not may_be_opened:
+            return NoConnection(text)
+        return OutcomeUnknown(f"{text}; it may have been, or may have made the index elsewhere")
     if not may_be_opened:
         return _not_opened_without_link(core, "subscription", timeout)
     tried = _tried(core.session.router, core.topic)
@@ -93,9 +111,11 @@ def _not_opened_without_link(core: Placed, what: str, timeout: float | None) -> 
     )
 
 
-def window_full(producer: Pusher, timeout: float | None, taken: int) -> HocketError:
+def window_full(producer: Placing, timeout: float | None, taken: int) -> HocketError:
     full = producer.full_disk
     why = f"the broker refuses more: {full}" if full else "the broker does not keep up, or is away"
+    if full is None and len(producer.pushers) > 1:
+        why = producer.missing()
     error = Timeout(
         f"the window of {producer.options.window_bytes} bytes was full for {in_seconds(timeout)}; "
         f"{why}"
@@ -104,7 +124,7 @@ def window_full(producer: Pusher, timeout: float | None, taken: int) -> HocketEr
     return error
 
 
-def undelivered(producer: Pusher, timeout: float | None) -> HocketError:
+def undelivered(producer: Placing, timeout: float | None) -> HocketError:
     session = producer.session
     if producer.full_disk is not None:
         return _full(
@@ -114,7 +134,9 @@ def undelivered(producer: Pusher, timeout: float | None) -> HocketError:
             may_have_happened=True,
         )
     state = f"they are still being sent{_tried(session.router, producer.topic)}"
-    if session.link is None:
+    if len(producer.pushers) > 1:
+        state = producer.missing()
+    elif session.link is None:
         state = f"there is no connection ({session.last_error})"
     return OutcomeUnknown(
         f"{producer.unacked_bytes} bytes for topic {producer.topic!r} were not acknowledged within "
@@ -129,18 +151,19 @@ def _full(what: str, full: StorageFull, *, may_have_happened: bool) -> StorageFu
     return error
 
 
-def unpublished(producer: Pusher, withdrawn: bool, timeout: float | None) -> HocketError:
+def unpublished(producer: Placing, withdrawn: bool, timeout: float | None) -> HocketError:
     if producer.full_disk is not None:
         what = f"the message was not stored within {in_seconds(timeout)}"
         return _full(what, producer.full_disk, may_have_happened=not withdrawn)
     tried = _tried(producer.session.router, producer.topic)
+    missing = producer.missing()
+    late = f" ({missing})" if missing else tried
     if not withdrawn:
         return OutcomeUnknown(
-            f"the message was not acknowledged within {in_seconds(timeout)}{tried}; it may be "
-            "stored"
+            f"the message was not acknowledged within {in_seconds(timeout)}{late}; it may be stored"
         )
     session = producer.session
-    why = "the broker has not answered those before it yet" + tried
+    why = "no node takes it" + tried if tried else "the broker has not answered those before it yet"
     if session.link is None:
         why = f"there is no connection ({session.last_error})"
     return Timeout(f"the message was not sent within {in_seconds(timeout)}: {why}")
@@ -156,20 +179,26 @@ def undecided(what: str, refusal: HocketError | None, timeout: float | None) -> 
     )
 
 
-def no_message(topic: str, timeout: float | None) -> HocketError:
-    return Timeout(f"no message of topic {topic!r} came within {in_seconds(timeout)}")
+def no_message(core: AnyReader, timeout: float | None) -> HocketError:
+    away = core.away()
+    missing = f"; not reached: {away}" if away else ""
+    return Timeout(f"no message of topic {core.topic!r} came within {in_seconds(timeout)}{missing}")
 
 
-def not_committed(topic: str, timeout: float | None) -> HocketError:
+def not_committed(core: AnyReader, acked: object, timeout: float | None) -> HocketError:
+    late = core.unconfirmed(acked)
+    where = f": {late}" if late else ""
     return OutcomeUnknown(
-        f"what was said about messages of topic {topic!r} was not confirmed within "
-        f"{in_seconds(timeout)}"
+        f"what was said about messages of topic {core.topic!r} was not confirmed within "
+        f"{in_seconds(timeout)}{where}"
     )
 
 
-def not_sought(timeout: float | None) -> HocketError:
+def not_sought(core: AnyTopicReader, partition: int, timeout: float | None) -> HocketError:
+    there = core.place_of(partition)
+    where = f" by {there}" if there else ""
     return OutcomeUnknown(
-        f"the seek was not confirmed within {in_seconds(timeout)}; it may yet happen"
+        f"the seek was not confirmed within {in_seconds(timeout)}{where}; it may yet happen"
     )
 
 

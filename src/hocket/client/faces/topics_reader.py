@@ -5,24 +5,24 @@ same error.
 Rule 2: a topic that a pattern matches comes and goes. It is read from its first message on if it is
 made while the subscription runs, and left out when it is deleted, may not be read, or has no index
 and none is to be made.
-Rule 3: only readers that have news are asked, so that a thousand quiet topics cost nothing.
+
+How readers take turns, and are committed together, says `client_core.consuming.joining`.
 
 Like all cores of the client it does no I/O, waits for nothing and logs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from hocket.client.faces.reader import TopicReader
 from hocket.client_core.calls import topics as topic_calls
 from hocket.client_core.calls.dead_letters import SUFFIX
 from hocket.client_core.consuming.attachment import SubscriptionOptions
-from hocket.client_core.consuming.message import Message, MessageBatch
-from hocket.client_core.outbox import Outbox, WakeUps
-from hocket.client_core.session.session import Answer, Session, again, closed
+from hocket.client_core.consuming.joining import Acked, B, Joined, M, shared_out
+from hocket.client_core.consuming.reader import TopicReader
+from hocket.client_core.session.session import Route, Session
 from hocket.errors import (
     HocketError,
     NotAllowed,
@@ -37,13 +37,8 @@ from hocket.frames import Frame
 from hocket.model import Start, check_name, check_pattern, matches
 from hocket.timers import Timer
 
-M = TypeVar("M", bound=Message[Any])
-B = TypeVar("B", bound=MessageBatch[Any])
-T = TypeVar("T")
-
 LOOK_US = 1_000_000  # how often the topics are listed, for those that a pattern matches
 REFUSED_LOOKS = 60  # a topic that may not be read is asked for again after so many listings
-CREDIT_BYTES_MIN = 64 << 10  # for each topic, however many there are
 INTERNAL = "_"  # the first character of the names of internal topics
 
 
@@ -94,29 +89,7 @@ def _each_once(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-class _News(WakeUps):
-    """Tells a TopicsReader which of its readers has something, or has ended."""
-
-    __slots__ = ("_tell",)
-
-    def __init__(self, outbox: Outbox, tell: Callable[[], None]) -> None:
-        super().__init__(outbox)
-        self._tell = tell
-
-    def wake_all(self) -> None:
-        self._tell()
-
-
-class _Chunk(Generic[M]):
-    """What any thread may draw without a lock: the chunk of the reader whose turn it is."""
-
-    __slots__ = ("ready",)
-
-    def __init__(self) -> None:
-        self.ready: Iterator[M] = iter(())
-
-
-class TopicsReader(Generic[M, B]):
+class TopicsReader(Joined[M, B, TopicReader[M, B]]):
     def __init__(
         self,
         session: Session,
@@ -124,25 +97,13 @@ class TopicsReader(Generic[M, B]):
         options: SubscriptionOptions,
         make: Callable[[str, SubscriptionOptions], TopicReader[M, B]],
     ) -> None:
-        self.topic = str(selection)
-        self.options = options
-        self.failure: HocketError | None = None
-        self.commits_only = False  # see consuming.attachment
-        self.changed = WakeUps(session.outbox)
-        self.deliveries = WakeUps(session.outbox)
-        self.commits = WakeUps(session.outbox)
-        self.inbound: _Chunk[M] = _Chunk()
+        super().__init__(session.outbox, str(selection), options)
         self.session = session
         self._selection = selection
         self._make = make
-        self._readers: dict[str, TopicReader[M, B]] = {}  # by topic
-        self._news: dict[TopicReader[M, B], None] = {}  # those that may have a message, in turns
         self._refused: dict[str, int] = {}  # topics that may not be read, and when to ask again
         self._looks = 0  # how often the topics were listed
         self._timer: Timer | None = None
-        self._lost = 0  # by readers that are no more
-        self._acks_lost: HocketError | None = None  # why acks of such a reader came to nothing
-        self._winding_up = False
 
     # --- opening and ending ----------------------------------------------------------------------
 
@@ -154,68 +115,34 @@ class TopicsReader(Generic[M, B]):
             self._look()
 
     @property
-    def may_be_opened(self) -> bool:
-        return any(reader.may_be_opened for reader in self._readers.values())
-
-    @property
     def is_open(self) -> bool:
-        self._leave_ended()
-        has_looked = self._looks > 0 or not self._selection.patterns
-        return has_looked and all(reader.is_open for reader in self._readers.values())
+        is_open = super().is_open
+        return is_open and (self._looks > 0 or not self._selection.patterns)
 
     def topics(self) -> list[str]:
         """The names of the topics that are read now, sorted."""
         self._leave_ended()
-        return sorted(self._readers)
+        return sorted(reader.topic for reader in self._readers.values())
 
     def new_indexes(self) -> list[str]:
         return [name for name in self.topics() if self._readers[name].new_indexes()]
 
-    def check_usable(self) -> None:
-        self._leave_ended()
-        if self.failure is not None:
-            raise again(self.failure)
-
-    def end(self, error: HocketError) -> None:
-        if self.failure is None or self.commits_only:
-            self._stop(error)
-        for reader in list(self._readers.values()):
-            reader.end(error)
-
-    def wind_up(self) -> None:
-        self._winding_up = True
-        for reader in self._readers.values():
-            reader.wind_up()
-
-    def close(self, answer: Answer) -> None:
-        """End all readers, at the broker too; `answer` is called when that is done."""
-        error = closed("the subscription")
-        self._stop(error)
-        left = len(self._readers) + 1
-
-        def one_less(_answer: Frame | HocketError) -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                answer(error)
-
-        for reader in list(self._readers.values()):
-            reader.close(one_less)
-        one_less(error)
-
     def _stop(self, error: HocketError, *, commits_only: bool = False) -> None:
-        self.failure = error
-        self.commits_only = commits_only
         if not commits_only:
             self.session.remove(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._news.clear()
-        for waiting in (self.changed, self.deliveries, self.commits):
-            waiting.wake_all()
+        super()._stop(error, commits_only=commits_only)
 
     # --- what the session tells (see session.Owner): the readers are told themselves --------------
+
+    @property
+    def route(self) -> Route:
+        return Route(self.topic)
+
+    def located(self, error: HocketError | None) -> None:  # noqa: ARG002
+        raise AssertionError("the readers ask for themselves")
 
     def open_again(self) -> None:
         """The readers open themselves."""
@@ -289,32 +216,9 @@ class TopicsReader(Generic[M, B]):
 
     def _read(self, name: str, start: Start, count: int) -> None:
         """Begin to read a topic, with its share of what all of `count` topics may hold here."""
-        options = self.options
-        reader = self._make(
-            name,
-            replace(
-                options,
-                start=start,
-                credit_bytes=max(
-                    min(CREDIT_BYTES_MIN, options.credit_bytes), options.credit_bytes // count
-                ),
-                prefetch=max(1, options.prefetch // count),
-            ),
-        )
-
-        def tell() -> None:
-            self._news[reader] = None
-            self.deliveries.wake_all()
-
-        reader.deliveries = _News(self.session.outbox, tell)
-        reader.changed, reader.commits = self.changed, self.commits
-        self._readers[name] = reader
+        reader = self._make(name, shared_out(replace(self.options, start=start), count))
+        self._join(name, reader)
         reader.open()
-
-    def _leave_ended(self) -> None:
-        for reader in list(self._readers.values()):
-            if reader.failure is not None:
-                self._ended(reader, reader.failure)
 
     def _ended(self, reader: TopicReader[M, B], error: HocketError) -> None:
         """A topic of a pattern is left out; a topic that was named ends the subscription.
@@ -342,101 +246,23 @@ class TopicsReader(Generic[M, B]):
 
     def _leave_out(self, reader: TopicReader[M, B], error: HocketError) -> None:
         name = reader.topic
-        del self._readers[name]
-        self._news.pop(reader, None)
-        self._lost += reader.lost
+        self._drop(name)
         if not isinstance(error, UnknownTopic):
             self._refused[name] = self._looks + REFUSED_LOOKS
             if reader.leaves_acks():
                 self._acks_lost = error
         self.session.report("info", "topic %r is left out: %s", name, error)
 
-    # --- messages --------------------------------------------------------------------------------
+    # --- for people ------------------------------------------------------------------------------
 
-    def next_message(self) -> M | None:
-        """The next message, None if none is here. Raises what has ended the subscription."""
-        message = next(self.inbound.ready, None)
-        return message if message is not None else self._draw(self._next_of)
+    def unconfirmed(self, acked: Acked) -> str:
+        said = [reader.unconfirmed(each) for reader, each in self._still_here(acked)]
+        return "; ".join(filter(None, said))
 
-    def next_batch(self) -> B | None:
-        return self._draw(lambda reader: reader.next_batch())
+    def away(self) -> str:
+        return "; ".join(filter(None, (reader.away() for reader in self._readers.values())))
 
-    def _next_of(self, reader: TopicReader[M, B]) -> M | None:
-        message = reader.next_message()
-        if message is not None:
-            self.inbound.ready = reader.inbound.ready
-        return message
-
-    def _draw(self, draw: Callable[[TopicReader[M, B]], T | None]) -> T | None:
-        """What the next reader in turn has."""
-        while self._news:
-            reader = next(iter(self._news))
-            del self._news[reader]
-            found = self._drawn(reader, draw)
-            if found is not None:
-                return found
-        if self.options.mode != "own":  # a full window waits for what was settled: send that now
-            for reader in list(self._readers.values()):
-                found = self._drawn(reader, draw)
-                if found is not None:
-                    return found
-        self.check_usable()
-        return None
-
-    def _drawn(
-        self, reader: TopicReader[M, B], draw: Callable[[TopicReader[M, B]], T | None]
-    ) -> T | None:
-        try:
-            found = draw(reader)
-        except HocketError as error:
-            if reader.failure is None:
-                raise
-            self._ended(reader, error)
-            return None
-        if found is not None:
-            self._news[reader] = None  # behind the others
-        return found
-
-    # --- progress --------------------------------------------------------------------------------
-
-    def check_has_index(self) -> None:
-        if not self.options.index:
-            raise WrongKind(
-                "this subscription has no index at the broker, so there is nothing to acknowledge: "
-                "subscribe with index='a name', or keep m.offset yourself"
-            )
-
-    def acked_so_far(self) -> dict[str, tuple[TopicReader[M, B], Any]]:
-        self._leave_ended()
-        if not self.commits_only:
-            self.check_usable()
-        return {name: (reader, reader.acked_so_far()) for name, reader in self._readers.items()}
-
-    def are_committed(self, acked: dict[str, tuple[TopicReader[M, B], Any]]) -> bool:
-        """Whether these acks are durable. Those of topics that are gone are not waited for.
-
-        Raises why a topic was left out, once, if it still exists and acks of it are lost by that.
-        """
-        self._leave_ended()
-        error, self._acks_lost = self._acks_lost, None
-        if error is not None:
-            raise again(error)
-        return all(
-            reader.are_committed(each)
-            for name, (reader, each) in acked.items()
-            if self._readers.get(name) is reader
-        )
-
-    @property
-    def lost(self) -> int:
-        return self._lost + sum(reader.lost for reader in list(self._readers.values()))
-
-    @property
-    def refused(self) -> int:
-        return sum(reader.refused for reader in list(self._readers.values()))
-
-    def lag(self) -> int:
-        return sum(reader.lag() for reader in self._readers.values())
+    # --- one of them -----------------------------------------------------------------------------
 
     def of(self, topic: str | None) -> TopicReader[M, B]:
         self.check_usable()

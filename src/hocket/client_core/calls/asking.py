@@ -1,32 +1,27 @@
-"""A request that has one answer, on its way to the node that can give it.
+"""A request that has one answer, on its way to the node or the nodes that can give it.
 
 A request about a topic goes to the node that leads it. If the node that is asked names another one,
 or cannot be reached any more, the request goes on to the next, as the router says. What had left on
 a link that broke, and must not be done twice, is not asked again: its answer is ReplyLost.
+
+If the partitions that are meant are on several nodes, each of these is asked for its own, and their
+answers are made one (`spread`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 
-from hocket import frames
+from hocket.client_core.calls.part import Part
+from hocket.client_core.calls.spread import Spread, Spreadable
 from hocket.client_core.session.router import Router
-from hocket.client_core.session.session import Request, Session, is_read_only, points_elsewhere
-from hocket.errors import HocketError
+from hocket.client_core.session.session import Route, Session
+from hocket.errors import HocketError, SeveralNodes
 from hocket.frames import Frame
-from hocket.timers import Timer
-
-# About a topic, and answered by any node: from the catalogue, or by handing it on to the root.
-_ANYWHERE = (frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.DescribeTopic)
 
 
 class Asking:
-    __slots__ = (
-        "_exposed", "_frame", "_put", "_repeatable", "_router", "_timer", "request", "session",
-        "topic",
-    )  # fmt: skip
+    __slots__ = ("_frame", "_put", "_repeatable", "_router", "_way", "topic")
 
     def __init__(
         self,
@@ -37,54 +32,53 @@ class Asking:
         repeatable: bool,
     ) -> None:
         self.topic: str = getattr(frame, "topic", "")
-        self.session = router.first
-        if self.topic and not isinstance(frame, _ANYWHERE):
-            self.session = router.where(self.topic)
         self._router = router
         self._frame = frame
         self._put = put
         self._repeatable = repeatable
-        self._exposed = False  # it was sent by a session that is over
-        self._timer: Timer | None = None  # of a pause
-        self.request: Request = self._ask(self.session, frame)
+        partition = getattr(frame, "partition", -1)
+        self._way: Part | Spread
+        if isinstance(frame, Spreadable) and partition == -1 and router.leaders(self.topic):
+            self._spread(frame)
+        else:
+            route = Route(self.topic, partition)
+            self._way = Part(router, frame, route, self._answered, repeatable=repeatable)
+            self._way.ask()
+
+    @property
+    def name(self) -> str:
+        return type(self._frame).__name__
+
+    @property
+    def session(self) -> Session:
+        """By which it is asked, or would be."""
+        return self._way.session
 
     @property
     def may_have_happened(self) -> bool:
         """It was sent, and whoever does it does more than to answer."""
-        return (self._exposed or self.request.exposed) and not is_read_only(self._frame)
+        return self._way.may_have_happened
 
     @property
     def left(self) -> bool:
         """It was sent, and whoever got it may be about to answer."""
-        return self._timer is None and self.request.left
+        return self._way.left
+
+    @property
+    def missing(self) -> str:
+        """Of several nodes: what has not been answered, in words."""
+        return self._way.missing if isinstance(self._way, Spread) else ""
 
     def cancel(self) -> None:
-        self.session.cancel(self.request)
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _ask(self, session: Session, frame: Frame) -> Request:
-        self._timer = None
-        self.session = session
-        self.request = session.request(frame, self._answered, repeatable=self._repeatable)
-        return self.request
-
-    def _ask_again(self, session: Session) -> None:
-        try:
-            self._ask(session, replace(self._frame))  # a copy: each session numbers its own
-        except HocketError as error:  # the client was closed
-            self._put(error)
+        self._way.cancel()
 
     def _answered(self, answer: Frame | HocketError) -> None:
-        if not self.topic or not points_elsewhere(answer):
-            if self.topic:
-                self._router.served(self.topic)
-            self._put(answer)
-            return
-        self._exposed |= answer.may_have_happened
-        session = self._router.misplaced(self.session, self.topic, answer)
-        if session is not None:
-            self._ask_again(session)
+        frame = self._frame
+        if isinstance(answer, SeveralNodes) and isinstance(frame, Spreadable):
+            self._spread(frame)
         else:
-            again = partial(self._ask_again, self._router.first)
-            self._timer = self._router.pause(self.topic, again)
+            self._put(answer)
+
+    def _spread(self, frame: Spreadable) -> None:
+        self._way = Spread(self._router, frame, self._put, repeatable=self._repeatable)
+        self._way.ask()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from hocket.client_core.session.answers import is_read_only
 from hocket.errors import HocketError, ProtocolError
 from hocket.frames import Frame
 
@@ -55,11 +56,20 @@ def _as_it_is(answer: Any) -> Any:
 
 
 def outcomes(calls: Sequence[Call[T]], answers: Sequence[Frame | HocketError]) -> list[T]:
-    """What the answers mean; raises the first error among them."""
+    """What the answers mean; raises the first error among them.
+
+    What was asked for together may have happened as soon as one of the others has.
+    """
     found: list[T] = []
+    errors: list[HocketError] = []
     for call, answer in zip(calls, answers, strict=True):
         outcome = call.outcome(answer)
         if isinstance(outcome, HocketError):
-            raise outcome
-        found.append(outcome)
+            errors.append(outcome)
+        else:
+            found.append(outcome)
+    if errors:
+        done = bool(found) and not is_read_only(calls[0].frame)
+        errors[0].may_have_happened |= done or any(each.may_have_happened for each in errors)
+        raise errors[0]
     return found

@@ -34,3 +34,8 @@ def look_up(key: str, *, cached: bool) -> Call[KeyOwner]:
 
 def nodes() -> Call[list[NodeDescription]]:
     return Call(frames.ListNodes(0), lambda answer: list(answer.nodes), frames.NodesAre)
+
+
+def audit(since_us: int) -> Call[frames.AuditIs]:
+    """One page of it: `next_us` says where the next begins."""
+    return Call(frames.ReadAudit(0, since_us), lambda answer: answer, frames.AuditIs)

@@ -8,8 +8,8 @@ from typing import Any
 from hocket.client_core.calls.topics import StartLike, check_int, checked_start
 from hocket.client_core.consuming.attachment import SubscriptionOptions
 from hocket.client_core.consuming.typed import Decoding
-from hocket.client_core.producing.delivery import ProducerOptions
 from hocket.client_core.producing.encoding import coder_for
+from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.sharing.verdict import Duration, lease_us
 from hocket.client_core.timeout import seconds_us
 from hocket.core.session.session import DELIVERIES_MAX, PREFETCH_MAX

@@ -3,21 +3,34 @@
 Like all cores of the client it does no I/O, waits for nothing and logs nothing.
 
 Only the answer to the last OpenSubscription counts; whatever else was opened is closed again.
+
+A subscription may be for some of the partitions of its topic, which one node has. Then it is a part
+of a whole (`parts`), which knows the others, and is asked whenever this one hears something that
+may concern them: partitions that went elsewhere, new ones, an index that only others have.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hocket import frames
 from hocket.client_core.consuming.typed import Decoding
 from hocket.client_core.outbox import WakeUps
+from hocket.client_core.session.answers import again, closed
 from hocket.client_core.session.backoff import Backoff
-from hocket.client_core.session.session import Answer, Session, again, closed
-from hocket.errors import HocketError, NotHere, ProtocolError, ReplyLost, UnknownTopic, WrongProcess
+from hocket.client_core.session.session import Answer, Route, Session
+from hocket.errors import (
+    HocketError,
+    NotHere,
+    ProtocolError,
+    ReplyLost,
+    UnknownTopic,
+    WrongProcess,
+)
 from hocket.frames import Frame
 from hocket.model import PREFETCH_DEFAULT, Failover, Mode, Start
 from hocket.timers import Timer
@@ -47,6 +60,26 @@ class SubscriptionOptions:
     decoding: Decoding | None = None  # of values that are not bytes
 
 
+class Whole(Protocol):
+    """What a part of a subscription tells the whole."""
+
+    def located(self, part: Any, error: HocketError | None) -> None:
+        """Who leads its partitions is known, or why that will not be."""
+
+    def opened(self, part: Any) -> None: ...
+
+    def sees_to(self, part: Any, error: HocketError) -> bool:
+        """Whether the whole does something about this refusal; else the part ends."""
+
+    def grows(self, count: int) -> None:
+        """A node says that the topic has `count` partitions, and does not add the new ones."""
+
+    def failed(self, part: Any) -> None:
+        """It has a `failure` now, but may have messages to hand out before that."""
+
+    def forked(self, error: WrongProcess) -> None: ...
+
+
 class Attachment(ABC):
     """A subscription's tie to the session: opened on each link, closed once, with credit."""
 
@@ -54,6 +87,9 @@ class Attachment(ABC):
         self.session = session
         self.topic = topic
         self.options = options
+        self.whole: Whole | None = None  # None: it is by itself, and its topic on one node
+        self.node = ""  # that was last said to lead its partitions, if they are on several
+        self.is_part = False  # its partitions are some of all, and all are wanted
         self.failure: HocketError | None = None
         # It has failed, but stays open at the broker until it is closed, so that what was handed
         # out can still be acknowledged.
@@ -73,8 +109,17 @@ class Attachment(ABC):
         self._owed_bytes = 0  # handed out or dropped, and not given back as credit yet
         self._tidy_timer: Timer | None = None
 
+    @property
+    def route(self) -> Route:
+        numbers = self.options.partitions
+        return Route(self.topic, numbers[0]) if numbers else Route(self.topic)
+
+    def located(self, error: HocketError | None) -> None:
+        assert self.whole is not None, "who opens a subscription for all partitions, parts it"
+        self.whole.located(self, error)
+
     def open(self) -> None:
-        self.session = self.session.place_of(self.topic)
+        self.session = self.session.place_of(self.route)
         self.session.add(self)
 
     def topics(self) -> list[str]:
@@ -99,15 +144,60 @@ class Attachment(ABC):
         return self._handle is not None
 
     @property
+    def is_asking(self) -> bool:
+        """Somebody was asked to open it, and has not answered."""
+        return self._is_asking
+
+    @property
+    def was_open(self) -> bool:
+        return self._was_open
+
+    @property
     def may_be_opened(self) -> bool:
         """It is not known to be open; but somebody was asked for that, and did not say no."""
         return self._is_asking or self._answer_is_lost
+
+    def unconfirmed(self, acked: Any) -> str:  # noqa: ARG002
+        return ""  # there is one place
+
+    def away(self) -> str:
+        return ""
+
+    def place_of(self, partition: int) -> str:  # noqa: ARG002
+        return ""
 
     def check_usable(self) -> None:
         if self.failure is not None:
             raise again(self.failure)
 
     # --- what differs ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def partitions(self) -> list[int]: ...
+
+    @abstractmethod
+    def narrow(self, options: SubscriptionOptions) -> None:
+        """Be for these partitions from the next opening on, with this share of what all hold."""
+
+    @property
+    @abstractmethod
+    def has_more(self) -> bool:
+        """Whether messages wait to be handed out."""
+
+    @abstractmethod
+    def owns(self, progress: Any) -> bool:
+        """Whether it is the progress in one of these partitions, and was not replaced."""
+
+    @abstractmethod
+    def hand_over(self, numbers: Iterable[int], to: Any) -> None:
+        """Another part goes on with these partitions, from where this one was. Neither is open.
+
+        What waits here and was not handed out is dropped, and delivered there.
+        """
+
+    @abstractmethod
+    def join(self, other: Any) -> None:
+        """Be a part of the same subscription as this other one."""
 
     @abstractmethod
     def link_up(self) -> None: ...
@@ -143,9 +233,10 @@ class Attachment(ABC):
     def _ask(self, frame: frames.OpenSubscription) -> None:
         self._opens += 1
         self._is_asking = True
-        self.session.request(frame, partial(self._open_answered, self._opens))
+        answered = partial(self._open_answered, self._opens, self.session)
+        self.session.request(frame, answered)
 
-    def _open_answered(self, number: int, answer: Frame | HocketError) -> None:
+    def _open_answered(self, number: int, asked: Session, answer: Frame | HocketError) -> None:
         self._is_asking = self._is_asking and number != self._opens
         if isinstance(answer, ReplyLost):
             self._answer_is_lost = True
@@ -154,7 +245,7 @@ class Attachment(ABC):
             if self._is_in_use and number == self._opens:
                 self._opened(answer)
             else:
-                self.session.close_handle(answer.handle)
+                asked.close_handle(answer.handle)
         elif isinstance(answer, HocketError):
             if number == self._opens:
                 self._ended_by_broker(answer)
@@ -170,11 +261,25 @@ class Attachment(ABC):
         self._handle = frame.handle
         self.session.handles[frame.handle] = self
         self._backoff.reset()
-        self.session.served(self.topic)
+        self.session.served(self.route)
         self._index_is_new |= frame.index_is_new
         self._was_open = True
         self._take_up(frame)
+        if self.whole is not None:
+            self.whole.opened(self)
         self.changed.wake_all()
+
+    def shut(self) -> None:
+        """Be not open any more, and not asked for: it is going to be opened otherwise."""
+        if self._handle is not None:
+            self._leave_handle(self._handle)
+            self.link_down()
+        if self._is_asking:
+            self._is_asking = False
+            self._opens += 1  # an answer to what was asked before would be of the old place
+
+    def _leave_handle(self, handle: int) -> None:
+        self.session.close_handle(handle)
 
     def open_again(self) -> None:
         is_open = self._handle is not None or self._is_asking
@@ -200,6 +305,10 @@ class Attachment(ABC):
         if self._is_in_use:
             self._tidy()
 
+    def _topic_grows(self, frame: frames.PartitionsChanged) -> None:
+        if self.whole is not None and frame.part:
+            self.whole.grows(frame.partitions)
+
     def _count_lost(self, frame: frames.Moved) -> None:
         if frame.lost:
             self.lost += frame.lost
@@ -215,7 +324,7 @@ class Attachment(ABC):
         if isinstance(error, NotHere) and not self.commits_only:
             # The partitions went to another node. Whoever is asked now says to which.
             self.link_down()
-            self.session.after(self._backoff.next_us(), self.open_again)
+            self.open_later()
         else:
             self._ended_by_broker(error)
 
@@ -225,15 +334,25 @@ class Attachment(ABC):
             self.failure = error
             self._handle = None
             self._let_go()
+            self._tell_failure()
         if self.failure is not None:
             return
         self.link_down()
-        if self.session.redirect(self, error):
-            return
+        if not self.session.redirect(self, error):
+            self.refused_for_now_or_good(error)
+
+    def refused_for_now_or_good(self, error: HocketError) -> None:
         if error.code in RETRYABLE:
-            self.session.after(self._backoff.next_us(), self.open_again)
-        else:
+            self.open_later()
+        elif self.whole is None or not self.whole.sees_to(self, error):
             self._refused(error)
+
+    def open_later(self) -> None:
+        self.session.after(self._backoff.next_us(), self.open_again)
+
+    def _tell_failure(self) -> None:
+        if self.whole is not None:
+            self.whole.failed(self)
 
     @abstractmethod
     def deliver(self) -> bool: ...
@@ -255,6 +374,13 @@ class Attachment(ABC):
             self.commits_only = False
             self._let_go()
         self._clear()
+        self._tell_failure()
+
+    def dissolve(self) -> None:
+        """Others go on with all its partitions. Nobody is told, since nothing has ended."""
+        self.shut()
+        self.failure = closed("the subscription")
+        self.session.remove(self)
 
     def close(self, answer: Answer) -> None:
         """End the subscription, at the broker too; `answer` is called when that is done."""

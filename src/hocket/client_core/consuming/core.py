@@ -12,7 +12,7 @@ it stays open at the broker for commits: acks are sent, and closing commits them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
@@ -22,13 +22,17 @@ from hocket.client_core.consuming.attachment import RETRYABLE, Attachment, Subsc
 from hocket.client_core.consuming.inbound import Inbound
 from hocket.client_core.consuming.message import Message, MessageBatch
 from hocket.client_core.consuming.progress import Progress
-from hocket.client_core.session.session import Answer, Session, Unreachable, again, closed
+from hocket.client_core.session.answers import again, closed, points_elsewhere
+from hocket.client_core.session.session import Answer, Session
 from hocket.errors import (
     BusyResource,
     CorruptData,
     HocketError,
+    NotHere,
+    OutcomeUnknown,
     ProtocolError,
     ReplyLost,
+    UnknownHandle,
     WrongKind,
     WrongProcess,
     from_code,
@@ -46,7 +50,7 @@ class Seek:
     former: int  # the position before the seek
     answer: Answer
     frame: frames.SeekIndex | None = None  # by which the broker is asked; None: by opening anew
-    is_lost: bool = False  # the node that was asked is not reached any more
+    asked: Session | None = None  # by which session; None: that node is not there any more
 
 
 class SubscriptionCore(Attachment):
@@ -102,6 +106,7 @@ class SubscriptionCore(Attachment):
             max(0, credit),
             must_exist=not options.create,
             resumes=self._was_open,
+            part=self.is_part,
         )
         self._owed_bytes = min(0, credit)  # a batch may be larger than all of the credit
         self._ask(frame)
@@ -110,6 +115,32 @@ class SubscriptionCore(Attachment):
         self._handle = None
         for progress in self._all_progress():
             progress.requested = progress.committed
+
+    def narrow(self, options: SubscriptionOptions) -> None:
+        self.options = options
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self.inbound)
+
+    def owns(self, progress: Progress) -> bool:
+        return self.inbound.by_partition.get(progress.partition) is progress
+
+    def join(self, other: SubscriptionCore) -> None:
+        """Parts of an own index need not know each other: each has an epoch for itself."""
+
+    def hand_over(self, numbers: Iterable[int], to: SubscriptionCore) -> None:
+        seek = self._seek
+        for number in numbers:
+            progress = self.inbound.take_out(number)
+            if progress is None:
+                continue
+            to.inbound.put_in(progress)
+            to._was_open = True
+            if seek is not None and seek.partition == number:
+                self._seek = None
+                to._take_seek(seek)
+            to.tidy_soon()  # acks may wait for the timer of this one
 
     def wind_up(self) -> None:
         """The subscription is about to be closed. Nothing to do: what waits was never acked."""
@@ -166,9 +197,8 @@ class SubscriptionCore(Attachment):
         if seek is not None and not self.options.index:
             self._seek = None
             seek.answer(frame)
-        elif seek is not None and seek.is_lost and seek.frame is not None:
-            seek.is_lost = False
-            self._ask_to_seek(seek.frame)
+        elif seek is not None and seek.asked is not self.session:
+            self._ask_to_seek(seek)
         self.tidy_soon()
 
     def _refused(self, error: HocketError) -> None:
@@ -177,6 +207,7 @@ class SubscriptionCore(Attachment):
         elif isinstance(error, CorruptData) and self.inbound:
             self.failure = error  # what came before the damage is good, and is handed out first
             self._let_go()
+            self._tell_failure()
         else:
             self.end(error)
 
@@ -188,6 +219,7 @@ class SubscriptionCore(Attachment):
                 end=frame.end,
             )  # fmt: skip
             self.commits_only = True
+            self._tell_failure()
             self.deliveries.wake_all()
 
     def _cannot_read(self, error: CorruptData) -> None:
@@ -206,6 +238,7 @@ class SubscriptionCore(Attachment):
         else:
             self._let_go()
         self._clear()
+        self._tell_failure()
 
     # --- seeking ---------------------------------------------------------------------------------
 
@@ -222,22 +255,33 @@ class SubscriptionCore(Attachment):
             new.sought = True
             start = Start("offset", offset)
             self._seek.frame = frames.SeekIndex(0, self.topic, self.options.index, start, partition)
-            self._ask_to_seek(self._seek.frame)
+            self._ask_to_seek(self._seek)
         else:
             self._reopen()
 
-    def _ask_to_seek(self, frame: frames.SeekIndex) -> None:
-        self.session.request(replace(frame), self._seek_answered, repeatable=True)
+    def _ask_to_seek(self, seek: Seek) -> None:
+        assert seek.frame is not None
+        seek.asked = self.session
+        answered = partial(self._seek_answered, seek, self.session)
+        self.session.request(replace(seek.frame), answered, repeatable=True)
 
-    def _seek_answered(self, answer: Frame | HocketError) -> None:
-        if self._seek is None:  # the subscription has ended, and the seeker was told
-            return
-        if isinstance(answer, Unreachable):
-            self._seek.is_lost = True  # it is asked for again where this is opened next
+    def _take_seek(self, seek: Seek) -> None:
+        """The partition has come here; where this is opened next, the seek is asked for."""
+        if self._seek is None:
+            seek.asked = None
+            self._seek = seek
+        else:
+            seek.answer(OutcomeUnknown("its partition went to another node; it may yet happen"))
+
+    def _seek_answered(self, seek: Seek, asked: Session, answer: Frame | HocketError) -> None:
+        if self._seek is not seek or seek.asked is not asked:
+            return  # it is asked for elsewhere; or all has ended, and the seeker was told
+        if points_elsewhere(answer):
+            seek.asked = None  # it is asked for again where this is opened next
         elif isinstance(answer, HocketError):
             self._undo_seek(answer)
         else:
-            seek, self._seek = self._seek, None
+            self._seek = None
             seek.answer(answer)
 
     def _undo_seek(self, error: HocketError) -> None:
@@ -265,7 +309,9 @@ class SubscriptionCore(Attachment):
             self._stopped(frame)
         elif isinstance(frame, frames.HandleEnded):
             self._handle_ended(from_code(frame.code, frame.message))
-        elif not isinstance(frame, frames.PartitionsChanged):
+        elif isinstance(frame, frames.PartitionsChanged):
+            self._topic_grows(frame)
+        else:
             raise ProtocolError(f"{type(frame).__name__} came for a subscription")
 
     def _delivered(self, frame: frames.Deliver, payload: memoryview) -> None:
@@ -340,7 +386,7 @@ class SubscriptionCore(Attachment):
         Raises what has ended the subscription: then nobody ever will.
         """
         self._check_in_use()
-        if self.inbound.by_partition.get(progress.partition) is progress:  # else it was replaced
+        if self.owns(progress):  # else it was replaced
             progress.awake = True
             self.tidy_soon()
 
@@ -355,16 +401,21 @@ class SubscriptionCore(Attachment):
             assert self._handle is not None
             pairs = packed(n for progress, offset in moves for n in (progress.partition, offset))
             self.session.request(
-                frames.Commit(0, self._handle, pairs), partial(self._committed, moves)
+                frames.Commit(0, self._handle, pairs), partial(self._committed, moves, self._handle)
             )
 
-    def _committed(self, moves: list[tuple[Progress, int]], answer: Frame | HocketError) -> None:
+    def _committed(
+        self, moves: list[tuple[Progress, int]], handle: int, answer: Frame | HocketError
+    ) -> None:
+        if isinstance(answer, UnknownHandle) and handle != self._handle:
+            # The broker had ended the handle when the commit came: the next one sends it again.
+            answer = NotHere(str(answer))
         if isinstance(answer, HocketError):
             for progress, _ in moves:
                 progress.requested = progress.committed
             if answer.code in RETRYABLE:
                 self.tidy_soon()
-            elif not isinstance(answer, ReplyLost) and self._is_in_use:
+            elif not isinstance(answer, ReplyLost | NotHere) and self._is_in_use:
                 self._commit_error = answer
                 self.session.report(
                     "warning", "acks of topic %r were refused: %s", self.topic, answer
@@ -397,6 +448,8 @@ class SubscriptionCore(Attachment):
         self.inbound.ready = iter(())
         for progress in self._all_progress():
             progress.awake = False
+        if self.whole is not None:
+            self.whole.forked(error)
 
     def check_has_index(self) -> None:
         if not self.options.index:
@@ -416,7 +469,7 @@ class SubscriptionCore(Attachment):
     def are_committed(self, acked: list[tuple[Progress, int]]) -> bool:
         """Whether these acks are durable. Those from before a seek are not waited for."""
         by_partition = self.inbound.by_partition
-        if all(p.committed >= offset for p, offset in acked if by_partition[p.partition] is p):
+        if all(p.committed >= offset for p, offset in acked if by_partition.get(p.partition) is p):
             return True
         self._check_in_use()
         if self._commit_error is not None:

@@ -80,6 +80,32 @@ class Inbound:
         progress.void()
         return self.add_partition(progress.partition, offset, progress.end)
 
+    def take_out(self, partition: int) -> Progress | None:
+        """The partition is read elsewhere from now on, from the next message to be handed out.
+
+        What was delivered of it and not handed out is dropped; acks of what was are still good.
+        None: nothing is known of it.
+        """
+        progress = self.by_partition.pop(partition, None)
+        if progress is None:
+            return None
+        at = progress.next
+        if self._ready_progress is progress:
+            left = list(self.ready)
+            at = left[0].offset if left else at
+            self.settle_ready()
+            self._ready_progress = None
+        if progress.queue:
+            self._turns.remove(progress)
+        while progress.queue:
+            self._let_go(progress.pop())
+        progress.next = progress.expected = at
+        return progress
+
+    def put_in(self, progress: Progress) -> None:
+        """Go on with a partition that was read elsewhere before."""
+        self.by_partition[progress.partition] = progress
+
     def position(self, partition: object) -> int:
         """The offset of the next message to be handed out."""
         progress = self.progress_in(partition)

@@ -43,7 +43,7 @@ class ArrowPortion:
         def encoded(stamp: Stamp) -> bytes:
             return encode_from_arrow(
                 self._rows,
-                timestamp=core.session.outbox.wall_us,
+                timestamp=core.outbox.wall_us,
                 key_hashes=self._hashes,
                 codec=core.options.codec,
                 producer_id=stamp.producer_id,

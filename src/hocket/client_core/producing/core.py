@@ -21,11 +21,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hocket.client_core.producing.delivery import ProducerOptions, Pusher, Settle
+from hocket.client_core.producing.delivery import Pusher
+from hocket.client_core.producing.fates import ProducerOptions, Settle
 from hocket.client_core.producing.gathering import Gathering
 from hocket.client_core.producing.outgoing import Outgoing, Stamp
+from hocket.client_core.producing.placing import Placing
 from hocket.client_core.producing.records import Record
-from hocket.client_core.session.session import Session, again
+from hocket.client_core.session.answers import again
+from hocket.client_core.session.session import Session
 from hocket.errors import (
     HocketError,
     MessageTooLarge,
@@ -44,7 +47,7 @@ PIECE_BYTES_MIN = 8192  # of Arrow rows, which are cut into batches at once: see
 VALUE_ALONE = (None, None, None, None)  # no key, no headers, no timestamp, nothing that waits
 
 
-class ProducerCore(Pusher):
+class ProducerCore(Placing):
     """One thread at a time calls this; only what `gathering` allows may be done by any."""
 
     def __init__(
@@ -201,7 +204,7 @@ class ProducerCore(Pusher):
 
     def _with_turn(self, size: int) -> Gathering | None:
         """The sticky gathering, with as much left of its turn; None: no room yet."""
-        if self.session.outbox.now_us - self._cut_us >= REST_US:
+        if self.outbox.now_us - self._cut_us >= REST_US:
             self._shorten_turns()
         if size <= self.sticky.turn or self.next_turn(size):
             return self.sticky
@@ -262,7 +265,7 @@ class ProducerCore(Pusher):
     def wake(self, gathering: Gathering) -> None:
         """Records have gathered and nobody is going to cut them: see to it."""
         gathering.awake = True
-        now = self.session.outbox.now_us
+        now = self.outbox.now_us
         if now - self._cut_us >= REST_US:
             self._shorten_turns()
         if self.options.linger_us:
@@ -282,11 +285,11 @@ class ProducerCore(Pusher):
             self.sticky.room += excess
 
     def _set_linger_timer(self, delay_us: int) -> None:
-        self._linger_timer = self.session.after(delay_us, self._look_at_gathered)
+        self._linger_timer = self.outbox.arm(delay_us, self._look_at_gathered)
 
     def _look_at_gathered(self) -> None:
         self._linger_timer = None
-        now = self.session.outbox.now_us
+        now = self.outbox.now_us
         linger = self.options.linger_us
         for gathering in list(self._lingering):
             if gathering.begun_us + linger <= now:
@@ -298,7 +301,7 @@ class ProducerCore(Pusher):
             due = min(gathering.begun_us for gathering in self._lingering) + linger
             self._set_linger_timer(due - now)
 
-    def _gathering_is_idle(self, gathering: Gathering) -> None:
+    def gathering_is_idle(self, gathering: Gathering) -> None:
         if not self.options.linger_us:
             gathering.awake = False
             if gathering.items:
@@ -328,7 +331,7 @@ class ProducerCore(Pusher):
         items = gathering.take()
         self._cut_items(gathering, items)
         gathering.drop(len(items))
-        outbox = self.session.outbox
+        outbox = self.outbox
         outbox.tell_time()  # encoding takes milliseconds, and what has come since is younger
         self._cut_us = gathering.begun_us = outbox.now_us
         if not self._closing:
@@ -347,7 +350,7 @@ class ProducerCore(Pusher):
 
     def _batch(self, gathering: Gathering, items: list[bytes | Record]) -> Outgoing:
         stamp = self._stamp(gathering)
-        now = self.session.outbox.wall_us
+        now = self.outbox.wall_us
         if not gathering.mixed:
             try:
                 entry = self._encoded(stamp, items, now)
@@ -369,7 +372,7 @@ class ProducerCore(Pusher):
 
     def _stamp(self, gathering: Gathering) -> Stamp:
         """Before the producer has an id, batches are stamped as nobody's, and anew when pushed."""
-        stamp = self.stamp_of_next(gathering)
+        stamp = gathering.pusher.stamp_of_next(gathering)
         return stamp if stamp.producer_id else stamp._replace(producer_id=NO_PRODUCER)
 
     def _encoded(self, stamp: Stamp, values: Any, timestamps: Any, **columns: Any) -> bytes:
@@ -386,16 +389,16 @@ class ProducerCore(Pusher):
     def _outgoing(
         self, entry: bytes, count: int, stamp: Stamp, waiters: list[tuple[int, Any]]
     ) -> Outgoing:
-        expires = self.session.outbox.now_us + self.options.delivery_us
+        expires = self.outbox.now_us + self.options.delivery_us
         return Outgoing(self.new_serial(), entry, count, stamp, waiters, expires)
 
     # --- partitions ------------------------------------------------------------------------------
 
-    def _grow(self, partitions: int) -> None:
+    def _grow(self, partitions: int, pusher: Pusher) -> None:
         known = len(self.gatherings)
-        super()._grow(partitions)
+        super()._grow(partitions, pusher)
         if not known:  # a random one, so that many small producers do not all begin at the first
-            self.sticky = self.gatherings[self.session.outbox.random.randrange(partitions)]
+            self.sticky = self.gatherings[self.outbox.random.randrange(partitions)]
         self._set_turns(self.batch_bytes if partitions == 1 else TURN_BYTES_MIN)
 
     def _fail_gathered(self, gathering: Gathering, error: HocketError) -> None:

@@ -1,4 +1,8 @@
-"""The far half of a producer: batches that were cut, on their way to the broker and acknowledged.
+"""The far half of a producer: batches that were cut, on their way to a node and acknowledged.
+
+A *pusher* is one handle of a producer at one node, with a producer id of its own. It pushes the
+batches of all partitions while one node has all of them, and else those of the partitions that its
+node leads (`placing`). All that is said here holds for each pusher on its own.
 
 Rule 1: within a partition batches are pushed in the order of their sequence, without gaps. A batch
 that is pushed again under the same id is the same bytes, so the broker knows it and stores it once.
@@ -12,7 +16,7 @@ only once. Such batches are pushed again under a new id.
 Rule 4: a batch that may be stored is given up only together with its producer id. What comes after
 it is stamped as a new producer's, so that neither the gap nor a late copy of it can do harm.
 
-For rule 4 the producer drains: nothing new is pushed under the old id, and once the fate of every
+For rule 4 the pusher drains: nothing new is pushed under the old id, and once the fate of every
 batch that the broker may hold is known, it asks for a new id and restamps the waiting batches.
 
 A full disk may have room again in a moment, so what it refuses is pushed again, for some seconds.
@@ -21,17 +25,16 @@ Then all that waits is given up, with the broker's words: nobody should wait min
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import partial
-from itertools import count
+from typing import Protocol
 
 from hocket import frames
-from hocket.client_core.outbox import Tell, WakeUps
+from hocket.client_core.outbox import WakeUps
 from hocket.client_core.producing.gathering import Gathering
 from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions, Stamp
 from hocket.client_core.session.backoff import Backoff
-from hocket.client_core.session.session import Session, again, closed
+from hocket.client_core.session.session import Route, Session
 from hocket.errors import (
     Fenced,
     HocketError,
@@ -43,109 +46,112 @@ from hocket.errors import (
     SequenceGap,
     StorageFull,
     Timeout,
+    UnknownPartition,
     UnknownProducer,
     WrongProcess,
     WrongVersion,
     from_code,
 )
-from hocket.frames import Frame, unpacked
-from hocket.model import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SECOND_US
-from hocket.timers import Timer
+from hocket.frames import Frame, packed, unpacked
+from hocket.model import SECOND_US
 
 RETRYABLE = frozenset({"busy", "storageFull", "shuttingDown", "sequenceGap"})
 FORGOTTEN_OFFSET = 2**64 - 1  # acknowledges a batch whose offset the broker no longer knows
-FRAMING_BYTES = 1024  # an entry adds less than this to its records
 FULL_US = 3 * SECOND_US  # for so long a broker whose disk is full is asked again
 
 
-@dataclass(slots=True)
-class ProducerOptions:
-    linger_us: int = 2000
-    batch_bytes: int = 1 << 20
-    window_bytes: int = 16 << 20
-    codec: str = "none"
-    delivery_us: int = 120 * SECOND_US
+class Producing(Protocol):
+    """What pushers tell their producer, and ask it: see `fates` and `placing`."""
 
+    topic: str
+    delayed: bool
+    gatherings: list[Gathering]
+    changed: WakeUps
 
-# Who is told what became of each batch; a face's, so it is called when the turn is over.
-Settle = Callable[[Outgoing, Outcome], None]
+    def pusher_opened(self, pusher: Pusher, partitions: int) -> None: ...
+
+    def grew(self, pusher: Pusher, partitions: int) -> None:
+        """The topic has so many partitions."""
+
+    def place(self, pusher: Pusher) -> None:
+        """Who leads what is known: have its partitions pushed where they are."""
+
+    def begins_anew(self) -> bool:
+        """The topic has fewer partitions than was known; False: it is too late for that."""
+
+    def gathering_is_idle(self, gathering: Gathering) -> None:
+        """Nothing of this partition is on its way any more."""
+
+    def report(self, batch: Outgoing, outcome: Outcome) -> None: ...
+
+    def fail(self, batch: Outgoing, error: HocketError) -> None: ...
+
+    def deliver(self) -> bool: ...
+
+    def remains_of(self, pusher: Pusher) -> str: ...
+
+    def end(self, error: HocketError) -> None: ...
+
+    def forked(self, error: WrongProcess) -> None: ...
 
 
 class Pusher:
-    """Opens a producer on each link, pushes its batches, and reports what became of each."""
+    """Opens its producer on each link, pushes its batches, and says what became of each."""
 
-    delayed = False  # the timestamps of its records say when they are due
-
-    def __init__(
-        self,
-        session: Session,
-        topic: str,
-        options: ProducerOptions,
-        settle: Settle | None = None,
-    ) -> None:
+    def __init__(self, producer: Producing, session: Session) -> None:
+        self.producer = producer
         self.session = session
-        self.topic = topic
-        self.options = options
-        self.gatherings: list[Gathering] = []
-        self.failure: HocketError | None = None  # why the producer takes no more records
-        self.first_error: HocketError | None = None  # the first that `flush` has not raised yet
+        self.gatherings: list[Gathering] = []  # of the partitions that it pushes to, in order
+        self.is_part = False  # it is for these partitions alone; else for all that there are
+        self.node = ""  # of a part: the node that was said to lead its partitions
         self.full_disk: StorageFull | None = None  # the broker's last word, if it is that
-        self.unacked_bytes = 0
-        outbox = session.outbox
-        self.changed = WakeUps(outbox)  # called when the producer is opened or ended
-        self.settled = WakeUps(outbox)  # when a batch was reported, so that there is room again
-        self.batch_bytes = options.batch_bytes
-        self.message_bytes_max = MESSAGE_BYTES_MAX
-        self.entry_bytes_max = BATCH_BYTES_MAX
-        self._settle = settle
-        self._handle: int | None = None
-        self._is_asking = False  # the broker was asked to open it, and has not answered
-        self._producer_id = b""
-        self._epoch = 0
-        self._renewing = False  # the producer drains, to ask for a new id: see rule 4
+        self.handle: int | None = None
+        self.producer_id = b""
+        self.epoch = 0
+        self.renewing = False  # it drains, to ask for a new id: see rule 4
+        self._asked = 0  # counts how often it was asked to be opened: an old answer is not meant
+        self._is_asking: Session | None = None  # who was asked, and has not answered
         self._full_since_us = 0  # since when `full_disk` is so
-        self._closing = False
-        self._serials = count()
-        self._unsettled: dict[int, Outgoing] = {}  # by serial, oldest first
-        self.tells_all = False  # somebody is told of every batch: see `untold`
-        self._untold = 0  # records that were given up, and that nobody was told of
-        self._expiry_timer: Timer | None = None
-        self._backoff = Backoff(outbox.random)
+        self._backoff = Backoff(session.outbox.random)
 
     # --- opening and ending ----------------------------------------------------------------------
 
-    def open(self) -> None:
-        self.session = self.session.place_of(self.topic)
-        self.session.add(self)
+    @property
+    def topic(self) -> str:
+        return self.producer.topic
 
     @property
-    def is_open(self) -> bool:
-        """Whether the producer was ever opened: from then on it takes records, link or no link."""
-        return bool(self.gatherings)
+    def route(self) -> Route:
+        return Route(self.topic, self.gatherings[0].partition if self.is_part else -1)
 
-    def check_usable(self) -> None:
-        if self.failure is not None:
-            raise again(self.failure)
-        if self._closing:
-            raise closed("the producer")
+    def located(self, error: HocketError | None) -> None:
+        if error is None:
+            self.producer.place(self)
+        else:
+            self._ended_by_broker(error)
 
     def link_up(self) -> None:
-        if self._renewing and not self._anything_exposed():
-            self._producer_id, self._epoch = b"", 0
-        if self.delayed and frames.DELAYED not in self.session.features:
-            self.end(
+        if self.renewing and not self._anything_exposed():
+            self.producer_id, self.epoch = b"", 0
+        if self.producer.delayed and frames.DELAYED not in self.session.features:
+            self.producer.end(
                 WrongVersion(
                     "the broker is too old to delay messages, and would deliver them at once; "
                     "upgrade it"
                 )
             )
             return
-        self._is_asking = True
-        self.session.request(self._opening(), self._open_answered)
+        self._asked += 1
+        self._is_asking = self.session
+        opening = self._opening()
+        if self.is_part:
+            opening.partitions = packed(each.partition for each in self.gatherings)
+        answer = partial(self._open_answered, self.session, self._asked, tuple(self.gatherings))
+        self.session.request(opening, answer)
 
     def _opening(self) -> frames.OpenProducer:
         return frames.OpenProducer(
-            0, self.topic, self._producer_id, self._epoch, delayed=self.delayed
+            0, self.topic, self.producer_id, self.epoch, delayed=self.producer.delayed
         )
 
     def link_down(self) -> None:
@@ -156,78 +162,51 @@ class Pusher:
                 batch.doubtful = batch.exposed
 
     def _close_up(self) -> None:
-        self._handle = None
+        self.handle = None
         for gathering in self.gatherings:
             gathering.sent = 0
 
     def deliver(self) -> bool:
-        return not self.unacked_bytes
-
-    def count(self) -> int:
-        """How many records were taken and are not acknowledged."""
-        return sum(
-            len(gathering.items) + sum(batch.count for batch in gathering.queue)
-            for gathering in self.gatherings
-        )
+        return self.producer.deliver()
 
     def remains(self) -> str:
-        count = self.count()
-        return (
-            f"{count} message{'s' if count > 1 else ''} for topic {self.topic!r}" if count else ""
-        )
+        return self.producer.remains_of(self)
 
     def forked(self, error: WrongProcess) -> None:
-        self.failure = error
-        for gathering in self.gatherings:
-            gathering.close()
-
-    def told(self) -> None:
-        """Somebody has heard of what was given up so far."""
-        self.first_error, self._untold = None, 0
-        self.session.losses.pop(self, None)
-
-    def _lose(self, count: int, error: HocketError) -> None:
-        """So many records were given up, and nobody waits for one of them."""
-        if self.first_error is None:
-            self.first_error = error
-        if count and not self.tells_all:
-            self._untold += count
-            self.session.losses[self] = (
-                f"{self._untold} message{'s' if self._untold > 1 else ''} for topic "
-                f"{self.topic!r} had been given up unseen: {self.first_error}"
-            )
+        self.producer.forked(error)
 
     def end(self, error: HocketError) -> None:
-        """Take no more records; report what is not acknowledged as failed."""
-        if self.failure is not None:
-            return
-        self.failure = error
-        for gathering in self.gatherings:
-            gathering.close()
-            while gathering.queue:
-                self._fail(gathering.queue.popleft(), error)
-            self._fail_gathered(gathering, error)
-        if self._handle is not None and self._handle in self.session.handles:
-            self.session.close_handle(self._handle)
+        """A session of the client is over for good, and so is what needs it."""
+        self.producer.end(error)
+
+    def let_go(self) -> None:
+        """The producer has ended, or others push for this one."""
+        if self.handle is not None and self.handle in self.session.handles:
+            self.session.close_handle(self.handle)
+        self._asked += 1  # so that an answer which is still to come is not meant
         self.session.remove(self)
-        self.changed.wake_all()
-        self.settled.wake_all()
 
-    def _fail_gathered(self, gathering: Gathering, error: HocketError) -> None:
-        """Report records that are not part of a batch yet as failed, too."""
-
-    def _gathering_is_idle(self, gathering: Gathering) -> None:
-        """Nothing of this partition is on its way any more."""
-
-    def _open_answered(self, answer: Frame | HocketError) -> None:
-        self._is_asking = False
+    def _open_answered(
+        self,
+        session: Session,
+        number: int,
+        asked: tuple[Gathering, ...],
+        answer: Frame | HocketError,
+    ) -> None:
+        if number != self._asked or session is not self.session:
+            # It was opened elsewhere meanwhile, or has ended.
+            if isinstance(answer, frames.ProducerOpened):
+                session.close_handle(answer.handle)
+            return
+        self._is_asking = None
         if isinstance(answer, ReplyLost):
             return  # the next link opens it
         if isinstance(answer, frames.ProducerOpened):
-            if self.failure is None:
-                self._opened(answer)
+            if self.is_part and asked != tuple(self.gatherings):  # others have joined meanwhile
+                session.close_handle(answer.handle)
+                self.link_up()
             else:
-                self.session.close_handle(answer.handle)
+                self._opened(answer)
         elif isinstance(answer, HocketError):
             self._ended_by_broker(answer)
         else:
@@ -235,56 +214,61 @@ class Pusher:
 
     def _opened(self, frame: frames.ProducerOpened) -> None:
         sequences = unpacked(frame.sequences)
-        if not 0 < frame.partitions == len(sequences) >= len(self.gatherings):
-            raise ProtocolError(
-                f"{len(sequences)} sequences for {frame.partitions} partitions, of which "
-                f"{len(self.gatherings)} were there before"
+        self._check_opened(frame.partitions, sequences)
+        if frame.partitions < len(self.producer.gatherings):
+            self.session.close_handle(frame.handle)
+            self._ended_by_broker(
+                UnknownPartition(
+                    f"topic {self.topic!r} has {frame.partitions} partitions, and had "
+                    f"{len(self.producer.gatherings)} before: it was made anew"
+                )
             )
-        self._handle = frame.handle
+            return
+        self.handle = frame.handle
         self.session.handles[frame.handle] = self
-        self.session.served(self.topic)
-        self._take_limits()
-        self._grow(frame.partitions)
+        self.session.served(self.route)
+        self.producer.pusher_opened(self, frame.partitions)
         self._backoff.reset()
-        is_new = (frame.producer_id, frame.epoch) != (self._producer_id, self._epoch)
+        is_new = (frame.producer_id, frame.epoch) != (self.producer_id, self.epoch)
         if is_new:
             self._give_up_exposed(UnknownProducer("the broker knows this producer no more"))
-            self._producer_id, self._epoch = frame.producer_id, frame.epoch
-            self._renewing = False
+            self.producer_id, self.epoch = frame.producer_id, frame.epoch
+            self.renewing = False
         for gathering, expected in zip(self.gatherings, sequences, strict=True):
             gathering.paused = False
-            if is_new:
+            if is_new or gathering.unnumbered:
                 gathering.renumber(expected)
             else:
                 self._learn_fates(gathering, expected)
         for gathering in self.gatherings:
-            self._pump(gathering)
+            self.pump(gathering)
         self._renew_if_drained()
-        self.changed.wake_all()
+        self.producer.changed.wake_all()
+
+    def _check_opened(self, partitions: int, sequences: list[int]) -> None:
+        known = len(self.gatherings)
+        if self.is_part:
+            is_right = len(sequences) == known
+        else:
+            is_right = 0 < partitions == len(sequences) >= known
+        if not is_right:
+            raise ProtocolError(
+                f"{len(sequences)} sequences for {partitions} partitions, of which {known} were "
+                f"{'asked for' if self.is_part else 'there before'}"
+            )
 
     def _learn_fates(self, gathering: Gathering, expected: int) -> None:
         """Learn from the sequence that the broker expects next what it has stored."""
         if not gathering.agrees(expected):
             # The broker has lost what it had acknowledged (its topic is kept in memory only, say),
             # or what comes next in the queue was given up. The rest cannot follow under this id.
-            self._renewing = True
+            self.renewing = True
         for batch in gathering.take_refused(expected):
             assert batch.refusal is not None
-            self._fail(batch, batch.refusal)
-            self._renewing = True
+            self.producer.fail(batch, batch.refusal)
+            self.renewing = True
         if not gathering.queue:
-            self._gathering_is_idle(gathering)
-
-    def _take_limits(self) -> None:
-        limits = self.session.limits
-        self.entry_bytes_max = min(limits.batch_bytes_max, limits.frame_bytes_max)
-        largest = self.entry_bytes_max - FRAMING_BYTES
-        self.message_bytes_max = min(MESSAGE_BYTES_MAX, largest)
-        self.batch_bytes = min(self.options.batch_bytes, largest)
-
-    def _grow(self, partitions: int) -> None:
-        for number in range(len(self.gatherings), partitions):
-            self.gatherings.append(Gathering(number, self.batch_bytes))
+            self.producer.gathering_is_idle(gathering)
 
     def _handle_ended(self, error: HocketError) -> None:
         if isinstance(error, NotHere):
@@ -301,63 +285,71 @@ class Pusher:
             return
         if error.code in RETRYABLE:
             self.session.after(self._backoff.next_us(), self.open_again)
-        elif isinstance(error, Fenced | UnknownProducer) and self._producer_id:
+        elif isinstance(error, Fenced | UnknownProducer) and self.producer_id:
             self._give_up_exposed(error)
-            self._renewing = True
+            self.renewing = True
             self.open_again()
-        else:
-            self.end(error)
+        elif not isinstance(error, UnknownPartition) or not self.producer.begins_anew():
+            self.producer.end(error)
 
     def open_again(self) -> None:
-        is_open = self._handle is not None or self._is_asking
-        if self.session.state == "ready" and not is_open and self.failure is None:
+        is_open = self.handle is not None or self._is_asking is self.session
+        has_ended = not self.session.has(self)
+        if self.session.state == "ready" and not is_open and not has_ended:
             self.link_up()
+
+    # --- which partitions are its own ------------------------------------------------------------
+
+    def take(self, gatherings: Iterable[Gathering]) -> None:
+        """These are pushed by this one from now on, as they are numbered."""
+        for gathering in gatherings:
+            gathering.pusher = self
+            gathering.sent = 0
+            self.gatherings.append(gathering)
+        self.gatherings.sort(key=lambda each: each.partition)
+
+    def join(self, gatherings: list[Gathering]) -> None:
+        """Take these, which were pushed under another id; nothing of theirs may be stored."""
+        self.take(gatherings)
+        for gathering in gatherings:
+            gathering.unnumbered = True
+            gathering.paused = False
+        self.ask()  # if it is closed or being opened, that is yet to come
+
+    def is_bound(self, gathering: Gathering) -> bool:
+        """Something of the partition may be stored: it is pushed under this id and no other."""
+        return any(batch.exposed for batch in gathering.queue)
 
     # --- pushing ---------------------------------------------------------------------------------
 
-    def enqueue(self, gathering: Gathering, batch: Outgoing) -> None:
-        gathering.queue.append(batch)
-        self._unsettled[batch.serial] = batch
-        self.unacked_bytes += len(batch.entry)
-        if self._expiry_timer is None:
-            self._set_expiry_timer(batch.expires_us)
-        self._pump(gathering)
-
     def stamp_of_next(self, gathering: Gathering) -> Stamp:
-        return Stamp(self._producer_id, self._epoch, gathering.next_sequence)
-
-    def new_serial(self) -> int:
-        return next(self._serials)
-
-    def is_settled(self, serial: int) -> bool:
-        """Whether every batch with a smaller serial was reported."""
-        return next(iter(self._unsettled), serial) >= serial
+        return Stamp(self.producer_id, self.epoch, gathering.next_sequence)
 
     @property
     def in_flight_max(self) -> int:
         return self.session.limits.in_flight_max
 
-    def _pump(self, gathering: Gathering) -> None:
+    def pump(self, gathering: Gathering) -> None:
         """Push what may be pushed now."""
         queue = gathering.queue
         while (
-            self._handle is not None
+            self.handle is not None
             and not gathering.paused
             and gathering.sent < len(queue)
             and gathering.sent < self.in_flight_max
         ):
             batch = queue[gathering.sent]
-            if self._renewing and not batch.exposed:
+            if self.renewing and not batch.exposed:
                 return
-            batch.restamp(Stamp(self._producer_id, self._epoch, batch.sequence))
+            batch.restamp(Stamp(self.producer_id, self.epoch, batch.sequence))
             batch.exposed = True
             batch.pushes += 1
             gathering.sent += 1
             self._push(gathering, batch)
 
     def _push(self, gathering: Gathering, batch: Outgoing) -> None:
-        assert self._handle is not None
-        self.session.send(frames.Push(0, self._handle, gathering.partition), [batch.entry])
+        assert self.handle is not None
+        self.session.send(frames.Push(0, self.handle, gathering.partition), [batch.entry])
 
     def received(self, frame: Frame, _payload: memoryview) -> None:
         if isinstance(frame, frames.PushAcked):
@@ -370,14 +362,15 @@ class Pusher:
         elif isinstance(frame, frames.HandleEnded):
             self._handle_ended(from_code(frame.code, frame.message))
         elif isinstance(frame, frames.PartitionsChanged):
-            self._grow(frame.partitions)
+            self.producer.grew(self, frame.partitions)
         else:
             raise ProtocolError(f"{type(frame).__name__} came for a producer")
 
     def _gathering_in(self, partition: int) -> Gathering:
-        if not 0 <= partition < len(self.gatherings):
+        known = self.producer.gatherings
+        if not 0 <= partition < len(known) or known[partition].pusher is not self:
             raise ProtocolError(f"partition {partition} of topic {self.topic!r} is not known here")
-        return self.gatherings[partition]
+        return known[partition]
 
     def _acked(self, gathering: Gathering, sequence: int, offsets: list[int]) -> None:
         """The batches whose sequences end with `sequence` are stored, at these offsets.
@@ -391,17 +384,17 @@ class Pusher:
         for batch in gathering.take_acked(first, sequence):
             self._delivered(gathering, batch, offsets[batch.sequence - first])
         if not gathering.queue:
-            self._gathering_is_idle(gathering)
-        self._pump(gathering)
+            self.producer.gathering_is_idle(gathering)
+        self.pump(gathering)
         self._renew_if_drained()
 
     def _delivered(self, gathering: Gathering, batch: Outgoing, offset: int) -> None:
         outcome: Outcome = Positions(
-            self.topic, gathering.partition, offset, offset + batch.count, self.delayed
+            self.topic, gathering.partition, offset, offset + batch.count, self.producer.delayed
         )
         if offset == FORGOTTEN_OFFSET:
             outcome = ReplyLost("the batch is stored, but the broker no longer knows where")
-        self._report(batch, outcome)
+        self.producer.report(batch, outcome)
 
     def _refused(self, gathering: Gathering, sequence: int, error: HocketError) -> None:
         """This push of the batch, and all pushes behind it, stored nothing."""
@@ -413,7 +406,7 @@ class Pusher:
             # A gap means that what was pushed before did not arrive either.
             gathering.sent = 0 if isinstance(error, SequenceGap) else at
             gathering.paused = True
-            self.session.after(self._backoff.next_us(), lambda: self._resume(gathering))
+            self.session.after(self._backoff.next_us(), lambda: _resume(gathering))
         elif isinstance(error, ProducerConflict | Fenced):
             self._id_is_taken(gathering, at, error)
         else:
@@ -421,7 +414,7 @@ class Pusher:
                 self._refuse_all(error)
             elif not isinstance(error, UnknownProducer | NotHere):
                 gathering.queue[at].refusal = error
-            self._ask()
+            self.ask()
 
     def _id_is_taken(self, gathering: Gathering, at: int, error: HocketError) -> None:
         """Somebody else uses the id: what comes from this batch on needs a new one.
@@ -430,7 +423,7 @@ class Pusher:
         batch behind it is.
         """
         gathering.sent = at
-        self._renewing = True
+        self.renewing = True
         behind = list(gathering.queue)[at:]
         if isinstance(error, ProducerConflict) or behind[0].pushes == 1:
             for batch in behind:
@@ -439,9 +432,9 @@ class Pusher:
             for batch in behind:
                 if batch.exposed:
                     gathering.queue.remove(batch)
-                    self._fail(batch, error)
+                    self.producer.fail(batch, error)
             if not gathering.queue:
-                self._gathering_is_idle(gathering)
+                self.producer.gathering_is_idle(gathering)
         self._renew_if_drained()
 
     def _may_be_pushed_again(self, error: HocketError) -> bool:
@@ -459,81 +452,55 @@ class Pusher:
             for batch in gathering.queue:
                 batch.refusal = error
 
-    def _resume(self, gathering: Gathering) -> None:
-        gathering.paused = False
-        self._pump(gathering)
-
     # --- giving up -------------------------------------------------------------------------------
 
     def _anything_exposed(self) -> bool:
-        return any(batch.exposed for batch in self._unsettled.values())
+        return any(batch.exposed for each in self.gatherings for batch in each.queue)
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
         """Open the producer anew: to learn what the broker has stored, or under a new id."""
-        if self._handle is not None:
-            self.session.close_handle(self._handle)
+        if self.handle is not None:
+            self.session.close_handle(self.handle)
             self._close_up()
             self.link_up()
 
     def _renew_if_drained(self) -> None:
-        if self._renewing and not self._anything_exposed():
-            self._ask()
+        if self.renewing and not self._anything_exposed():
+            self.ask()
 
     def _give_up_exposed(self, error: HocketError) -> None:
         for gathering in self.gatherings:
             for batch in gathering.take_exposed():
-                self._fail(batch, error)
+                self.producer.fail(batch, error)
             if not gathering.queue:
-                self._gathering_is_idle(gathering)
+                self.producer.gathering_is_idle(gathering)
 
-    def _set_expiry_timer(self, due_us: int) -> None:
-        delay = max(0, due_us - self.session.outbox.now_us)
-        self._expiry_timer = self.session.after(delay, self._expire)
+    def gave_up(self, gathering: Gathering, batch: Outgoing, *, waits: bool) -> HocketError:
+        """The batch could not be delivered in time: why. `waits`: nothing of it is on its way."""
+        self.renewing = True
+        if self.full_disk is not None:
+            if waits:  # so that it was refused, or never left
+                batch.refusal = self.full_disk
+            return self.full_disk
+        kind = OutcomeUnknown if batch.may_be_stored else Timeout
+        return kind(
+            f"{batch.count} record{'s' if batch.count > 1 else ''} for partition "
+            f"{gathering.partition} of topic {self.topic!r} could not be delivered in time; "
+            f"{self.trouble()}"
+        )
 
-    def _expire(self) -> None:
-        """Give up what could not be delivered in time."""
-        self._expiry_timer = None
-        expired = False
-        now = self.session.outbox.now_us
-        for gathering in self.gatherings:
-            waits = gathering.paused and not gathering.sent
-            for batch in gathering.take_expired(now):
-                self._renewing = expired = True
-                if self.full_disk is not None:
-                    if waits:  # nothing of it is on its way, so that it was refused, or never left
-                        batch.refusal = self.full_disk
-                    self._fail(batch, self.full_disk)
-                    continue
-                reason = self.session.last_error if self._handle is None else None
-                kind = OutcomeUnknown if batch.may_be_stored else Timeout
-                self._fail(
-                    batch,
-                    kind(
-                        f"{batch.count} records for partition {gathering.partition} of topic "
-                        f"{self.topic!r} could not be delivered in time"
-                        + (f"; there is no connection: {reason}" if reason else "")
-                    ),
-                )
-            if not gathering.queue:
-                self._gathering_is_idle(gathering)
-        first = min((batch.expires_us for batch in self._unsettled.values()), default=None)
-        if first is not None:
-            self._set_expiry_timer(first)
-        if expired:
-            self._ask()
+    def trouble(self) -> str:
+        """Why it takes so long until what it pushes is acknowledged, in words."""
+        session, router = self.session, self.session.router
+        if session.link is None:
+            why = session.last_error or "it is being opened"
+            return f"there is no connection to {session.target} ({why})"
+        tried = router.tried(*self.route) if router is not None and self.handle is None else ""
+        if tried:
+            return f"no node answers for it ({tried})"
+        return f"{session.target} has not acknowledged it"
 
-    def _fail(self, batch: Outgoing, error: HocketError) -> None:
-        error = again(error)
-        error.may_have_happened = batch.may_be_stored
-        self._lose(batch.count - len(batch.waiters), error)
-        self._report(batch, error)
 
-    def _tell(self, batch: Outgoing, outcome: Outcome) -> None:
-        if self._settle is not None:
-            self.session.outbox.effects.append(Tell(partial(self._settle, batch, outcome)))
-
-    def _report(self, batch: Outgoing, outcome: Outcome) -> None:
-        del self._unsettled[batch.serial]
-        self.unacked_bytes -= len(batch.entry)
-        self._tell(batch, outcome)
-        self.settled.wake_all()
+def _resume(gathering: Gathering) -> None:
+    gathering.paused = False
+    gathering.pusher.pump(gathering)

@@ -16,18 +16,39 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import Protocol
 
-from hocket.client_core.producing.outgoing import Outgoing
+from hocket.client_core.producing.outgoing import Outgoing, Stamp
 from hocket.client_core.producing.records import Record
+from hocket.errors import HocketError
+
+
+class Pushes(Protocol):
+    """Who pushes the batches of a partition to its node: see `delivery`."""
+
+    producer_id: bytes
+
+    def stamp_of_next(self, gathering: Gathering) -> Stamp: ...
+
+    def pump(self, gathering: Gathering) -> None:
+        """Push what may be pushed now."""
+
+    def gave_up(self, gathering: Gathering, batch: Outgoing, *, waits: bool) -> HocketError:
+        """The batch could not be delivered in time: why. `waits`: nothing of it is on its way."""
+
+    def ask(self) -> None:
+        """Learn what is stored, or get a new id."""
 
 
 class Gathering:
     """The records for one partition that gather, and the queue of its batches on their way."""
 
     __slots__ = (
-        "awake", "begun_us", "items", "mixed", "partition", "paused", "queue", "room",
-        "sent", "start", "turn",
+        "awake", "begun_us", "items", "mixed", "partition", "paused", "pusher", "queue", "room",
+        "sent", "start", "turn", "unnumbered",
     )  # fmt: skip
+
+    pusher: Pushes  # who pushes its batches; from the moment that the partition is known
 
     def __init__(self, partition: int, room: int, start: int = 0) -> None:
         self.partition = partition
@@ -41,11 +62,16 @@ class Gathering:
         self.sent = 0  # how many batches at the head of `queue` were pushed on the current handle
         self.start = start  # every batch with a smaller sequence is acknowledged, or in `queue`
         self.paused = False  # the broker has refused a batch for the moment
+        self.unnumbered = False  # its pusher has another id than its sequences are of
 
     def close(self) -> None:
         """Take nothing more: whoever adds a record from now on has to ask, and is told."""
         self.room = self.turn = -1
         self.awake = False
+
+    def count(self) -> int:
+        """How many records it has that are not acknowledged."""
+        return len(self.items) + sum(batch.count for batch in self.queue)
 
     @property
     def next_sequence(self) -> int:
@@ -59,6 +85,7 @@ class Gathering:
 
     def renumber(self, start: int) -> None:
         self.start = start
+        self.unnumbered = False
         for sequence, batch in enumerate(self.queue, start):
             batch.sequence = sequence
 

@@ -15,25 +15,21 @@ from typing import Any
 from hocket import frames
 from hocket.client_core.outbox import Outbox, Reply
 from hocket.client_core.producing.core import ProducerCore
-from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.delivery import Pusher
+from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.producing.gathering import Gathering
 from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions, Stamp
-from hocket.client_core.session.session import Session, again
+from hocket.client_core.producing.records import Record
+from hocket.client_core.session.answers import again
+from hocket.client_core.session.session import Session
 from hocket.client_core.timeout import seconds_us
 from hocket.errors import HocketError, ProtocolError, ReplyLost
 from hocket.frames import Frame
 from hocket.model import Position
 
 
-class PublishCore(ProducerCore):
-    forget: Callable[[], object]  # called when it has ended
-
-    def end(self, error: HocketError) -> None:
-        super().end(error)
-        self.forget()
-
-    def _check_disk(self) -> None:
-        """Whoever published the earlier records was told."""
+class PublishPusher(Pusher):
+    """Publishes at one node, one batch for each partition at a time."""
 
     @property
     def in_flight_max(self) -> int:
@@ -41,10 +37,55 @@ class PublishCore(ProducerCore):
 
     def _push(self, gathering: Gathering, batch: Outgoing) -> None:
         self.session.request(
-            frames.Publish(0, self.topic, gathering.partition, self.delayed),
+            frames.Publish(0, self.topic, gathering.partition, self.producer.delayed),
             partial(self._answered, gathering, batch.stamp),
             payload=[batch.entry],
         )
+
+    def _answered(self, gathering: Gathering, stamp: Stamp, answer: Frame | HocketError) -> None:
+        if (
+            isinstance(answer, ReplyLost)
+            or gathering.pusher is not self
+            or not gathering.queue
+            or gathering.queue[0].stamp != stamp
+        ):
+            return  # the batch is pushed again on the next link or elsewhere, or was given up
+        if isinstance(answer, frames.Published):
+            self._acked(gathering, stamp.sequence, [answer.offset])
+        elif isinstance(answer, HocketError):
+            self._refused(gathering, stamp.sequence, answer)
+        else:
+            raise ProtocolError(f"{type(answer).__name__} came in answer to Publish")
+
+
+class PublishCore(ProducerCore):
+    pusher_kind = PublishPusher
+    forget: Callable[[], object]  # called when it has ended
+
+    def end(self, error: HocketError) -> None:
+        super().end(error)
+        self.forget()
+
+    def give_up(self, record: Record) -> bool:
+        """Nobody waits for this record any more. True: it is not stored, and will not be.
+
+        What gathers is taken back. So is a batch that was never pushed, since its node is away,
+        say, if nobody waits for other records of it.
+        """
+        if self.withdraw(record):
+            return True
+        publication = record[4]
+        for gathering in self.gatherings:
+            for batch in [each for each in gathering.queue if not each.exposed][:1]:
+                is_alone = [each for _, each in batch.waiters] == [publication]
+                if is_alone and gathering.queue[0] is batch:
+                    batch.expires_us = self.outbox.now_us
+                    self.expire_now()
+                    return True
+        return False
+
+    def _check_disk(self) -> None:
+        """Whoever published the earlier records was told."""
 
     def _outgoing(
         self, entry: bytes, count: int, stamp: Stamp, waiters: list[tuple[int, Any]]
@@ -53,20 +94,6 @@ class PublishCore(ProducerCore):
         batch = super()._outgoing(entry, count, stamp, waiters)
         batch.expires_us = max(waiter.expires_us for _, waiter in waiters)
         return batch
-
-    def _answered(self, gathering: Gathering, stamp: Stamp, answer: Frame | HocketError) -> None:
-        if (
-            isinstance(answer, ReplyLost)
-            or not gathering.queue
-            or gathering.queue[0].stamp != stamp
-        ):
-            return  # the batch is pushed again on the next link, or was given up
-        if isinstance(answer, frames.Published):
-            self._acked(gathering, stamp.sequence, [answer.offset])
-        elif isinstance(answer, HocketError):
-            self._refused(gathering, stamp.sequence, answer)
-        else:
-            raise ProtocolError(f"{type(answer).__name__} came in answer to Publish")
 
 
 class Publication(Reply[Position | HocketError]):

@@ -15,22 +15,27 @@ from crc32c import crc32c
 from hocket import frames
 from hocket.client_core.outbox import Reply
 from hocket.client_core.producing.core import ProducerCore
-from hocket.client_core.producing.delivery import FULL_US, RETRYABLE, ProducerOptions
+from hocket.client_core.producing.delivery import FULL_US, RETRYABLE, Pusher
+from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.producing.gathering import Gathering
 from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions
+from hocket.client_core.session.answers import again, points_elsewhere
 from hocket.client_core.session.backoff import Backoff
-from hocket.client_core.session.session import Request, Routing, Session, again, points_elsewhere
+from hocket.client_core.session.session import Request, Route, Routing, Session
 from hocket.errors import (
     HocketError,
     MessageTooLarge,
+    NotHere,
     ReplyLost,
+    SeveralNodes,
     StorageFull,
     TransactionAborted,
     TransactionConflict,
+    UnknownPartition,
     WrongType,
 )
 from hocket.frames import Frame
-from hocket.model import Participant
+from hocket.model import DECIDERS, DECIDERS_COUNT, Participant, partition_of
 from hocket.timers import Timer
 from hocket.wire.entry import unpack_header
 
@@ -49,7 +54,57 @@ class Total:
         self.crc = crc32c(unpack_header(batch.entry).body_crc.to_bytes(4, "little"), self.crc)
 
 
+class StagingPusher(Pusher):
+    """Stages at one node. Its producer id stays the same, since what is staged is known by it."""
+
+    producer: StagingCore
+
+    def _opening(self) -> frames.OpenProducer:
+        return frames.OpenProducer(0, self.topic, self.producer_id, self.epoch, *self.producer.name)
+
+    def _opened(self, frame: frames.ProducerOpened) -> None:
+        self.producer.ids[frame.producer_id] = None
+        super()._opened(frame)
+
+    def _learn_fates(self, gathering: Gathering, expected: int) -> None:
+        if not gathering.agrees(expected):
+            self.producer.was_dropped(gathering.partition)
+        super()._learn_fates(gathering, expected)
+
+    def _ended_by_broker(self, error: HocketError) -> None:
+        may_pass = isinstance(error, NotHere | SeveralNodes | UnknownPartition)
+        if may_pass or error.code in RETRYABLE:
+            super()._ended_by_broker(error)
+        else:
+            self.producer.end(error)
+
+    def _refused(self, gathering: Gathering, sequence: int, error: HocketError) -> None:
+        if isinstance(error, TransactionConflict):
+            self.producer.end(error)  # other content is staged under this id, for good
+        else:
+            super()._refused(gathering, sequence, error)
+
+    def _id_is_taken(self, _gathering: Gathering, _at: int, error: HocketError) -> None:
+        """What is staged under the id cannot be staged again under another: it is not here."""
+        self.producer.end(error)
+
+    def _acked(self, gathering: Gathering, sequence: int, _offsets: list[int]) -> None:
+        """Staged batches have no offsets: all up to `sequence` are staged."""
+        count = sum(batch.sequence <= sequence for batch in gathering.queue)
+        super()._acked(gathering, sequence, [0] * count)
+
+    def _delivered(self, gathering: Gathering, batch: Outgoing, offset: int) -> None:
+        self.producer.staged(gathering.partition, batch)
+        self.producer.report(batch, Positions(self.topic, gathering.partition, offset, offset))
+
+    def is_bound(self, gathering: Gathering) -> bool:
+        """What is staged in the partition is so under this id, acknowledged or not."""
+        return super().is_bound(gathering) or self.producer.has_staged(gathering.partition)
+
+
 class StagingCore(ProducerCore):
+    pusher_kind = StagingPusher
+
     def __init__(
         self,
         session: Session,
@@ -62,7 +117,7 @@ class StagingCore(ProducerCore):
         self._transaction = transaction
         self._number = number
         self._totals: dict[int, Total] = {}  # by partition
-        self._ids: dict[bytes, None] = {}  # every producer id that it ever had
+        self.ids: dict[bytes, None] = {}  # every producer id that its pushers ever had
 
     def _tell(self, _batch: Outgoing, _outcome: Outcome) -> None:
         """Nobody waits for one batch of a transaction: its end reports them all."""
@@ -84,9 +139,9 @@ class StagingCore(ProducerCore):
         """How many records were taken, staged ones among them."""
         return super().count() + sum(total.records for total in self._totals.values())
 
-    def remains(self) -> str:
+    def remains_of(self, pusher: Pusher) -> str:
         """Only of one that is being decided, since nobody will hear how: see `Departure`."""
-        if self._closing and self.failure is None:
+        if self._closing and self.failure is None and pusher is self.pushers[0]:
             return f"the decision of transaction {self._transaction!r} number {self._number}"
         return ""
 
@@ -95,19 +150,37 @@ class StagingCore(ProducerCore):
         if self.first_error is None:
             self.first_error = error
 
+    def was_dropped(self, partition: int) -> None:
+        if self.first_error is None:
+            self.first_error = TransactionAborted(
+                f"the broker has dropped what was staged in partition {partition} of topic "
+                f"{self.topic!r} for transaction {self._transaction!r} number {self._number}"
+            )
+
+    def staged(self, partition: int, batch: Outgoing) -> None:
+        self._totals.setdefault(partition, Total()).add(batch)
+
+    def has_staged(self, partition: int) -> bool:
+        return partition in self._totals
+
     def participants(self) -> list[Participant]:
-        """What is staged, as far as the broker has acknowledged it."""
+        """What is staged, wherever, as far as it was acknowledged."""
         return [
             Participant(
-                self.topic, partition, self._producer_id, total.batches, total.records, total.crc
+                self.topic,
+                partition,
+                self.gatherings[partition].pusher.producer_id,
+                total.batches,
+                total.records,
+                total.crc,
             )
             for partition, total in sorted(self._totals.items())
         ]
 
     @property
     def producer_ids(self) -> list[bytes]:
-        """The ids under which something may be staged: one, unless something was lost."""
-        return list(self._ids)
+        """The ids under which something may be staged: one for each node, unless some was lost."""
+        return list(self.ids)
 
     def check_whole(self) -> None:
         """Raise if something that was to be staged is lost."""
@@ -123,48 +196,6 @@ class StagingCore(ProducerCore):
     def check_usable(self) -> None:
         super().check_usable()
         self.check_whole()
-
-    def _opening(self) -> frames.OpenProducer:
-        return frames.OpenProducer(
-            0, self.topic, self._producer_id, self._epoch, self._transaction, self._number
-        )
-
-    def _opened(self, frame: frames.ProducerOpened) -> None:
-        self._ids[frame.producer_id] = None
-        super()._opened(frame)
-
-    def _learn_fates(self, gathering: Gathering, expected: int) -> None:
-        if not gathering.agrees(expected) and self.first_error is None:
-            self.first_error = TransactionAborted(
-                f"the broker has dropped what was staged in partition {gathering.partition} of "
-                f"topic {self.topic!r} for transaction {self._transaction!r} number {self._number}"
-            )
-        super()._learn_fates(gathering, expected)
-
-    def _ended_by_broker(self, error: HocketError) -> None:
-        if error.code in RETRYABLE or points_elsewhere(error):
-            super()._ended_by_broker(error)
-        else:
-            self.end(error)
-
-    def _refused(self, gathering: Gathering, sequence: int, error: HocketError) -> None:
-        if isinstance(error, TransactionConflict):
-            self.end(error)  # other content is staged under this id, and cannot be taken back
-        else:
-            super()._refused(gathering, sequence, error)
-
-    def _id_is_taken(self, _gathering: Gathering, _at: int, error: HocketError) -> None:
-        """What is staged under the id cannot be staged again under another: it is not here."""
-        self.end(error)
-
-    def _acked(self, gathering: Gathering, sequence: int, _offsets: list[int]) -> None:
-        """Staged batches have no offsets: all up to `sequence` are staged."""
-        count = sum(batch.sequence <= sequence for batch in gathering.queue)
-        super()._acked(gathering, sequence, [0] * count)
-
-    def _delivered(self, gathering: Gathering, batch: Outgoing, offset: int) -> None:
-        self._totals.setdefault(gathering.partition, Total()).add(batch)
-        self._report(batch, Positions(self.topic, gathering.partition, offset, offset))
 
 
 def participants_of(cores: Iterable[StagingCore]) -> tuple[Participant, ...]:
@@ -234,6 +265,7 @@ def in_parts(frame: Decision) -> list[Part]:
 class Deciding:
     """A request to commit or abort, sent again until the broker gives a final answer.
 
+    It goes to the node that has the decider of this id; whoever is asked and has not says who has.
     The broker decides a transaction once, so that the request may reach it twice. A commit of many
     participants is sent in parts. The broker forgets these with the link, so all of them are sent
     again if the link breaks before the last one is answered.
@@ -241,10 +273,16 @@ class Deciding:
     """
 
     def __init__(self, session: Session, frame: Decision, topic: str = "") -> None:
-        """`topic` is one of those that the transaction is about: its node is asked."""
+        """`topic` is one of those that the transaction is about: its node is the first guess."""
         self.reply: Reply[Frame | HocketError] = Reply(session.outbox)
-        self._session = session.place_of(topic)
-        self._topic = topic
+        decider = partition_of(frame.transaction.encode(), DECIDERS_COUNT)
+        self._route = Route(DECIDERS, decider)
+        self._session = session.place_of(Route(topic))
+        router = session.router
+        if router is not None:
+            router.is_spread(DECIDERS, DECIDERS_COUNT)
+            if router.leader_of(self._route):
+                self._session = router.where(self._route)
         self._parts = in_parts(frame)
         self._part_error: HocketError | None = None  # why the broker would not take a part
         self._backoff = Backoff(session.outbox.random)
@@ -291,10 +329,10 @@ class Deciding:
             self._ask()  # as soon as there is a link
             return
         router = self._session.router
-        if router is not None and self._topic and points_elsewhere(answer):
+        if router is not None and points_elsewhere(answer):
             self._ask_elsewhere(router, answer)
             return
-        self._session.served(self._topic)
+        self._session.served(self._route)
         if isinstance(answer, HocketError) and self._part_error is not None:
             answer = self._part_error
         if isinstance(answer, HocketError) and self._may_be_asked_again(answer):
@@ -305,12 +343,12 @@ class Deciding:
 
     def _ask_elsewhere(self, router: Routing, error: HocketError) -> None:
         self._doubtful |= error.may_have_happened
-        session = router.misplaced(self._session, self._topic, error)
+        session = router.misplaced(self._session, self._route, error)
         self._session = session or router.first
         if session is not None:
             self._ask()
         else:
-            self._timer = router.pause(self._topic, self._ask)
+            self._timer = router.pause(self._route, self._ask)
 
     def _may_be_asked_again(self, error: HocketError) -> bool:
         if not isinstance(error, StorageFull):

@@ -9,6 +9,10 @@ Rule 3: there is no end to trying, since every wait has the caller's timeout; bu
 moves in a row, and after every node that cannot be reached, there is a pause, longer each time.
 Rule 4: an address at which a node answered is that node's, whatever others say: a node need not
 know by which address its clients reach it.
+Rule 5: a topic whose partitions are on several nodes (`severalNodes`) is *spread*. Who leads each
+partition is asked for (FindLeaders), and asked for anew whenever somebody was asked in vain. Each
+owner of such a topic is for the partitions of one node; `located` tells it that the leaders are
+known, and it opens itself there, or is split.
 """
 
 from __future__ import annotations
@@ -21,11 +25,20 @@ from itertools import count
 
 from hocket.addresses import DEFAULT_PORT, Address, parse_port, split_address
 from hocket.client_core.outbox import Outbox
+from hocket.client_core.session.answers import Unreachable, again, closed
 from hocket.client_core.session.backoff import Backoff
-from hocket.client_core.session.session import Owner, Session, Unreachable, again, closed
+from hocket.client_core.session.session import Owner, Route, Session
 from hocket.cluster_model import NodeAddress, NodeDescription
-from hocket.errors import BadName, HocketError, NotHere, OutOfRange, WrongProcess
-from hocket.frames import Welcome
+from hocket.errors import (
+    BadName,
+    HocketError,
+    NotHere,
+    OutOfRange,
+    ProtocolError,
+    SeveralNodes,
+    WrongProcess,
+)
+from hocket.frames import FindLeaders, Frame, LeadersAre, Welcome, unpacked
 from hocket.model import SECOND_US
 from hocket.timers import Timer
 
@@ -35,9 +48,12 @@ ADDRESSES_MAX = 1000  # that are remembered, whatever a broker says
 TRIED_MAX = 6  # of what was tried last, an error tells so many
 
 
+Located = Callable[[HocketError | None], None]
+
+
 @dataclass(slots=True)
 class Search:
-    """How the leader of a topic is looked for, since somebody last answered for the topic."""
+    """How a leader is looked for, since somebody last answered for the topic or partition."""
 
     backoff: Backoff
     hops: int = 0  # moves since the last pause
@@ -56,12 +72,17 @@ class Router:
         token: str = "",
     ) -> None:
         self.outbox = outbox
-        self.losses: dict[Owner, str] = {}  # see session.Session
+        self.losses: dict[object, str] = {}  # see session.Session
         self._watched, self._name, self._token = watched, name, token
         self._numbers = count(1)
         self._nodes: dict[str, Address] = {}  # where each node is reached, as far as we heard
-        self._leaders: dict[str, str] = {}  # of topics: the node that was named last
-        self._searches: dict[str, Search] = {}  # of topics that nobody has answered for yet
+        self._leaders: dict[str, str] = {}  # of topics of one node: the node that was named last
+        # Of topics that are spread: who leads each partition, empty where nobody is known to.
+        self._spread: dict[str, list[str]] = {}
+        self._locating: dict[str, list[Located]] = {}  # who waits for the leaders of a topic
+        self._searches: dict[Route, Search] = {}  # of what nobody has answered for yet
+        # Of partitions that were sought elsewhere: who refused, and whom it named.
+        self._hints: dict[Route, tuple[str, str]] = {}
         self._by_node: dict[str, Session] = {}  # the sessions to nodes that were named
         self._pauses: list[Timer] = []  # of those who wait to ask again
         self._idle: set[int] = set()  # the sessions that had nothing to do at the last look
@@ -74,26 +95,50 @@ class Router:
 
     # --- where does this go ----------------------------------------------------------------------
 
-    def where(self, topic: str) -> Session:
-        node = self._leaders.get(topic)
-        session = None if node is None else self._session_to(node)
+    def where(self, route: Route) -> Session:
+        node = self.leader_of(route)
+        session = None if not node else self._session_to(node)
         return self.first if session is None else session
 
-    def served(self, topic: str) -> None:
-        self._searches.pop(topic, None)
+    def leader_of(self, route: Route) -> str:
+        """The node that is thought to lead it; empty: nobody is known to, or there are several."""
+        leaders = self._spread.get(route.topic)
+        if leaders is None:
+            return self._leaders.get(route.topic, "")
+        if route.partition < 0 and leaders and leaders.count(leaders[0]) == len(leaders):
+            return leaders[0]
+        return leaders[route.partition] if 0 <= route.partition < len(leaders) else ""
 
-    def tried(self, topic: str) -> str:
-        """What was tried for the topic since somebody last answered for it, each once, in words."""
-        search = self._searches.get(topic)
-        return "; ".join(dict.fromkeys(search.tried)) if search is not None else ""
+    def leaders(self, topic: str) -> Sequence[str] | None:
+        """Who leads each partition, empty where nobody is known to; None: it is not spread."""
+        return self._spread.get(topic)
 
-    def misplaced(self, asked: Session, topic: str, error: HocketError) -> Session | None:
+    def is_spread(self, topic: str, partitions: int) -> None:
+        """The topic has so many partitions, always; who leads them is told by `notHere` alone."""
+        self._spread.setdefault(topic, [""] * partitions)
+
+    def served(self, route: Route) -> None:
+        self._searches.pop(route, None)
+        self._hints.pop(route, None)
+
+    def tried(self, topic: str, partition: int = -1) -> str:
+        """What was tried for it since somebody last answered for it, each once, in words.
+
+        Without a partition: for the topic, and for each of its partitions.
+        """
+        searches = [
+            search
+            for route, search in self._searches.items()
+            if route.topic == topic and partition in (-1, route.partition)
+        ]
+        return "; ".join(dict.fromkeys(each for search in searches for each in search.tried))
+
+    def misplaced(self, asked: Session, route: Route, error: HocketError) -> Session | None:
         """Somebody asked here in vain. Who is to be asked at once; None: nobody, see `pause`."""
-        search = self._searches.get(topic)
-        if search is None:
-            search = self._searches[topic] = Search(Backoff(self.outbox.random))
+        search = self._search(route)
         search.tried.append(_in_words(asked, error))
-        self._leaders.pop(topic, None)
+        self._name_leader(route, "")
+        self._hints.pop(route, None)
         if not isinstance(error, NotHere) or not error.node:
             return None
         self.nodes_are([NodeAddress(error.node, error.address)])
@@ -102,12 +147,26 @@ class Router:
         session = self._session_to(error.node)
         if session is not None:
             search.hops += 1
-            self._leaders[topic] = error.node
+            self._name_leader(route, error.node)
+            self._hints[route] = asked.node_id, error.node
         return session
 
-    def pause(self, topic: str, action: Callable[[], object]) -> Timer:
+    def _search(self, route: Route) -> Search:
+        search = self._searches.get(route)
+        if search is None:
+            search = self._searches[route] = Search(Backoff(self.outbox.random))
+        return search
+
+    def _name_leader(self, route: Route, node: str) -> None:
+        leaders = self._spread.get(route.topic)
+        if leaders is None:
+            self._leaders[route.topic] = node
+        elif 0 <= route.partition < len(leaders):
+            leaders[route.partition] = node
+
+    def pause(self, route: Route, action: Callable[[], object]) -> Timer:
         """Have the first session asked again by `action`, after a while, or as the client ends."""
-        search = self._searches.get(topic)
+        search = self._searches.get(route)
         delay_us = 0
         if search is not None:  # else somebody else has found it meanwhile
             search.hops = 0
@@ -117,28 +176,96 @@ class Router:
         self._pauses.append(timer)
         return timer
 
-    def redirect(self, owner: Owner, error: NotHere) -> bool:
-        if not error.node or not owner.session.has(owner):
+    def redirect(self, owner: Owner, error: NotHere | SeveralNodes) -> bool:
+        if not owner.session.has(owner):
             return False
-        session = self.misplaced(owner.session, owner.topic, error)
+        if isinstance(error, SeveralNodes):
+            self._spread.setdefault(owner.route.topic, [])
+            _move(owner, self.first)
+            self.locate_for(owner)
+            return True
+        if not error.node and owner.route.topic not in self._spread:
+            return False
+        session = self.misplaced(owner.session, owner.route, error)
         if session is None:
             self._pause(owner)
+        elif owner.route.topic in self._spread:
+            _move(owner, self.first)
+            self.locate_for(owner)  # its partitions may have gone to more than one node
         else:
-            self._open_at(owner, session)
+            self.open_at(owner, session)
         return True
 
-    def _open_at(self, owner: Owner, session: Session) -> None:
+    def open_at(self, owner: Owner, session: Session) -> None:
         _move(owner, session)
         if session.state == "ready":
             owner.open_again()
 
+    def open_at_leader(self, owner: Owner, node: str = "") -> None:
+        node = node or self.leader_of(owner.route)
+        session = self._session_to(node) if node else None
+        if session is not None:
+            self.open_at(owner, session)
+            return
+        topic, partition = owner.route
+        nobody = f"nobody is known to lead partition {partition} of topic {topic!r}"
+        self._search(owner.route).tried.append(nobody)
+        self._pause(owner)
+
     def _pause(self, owner: Owner) -> None:
         _move(owner, self.first)
-        self.pause(owner.topic, partial(self._try_again, owner))
+        self.pause(owner.route, partial(self._try_again, owner))
 
     def _try_again(self, owner: Owner) -> None:
-        if owner.session is self.first and self.first.has(owner):  # else it has ended
-            self._open_at(owner, self.where(owner.topic))  # others may have found it meanwhile
+        if owner.session is not self.first or not self.first.has(owner):
+            return  # it has ended
+        if owner.route.topic in self._spread:
+            self.locate_for(owner)
+        else:
+            self.open_at(owner, self.where(owner.route))  # others may have found it meanwhile
+
+    # --- topics that are spread ------------------------------------------------------------------
+
+    def locate(self, topic: str, located: Located) -> None:
+        """Ask who leads each partition. `located` is told when that is known, or why it is not."""
+        waiting = self._locating.get(topic)
+        if waiting is not None:
+            waiting.append(located)
+            return
+        self._locating[topic] = [located]
+        try:
+            self.first.request(FindLeaders(0, topic), partial(self._found, topic), repeatable=True)
+        except HocketError as error:  # the client was closed
+            self._found(topic, error)
+
+    def locate_for(self, owner: Owner) -> None:
+        def located(error: HocketError | None) -> None:
+            if owner.session.has(owner):  # else it has ended meanwhile
+                owner.located(error)
+
+        self.locate(owner.route.topic, located)
+
+    def _found(self, topic: str, answer: Frame | HocketError) -> None:
+        error: HocketError | None = None
+        if isinstance(answer, LeadersAre) and answer.leaders:
+            self.nodes_are(answer.nodes)
+            nodes = [each.node for each in answer.nodes]
+            self._leaders.pop(topic, None)
+            self._spread[topic] = [
+                self._led_by(Route(topic, number), nodes[place] if place < len(nodes) else "")
+                for number, place in enumerate(unpacked(answer.leaders))
+            ]
+        elif isinstance(answer, HocketError):
+            error = answer
+        else:
+            error = ProtocolError(f"{type(answer).__name__} came in answer to FindLeaders")
+        for located in self._locating.pop(topic):
+            located(None if error is None else again(error))
+
+    def _led_by(self, route: Route, named: str) -> str:
+        """Who leads it, if a node names this one: whoever keeps it knows more than others do."""
+        asked, leader = self._hints.get(route, ("", ""))
+        return leader if named and named == asked else named
 
     # --- nodes -----------------------------------------------------------------------------------
 
@@ -194,7 +321,7 @@ class Router:
         gone = Unreachable(f"{session.target} is not reached: {error}")
         session.close(gone)
         for owner in owners:
-            self.misplaced(session, owner.topic, gone)
+            self.misplaced(session, owner.route, gone)
             self._pause(owner)
         return True
 

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from hocket import frames
 from hocket.addresses import Address
 from hocket.client_core.outbox import Dial, HangUp, Level, Listen, Outbox, WakeUps
+from hocket.client_core.session.answers import again, error_of, is_read_only
 from hocket.client_core.session.backoff import Backoff
 from hocket.cluster_model import NodeAddress, NodeDescription
 from hocket.deadline import in_seconds
@@ -36,10 +37,10 @@ from hocket.errors import (
     NotHocket,
     ProtocolError,
     ReplyLost,
+    SeveralNodes,
     TooManyAttempts,
     WrongProcess,
     WrongVersion,
-    from_code,
 )
 from hocket.frames import Frame
 from hocket.model import SECOND_US, Limits
@@ -55,13 +56,6 @@ STABLE_US = SECOND_US  # after a link that lasted so long, the next one is opene
 Answer = Callable[[Frame | HocketError], None]
 State = Literal["down", "opening", "greeting", "ready", "closed"]
 
-# Whoever asked one of these and got no answer knows that it has changed nothing.
-_READ_ONLY = (
-    frames.Ping, frames.ListTopics, frames.DescribeTopic, frames.FindOffsets, frames.ListIndexes,
-    frames.DescribeAccess, frames.ExplainAccess, frames.DescribeRing, frames.LookUpKey,
-    frames.ListNodes,
-)  # fmt: skip
-
 _OF_HANDLES = frozenset(
     {
         frames.Deliver,
@@ -75,18 +69,34 @@ _OF_HANDLES = frozenset(
 )
 
 
-class Unreachable(NoConnection):
-    """The session to one node of several is over: whoever asked there may ask another node.
+class Route(NamedTuple):
+    """What is asked about: a topic, or one partition of it. A router says where that goes."""
 
-    `may_have_happened` says whether the request was sent.
-    """
+    topic: str
+    partition: int = -1  # -1: all of them, which one node has, or the first session says who
 
 
 class Owner(Protocol):
-    """A producer or a subscription: it is open at the broker while there is a link."""
+    """A producer or a subscription, or the part of one that is for the partitions of one node.
 
-    session: Session  # another one, when its topic is found to be elsewhere
-    topic: str
+    It is open at that node while there is a link.
+    """
+
+    session: Session  # another one, when its partitions are found to be elsewhere
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def route(self) -> Route:
+        """Of the first of its partitions, if it is for some of them."""
+
+    def located(self, error: HocketError | None) -> None:
+        """The leaders of a topic that is spread are known, or will not be, for this reason.
+
+        The owner opens itself where its partitions are (`Routing.open_at`), split if that is at
+        several nodes.
+        """
 
     def open_again(self) -> None:
         """There is a link, and a reason to try once more, unless it is open or has ended."""
@@ -132,25 +142,49 @@ class Routing(Protocol):
 
     def ended(self, session: Session, error: HocketError) -> None: ...
 
-    def where(self, topic: str) -> Session:
-        """The session by which requests about the topic go."""
+    def where(self, route: Route) -> Session:
+        """The session by which requests about it go."""
 
-    def served(self, topic: str) -> None:
-        """Whoever was asked about the topic has answered for it."""
+    def leader_of(self, route: Route) -> str:
+        """The node that is thought to lead it; empty: nobody is known to, or there are several."""
 
-    def redirect(self, owner: Owner, error: NotHere) -> bool:
+    def leaders(self, topic: str) -> Sequence[str] | None:
+        """Who leads each partition, empty where nobody is known to; None: it is not spread."""
+
+    def is_spread(self, topic: str, partitions: int) -> None:
+        """The topic has so many partitions, always; who leads them is told by `notHere` alone."""
+
+    def locate(self, topic: str, located: Callable[[HocketError | None], None]) -> None:
+        """Ask who leads each partition. `located` is told when that is known, or why it is not."""
+
+    def locate_for(self, owner: Owner) -> None:
+        """`locate`, and tell the owner, unless it has ended by then."""
+
+    def open_at(self, owner: Owner, session: Session) -> None:
+        """Have the owner be of this session, and opened there as soon as there is a link."""
+
+    def open_at_leader(self, owner: Owner, node: str = "") -> None:
+        """The same, where the partition of its route is led; if nobody knows, look again later.
+
+        `node`: whom to ask, if that is known already.
+        """
+
+    def served(self, route: Route) -> None:
+        """Whoever was asked has answered for it."""
+
+    def redirect(self, owner: Owner, error: NotHere | SeveralNodes) -> bool:
         """The owner is to be opened elsewhere; False: the error does not say where."""
 
     @property
     def first(self) -> Session: ...
 
-    def misplaced(self, asked: Session, topic: str, error: HocketError) -> Session | None:
+    def misplaced(self, asked: Session, route: Route, error: HocketError) -> Session | None:
         """Somebody asked here in vain. Who is to be asked at once; None: nobody, see `pause`."""
 
-    def pause(self, topic: str, action: Callable[[], object]) -> Timer:
+    def pause(self, route: Route, action: Callable[[], object]) -> Timer:
         """Have the first session asked again by `action`, after a while, or as the client ends."""
 
-    def tried(self, topic: str) -> str:
+    def tried(self, topic: str, partition: int = -1) -> str:
         """What was tried for the topic since somebody last answered for it, in words."""
 
 
@@ -169,7 +203,7 @@ class Session:
         number: int = 0,
         router: Routing | None = None,
         cluster: str = "",
-        losses: dict[Owner, str] | None = None,
+        losses: dict[object, str] | None = None,
     ) -> None:
         self.outbox = outbox
         self.router = router  # None: there is one session, and one node
@@ -194,8 +228,8 @@ class Session:
         self._numbers = count(1)
         self._pending: dict[int, Request] = {}
         self._owners: dict[Owner, None] = {}
-        # Owners that have lost something which nobody was told of yet; some of them have ended.
-        self.losses: dict[Owner, str] = {} if losses is None else losses
+        # Producers that have lost something which nobody was told of yet; some of them have ended.
+        self.losses: dict[object, str] = {} if losses is None else losses
         self._backoff = Backoff(outbox.random)
         self._dialled = 0  # the number of the last link that was asked for
         self._opens = 0  # links opened, or tried to open
@@ -496,19 +530,19 @@ class Session:
         if self.state == "ready":
             owner.link_up()
 
-    def place_of(self, topic: str) -> Session:
-        """The session by which requests about the topic go."""
-        return self if self.router is None else self.router.where(topic)
+    def place_of(self, route: Route) -> Session:
+        """The session by which requests about it go."""
+        return self if self.router is None else self.router.where(route)
 
-    def served(self, topic: str) -> None:
-        """This node has answered for the topic."""
+    def served(self, route: Route) -> None:
+        """This node has answered for it."""
         if self.router is not None:
-            self.router.served(topic)
+            self.router.served(route)
 
     def redirect(self, owner: Owner, error: HocketError) -> bool:
-        """Have the owner opened at another node, if the error names one."""
+        """Have the owner opened at another node, or at several, if the error says so."""
         return (
-            isinstance(error, NotHere)
+            isinstance(error, NotHere | SeveralNodes)
             and self.router is not None
             and self.router.redirect(owner, error)
         )
@@ -550,35 +584,6 @@ class Session:
         if isinstance(frame, frames.HandleEnded) and not frame.commits:
             del self.handles[frame.handle]
         owner.received(frame, payload)
-
-
-def error_of(failure: frames.Failure) -> HocketError:
-    error = from_code(failure.code, failure.message)
-    error.may_have_happened = failure.may_have_happened
-    if isinstance(error, NotHere):
-        error.node, error.address = failure.node, failure.address
-    return error
-
-
-def again(error: HocketError) -> HocketError:
-    """The same error for another caller: one raised twice would gather the traces of both."""
-    copy = type(error)(str(error))
-    vars(copy).update(vars(error))  # what else the error tells
-    return copy
-
-
-def closed(what: str) -> Closed:
-    return Closed(f"{what} is closed")
-
-
-def points_elsewhere(answer: Frame | HocketError) -> TypeGuard[HocketError]:
-    """Whether it says that another node is to be asked, and that nothing was done by this one."""
-    return isinstance(answer, Unreachable) or (isinstance(answer, NotHere) and bool(answer.node))
-
-
-def is_read_only(frame: Frame) -> bool:
-    """Whoever asked this and got no answer knows that it has changed nothing."""
-    return isinstance(frame, _READ_ONLY)
 
 
 def _name(frame: Frame) -> str:

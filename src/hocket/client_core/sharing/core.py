@@ -23,13 +23,14 @@ Rule 8: a message that cannot be read is rejected here and never handed out; tho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple, TypeVar
 
 from hocket import frames
 from hocket.client_core.consuming.attachment import Attachment, SubscriptionOptions
 from hocket.client_core.consuming.message import Message, MessageBatch
-from hocket.client_core.session.session import Answer, Session, again
+from hocket.client_core.session.answers import again
+from hocket.client_core.session.session import Answer, Session
 from hocket.client_core.sharing.leases import ALL, CHUNK, Leases, Unreadable
 from hocket.client_core.sharing.progress import NOTES_MAX, SharedProgress
 from hocket.client_core.sharing.ranges import ranges_of, triples
@@ -78,11 +79,11 @@ class SharedCore(Attachment):
             topic,
             message=message,
             batch=batch,
-            chunk=max(1, min(CHUNK, options.prefetch // 4)),  # small: credit flows meanwhile
+            chunk=_chunk(options),
             give_back=self._give_back,
         )
         self._settlements = Settlements(topic, session.outbox)
-        self._teller = Teller(self, self.inbound, self._settlements)
+        self._teller = Teller(self, self.inbound, self._settlements, self._release_behind)
         self._arouse = arouse
         self._consumer = session.outbox.random.randbytes(CONSUMER_BYTES)
         self._winding_up = False
@@ -132,8 +133,45 @@ class SharedCore(Attachment):
             must_exist=not options.create,
             resumes=self._was_open,
             tells=True,
+            part=self.is_part,
         )
         self._ask(frame)
+
+    def narrow(self, options: SubscriptionOptions) -> None:
+        self.options = options
+        self._window.narrow(options.prefetch)
+        self.inbound.chunk = _chunk(options)
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self.inbound)
+
+    def owns(self, progress: SharedProgress) -> bool:
+        return self.inbound.by_partition.get(progress.partition) is progress
+
+    def join(self, other: SharedCore) -> None:
+        """All parts are one consumer, so that one can claim what another had."""
+        self._consumer = other._consumer
+
+    def hand_over(self, numbers: Iterable[int], to: SharedCore) -> None:
+        for number in numbers:
+            progress = self.inbound.by_partition.pop(number, None)
+            if progress is None:
+                continue
+            to.inbound.by_partition[number] = progress
+            to.inbound.lease_us = to.inbound.lease_us or self.inbound.lease_us
+            to._was_open = True
+            to._lost_us = max(to._lost_us, self._lost_us)
+            progress.notes_max = to._notes_max()
+            self._settlements.hand_over(progress, to._settlements)
+            to.tidy_soon()  # what was said may wait for the timer of this one
+
+    def _leave_handle(self, handle: int) -> None:
+        """Without closing it, which would end the leases of what is handed out.
+
+        The node ends it when this consumer opens anew, and claims those.
+        """
+        self.session.handles.pop(handle, None)
 
     def _held(self) -> dict[SharedProgress, set[int]]:
         """The messages to claim from the broker: handed out, and not known there as settled.
@@ -257,7 +295,9 @@ class SharedCore(Attachment):
             self._moved(frame)
         elif isinstance(frame, frames.HandleEnded):
             self._handle_ended(from_code(frame.code, frame.message))
-        elif not isinstance(frame, frames.PartitionsChanged):
+        elif isinstance(frame, frames.PartitionsChanged):
+            self._topic_grows(frame)
+        else:
             raise ProtocolError(f"{type(frame).__name__} came for a subscription to a shared index")
 
     def _leased(self, frame: frames.Lease, payload: memoryview) -> None:
@@ -286,10 +326,10 @@ class SharedCore(Attachment):
         if contested or self._winding_up:
             self._release(progress, ALL if self._winding_up else contested)
         if progress.returned:
-            for start, end, _ in runs:
-                for offset in set(range(start, end)) - contested:
-                    progress.returned.pop(offset, None)  # it comes again, so that was heard
-            self._release_overtaking(progress)
+            self._settlements.came_again(
+                progress, {each for run in runs for each in range(*run[:2])} - contested
+            )
+            self._release_behind(progress, progress.first_returned())
         self._watch_soon()
         self.deliveries.wake_all()
 
@@ -451,8 +491,9 @@ class SharedCore(Attachment):
         self._settlements.add(RELEASE, progress, withdrawn, quiet=True)
         self.tidy_soon()
 
-    def _release_overtaking(self, progress: SharedProgress) -> None:
-        doomed = self.inbound.behind(progress, progress.first_returned())
+    def _release_behind(self, progress: SharedProgress, firsts: dict[int, int]) -> None:
+        """Nothing is handed out behind these offsets, which stand by the hashes of their keys."""
+        doomed = self.inbound.behind(progress, firsts)
         if doomed:
             self._release(progress, doomed)
 
@@ -464,7 +505,7 @@ class SharedCore(Attachment):
         Raises what has ended the subscription: then nobody ever will.
         """
         self.check_usable()
-        if self.inbound.by_partition.get(progress.partition) is not progress:
+        if not self.owns(progress):
             return  # it was replaced
         progress.awake = True
         if progress.hurries:
@@ -487,7 +528,7 @@ class SharedCore(Attachment):
             if progress.refused:
                 self._report(progress)
             if progress.returned:
-                self._release_overtaking(progress)
+                self._release_behind(progress, progress.first_returned())
 
     def _report(self, progress: SharedProgress) -> None:
         offsets, progress.refused = progress.refused, []
@@ -518,6 +559,8 @@ class SharedCore(Attachment):
         self.inbound.ready = iter(())
         for progress in self._all_progress():
             progress.awake = False
+        if self.whole is not None:
+            self.whole.forked(error)
 
     def check_has_index(self) -> None:
         """A shared subscription always has an index."""
@@ -548,3 +591,7 @@ class SharedCore(Attachment):
         if self._raised_last is not None and self._raised != mark.raised:
             raise again(self._raised_last)
         return True
+
+
+def _chunk(options: SubscriptionOptions) -> int:
+    return max(1, min(CHUNK, options.prefetch // 4))  # small: credit flows meanwhile

@@ -55,10 +55,10 @@ class Leases:
         self.ready: Iterator[Message] = iter(())
         self.lease_us = 0  # the length of a lease, as the broker says
         self.deliveries = 0  # how many Lease frames have come
+        self.chunk = chunk  # messages made at a time
         self._topic = topic
         self._message = message
         self._batch = batch
-        self._chunk = chunk
         self._give_back = give_back
         self.renewals: list[tuple[SharedProgress, list[int]]] = []  # to be told to the broker
         self._turns: deque[SharedProgress] = deque()  # those whose queue is not empty
@@ -121,7 +121,7 @@ class Leases:
             return False
         progress, portion = self._head(now_us)
         whole = list(portion.runs)
-        runs = _cut(portion.runs, self._chunk)
+        runs = _cut(portion.runs, self.chunk)
         try:
             messages = leased_messages(
                 self._message, portion.source.batch(), runs, self._topic, progress

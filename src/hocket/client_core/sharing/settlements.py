@@ -15,7 +15,7 @@ is told once, and the application does not hear of a refusal.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hocket.client_core.outbox import Outbox
 from hocket.client_core.sharing.progress import SharedProgress
@@ -42,6 +42,9 @@ class Telling:
     delivery: int  # the number of the last Lease that had come when this was put together
     waits: bool = True  # it has yet to be sent
     doubtful: bool = False  # it was sent on a link that broke
+    # What came again before the answer: it may be given back once more by then, and the answer to
+    # this telling says nothing of that.
+    heard: set[tuple[SharedProgress, int]] = field(default_factory=set)
 
     @property
     def is_given_back(self) -> bool:
@@ -57,11 +60,16 @@ class Telling:
         """A refusal of it says nothing about what the application has asked for."""
         return self.quiet or (self.doubtful and self.verdict.action == "nack")
 
+    @property
+    def gives_back(self) -> bool:
+        return self.verdict.action in ("nack", "release")
+
     def let_keys_go_on(self) -> None:
         """The broker has heard this, or never will: what comes from now on comes in order."""
-        if self.verdict.action in ("nack", "release"):
+        if self.gives_back:
             for progress, offset in self.offsets():
-                progress.returned.pop(offset, None)
+                if (progress, offset) not in self.heard:
+                    progress.returned.pop(offset, None)
 
     def triples(self) -> bytes:
         return packed(
@@ -148,6 +156,15 @@ class Settlements:
 
     # --- what becomes of it ----------------------------------------------------------------------
 
+    def came_again(self, progress: SharedProgress, offsets: set[int]) -> None:
+        """These were leased to us: if they were given back, the broker has heard that."""
+        again = progress.returned.keys() & offsets
+        for telling in self._open.values() if again else ():
+            if telling.gives_back:
+                telling.heard.update((progress, offset) for offset in again)
+        for offset in again:
+            del progress.returned[offset]
+
     def answered(
         self,
         telling: Telling,
@@ -201,6 +218,26 @@ class Settlements:
             telling.ranges = [each for each in telling.ranges if each[0] is not replaced]
             if telling.waits and not telling.ranges:
                 del self._open[number]
+
+    def hand_over(self, moved: SharedProgress, to: Settlements) -> None:
+        """Another part of the subscription tells from now on what was said about `moved`."""
+        for said, offsets in self._said.items():
+            if moved in offsets:
+                to._said.setdefault(said, {})[moved] = offsets.pop(moved)
+        for key in [key for key in self._extended if key[0] is moved]:
+            to._extended[key] = self._extended.pop(key)
+        for number, telling in list(self._open.items()):
+            ranges = [each for each in telling.ranges if each[0] is moved]
+            if not ranges:
+                continue
+            telling.ranges = [each for each in telling.ranges if each[0] is not moved]
+            if not telling.ranges:
+                del self._open[number]
+            to._last += 1
+            to._open[to._last] = Telling(
+                to._last, telling.verdict, ranges, telling.quiet, 0, doubtful=telling.doubtful,
+                heard=telling.heard,
+            )  # fmt: skip
 
     # --- refusals --------------------------------------------------------------------------------
 

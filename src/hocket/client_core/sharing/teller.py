@@ -6,26 +6,36 @@ is told again after a while; what it refuses for good is raised by the next comm
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from hocket import frames
 from hocket.client_core.consuming.attachment import RETRYABLE, Attachment
 from hocket.client_core.session.backoff import Backoff
 from hocket.client_core.sharing.leases import Leases
+from hocket.client_core.sharing.progress import SharedProgress
 from hocket.client_core.sharing.ranges import Run, triples
 from hocket.client_core.sharing.settlements import Settlements, Telling
 from hocket.client_core.sharing.verdict import RENEWAL
-from hocket.errors import HocketError, ProtocolError, ReplyLost
+from hocket.errors import HocketError, NotHere, ProtocolError, ReplyLost
 from hocket.frames import Frame
 
 KEPT = RETRYABLE | {"storageFull"}  # a verdict that is refused with one of these is told again
+NO_WORD = RETRYABLE | {NotHere.code}  # of these, a commit does not hear
 
 
 class Teller:
-    def __init__(self, core: Attachment, inbound: Leases, settlements: Settlements) -> None:
+    def __init__(
+        self,
+        core: Attachment,
+        inbound: Leases,
+        settlements: Settlements,
+        release_behind: Callable[[SharedProgress, dict[int, int]], None],
+    ) -> None:
         self._core = core
         self._inbound = inbound
         self._settlements = settlements
+        self._release_behind = release_behind
         self._backoff = Backoff(core.session.outbox.random)
         self._error: HocketError | None = None  # a refusal for good that no commit has raised yet
 
@@ -79,21 +89,32 @@ class Teller:
             by_partition = telling.by_partition()
             for partition, start, end in refused:  # somebody else has these messages, or will
                 if partition in by_partition:
-                    self._inbound.withdraw(
-                        by_partition[partition], range(start, end), delivery=telling.delivery
-                    )
+                    self._drop(by_partition[partition], range(start, end), telling.delivery)
+
+    def _drop(self, progress: SharedProgress, lapsed: range, delivery: int) -> None:
+        """Where keys keep their order, what waits here behind a message that is gone is given back:
+        else it would overtake that one, which comes again."""
+        withdrawn = self._inbound.withdraw(progress, lapsed, delivery=delivery)
+        firsts: dict[int, int] = {}
+        for offset, hash_ in withdrawn.items():
+            firsts[hash_] = min(offset, firsts.get(hash_, offset))
+        firsts.pop(0, None)  # of no key, or of no matter
+        if firsts:
+            self._release_behind(progress, firsts)
 
     def _not_settled(self, telling: Telling, error: HocketError) -> None:
         core = self._core
         if telling.waits or core.failure is not None:  # it will be told again, or never
             return
-        if error.code in KEPT and not telling.quiet:
+        if isinstance(error, NotHere) and not telling.quiet:
+            telling.waits = True  # until this is opened where the partitions are
+        elif error.code in KEPT and not telling.quiet:
             telling.waits = True
             core.session.after(self._backoff.next_us(), self.tell)
         else:
             self._settlements.drop(telling)
             telling.let_keys_go_on()
-        if error.code not in RETRYABLE and not telling.quiet:
+        if error.code not in NO_WORD and not telling.quiet:
             self._error = error
             core.session.report(
                 "warning", "settling messages of topic %r was refused: %s", core.topic, error

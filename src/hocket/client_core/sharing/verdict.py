@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hocket.core.session.session import LEASE_US_MAX, LEASE_US_MIN
+from hocket.core.session.checks import LEASE_US_MAX, LEASE_US_MIN
 from hocket.errors import OutOfRange, WrongType
 from hocket.model import Settlement, duration_us, format_duration
 

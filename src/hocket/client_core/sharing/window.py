@@ -20,6 +20,10 @@ class Window:
         self.granted = 0  # how many more messages the broker may send
         self._received = 0  # how many messages came since the window last grew
 
+    def narrow(self, prefetch: int) -> None:
+        self.prefetch = prefetch
+        self.size = min(self.size, prefetch)
+
     def open(self, unsettled: int) -> int:
         """The first credit on a new link; at least 1, since OpenSubscription cannot ask for 0."""
         self.granted = max(1, self.size - unsettled)

@@ -64,8 +64,10 @@ class Stream:
     runs: deque[int] = field(default_factory=deque)  # the last entry of each message in flight
     snapshot: Snapshot | None = None  # it is being sent; else entries are
     waits: bool = False  # for a snapshot to be taken
-    sent: int = 0  # bytes of the snapshot that were sent ...
+    sent: int = 0  # bytes of the snapshot that were sent, since some were last sent again ...
+    reached: int = 0  # ... and at all ...
     taken: int = 0  # ... and that have come
+    told: int = 0  # of them, as it said last: this word may be late, or about a former snapshot
     silence: int = 0  # ticks since it was heard
     idle: int = 0  # ticks since something was sent to it
     stuck: int = 0  # ticks since it has made progress with what is in flight
@@ -196,8 +198,11 @@ class Leader:
             stream.acked, stream.next = message.index, message.index + 1
             stream.runs.clear()
             stream.stuck = 0
-        elif stream.taken < message.offset <= stream.sent:
+            return
+        stream.told = message.offset
+        if stream.taken < message.offset <= stream.reached:
             stream.taken = message.offset
+            stream.sent = max(stream.sent, message.offset)
             stream.stuck = 0
 
     # --- what learners are told ------------------------------------------------------------------
@@ -251,6 +256,7 @@ class Leader:
                 stream.request, snapshot.index, snapshot.term, stream.sent, total, data, self.end
             )
             stream.sent += len(data)
+            stream.reached = max(stream.reached, stream.sent)
             stream.idle = 0
             effects.append(Send(stream.to, piece))
         return effects
@@ -269,7 +275,7 @@ class Leader:
             if stream.waits:
                 stream.waits = False
                 stream.snapshot = snapshot
-                stream.sent = stream.taken = 0
+                stream.sent = stream.reached = stream.taken = stream.told = 0
                 effects += self._pump(stream)
         return effects
 
@@ -306,7 +312,7 @@ class Leader:
             stream.next = stream.acked + 1
             stream.runs.clear()
         elif stream.taken < len(snapshot.data):
-            stream.sent = stream.taken
+            stream.sent = stream.taken = min(stream.taken, stream.told)
         else:  # it has come, and is being installed; the last piece asks whether it is
             stream.sent = stream.taken - (len(snapshot.data) - 1) % self._settings.piece_bytes - 1
             stream.taken = stream.sent

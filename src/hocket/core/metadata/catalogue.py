@@ -5,7 +5,12 @@ Rule 2: group numbers are never used twice, so that a deleted topic's log is nev
         that of a new one by the same name.
 Rule 3: which groups were deleted is remembered for ever. A log is deleted because its deletion is
         committed, and never because no topic is known to which it belongs.
-Rule 4: a topic has a home, the node that holds all its partitions; every node knows the topic.
+Rule 4: a partition has a home, the node that holds it; every node knows all topics and all homes.
+        What waits for a partition is at the partition's home.
+        If several nodes keep a partition, its home is the first of them when it was founded; which
+        of them leads it is not written here (`leaders`): they agree on that among themselves.
+Rule 5: where the partitions of a change are to be is decided by whoever proposes it, and stands in
+        the entry; whoever applies the entry decides nothing.
 
 The catalogue is kept in the metadata's log (group 0). Its entries are the changes, and its state is
 what replay of them gives. A change that is appended and not yet committed reserves the topic's
@@ -16,7 +21,8 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -24,18 +30,34 @@ from hocket.core.metadata.metadata import GROUP, AppendChange, Indexes, Proposer
 from hocket.core.origin import Origin
 from hocket.core.sharing.ranges import Range, gaps, merged
 from hocket.errors import (
+    BadName,
     LimitExceeded,
     NotEnoughNodes,
     NotHere,
     OutOfRange,
+    SeveralNodes,
     TopicExists,
     UnknownTopic,
 )
-from hocket.model import DECISIONS, PARTITIONS_MAX, TopicConfig, check_name, check_retention
+from hocket.model import (
+    DECIDERS,
+    DECIDERS_COUNT,
+    DECISIONS,
+    OWN_TOPICS,
+    PARTITIONS_MAX,
+    TopicConfig,
+    check_name,
+    check_retention,
+    is_own_topic,
+)
 
 TOPICS_MAX = 100_000
 SEGMENT_BYTES_LEAST = 1024
+REPLICAS_MAX = 7
 ADOPTED = "recovered."  # begins the name of a topic whose own is lost; its group's number follows
+
+Replicas = tuple[str, ...]  # the ids of the stores that keep a partition, the home first
+Place = Callable[[str, range, int], Sequence[Replicas]]
 
 
 @dataclass(slots=True)
@@ -45,11 +67,27 @@ class Topic:
     groups: list[int]  # the log group of each partition
     # Of a topic with delayed messages: the log group in which those of each partition wait.
     waiting: list[int] = field(default_factory=list)
-    home: str = ""  # the id of the store that holds it; empty: the cluster's founder
+    replicas: list[Replicas] = field(default_factory=list)  # of each partition
 
     @property
     def all_groups(self) -> list[int]:
         return [*self.groups, *self.waiting]
+
+    @property
+    def homes(self) -> list[str]:
+        """The id of the store that each partition was founded at."""
+        return [each[0] for each in self.replicas]
+
+    @property
+    def is_replicated(self) -> bool:
+        return len(self.replicas[0]) > 1
+
+    def fields(self) -> dict[str, Any]:
+        """As a snapshot has it."""
+        return {
+            "name": self.name, "config": asdict(self.config), "groups": self.groups,
+            "waiting": self.waiting, **_folded(self.replicas),
+        }  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -61,10 +99,16 @@ class Change:
     config: TopicConfig | None = None
     groups: tuple[int, ...] = ()  # the new partitions' groups
     waiting: tuple[int, ...] = ()  # the new groups in which delayed messages wait
-    home: str = ""  # of a topic that is created; empty in entries of versions without homes
+    # Of the new partitions; an empty text in entries of versions without homes.
+    replicas: tuple[Replicas, ...] = ()
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        config = self.config and asdict(self.config)
+        fields = {
+            "kind": self.kind, "topic": self.topic, "config": config, "groups": self.groups,
+            "waiting": self.waiting, **_folded(self.replicas),
+        }  # fmt: skip
+        return json.dumps(fields).encode()
 
     @staticmethod
     def decode(body: bytes) -> Change:
@@ -72,8 +116,8 @@ class Change:
         config = fields["config"] and TopicConfig(**fields["config"])
         groups = tuple(fields["groups"])
         waiting = tuple(fields.get("waiting", ()))  # an old entry has none
-        home = fields.get("home", "")
-        return Change(fields["kind"], fields["topic"], config, groups, waiting, home)
+        replicas = tuple(_unfolded(fields, len(groups)))
+        return Change(fields["kind"], fields["topic"], config, groups, waiting, replicas)
 
 
 @dataclass(slots=True)
@@ -89,7 +133,6 @@ class Catalogue(Proposer):
     def __init__(
         self,
         *,
-        nodes: int = 1,
         indexes: Indexes | None = None,
         me: str = "",
         founder: str = "",
@@ -100,19 +143,34 @@ class Catalogue(Proposer):
         self.topics: dict[str, Topic] = {}
         self.me = me
         self.address_of = address_of
+        self.nodes: Callable[[], int] = lambda: 1  # how many the cluster has
+        # Told the name of a topic and the numbers of new partitions of it: where these are to be.
+        self.place: Place = lambda _topic, numbers, _count: [(me,)] * len(numbers)
+        # Who leads a partition that several nodes keep, by group, as far as this node has heard: an
+        # empty text if nobody is known to. This node is named only while it serves the partition.
+        self.leaders: dict[int, str] = {}
+        self._turn = 0  # which replica is named next, of those of whom nothing is known
+        self.is_dead: Callable[[str], bool] = lambda _node: False  # as far as this node knows
+        # How many partitions each node has, with those of changes on their way. The broker's own
+        # are not counted: they hold little, and what users have is to be spread evenly.
+        self.loads: Counter[str] = Counter()
         self._founder = founder
-        self._nodes = nodes
         self._next_group = GROUP + 1  # with those that are given out by changes on their way
         self._next_applied = GROUP + 1  # of what is committed
-        self._reserved: set[str] = set()  # names of topics with a change on its way
+        # By name, topics with a change on its way: the replicas of the partitions that it makes.
+        self._reserved: dict[str, tuple[Replicas, ...]] = {}
         self._deleted: list[Range] = []  # the groups of all topics that were deleted, merged
+        self._homes: dict[int, str] | None = None  # by group; None: to be found out anew
 
     @property
     def last_index(self) -> int:
         return self._indexes.last
 
     def topic(self, name: str) -> Topic:
+        """The topic that a client asks for. Raises UnknownTopic, BadName."""
         topic = self.topics.get(name)
+        if topic is not None and is_own_topic(name):
+            raise _not_for_clients(name)
         if topic is None:
             check_name(name)
             raise UnknownTopic(
@@ -121,22 +179,92 @@ class Catalogue(Proposer):
             )
         return topic
 
-    def home_of(self, topic: Topic) -> str:
-        """The id of the store that holds the topic's partitions."""
-        return topic.home or self._founder
+    def leader_of(self, topic: Topic, number: int) -> str:
+        """The id of the store to ask about the partition: whoever there leads, or knows more."""
+        replicas = topic.replicas[number]
+        if len(replicas) == 1:
+            return replicas[0]
+        return self.leaders.get(topic.groups[number]) or self._another_of(replicas)
+
+    def _another_of(self, replicas: Replicas) -> str:
+        """One that may know who leads, if this node does not. That is itself if it is one of them:
+        who is told to ask the same node again does so after a pause.
+
+        Who is dead is not known of every node: so others are named each time somebody asks.
+        """
+        if self.me in replicas:
+            return self.me
+        living = [each for each in replicas if not self.is_dead(each)] or replicas
+        return living[self._turn % len(living)]
+
+    def leaders_of(self, topic: Topic) -> list[str]:
+        """Of all partitions, for somebody who asks for them."""
+        self._turn += 1
+        return [self.leader_of(topic, number) for number in range(len(topic.groups))]
+
+    def heard_leader(self, topic: Topic, number: int, node: str) -> None:
+        """The node has said that it leads the partition; who keeps a copy knows it first-hand."""
+        replicas = topic.replicas[number]
+        if len(replicas) > 1 and self.me not in replicas:
+            self.leaders[topic.groups[number]] = node
+
+    def holders_to_ask(self, topic: Topic, number: int) -> list[str]:
+        """The other nodes that may lead the partition; of several, those that are not dead."""
+        replicas = topic.replicas[number]
+        if len(replicas) == 1:
+            return [each for each in replicas if each != self.me]
+        return [each for each in replicas if each != self.me and not self.is_dead(each)]
+
+    def is_led_here(self, topic: Topic, number: int) -> bool:
+        replicas = topic.replicas[number]
+        if len(replicas) == 1:
+            return replicas[0] == self.me
+        return self.leaders.get(topic.groups[number]) == self.me
+
+    def check_here(self, topic: Topic, numbers: Iterable[int]) -> None:
+        """Raise NotHere or SeveralNodes unless this node leads all these partitions."""
+        numbers = list(numbers)
+        self._turn += 1
+        nodes = {self.leader_of(topic, number) for number in numbers}
+        if nodes == {self.me} and topic.is_replicated:
+            if not all(self.is_led_here(topic, number) for number in numbers):
+                raise self.no_leader(topic)
+            return
+        if nodes == {self.me}:
+            return
+        if len(nodes) == 1:
+            raise self.not_here(topic, nodes.pop())
+        raise SeveralNodes(
+            f"the partitions of topic {topic.name!r} that are meant are on {len(nodes)} nodes; ask "
+            "each node for its own"
+        )
+
+    def home_of_group(self, group: int) -> str | None:
+        """The node that holds this log; None: no topic is known to which it belongs."""
+        if self._homes is None:
+            self._homes = {
+                group: home
+                for topic in self.topics.values()
+                for group, home in (
+                    *zip(topic.groups, topic.homes, strict=True),
+                    *zip(topic.waiting, topic.homes, strict=False),
+                )
+            }
+        return self._homes.get(group)
 
     def is_here(self, topic: Topic) -> bool:
-        return (topic.home or self._founder) == self.me
+        """Whether this node leads all partitions of the topic."""
+        return all(self.is_led_here(topic, number) for number in range(len(topic.groups)))
 
-    def topic_here(self, name: str) -> Topic:
-        """The topic, whose partitions this node holds. Raises UnknownTopic, NotHere."""
-        topic = self.topic(name)
-        if not self.is_here(topic):
-            raise self.not_here(topic)
-        return topic
+    def no_leader(self, topic: Topic) -> NotHere:
+        return NotHere(
+            f"no node is known to lead all partitions of topic {topic.name!r} that are meant: a "
+            "leader is being elected, or too few of its replicas are there; try again",
+            node=self.me,
+            address=self.address_of(self.me),
+        )
 
-    def not_here(self, topic: Topic) -> NotHere:
-        home = self.home_of(topic)
+    def not_here(self, topic: Topic, home: str) -> NotHere:
         return NotHere(
             f"the partitions of topic {topic.name!r} are on {self._named(home)}, and not on this "
             "node; connect to that one",
@@ -144,11 +272,10 @@ class Catalogue(Proposer):
             address=self.address_of(home),
         )
 
-    def unknown_here(self, topic: Topic) -> str:
+    def unknown_here(self, home: str) -> str:
         """What is to be said of a partition, if the node that holds it does not answer."""
         return (
-            f"it is on {self._named(self.home_of(topic))}, which does not answer; what it holds is "
-            "not known here"
+            f"it is on {self._named(home)}, which does not answer; what it holds is not known here"
         )
 
     def _named(self, node: str) -> str:
@@ -159,11 +286,19 @@ class Catalogue(Proposer):
         at = bisect_right(self._deleted, (group, DECISIONS)) - 1
         return at >= 0 and group < self._deleted[at][1]
 
-    def create(
-        self, origin: Origin, name: str, config: TopicConfig, home: str | None = None
-    ) -> AppendChange:
-        """Without `home`, the topic's home is this node."""
+    def create_deciders(self) -> AppendChange:
+        """Make the hidden topic of the deciders. Their groups are always the same ones."""
+        if DECIDERS in self.topics or DECIDERS in self._reserved:
+            raise TopicExists("the deciders are made already")
+        config = self._checked(TopicConfig(partitions=DECIDERS_COUNT))
+        groups = tuple(range(DECISIONS + 1, DECISIONS + 1 + DECIDERS_COUNT))
+        replicas = tuple(self.place(DECIDERS, range(DECIDERS_COUNT), 1))
+        return self._append(None, Change("create", DECIDERS, config, groups, (), replicas))
+
+    def create(self, origin: Origin, name: str, config: TopicConfig) -> AppendChange:
         check_name(name)
+        if is_own_topic(name):
+            raise _not_for_clients(name)
         if name in self.topics or name in self._reserved:
             raise TopicExists(f"there is a topic {name!r} already")
         if len(self.topics) + len(self._pending) >= TOPICS_MAX:
@@ -171,8 +306,8 @@ class Catalogue(Proposer):
         config = self._checked(config)
         groups = self._new_groups(config.partitions)
         waiting = self._new_groups(config.partitions if config.delayed else 0)
-        home = self.me if home is None else home
-        return self._append(origin, Change("create", name, config, groups, waiting, home))
+        replicas = self._placed(name, range(config.partitions), config)
+        return self._append(origin, Change("create", name, config, groups, waiting, replicas))
 
     def alter(self, origin: Origin, name: str, config: TopicConfig) -> AppendChange:
         topic = self._free_topic(name)
@@ -187,8 +322,19 @@ class Catalogue(Proposer):
             )
         groups = self._new_groups(more)
         waiting = self._new_groups(config.partitions - len(topic.waiting) if config.delayed else 0)
-        change = Change("alter", name, config, groups, waiting, topic.home)
+        new = range(topic.config.partitions, config.partitions)
+        change = Change("alter", name, config, groups, waiting, self._placed(name, new, config))
         return self._append(origin, change)
+
+    def _placed(self, name: str, numbers: range, config: TopicConfig) -> tuple[Replicas, ...]:
+        count = config.replication or 1
+        placed = tuple(self.place(name, numbers, count))
+        if any(len(each) < count for each in placed):
+            raise NotEnoughNodes(
+                f"{count} replicas need {count} nodes that are there, and there are "
+                f"{min(map(len, placed))}: the others are down; try again when they are back"
+            )
+        return placed
 
     def delete(self, origin: Origin, name: str) -> AppendChange:
         self._free_topic(name)
@@ -196,8 +342,9 @@ class Catalogue(Proposer):
 
     def _take_effect(self, index: int, body: bytes, origin: Origin | None) -> list[Changed]:
         self.applied_index = index
+        self._homes = None
         change = Change.decode(body)
-        self._reserved.discard(change.topic)
+        self.loads.subtract(_counted(change.topic, self._reserved.pop(change.topic, ())))
         return [Changed(origin, change, self._apply(change))]
 
     def adopt(self, groups: Iterable[int]) -> list[Topic]:
@@ -208,37 +355,45 @@ class Catalogue(Proposer):
         known no topic is made.
         """
         found = []
+        self._homes = None
         homes = {group for topic in self.topics.values() for group in topic.all_groups}
         for group in sorted(set(groups) - homes):
-            if self.is_deleted(group):
+            if self.is_deleted(group) or group > DECISIONS:
                 continue
             self._next_applied = max(self._next_applied, group + 1)
             self._next_group = max(self._next_group, group + 1)
             name = f"{ADOPTED}{group}"
             while name in self.topics:
                 name += "_"
-            topic = Topic(name, self._checked(TopicConfig()), [group], home=self.me)
+            topic = Topic(name, self._checked(TopicConfig()), [group], replicas=[(self.me,)])
             self.topics[name] = topic
+            self.loads[self.me] += 1
             found.append(topic)
         return found
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         state = {
             "next_group": self._next_applied,
-            "topics": [asdict(topic) for topic in self.topics.values()],
+            "topics": [topic.fields() for topic in self.topics.values()],
             "deleted": self._deleted,
         }
         return self.applied_index, state
 
     def restore(self, index: int, state: dict[str, Any]) -> None:
         self._indexes.last = self.applied_index = index
+        self._homes = None
         self._next_group = self._next_applied = state["next_group"]
         self.topics = {}
         for fields in state["topics"]:
             config = TopicConfig(**fields["config"])
             groups, waiting = list(fields["groups"]), list(fields.get("waiting", ()))
-            topic = Topic(fields["name"], config, groups, waiting, fields.get("home", ""))
-            self.topics[topic.name] = topic
+            replicas = self._resolved(_unfolded(fields, len(groups)))
+            self.topics[fields["name"]] = Topic(fields["name"], config, groups, waiting, replicas)
+        self.loads = Counter(
+            store
+            for topic in self.topics.values()
+            for store in _counted(topic.name, topic.replicas)
+        )
         if "deleted" in state:
             self._deleted = [(start, end) for start, end in state["deleted"]]
         else:  # of an older version: whatever was given out and belongs to no topic was deleted
@@ -264,11 +419,12 @@ class Catalogue(Proposer):
         left = before.keys() - {topic.name for topic in gone}
         for name, topic in self.topics.items():
             old = before[name] if name in left else None
-            groups = tuple(topic.groups[len(old.groups) if old else 0 :])
+            first = len(old.groups) if old else 0
+            groups, replicas = tuple(topic.groups[first:]), tuple(topic.replicas[first:])
             waiting = tuple(topic.waiting[len(old.waiting) if old else 0 :])
             kind = "alter" if old else "create"
             if old is None or old != topic:
-                change = Change(kind, name, topic.config, groups, waiting, topic.home)
+                change = Change(kind, name, topic.config, groups, waiting, replicas)
                 changed.append(Changed(None, change, groups + waiting))
         return changed
 
@@ -299,14 +455,26 @@ class Catalogue(Proposer):
             if value is not None and value < 0:
                 raise OutOfRange(f"{name} must be 0 or more, not {value}")
         check_retention(config, before)
-        replication = 1 if config.replication is None else config.replication
+        replication = config.replication
+        if replication is None:
+            replication = 1 if before is None else before.replication or 1
         if replication < 1:
             raise OutOfRange(f"replication must be 1 or more, not {replication}")
-        if replication > self._nodes:
+        nodes = self.nodes()
+        if replication > nodes:
             raise NotEnoughNodes(
                 f"{replication} replicas need {replication} nodes, and there "
-                f"{'is' if self._nodes == 1 else 'are'} {self._nodes}"
+                f"{'is' if nodes == 1 else 'are'} {nodes}"
             )
+        if before is not None and replication != before.replication:
+            raise OutOfRange(
+                f"the topic has {before.replication} replicas, and their number cannot be changed "
+                f"to {replication} in this version: make another topic"
+            )
+        if replication > REPLICAS_MAX:
+            raise OutOfRange(f"a partition has at most {REPLICAS_MAX} replicas, not {replication}")
+        if replication > 1:
+            _check_replicated(config)
         return replace(config, replication=replication)
 
     def _new_groups(self, count: int) -> tuple[int, ...]:
@@ -315,8 +483,9 @@ class Catalogue(Proposer):
         assert self._next_group < DECISIONS
         return tuple(range(first, first + count))
 
-    def _append(self, origin: Origin, change: Change) -> AppendChange:
-        self._reserved.add(change.topic)
+    def _append(self, origin: Origin | None, change: Change) -> AppendChange:
+        self._reserved[change.topic] = change.replicas
+        self.loads.update(_counted(change.topic, change.replicas))
         return self._propose(origin, change.encode())
 
     def _apply(self, change: Change) -> tuple[int, ...]:
@@ -324,19 +493,78 @@ class Catalogue(Proposer):
         if change.kind == "delete":
             self.topics.pop(change.topic, None)
             groups = tuple(topic.all_groups) if topic else ()
+            self.loads.subtract(_counted(topic.name, topic.replicas) if topic else ())
+            for group in groups:
+                self.leaders.pop(group, None)
             self._deleted = merged((*self._deleted, *((group, group + 1) for group in groups)))
             return groups
         assert change.config is not None
         made = change.groups + change.waiting
-        self._next_applied = max(self._next_applied, *(group + 1 for group in made), 1)
+        numbered = (group + 1 for group in made if group < DECISIONS)
+        self._next_applied = max(self._next_applied, *numbered, 1)
         self._next_group = max(self._next_group, self._next_applied)
         if change.kind == "create":
-            topic = Topic(
-                change.topic, change.config, list(change.groups), list(change.waiting), change.home
-            )
-            self.topics[change.topic] = topic
-        elif topic is not None:  # else the entry that created it is lost
+            topic = self.topics[change.topic] = Topic(change.topic, change.config, [])
+        if topic is not None:  # else the entry that created it is lost
+            replicas = self._resolved(change.replicas)
             topic.config = change.config
             topic.groups.extend(change.groups)
             topic.waiting.extend(change.waiting)
+            topic.replicas.extend(replicas)
+            self.loads.update(_counted(topic.name, replicas))
         return made
+
+    def _resolved(self, replicas: Iterable[Replicas]) -> list[Replicas]:
+        """An entry without a home is of a version without clusters: of the founder."""
+        return [each if each[0] else (self._founder,) for each in replicas]
+
+
+def _check_replicated(config: TopicConfig) -> None:
+    if config.durability == "memory":
+        raise OutOfRange(
+            "durability 'memory' has one replica: what several nodes keep is on their disks; use "
+            "durability 'quorum', or replication 1"
+        )
+    if config.delayed:
+        raise OutOfRange(
+            "a topic with delayed messages has one replica in this version; use replication 1"
+        )
+
+
+def _not_for_clients(name: str) -> BadName:
+    return BadName(
+        f"topics whose names begin with {OWN_TOPICS!r} are the broker's own, and {name[:80]!r} "
+        "is one; use another name"
+    )
+
+
+def _counted(topic: str, replicas: Iterable[Replicas]) -> list[str]:
+    """The stores of partitions that count as load, each as often as it keeps one."""
+    return [] if is_own_topic(topic) else _holders(replicas)
+
+
+def _holders(replicas: Iterable[Replicas]) -> list[str]:
+    return [store for each in replicas for store in each]
+
+
+def _folded(replicas: Sequence[Replicas]) -> dict[str, Any]:
+    """Replicas as fields of JSON. A topic may have thousands of partitions on a few nodes."""
+    nodes = list(dict.fromkeys(_holders(replicas)))
+    if len(nodes) < 2:
+        return {"home": nodes[0] if nodes else ""}
+    place = {node: at for at, node in enumerate(nodes)}
+    folded = {"nodes": nodes, "homes": [place[each[0]] for each in replicas]}
+    if any(len(each) > 1 for each in replicas):
+        folded["others"] = [[place[store] for store in each[1:]] for each in replicas]
+    return folded
+
+
+def _unfolded(fields: dict[str, Any], count: int) -> list[Replicas]:
+    """The replicas of `count` partitions; an empty text where no home was written down."""
+    if "homes" not in fields:
+        return [(fields.get("home", ""),)] * count
+    nodes, homes = fields["nodes"], fields["homes"]
+    others = fields.get("others") or [[]] * len(homes)
+    return [
+        (nodes[home], *(nodes[at] for at in rest)) for home, rest in zip(homes, others, strict=True)
+    ]

@@ -135,12 +135,12 @@ class Registry(Proposer):
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         state: dict[str, Any] = {
             "version": self.version,
-            "members": [contact._asdict() for contact in self._committed.members],
+            "members": [_fields(contact) for contact in self._committed.members],
         }
         if self.successors:
             state["successors"] = self.successors
         if self._committed.left:
-            state["left"] = [contact._asdict() for contact in self.left]
+            state["left"] = [_fields(contact) for contact in self.left]
         return self.applied_index, state
 
     def restore(self, index: int, state: dict[str, Any]) -> None:
@@ -161,7 +161,7 @@ class Registry(Proposer):
         self, kind: Kind, who: Contact, origin: object, successors: int = 0
     ) -> AppendChange:
         self._leading.apply(kind, who)
-        change: dict[str, Any] = {"kind": kind, "who": who._asdict()}
+        change: dict[str, Any] = {"kind": kind, "who": _fields(who)}
         if successors:
             change["successors"] = successors
         return self._propose(origin, json.dumps(change).encode())
@@ -170,6 +170,14 @@ class Registry(Proposer):
 def _decoded(body: bytes) -> tuple[Kind, Contact]:
     change: dict[str, Any] = json.loads(body)
     return change["kind"], Contact(**change["who"])
+
+
+def _fields(contact: Contact) -> dict[str, Any]:
+    """As JSON has it; older versions know contacts without a capacity, which is 1 there."""
+    fields = contact._asdict()
+    if contact.capacity == 1:
+        del fields["capacity"]
+    return fields
 
 
 def _position(contact: Contact) -> int:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from hocket.core.origin import Origin
 from hocket.core.partition.cursors import Cursor
 from hocket.core.sharing.state import ShareChange, ShareSettings
-from hocket.model import DAY_US, EntryKind
+from hocket.model import DAY_US, DECISIONS, EntryKind
 
 PRODUCER_IDLE_US = 7 * DAY_US  # after this long without a batch a producer may be forgotten
 
@@ -24,6 +24,7 @@ BATCH, CURSOR, CONTROL, STAGE = map(
 
 Name = tuple[str, int]  # of a transaction: its id and number
 Producers = tuple[tuple[bytes, int], ...]  # those that a decision names, each with its batches
+OWN_DECIDER = DECISIONS  # deciders are known by the groups of their logs; this is the node's own
 
 
 class StageKey(NamedTuple):
@@ -200,6 +201,7 @@ class ApplyStaged:
     decision: int
     producers: Producers
     batches: list[Batch]
+    decider: int = OWN_DECIDER
 
 
 @dataclass(slots=True)
@@ -215,6 +217,7 @@ class ForgetApplied:
     """The decider has nothing more to say about its decisions up to this one."""
 
     through: int
+    decider: int = OWN_DECIDER
 
 
 @dataclass(slots=True)
@@ -341,6 +344,7 @@ class TransactionApplied:
 
     name: Name
     decision: int
+    decider: int = OWN_DECIDER
 
 
 @dataclass(slots=True)

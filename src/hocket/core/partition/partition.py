@@ -66,7 +66,7 @@ from hocket.core.partition.events import (
     TransactionApplied,
     TurnEnded,
 )
-from hocket.core.partition.stages import Refusal, Stage, Stages
+from hocket.core.partition.stages import Refusal, Stage, Stages, by_decider
 from hocket.core.sharing.state import ShareChange, ShareState
 
 FORGOTTEN_AT_ONCE = 10_000  # producers that one entry forgets, so that it stays small
@@ -177,6 +177,11 @@ class Partition:
         """The origins of all batches that are appended and not yet committed."""
         return [origin for entry in self._pending for origin, _, _ in entry.acks]
 
+    def waiting_for_indexes(self) -> list[Origin]:
+        """The origins of all changes of indexes that are not committed yet."""
+        moves = [move for entry in self._pending for move in entry.moves] + self._moves
+        return [move.origin for move in moves]
+
     def _again(self, origin: Origin, sequence: int, known: Duplicate) -> list[Effect]:
         pending = self._pending_at(known.entry)
         if pending is None:
@@ -214,10 +219,10 @@ class Partition:
 
     def _apply_staged(self, event: ApplyStaged) -> list[Effect]:
         name = event.name
-        if self.stages.is_over(name, event.decision):
+        if self.stages.is_over(name, event.decision, event.decider):
             if self.stages.is_finishing(name):
                 return []  # TransactionApplied follows when the entry is durable
-            return [TransactionApplied(name, event.decision)]
+            return [TransactionApplied(name, event.decision, event.decider)]
         effects: list[Effect] = []
         for batch in event.batches:
             stage = self.stages.producers[batch.producer_id]
@@ -228,7 +233,8 @@ class Partition:
             effects += self._appended(pending, Append(BATCH, index, base, batch))
         if not self.stages.next_of(name, event.producers, 0):
             self.stages.finishing(name)
-            effects += self._control({"applied": [*name, event.decision]}, on_disk=True)
+            applied = [*name, *by_decider(event.decision, event.decider)]
+            effects += self._control({"applied": applied}, on_disk=True)
         return effects
 
     def _drop_stages(self, event: DropStages) -> list[Effect]:
@@ -241,9 +247,10 @@ class Partition:
         return self._control({"dropped": [*event.name, producers]}, on_disk=True)
 
     def _forget_applied(self, event: ForgetApplied) -> list[Effect]:
-        if not self.stages.forgets(event.through):
+        if not self.stages.forgets(event.through, event.decider):
             return []
-        return self._control({"forgotten": event.through})
+        through = by_decider(event.through, event.decider)
+        return self._control({"forgotten": through if len(through) > 1 else event.through})
 
     # --- indexes -----------------------------------------------------------------------------
 

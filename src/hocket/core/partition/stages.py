@@ -3,7 +3,8 @@
 Rule 1: a stage is dropped only because the decider says so, never because of its age.
 Rule 2: an applied transaction is remembered here until the decider has nothing more to say of it,
         and not only as long as the bounded memory of producers reaches.
-Rule 3: an entry of the log takes effect when it is committed. What is only appended is known too
+Rule 3: each decider counts its own decisions: a decision is known by its index and its decider.
+Rule 4: an entry of the log takes effect when it is committed. What is only appended is known too
         (`appended`, `leaving`), so that nothing is appended twice.
 
 A staged batch is an entry of kind STAGE. When its transaction is committed, the batch is appended
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from hocket.core.partition.events import (
+    OWN_DECIDER,
     Batch,
     Name,
     Producers,
@@ -56,11 +58,12 @@ class Refusal(NamedTuple):
 class Stages:
     def __init__(self) -> None:
         self.producers: dict[bytes, Stage] = {}  # a producer stages for one transaction at a time
-        self.applied: dict[Name, int] = {}  # transaction -> the decision by which it was applied
-        self.forgotten = 0  # decisions up to this one are history
+        # transaction -> decision and decider by which it was applied
+        self.applied: dict[Name, tuple[int, int]] = {}
+        self.forgotten: dict[int, int] = {}  # decider -> its decisions up to this one are history
         self.bytes = 0  # of all batches that are neither applied nor dropped
         self._finishing: set[Name] = set()  # the entry that says "applied" is on its way
-        self._forgetting = 0  # decisions up to this one are history once an entry is committed
+        self._forgetting: dict[int, int] = {}  # the same, once entries on their way are committed
 
     def __bool__(self) -> bool:
         return bool(self.producers)
@@ -144,9 +147,10 @@ class Stages:
                 )
         return None
 
-    def is_over(self, name: Name, decision: int) -> bool:
+    def is_over(self, name: Name, decision: int, decider: int = OWN_DECIDER) -> bool:
         """The transaction is applied, or will be by entries on their way: nothing is left to do."""
-        return decision <= self.forgotten or name in self.applied or name in self._finishing
+        is_history = decision <= self.forgotten.get(decider, 0)
+        return is_history or name in self.applied or name in self._finishing
 
     def is_finishing(self, name: Name) -> bool:
         return name in self._finishing
@@ -195,12 +199,19 @@ class Stages:
             if stage.key.transaction == transaction and stage.key.number <= number
         ]
 
-    def forgets(self, through: int) -> bool:
-        """Whether an entry is needed to forget the decisions up to this one."""
-        if through <= self._forgetting or not any(at <= through for at in self.applied.values()):
+    def forgets(self, through: int, decider: int) -> bool:
+        """Whether an entry is needed to forget the decisions of this decider up to this one."""
+        if through <= self._forgetting.get(decider, 0):
             return False
-        self._forgetting = through
+        if not any(of == decider and at <= through for at, of in self.applied.values()):
+            return False
+        self._forgetting[decider] = through
         return True
+
+    @property
+    def deciders(self) -> list[int]:
+        """Those who will say when what was applied here may be forgotten."""
+        return list(dict.fromkeys(decider for _, decider in self.applied.values()))
 
     # --- what is committed -----------------------------------------------------------------------
 
@@ -213,21 +224,21 @@ class Stages:
         """Apply a control entry, which may have nothing to do with stages; returns its effects."""
         effects: list[Any] = []
         if "applied" in control:
-            transaction, number, decision = control["applied"]
+            transaction, number, *by = control["applied"]
             name = (transaction, number)
             self._finishing.discard(name)
-            self.applied[name] = decision
-            effects.append(TransactionApplied(name, decision))
+            self.applied[name] = decision, decider = _decision_of(by)
+            effects.append(TransactionApplied(name, decision, decider))
             # Only the stages from when the entry was appended; replay sees no later ones.
             self._remove(s for s in self._over_with(name) if s.leaving or replayed)
         elif "dropped" in control:
             self._remove(self._dropped_by(*control["dropped"]))
         elif "forgotten" in control:
-            self.forgotten = self._forgetting = max(self.forgotten, control["forgotten"])
+            through, decider = _decision_of(control["forgotten"])
+            through = max(through, self.forgotten.get(decider, 0))
+            self.forgotten[decider] = self._forgetting[decider] = through
             self.applied = {
-                name: decision
-                for name, decision in self.applied.items()
-                if decision > self.forgotten
+                name: by for name, by in self.applied.items() if by[1] != decider or by[0] > through
             }
         else:
             return effects
@@ -297,8 +308,11 @@ class Stages:
                  stage.batches[: stage.durable]]
                 for stage in self.producers.values() if stage.durable
             ],
-            "applied": [[*name, decision] for name, decision in self.applied.items()],
-            "forgotten": self.forgotten,
+            "applied": [[*name, *by_decider(*by)] for name, by in self.applied.items()],
+            "forgotten": self.forgotten.get(OWN_DECIDER, 0),
+            "forgotten_of": [
+                [of, at] for of, at in self.forgotten.items() if of != OWN_DECIDER
+            ],
         }  # fmt: skip
 
     def restore(self, taken: dict[str, Any]) -> None:
@@ -308,8 +322,24 @@ class Stages:
             stage.appended = stage.applied = applied
             self.producers[key.producer_id] = stage
             self.bytes += sum(staged.size for staged in stage.batches[applied:])
-        self.applied = {(each[0], each[1]): each[2] for each in taken["applied"]}
-        self.forgotten = self._forgetting = taken["forgotten"]
+        self.applied = {(each[0], each[1]): _decision_of(each[2:]) for each in taken["applied"]}
+        self.forgotten = dict(taken.get("forgotten_of", ()))
+        if taken["forgotten"]:
+            self.forgotten[OWN_DECIDER] = taken["forgotten"]
+        self._forgetting = dict(self.forgotten)
+
+
+def by_decider(decision: int, decider: int) -> list[int]:
+    """As entries have it: those of the node's own decider are as they were before there were
+    others."""
+    return [decision] if decider == OWN_DECIDER else [decision, decider]
+
+
+def _decision_of(by: list[int] | int) -> tuple[int, int]:
+    """A decision and its decider, from an entry; an old one has the decision alone."""
+    if isinstance(by, int):
+        by = [by]
+    return by[0], by[1] if len(by) > 1 else OWN_DECIDER
 
 
 def by_name(stages: Iterable[Stage]) -> dict[Name, tuple[bytes, ...]]:

@@ -12,7 +12,7 @@ with little load. This choice evens out what the arcs of the ring leave uneven.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -85,6 +85,28 @@ def place(
         chosen.append(best.contact)
         domains.append(best.domain)
     return chosen
+
+
+def spread(
+    topic: str, numbers: Iterable[int], nodes: Sequence[Placeable], replicas: int = 1
+) -> list[tuple[str, ...]]:
+    """Nodes for each of these partitions of a topic, by their names; fewer if there are fewer.
+
+    `nodes` are all live nodes, at least one, sorted by position. What each gets is added to its
+    load. A node without capacity gets something only if too few nodes have any: the
+    neighbourhood of a key may happen to consist of such nodes.
+    """
+    able = [node for node in nodes if node.capacity > 0]
+    if len(able) < replicas:
+        able = [Placeable(node.contact, node.load) for node in nodes]
+    by_name = {node.contact.node: node for node in able}
+    placed = []
+    for number in numbers:
+        chosen = place(key_of(PartitionId(topic, number)), able, replicas)
+        for each in chosen:
+            by_name[each.node].load += 1
+        placed.append(tuple(each.node for each in chosen))
+    return placed
 
 
 def _position(node: Placeable) -> int:

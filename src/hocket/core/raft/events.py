@@ -31,8 +31,8 @@ class Started:
 class Appended:
     """At the leader: its driver has appended entries of the leader's term, up to `last`.
 
-    The driver asks `Raft.takes_entries` first, and tells this before any other event of the group:
-    Raft numbers the entries of its own behind these.
+    The driver asks `Raft.takes_entries` first, has carried out all effects before it appends, and
+    tells this before any other event of the group: Raft numbers entries of its own behind these.
     """
 
     last: int
@@ -145,8 +145,8 @@ class PersistVote:
 class Send:
     """Send this message. It may be lost, doubled and overtaken.
 
-    Duty: of a `Snapshot`, the state behind its entry is sent along; if it cannot be sent whole,
-    Raft is told `LinkLost`.
+    Duty: of a `Snapshot`, the state behind its entry is sent along, or a newer one, if the message
+    then says of which entry; if it cannot be sent whole, Raft is told `LinkLost`.
     """
 
     to: str

@@ -224,12 +224,13 @@ class Leading:
         progress.answered = progress.matched
         return effects
 
-    def is_behind(self, peer: str) -> list[Effect]:
+    def is_behind(self, peer: str, now_us: int) -> list[Effect]:
         """It cannot commit what we have: if it has everything, it has begun a new life since."""
         effects: list[Effect] = []
         progress = self.peers.get(peer)
         if progress is not None and progress.matched == self.group.outline.last:
-            self._probe(progress, effects)
+            progress.probe(progress.matched + 1)  # it may have lost what was durable there
+            self._send(progress, effects, now_us)
         return effects
 
     def link_lost(self, peer: str) -> None:

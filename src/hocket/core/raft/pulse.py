@@ -5,7 +5,9 @@ Rule 1: what a beat costs a group is one line. Whatever needs more (a newer term
 Rule 2: a beat goes to every peer of a group that this node leads, also if it has no line: groups
         that are quiet live by it. A peer that is silent for the least election timeout wakes the
         quiet groups that it leads, and those that this node leads with it.
-Rule 3: a beat of another life than before says that the leader's process was gone.
+Rule 3: a beat of a later life than before says that the leader's process was gone. Lives count
+        upwards, so a beat of an earlier one is merely late, and says nothing.
+Rule 4: who agrees to be quiet agrees to what the beat said when it was sent.
 
 A group falls quiet when it has had nothing to do for some time and every member has everything,
 committed. The leader says so in its beats; when all have agreed, it beats no more for that group.
@@ -34,7 +36,8 @@ class Neighbour:
     life: int | None = None  # of its last beat
     heard_us: int = LONG_AGO
     is_silent: bool = False
-    sent: deque[Beat] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    # Beats to it, and when they were sent.
+    sent: deque[tuple[Beat, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
 
 class Pulse:
@@ -50,8 +53,8 @@ class Pulse:
         self.groups[raft.group.id] = raft
 
     def remove(self, group_id: int) -> None:
-        """The node hosts this group no more."""
-        del self.groups[group_id]
+        """The node hosts this group no more, or takes no part in it any more."""
+        self.groups.pop(group_id, None)
         self.host.leading.pop(group_id, None)
         self.host.leading_quietly.pop(group_id, None)
 
@@ -83,16 +86,17 @@ class Pulse:
         sends: list[SendToNode | OfGroup] = []
         for peer in sorted({*lines, *quiet}):
             beat = Beat(self.host.life, self._sequence, lines.get(peer, []), quiet.get(peer, []))
-            self._neighbour(peer).sent.append(beat)
+            self._neighbour(peer).sent.append((beat, now_us))
             sends.append(SendToNode(peer, beat))
         return sends + self._look_for_silence(now_us)
 
     def answered(self, sender: str, answer: BeatAnswer, now_us: int) -> list[SendToNode | OfGroup]:
         """All groups of that beat are well, but for those that are named."""
         self._heard_of(sender, now_us)
-        beat = self._sent_to(sender, answer)
-        if beat is None:
+        found = self._sent_to(sender, answer)
+        if found is None:
             return []
+        beat, sent_us = found
         apart = dict(answer.apart)
         effects: list[SendToNode | OfGroup] = []
         leadings: dict[int, Leading] = self.host.leading
@@ -109,25 +113,30 @@ class Pulse:
         for number in answer.behind:
             leading = leadings.get(number)
             if leading is not None and number not in apart:
-                self._add(effects, number, leading.is_behind(sender))
+                self._add(effects, number, leading.is_behind(sender, now_us))
         for number, term in answer.apart:
             if term and number in self.groups:
                 self._tell(effects, number, Heard(sender, Outdated(term)), now_us)
-        self._fall_quiet(sender, beat.quiet, {*apart, *answer.awake}, now_us)
+        if beat.quiet:
+            awake = {*apart, *answer.awake}
+            agreed = [line for line in beat.quiet if line[0] not in awake]
+            self._fall_quiet(sender, agreed, sent_us, now_us)
         return effects
 
-    def _sent_to(self, sender: str, answer: BeatAnswer) -> Beat | None:
+    def _sent_to(self, sender: str, answer: BeatAnswer) -> tuple[Beat, int] | None:
         if answer.life != self.host.life:
             return None
         sent = self._neighbour(sender).sent
-        return next((beat for beat in sent if beat.sequence == answer.sequence), None)
+        return next((each for each in sent if each[0].sequence == answer.sequence), None)
 
-    def _fall_quiet(self, sender: str, lines: list[Line], awake: set[int], now_us: int) -> None:
+    def _fall_quiet(self, sender: str, agreed: list[Line], sent_us: int, now_us: int) -> None:
         idle_before_us = now_us - self.host.settings.idle_us
-        for number, _, _ in lines:
+        for number, _, _ in agreed:
             leading: Leading | None = self.host.leading.get(number)
-            if leading is None or sender not in leading.peers or number in awake:
+            if leading is None or sender not in leading.peers:
                 continue
+            if leading.active_us >= sent_us:
+                continue  # something has happened since; the next beat asks again
             leading.peers[sender].agreed_us = leading.active_us
             if leading.wants_quiet(idle_before_us) and leading.all_agree:
                 self.groups[number].lead_quietly()
@@ -135,9 +144,12 @@ class Pulse:
     # --- beats of others -------------------------------------------------------------------------
 
     def heard(self, sender: str, beat: Beat, now_us: int) -> list[SendToNode | OfGroup]:
+        known = self._neighbour(sender).life
+        if known is not None and beat.life < known:
+            return []
         neighbour = self._heard_of(sender, now_us)
         effects: list[SendToNode | OfGroup] = []
-        if neighbour.life not in (None, beat.life):
+        if known not in (None, beat.life):
             effects += self.link_lost(sender, now_us, process_gone=True)
         neighbour.life = beat.life
         answer = BeatAnswer(beat.life, beat.sequence, [], [], [])

@@ -134,9 +134,10 @@ class Raft:
             return []
         group.leader = leader
         group.heard_us = LONG_AGO
-        dropped = self._forwarded.drop() if self._forwarded is not None else []
-        refusals = [Refused(asked, "the leader has changed: ask again") for asked in dropped]
-        return [Follows(group.term, leader), *refusals]
+        return [
+            Follows(group.term, leader),
+            *self._refuse_forwarded("the leader has changed: ask again"),
+        ]
 
     def _step_down_if_over(self, effects: list[Effect]) -> list[Effect]:
         assert self.leading is not None
@@ -301,6 +302,7 @@ class Raft:
 
     def _appended(self, event: Appended, now_us: int) -> list[Effect]:
         assert self.leading is not None, "only a leader appends entries of its own"
+        assert not self.leading.successor, "who hands its leadership over appends no more"
         woken = self._wake(now_us) if self.group.is_quiet else []
         return woken + self.leading.appended(event.last, now_us)
 
@@ -338,6 +340,17 @@ class Raft:
         question = AskRead(group.term, self._forwarded.add(event))
         return [*woken, Send(group.leader, question)]
 
+    def _refuse_forwarded(self, reason: str) -> list[Effect]:
+        dropped = self._forwarded.drop() if self._forwarded is not None else []
+        return [Refused(asked, reason) for asked in dropped]
+
+    def _ask_again(self) -> list[Effect]:
+        """Reads that were handed on and not answered: the question or the answer may be lost."""
+        group, forwarded = self.group, self._forwarded
+        if forwarded is None:
+            return []
+        return [Send(group.leader, AskRead(group.term, each)) for each in forwarded.open()]
+
     def _transfer(self, event: Transfer, now_us: int) -> list[Effect]:
         if self.leading is None:
             return [Refused(event, NOT_LEADER)]
@@ -362,8 +375,11 @@ class Raft:
         settings = group.host.settings
         left_us = group.heard_us + settings.election_us - now_us
         if left_us > 0:
-            return [Arm(Timer.ELECTION, left_us, settings.election_jitter_us)]
-        return self._campaign(now_us) if group.has_vote else [self._await_leader()]
+            armed = Arm(Timer.ELECTION, left_us, settings.election_jitter_us)
+            return [armed, *self._ask_again()]
+        if group.has_vote:
+            return self._campaign(now_us)
+        return [self._await_leader(), *self._refuse_forwarded("the leader is silent: ask again")]
 
     def _stalled(self, event: Stalled, now_us: int) -> list[Effect]:
         if self.group.is_quiet:
@@ -406,6 +422,7 @@ class Raft:
             group.term == term
             and group.leader == sender
             and group.commit == commit == group.outline.last == group.outline.flushed
+            and not (self._forwarded is not None and self._forwarded.open())
         )
         if agrees:
             group.is_quiet = True

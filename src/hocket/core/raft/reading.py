@@ -86,6 +86,10 @@ class Forwarded:
     def take(self, number: int) -> ReadAsked | None:
         return self._asked.pop(number, None)
 
+    def open(self) -> list[int]:
+        """The numbers of those that are not answered."""
+        return list(self._asked)
+
     def drop(self) -> list[ReadAsked]:
         asked = list(self._asked.values())
         self._asked.clear()

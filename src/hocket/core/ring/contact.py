@@ -18,6 +18,7 @@ class Contact(NamedTuple):
     incarnation: int  # 0: unknown; a seed, of which only the address is known
     address: str
     domain: str = ""  # what fails together: a rack, a zone
+    capacity: int = 1  # how many partitions it takes, relative to others; 0: none, if another can
 
 
 def seed(address: str) -> Contact:

@@ -191,4 +191,6 @@ RULES: dict[type, Rule | None] = {
     frames.DescribeRing: _known,
     frames.LookUpKey: _known,
     frames.ListNodes: _known,
+    frames.FindLeaders: _sees_topic,
+    frames.ReadAudit: _admin,
 }

@@ -6,6 +6,9 @@ Rule 3: a request that cannot be carried out is answered by a Failure and change
 Rule 4: what rights a frame needs is said in `core.session.permissions`, and is checked before
         anything else. The right to a handle is checked when the handle is made, and whenever rights
         change.
+Rule 5: a request is served by the node that holds all partitions that the request means. If they
+        are all on one other node, the answer says on which; if they are on several nodes, the
+        client asks each for its own.
 
 The session checks a frame against what it knows (its handles, the catalogue, the limits) and hands
 it on as a demand with everything resolved: topics and partitions instead of names and numbers.
@@ -14,7 +17,8 @@ Every front door (framed TCP, in-process) drives this one class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections import Counter
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, TypeVar
 
@@ -23,7 +27,9 @@ from hocket.cluster_model import NodeAddress
 from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue, Topic
 from hocket.core.metadata.roster import EVERYTHING
+from hocket.core.session.checks import check_delayed, check_lease, refuse_replicated
 from hocket.core.session.failures import failure as failure
+from hocket.core.session.numbers import numbers_of, partitions_of, triples as triples
 from hocket.core.session.permissions import NO_TOKEN, RULES, Rights, permit_commit
 from hocket.core.transactions.participants import PARTICIPANTS_MAX
 from hocket.errors import (
@@ -37,10 +43,9 @@ from hocket.errors import (
     WrongKind,
     WrongVersion,
 )
-from hocket.frames import Frame, unpacked
+from hocket.frames import Frame
 from hocket.model import (
     DAY_US,
-    HOUR_US,
     OWN_PRODUCERS,
     Limits,
     Mode,
@@ -49,7 +54,6 @@ from hocket.model import (
     check_name,
 )
 
-LEASE_US_MIN, LEASE_US_MAX = 10_000, 12 * HOUR_US
 DELAY_US_MAX = 100 * 366 * DAY_US
 DELIVERIES_MAX = 250  # of one message: they are counted in a byte
 CONSUMER_BYTES = 16
@@ -98,6 +102,8 @@ class OpenedSubscription:
     partitions: list[int]
     epochs: dict[int, int]  # of the index, by partition; empty if the client keeps its positions
     whole_topic: bool  # partitions that are added to the topic later belong to it
+    # It is a part of a subscription to the whole topic: the client opens later partitions itself.
+    part: bool = False
     hold_retention: bool = False
     mode: Mode = "own"
     # Partitions whose index was put elsewhere while the client does not know it yet, each with the
@@ -280,11 +286,12 @@ class Session:
     def _plain(self, frame: Frame) -> Effect:
         return Demand(frame)
 
-    def _describe_topic(self, frame: frames.DescribeTopic) -> Effect:
+    def _whole_topic(self, frame: frames.DescribeTopic | frames.FindLeaders) -> Effect:
         return Demand(frame, self._catalogue.topic(frame.topic))
 
     def _of_topic(self, frame: _OfTopic) -> Demand:
-        return Demand(frame, self._catalogue.topic_here(frame.topic))
+        topic = self._catalogue.topic(frame.topic)
+        return Demand(frame, topic, None, self._partitions_here(topic, frame.partitions))
 
     def _open_producer(self, frame: frames.OpenProducer) -> Effect:
         self._check_handles()
@@ -299,8 +306,10 @@ class Session:
         if frame.transaction:
             frame = self._with_own_id(frame)
         demand = self._of_topic(frame)
+        if frame.transaction and demand.topic is not None:
+            refuse_replicated(demand.topic, "a transaction")
         if frame.delayed:
-            _check_delayed(demand.topic)
+            check_delayed(demand.topic)
         return demand
 
     def _push(self, frame: frames.Push) -> Effect | None:
@@ -314,31 +323,29 @@ class Session:
         return Demand(frame, topic, opened, (frame.partition,))
 
     def _publish(self, frame: frames.Publish) -> Effect:
-        topic = self._catalogue.topic_here(frame.topic)
-        if frame.partition != -1:
+        topic = self._catalogue.topic(frame.topic)
+        if frame.partition != -1:  # else the batch says which one is meant
             self._check_partition(topic, frame.partition)
+            self._catalogue.check_here(topic, (frame.partition,))
         if frame.delayed:
-            _check_delayed(topic)
+            check_delayed(topic)
         return Demand(frame, topic, None, (frame.partition,))
 
     def _open_subscription(self, frame: frames.OpenSubscription) -> Effect:
         self._check_handles()
-        topic = self._catalogue.topic_here(frame.topic)
+        topic = self._catalogue.topic(frame.topic)
         if frame.index:
             check_name(frame.index, "an index's name")
         if frame.mode != "own":
             self._check_shared(frame)
+            refuse_replicated(topic, "a shared index")
         self._check_credit(frame.credit_bytes)
-        partitions = _numbers(frame.partitions) or list(range(len(topic.groups)))
-        named: set[int] = set()
-        for partition in partitions:
+        if frame.part and not frame.partitions:
+            raise OutOfRange("a part of a subscription to a whole topic names its partitions")
+        partitions = self._partitions_here(topic, frame.partitions)
+        for partition in partitions_of(frame.positions):
             self._check_partition(topic, partition)
-            if partition in named:
-                raise OutOfRange(f"partition {partition} is named twice")
-            named.add(partition)
-        for partition in _partitions_of(frame.positions):
-            self._check_partition(topic, partition)
-        return Demand(frame, topic, None, tuple(partitions))
+        return Demand(frame, topic, None, partitions)
 
     def _of_subscription(self, frame: frames.Credit | frames.Commit) -> Effect | None:
         opened = self.handles.get(frame.handle)
@@ -354,7 +361,7 @@ class Session:
                 raise OutOfRange("this subscription has no index at the broker to commit to")
             if opened.mode != "own":
                 raise WrongKind(f"index {opened.index!r} is shared: settle its messages instead")
-            for partition in _partitions_of(frame.positions):
+            for partition in partitions_of(frame.positions):
                 if partition not in opened.epochs:
                     raise UnknownPartition(f"this subscription has no partition {partition}")
         return Demand(frame, None, opened)
@@ -366,7 +373,7 @@ class Session:
         if opened.mode == "own":
             raise WrongKind(f"index {opened.index!r} is not shared: commit positions instead")
         if frame.action == "extend" and frame.duration_us:
-            _check_lease(frame.duration_us)
+            check_lease(frame.duration_us)
         if frame.duration_us > DELAY_US_MAX:
             raise OutOfRange(f"a delay is at most 100 years, not {frame.duration_us} us")
         ends = dict.fromkeys(opened.partitions, 0)
@@ -438,13 +445,16 @@ class Session:
     def _of_index(
         self, frame: frames.SeekIndex | frames.SkipUnreadable | frames.Revive | frames.DeleteIndex
     ) -> Effect:
-        topic = self._catalogue.topic_here(frame.topic)
+        topic = self._catalogue.topic(frame.topic)
         check_name(frame.index, "an index's name")
-        partitions = tuple(range(len(topic.groups)))
-        all_of_them = isinstance(frame, frames.SeekIndex) and frame.partition == -1
-        if not isinstance(frame, frames.DeleteIndex) and not all_of_them:
+        if isinstance(frame, frames.DeleteIndex) or (
+            isinstance(frame, frames.SeekIndex) and frame.partition == -1
+        ):
+            partitions = self._partitions_here(topic, frame.partitions)
+        else:
             self._check_partition(topic, frame.partition)
             partitions = (frame.partition,)
+            self._catalogue.check_here(topic, partitions)
         return Demand(frame, topic, None, partitions)
 
     def _has_ended(self, handle: int) -> bool:
@@ -476,7 +486,7 @@ class Session:
         if frame.positions:
             raise OutOfRange("positions are for own indexes; a shared one is put with SeekIndex")
         if frame.lease_us:
-            _check_lease(frame.lease_us)
+            check_lease(frame.lease_us)
         if frame.max_deliveries > DELIVERIES_MAX:
             raise OutOfRange(f"max_deliveries is 1 to {DELIVERIES_MAX}, not {frame.max_deliveries}")
         check_name(frame.topic + DEAD_LETTERS, "the name of a topic's dead letters")
@@ -491,6 +501,18 @@ class Session:
             raise LimitExceeded(
                 f"a credit is 0 to {self._limits.credit_bytes_max} bytes, not {credit_bytes}"
             )
+
+    def _partitions_here(self, topic: Topic, packed: bytes) -> tuple[int, ...]:
+        """The partitions that a request means, all of them held by this node."""
+        named = numbers_of(packed)
+        for partition in named:
+            self._check_partition(topic, partition)
+        if len(set(named)) != len(named):
+            twice = next(number for number, count in Counter(named).items() if count > 1)
+            raise OutOfRange(f"partition {twice} is named twice")
+        partitions = tuple(named) or tuple(range(len(topic.groups)))
+        self._catalogue.check_here(topic, partitions)
+        return partitions
 
     def _check_partition(self, topic: Topic, partition: int) -> None:
         if not 0 <= partition < len(topic.groups):
@@ -507,7 +529,7 @@ class Session:
         frames.AlterTopic: _plain,
         frames.DeleteTopic: _plain,
         frames.ListTopics: _plain,
-        frames.DescribeTopic: _describe_topic,
+        frames.DescribeTopic: _whole_topic,
         frames.FindOffsets: _of_topic,
         frames.DeleteMessages: _of_topic,
         frames.ListIndexes: _of_topic,
@@ -539,49 +561,12 @@ class Session:
         frames.DescribeRing: _plain,
         frames.LookUpKey: _plain,
         frames.ListNodes: _plain,
+        frames.FindLeaders: _whole_topic,
+        frames.ReadAudit: _plain,
     }
 
 
 _OfTopic = frames.FindOffsets | frames.DeleteMessages | frames.ListIndexes | frames.OpenProducer
-
-
-def _numbers(data: bytes) -> list[int]:
-    if len(data) % 8:
-        raise ProtocolError(f"a packed list of numbers has {len(data)} bytes, not a multiple of 8")
-    return unpacked(data)
-
-
-def _partitions_of(positions: bytes) -> list[int]:
-    """The partitions of packed pairs (partition, offset)."""
-    numbers = _numbers(positions)
-    if len(numbers) % 2:
-        raise ProtocolError(f"positions are pairs, and these are {len(numbers)} numbers")
-    return numbers[::2]
-
-
-def triples(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Packed ranges as (partition, start, end)."""
-    numbers = _numbers(data)
-    if len(numbers) % 3:
-        raise ProtocolError(f"ranges are three numbers each, and these are {len(numbers)}")
-    return zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
-
-
-def _check_delayed(topic: Topic | None) -> None:
-    assert topic is not None
-    if not topic.config.delayed:
-        raise WrongKind(
-            f"topic {topic.name!r} takes no delayed messages; an admin of it can change that with "
-            f"alter_topic({topic.name!r}, delayed=True) or: hocket topic alter {topic.name} "
-            "--delayed"
-        )
-
-
-def _check_lease(lease_us: int) -> None:
-    if not LEASE_US_MIN <= lease_us <= LEASE_US_MAX:
-        raise OutOfRange(
-            f"a lease lasts {LEASE_US_MIN} us to {LEASE_US_MAX // HOUR_US} h, not {lease_us} us"
-        )
 
 
 def offset_of(start: Start, *, log_start: int, end: int) -> int | None:

@@ -271,13 +271,13 @@ class Dispatcher:
         self._unrank(consumer)
         consumer.end(fetching)
         end = event.end if event.bytes else 0
+        read = clipped(runs, event.start, end)
+        late = leases.keys.overtaking(read) if leases.keys is not None else []
         ranges = leases.lease(
-            clipped(runs, event.start, end),
-            event.now_us,
-            identity=consumer.identity,
+            without(read, late) if late else read, event.now_us, identity=consumer.identity,
             in_doubt=consumer.tells,
-        )
-        leases.give_back(clipped(runs, max(event.start, end), _FAR))
+        )  # fmt: skip
+        leases.give_back([*late, *clipped(runs, max(event.start, end), _FAR)])
         leases.lose(clipped(runs, 0, event.start))
         sends: list[Effect] = []
         changed = {number}
@@ -292,7 +292,7 @@ class Dispatcher:
                 changed |= handing.point_out(consumer, self._leases)
             alone = leases.has_suspect(consumer.number)
             sends.append(Send(event.fetch, consumer.number, number, ranges, alone))
-        elif event.start <= runs[0][0]:
+        elif event.start <= runs[0][0] and not late:
             self._resting[number] = True  # another read now would find nothing either
         self._rank(consumer)
         return [*self._records(sorted(changed)), *sends, *self._dispatch()]

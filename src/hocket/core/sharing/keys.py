@@ -197,6 +197,19 @@ class KeyOrder:
             count -= 1
         return runs
 
+    def overtaking(self, runs: list[Range]) -> list[Range]:
+        """Of these messages, which were taken, those that a message of their key is before now.
+
+        It was with the same consumer, and was given back while these were read.
+        """
+        found: list[Range] = []
+        for start, end in runs:
+            for offset in range(max(start, self._base), min(end, self.scanned)):
+                key = self._keys.get(self._hashes[offset - self._base])
+                if key is not None and key.head < offset:
+                    joined(found, offset, offset + 1)
+        return found
+
     def renumbered(self, start: int, end: int, *, former: int, holder: int) -> None:
         """Messages in flight with the number `former` are in flight with `holder` now."""
         for key_hash in self._scanned_hashes(start, end):

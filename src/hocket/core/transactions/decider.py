@@ -11,11 +11,12 @@ Rule 4: transactions of one id are decided in the order of their numbers, and th
         the last is applied everywhere.
 Rule 5: a committed number is never decided again. A commit of the same content is answered that it
         is done; other content is a conflict.
+Rule 6: a decider that follows another one decides on an id when it knows all that the other knew of
+        it: see `inheritance`.
 
-Decisions are entries of a log of their own, which is this node's. Participants are partitions,
-known by the number of their group; they answer by events, and messages to and from them may be
-lost, late or double. An answer from an earlier round of verifying is known by its number, and
-counts for nothing.
+Decisions are entries of a log of their own. Participants are partitions, known by the number of
+their group; they answer by events, and messages to and from them may be lost, late or double. An
+answer from an earlier round of verifying is known by its number, and counts for nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +41,15 @@ from hocket.core.transactions.events import (
     Effect,
     Event,
     Forget,
+    Inherit,
+    Inherited,
     StageFound,
     Started,
     Tick,
     Verified,
     Verify,
 )
+from hocket.core.transactions.inheritance import About, Inheritance
 from hocket.core.transactions.participants import (
     LocatedParticipant,
     by_group,
@@ -63,6 +67,7 @@ from hocket.core.transactions.state import (
     burned,
     busy,
     given_up,
+    not_heard_of,
 )
 from hocket.errors import Busy, HocketError, TransactionConflict
 from hocket.model import DAY_US, HOUR_US, SECOND_US, Participant
@@ -79,7 +84,10 @@ PRODUCER_BYTES = 40  # more than a producer takes in an abort
 class Decider:
     """A machine with a log of its own. `step` never raises: an Answer says what is wrong."""
 
-    def __init__(self, indexes: Indexes | None = None) -> None:
+    def __init__(self, indexes: Indexes | None = None, *, inherits: bool = False) -> None:
+        """`inherits`: this one follows the founder's own decider."""
+        self.inheritance = Inheritance(whole=not inherits)
+        self._inheriting: dict[int, Inherit] = {}  # by the index of the entry
         self.decided: dict[str, Decided] = {}  # id -> its last decision; the oldest first
         self.dropped = Dropped()
         self.applied_index = 0
@@ -103,6 +111,8 @@ class Decider:
     def refusal(self, transaction: str, number: int, producer_id: bytes) -> HocketError | None:
         """Why this producer can stage nothing more for the transaction; None if it can."""
         known = self.decided.get(transaction)
+        if self.inheritance.lacks(transaction):
+            return not_heard_of(transaction)
         if known is not None and number < known.number:
             return behind(transaction, number, known)
         if known is not None and number == known.number and known.aborted:
@@ -115,6 +125,8 @@ class Decider:
     def _commit_asked(self, event: CommitAsked) -> list[Effect]:
         self._now_us = event.now_us
         transaction, number, origin = event.transaction, event.number, event.origin
+        if self.inheritance.lacks(transaction):
+            return [Answer(origin, not_heard_of(transaction))]
         pending = self._commits.get(transaction)
         if pending is not None:
             if (pending.number, pending.participants) == (number, event.participants):
@@ -193,6 +205,8 @@ class Decider:
         wrong = wrong_with_producers(event.producers)
         if wrong is not None:
             return [Answer(origin, wrong)]
+        if self.inheritance.lacks(transaction):
+            return [Answer(origin, not_heard_of(transaction))]
         known = self.decided.get(transaction)
         if known is not None and number <= known.number:
             return self._abort_came_late(event, known)
@@ -284,6 +298,8 @@ class Decider:
 
     def _stage_found(self, event: StageFound) -> list[Effect]:
         transaction, number, group = event.transaction, event.number, event.group
+        if self.inheritance.lacks(transaction):
+            return []  # it is asked again
         known = self.decided.get(transaction)
         if known is not None and number <= known.number:
             if number == known.number and group in known.unapplied:
@@ -307,6 +323,54 @@ class Decider:
         """The last decision up to which all are, durably, applied everywhere."""
         indexes = (self.decided[transaction].index for transaction in self._unfinished)
         return min(indexes, default=self._last_decision + 1) - 1
+
+    # --- one decider follows another -------------------------------------------------------------
+
+    def about(self, transaction: str) -> About | None:
+        """What is known of an id, for the decider that follows; None: it is not done with yet."""
+        if transaction in self._commits or transaction in self._unfinished:
+            return None
+        if any(abort.transaction == transaction for abort in self._aborts.values()):
+            return None
+        known = self.decided.get(transaction)
+        decided = None if known is None else [known.number, known.aborted, known.records]
+        of_them = self.dropped.of(transaction).items()
+        return About(transaction, decided, [[each.hex(), number] for each, number in of_them])
+
+    @property
+    def ids(self) -> list[str]:
+        """All ids that anything is known of, or asked about."""
+        aborts = (abort.transaction for abort in self._aborts.values())
+        return list(dict.fromkeys((*self.decided, *self.dropped, *self._commits, *aborts)))
+
+    def mark(self) -> AppendDecision:
+        """An entry that changes nothing: when it is durable, so is all that was appended before."""
+        return self._entry({"forget": []})
+
+    def _inherit(self, event: Inherit) -> list[Effect]:
+        if self.inheritance.has(event.term, event.part):
+            return [Inherited(event.term, event.part, self.inheritance.whole)]
+        under_way = self._inheriting.values()
+        if any((each.term, each.part) == (event.term, event.part) for each in under_way):
+            return []
+        effects = self._append({"inherit": json.loads(event.body)})
+        self._inheriting[self._pending[-1][0]] = event
+        return effects
+
+    def _inherited(self, index: int, change: dict[str, Any]) -> list[Effect]:
+        for about in self.inheritance.take(change):
+            known = self.decided.get(about.transaction)
+            if about.decided is not None and (known is None or known.number < about.decided[0]):
+                number, aborted, records = about.decided
+                self.decided[about.transaction] = Decided(
+                    number, index, records, (), self._now_us, aborted=aborted
+                )
+            for producer_id, number in about.dropped:
+                self.dropped.add(about.transaction, number, (bytes.fromhex(producer_id),))
+        event = self._inheriting.pop(index, None)
+        if event is None:
+            return []
+        return [Inherited(event.term, event.part, self.inheritance.whole)]
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -379,6 +443,8 @@ class Decider:
             pending = self._commits.get(event.transaction)
             is_last = pending is not None and list(pending.unverified) == [event.group]
             return PARTICIPANT_BYTES * (len(pending.participants) + 1) if pending and is_last else 0
+        if isinstance(event, Inherit):
+            return PARTICIPANT_BYTES + len(event.body)
         if isinstance(event, Tick):
             return PARTICIPANT_BYTES * FORGOTTEN_AT_ONCE if self._forgets_at(event.now_us) else 0
         if isinstance(event, AbortAsked) or (isinstance(event, StageFound) and event.idle):
@@ -389,9 +455,12 @@ class Decider:
         return now_us >= self._forget_at_us or len(self.decided) > IDS_MAX
 
     def _append(self, change: dict[str, Any]) -> list[Effect]:
+        return [self._entry(change)]
+
+    def _entry(self, change: dict[str, Any]) -> AppendDecision:
         index = self._indexes.take()
         self._pending.append((index, change))
-        return [AppendDecision(index, json.dumps(change, separators=(",", ":")).encode())]
+        return AppendDecision(index, json.dumps(change, separators=(",", ":")).encode())
 
     def durable(self, index: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -402,6 +471,8 @@ class Decider:
         return effects
 
     def _change(self, index: int, change: dict[str, Any]) -> list[Effect]:
+        if "inherit" in change:
+            return self._inherited(index, change["inherit"])
         if "producers" in change:
             return self._became_dropped(index, change)
         if "decide" in change:  # a commit, or an abort of an older version: it names no producers
@@ -481,16 +552,21 @@ class Decider:
              [participant.encoded() for participant in known.participants]]
             for transaction, known in self.decided.items()
         ]  # fmt: skip
-        return self.applied_index, {
+        state = {
             "decided": decided,
             "dropped": self.dropped.snapshot(),
             "last_decision": self._last_decision,
         }
+        if self.inheritance.term or not self.inheritance.whole:
+            state["inheritance"] = self.inheritance.snapshot()
+        return self.applied_index, state
 
     def restore(self, index: int, state: dict[str, Any]) -> None:
         """To be followed by the replay of the entries behind `index`, and by `Started`."""
         self._indexes.last = self.applied_index = index
         self._last_decision = state["last_decision"]
+        if "inheritance" in state:
+            self.inheritance = Inheritance.restore(state["inheritance"])
         # A version that did not write whether a decision was a commit had only commits.
         for transaction, number, *committed, at, records, encoded in state["decided"]:
             participants = tuple(LocatedParticipant.decode(fields) for fields in encoded)
@@ -508,6 +584,7 @@ class Decider:
         Applied: _applied,
         StageFound: _stage_found,
         AppliedFound: _applied_found,
+        Inherit: _inherit,
         Tick: _tick,
     }
 

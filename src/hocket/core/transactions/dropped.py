@@ -8,7 +8,7 @@ producer finds its stage gone, unless the message that drops the stage was lost 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +22,10 @@ class Dropped:
     def __init__(self) -> None:
         self._ids: dict[str, dict[bytes, int]] = {}  # id -> producer -> number; the oldest first
         self._count = 0
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids of which producers were dropped."""
+        return iter(self._ids)
 
     def of(self, transaction: str) -> Mapping[bytes, int]:
         """The dropped producers of an id, each with the number that it had staged for."""

@@ -85,12 +85,22 @@ class AppliedFound:
 
 
 @dataclass(slots=True)
+class Inherit:
+    """The founder's own decider hands over a part of what it knows: see `inheritance`."""
+
+    term: int
+    part: int
+    body: bytes
+
+
+@dataclass(slots=True)
 class Tick:
     now_us: int
 
 
 Event = (
-    Started | CommitAsked | AbortAsked | Verified | Applied | StageFound | AppliedFound | Tick
+    Started | CommitAsked | AbortAsked | Verified | Applied | StageFound | AppliedFound | Inherit
+    | Tick
 )  # fmt: skip
 
 
@@ -99,7 +109,7 @@ Event = (
 
 @dataclass(slots=True)
 class AppendDecision:
-    """Put an entry behind the metadata's log."""
+    """Put an entry behind the decider's log."""
 
     index: int
     body: bytes
@@ -153,4 +163,13 @@ class Answer:
     error: HocketError | None
 
 
-Effect = AppendDecision | Verify | Apply | Drop | Forget | Answer
+@dataclass(slots=True)
+class Inherited:
+    """Tell the founder's own decider that this part is durable here; `whole`: nothing is lacking"""
+
+    term: int
+    part: int
+    whole: bool
+
+
+Effect = AppendDecision | Verify | Apply | Drop | Forget | Answer | Inherited

@@ -59,6 +59,13 @@ def busy(transaction: str, number: int) -> Busy:
     return Busy(f"number {number} of transaction {transaction!r} is not done yet; try again")
 
 
+def not_heard_of(transaction: str) -> Busy:
+    return Busy(
+        f"what the cluster's founder has decided of transaction {transaction!r} is not known here "
+        "yet; try again"
+    )
+
+
 def behind(transaction: str, number: int, known: Decided) -> TransactionConflict:
     return TransactionConflict(
         f"transaction {transaction!r} number {number} comes behind number {known.number}, which is "

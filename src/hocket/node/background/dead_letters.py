@@ -3,7 +3,9 @@
 A unit is a run of messages of one shared index that the log says is dying. A unit becomes batches
 of a producer whose id follows from the unit, cut in a way that follows from its messages. So after
 a crash the same unit makes the same batches, and those that are stored already are recognised.
-A unit whose batches cannot be stored (the disk is full, say) waits and is tried again.
+A unit whose batches cannot be stored (the disk is full, say) waits and is tried again. If another
+node holds the partition of the dead letters, the batches go there (`node.background.storing`); only
+when that node says that they are stored, the messages are given up here.
 
 What cannot be read is set aside as well as it can be. A batch that cannot be opened makes one dead
 letter with the bytes of the whole batch, whichever unit meets it first: that is produced under an
@@ -15,8 +17,10 @@ says which of the three it is; nobody replays them.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 
 from hocket import frames
@@ -28,6 +32,7 @@ from hocket.errors import CorruptData, HocketError, OutOfRange, TopicExists
 from hocket.frames import Frame
 from hocket.log.model import FileUnreadable, ReadResult
 from hocket.model import DAY_US, OWN_PRODUCERS, TopicConfig
+from hocket.node.background.storing import Storing
 from hocket.node.running.own_requests import NODE
 from hocket.node.running.partitions import Hosted, batch_of
 from hocket.node.wiring import Wiring
@@ -36,7 +41,7 @@ from hocket.wire.entry import Header
 
 log = logging.getLogger("hocket.node")
 
-AT_ONCE = 8  # how many units are worked on at the same time
+AT_ONCE = 8  # units that are worked on at the same time, for each node that holds dead letters
 READ_BYTES = 1 << 20
 PIECE_BYTES = 1 << 20  # of one batch, unless a single message is larger
 CONFIG = TopicConfig(disk_retention_us=30 * DAY_US)
@@ -124,8 +129,10 @@ class DeadLetters:
         self,
         wiring: Wiring,
         create_topic: Callable[[Origin, str, TopicConfig], None],
+        storing: Storing,
     ) -> None:
         self._wiring = wiring
+        self._storing = storing
         self._create_topic = create_topic
         self.waiting: list[Unit] = []  # for `work`
         self._under_way: dict[int, Unit] = {}
@@ -150,15 +157,26 @@ class DeadLetters:
     def work(self) -> None:
         """Begin with units that wait, one at a time of each source. Called each turn and tick."""
         busy = {unit.source for unit in self._under_way.values()}
+        # By home: a node that is away holds up what goes to it, and nothing else.
+        counts = Counter(map(self._home_of, self._under_way.values()))
         waiting, self.waiting = self.waiting, []
         for unit in waiting:
-            if unit.source in busy or len(self._under_way) >= AT_ONCE:
+            home = self._home_of(unit)
+            if unit.source in busy or counts[home] >= AT_ONCE:
                 self.waiting.append(unit)
                 continue
             number = next(self._numbers)
             self._under_way[number] = unit
             busy.add(unit.source)
+            counts[home] += 1
             self._go_on(number, unit)
+
+    def _home_of(self, unit: Unit) -> str:
+        """The node to which the dead letters go; empty while there is no topic for them."""
+        topic = self._wiring.catalogue.topics.get(unit.topic + DEAD_LETTERS)
+        if topic is None:
+            return ""
+        return topic.homes[unit.hosted.core.number % len(topic.homes)]
 
     def _go_on(self, number: int, unit: Unit) -> None:
         try:
@@ -330,8 +348,7 @@ class DeadLetters:
         if topic is None:
             self._make_topic(number, unit, name)
             return
-        if not self._wiring.catalogue.is_here(topic):
-            raise self._wiring.catalogue.not_here(topic)
+        group = topic.groups[unit.hosted.core.number % len(topic.groups)]
         piece = unit.pieces[unit.stored]
         values, keys, headers = zip(*piece.records, strict=True)
         now_us = self._wiring.clock.now_us()
@@ -346,13 +363,23 @@ class DeadLetters:
             )
         )
         (info,) = check_entries(entry, verify=False)
-        number_of_partition = unit.hosted.core.number % len(topic.groups)
-        hosted = self._wiring.partitions[topic.groups[number_of_partition]]
+        hosted = self._wiring.partitions.get(group)
+        if hosted is None:
+            done = partial(self._stored_elsewhere, number, unit)
+            self._storing.store(group, info.header.count, bytes(entry), done)
+            return
         self._wiring.partitions.admit(hosted.group, info.header.length)
         batch = batch_of(info, entry)
         batch.crc = None  # stored again after a crash, it has another timestamp
         produce = events.Produce(Origin(NODE, 0, number), batch, now_us)
         self._wiring.partitions.step(hosted, produce)
+
+    def _stored_elsewhere(self, number: int, unit: Unit, error: HocketError | None) -> None:
+        if error is not None:
+            self._put_off(number, unit, str(error))
+            return
+        unit.stored += 1
+        self._go_on(number, unit)
 
     def _make_topic(self, number: int, unit: Unit, name: str) -> None:
         if name in self._making:

@@ -32,6 +32,7 @@ Bodies = dict[int, memoryview]
 @dataclass(slots=True, eq=False)
 class _Job:
     apply: Apply
+    decider: int  # the group of the log of whoever has decided
     reading: bool = False
     bodies: Bodies | None = None  # what was read for the next step, by index
     failed: bool = False  # a read has failed, or batches are lost, and that was logged
@@ -42,16 +43,16 @@ class _Job:
 
 
 class RollForward:
-    def __init__(self, wiring: Wiring, gone: Callable[[Apply], None]) -> None:
+    def __init__(self, wiring: Wiring, gone: Callable[[Apply, int], None]) -> None:
         self._wiring = wiring
         self._gone = gone  # told of a job whose partition was deleted
         self._jobs: dict[tuple[int, Name], _Job] = {}
 
-    def begin(self, apply: Apply) -> None:
+    def begin(self, apply: Apply, decider: int) -> None:
         """Roll this forward, now or as soon as possible. What is under way is not begun again."""
         key = (apply.group, (apply.transaction, apply.number))
         if key not in self._jobs:
-            self._jobs[key] = _Job(apply)
+            self._jobs[key] = _Job(apply, decider)
             self._go_on(self._jobs[key])
 
     def retry(self) -> None:
@@ -66,11 +67,11 @@ class RollForward:
                 if not self._wiring.catalogue.is_deleted(job.apply.group):
                     return  # its topic is not known (yet); that it is not here is no proof
                 self._end(job)
-                self._gone(job.apply)
+                self._gone(job.apply, job.decider)
                 return
             stages = hosted.core.stages
             following: list[tuple[Stage, int]] = []
-            if not stages.is_over(job.name, job.apply.decision):
+            if not stages.is_over(job.name, job.apply.decision, job.decider):
                 following = stages.next_of(job.name, job.apply.producers, STEP_BYTES)
             if not self._has_bodies(job, following) or not self._append(job, hosted, following):
                 return
@@ -125,9 +126,10 @@ class RollForward:
         apply = job.apply
         self._name_lost(job, hosted)
         self._wiring.partitions.step(
-            hosted, ApplyStaged(job.name, apply.decision, apply.producers, batches)
+            hosted,
+            ApplyStaged(job.name, apply.decision, apply.producers, batches, job.decider),
         )
-        if hosted.core.stages.is_over(job.name, apply.decision):
+        if hosted.core.stages.is_over(job.name, apply.decision, job.decider):
             self._end(job)
             return False
         return not self._wiring.log.congested
@@ -135,7 +137,7 @@ class RollForward:
     def _name_lost(self, job: _Job, hosted: Hosted) -> None:
         """What damage has left of the transaction is published, and the rest is named."""
         stages = hosted.core.stages
-        if job.failed or stages.is_over(job.name, job.apply.decision):
+        if job.failed or stages.is_over(job.name, job.apply.decision, job.decider):
             return
         lost = stages.lost_of(job.name, job.apply.producers)
         if lost:

@@ -14,25 +14,36 @@ from typing import Any
 
 from hocket.core.group0.messages import Group0Message
 from hocket.core.group0.settings import Group0Settings
+from hocket.core.placement.auditing import AuditHolds, GetAudit
 from hocket.core.placement.descriptions import GetPartitions, PartitionsAre
 from hocket.core.placement.locator import LocatorMessage
+from hocket.core.placement.storing import BatchStored, StoreBatch
+from hocket.core.raft.settings import RaftSettings
 from hocket.core.relay.messages import RelayMessage
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.views import GetView, ViewIs
+from hocket.core.transactions.messages import TransactionMessage
 from hocket.model import PartitionId
+from hocket.node.cluster.auditing import Auditing
+from hocket.node.cluster.catching_up import CatchingUp
 from hocket.node.cluster.descriptions import Descriptions
 from hocket.node.cluster.group0 import Following, Telling
 from hocket.node.cluster.inspecting import Inspecting
+from hocket.node.cluster.placing import Placing
 from hocket.node.cluster.relays import Relays
 from hocket.node.cluster.ring_member import MemberSettings, RingMember
 from hocket.node.cluster.ring_memory import DiskMemory
+from hocket.node.cluster.talking import Talking
 from hocket.node.node import Node
+from hocket.node.raft_mail import RaftBeat, RaftBeatAnswer, RaftMail
+from hocket.node.replication.replicas import Replicas
 from hocket.node.running.partitions import Hosted
 from hocket.node.settings import NodeSettings
 from hocket.ports import Clock, Disk, Executor, Links, Network, Timers
 
 _OF_GROUP_0 = frozenset(Group0Message.__args__)
+_OF_TRANSACTIONS = frozenset(TransactionMessage.__args__)
 _FOR_RELAYS = frozenset((*RelayMessage.__args__, *LocatorMessage.__args__))
 
 
@@ -52,6 +63,7 @@ class ClusterNode:
         entropy: Callable[[int], bytes] = os.urandom,
         relay: RelaySettings | None = None,
         group0: Group0Settings | None = None,
+        raft: RaftSettings | None = None,
     ) -> None:
         self.node = Node(
             settings, disk=disk, executor=executor, clock=clock, network=network, entropy=entropy,
@@ -83,10 +95,43 @@ class ClusterNode:
         self.inspecting = Inspecting(
             self.ring, settings.name or member.node, timers=timers, links=links
         )
+        self.catching_up = CatchingUp(
+            self.node.handing_on.catch_up, timers=timers, end_turn=self.node.end_turn
+        )
+        if not member.is_root:
+            self.node.catch_up_by(self.catching_up)
         self.descriptions = Descriptions(
+            self.node, me=lambda: self.ring.core.me, timers=timers, links=links,
+            catch_up=_look_at_once if member.is_root else self.catching_up,
+        )  # fmt: skip
+        self.node.describe_by(self.descriptions)
+        self.auditing = Auditing(
             self.node, me=lambda: self.ring.core.me, timers=timers, links=links
         )
-        self.node.describe_by(self.descriptions)
+        self.node.audit_by(self.auditing)
+        self.node.talk_by(Talking(self.node, me=lambda: self.ring.core.me, links=links))
+        self.node.place_by(
+            Placing(
+                member.node,
+                members=lambda: self.node.registering.members()[1],
+                convicted=lambda: self.ring.core.pointers.deaths.convicted,
+                loads=lambda: self.node.loads,
+            )
+        )
+        self.replicas = Replicas(
+            member.node,
+            self.ring.core.me.incarnation,
+            self.node.store,
+            contact=lambda: self.ring.core.me,
+            contact_of=self._contact_of,
+            clock=clock,
+            timers=timers,
+            links=links,
+            chance=chance,
+            settings=raft,
+        )
+        self.node.replicate_by(self.replicas)
+        self.node.deaths_by(self._is_dead)
         self.ring.on_died.append(self.relays.died)
         self.ring.on_stalled.append(self.relays.stalled)
         self.ring.on_renewed.append(self.relays.renewed)
@@ -142,21 +187,51 @@ class ClusterNode:
         else:
             self.group0.on_caught_up.append(tell)
 
+    def _contact_of(self, node: str) -> Contact | None:
+        """Whichever life of the node is there; None: nobody knows the node."""
+        known = self.node.registering.known(node)
+        return None if known is None else known._replace(incarnation=0)
+
+    def _is_dead(self, node: str) -> bool:
+        """Its last life has ended, as far as the ring knows; one that came back is another."""
+        known = self.node.registering.known(node)
+        return known is not None and any(
+            each.node == node and each.incarnation >= known.incarnation
+            for each in self.ring.core.pointers.deaths.convicted
+        )
+
+    def link_broken(self, node: str, *, process_gone: bool = False) -> None:
+        """`process_gone`: nobody listens any more where it was; it is not merely cut off."""
+        self.replicas.link_lost(node, process_gone=process_gone)
+        self.node.end_turn()
+
     def link_lost(self, contact: Contact) -> None:
         self.ring.link_lost(contact)
         self.group0.link_lost(contact)
+        self.replicas.link_lost(contact.node, process_gone=False)
         self.node.end_turn()
 
     def heard(self, sender: Contact, to_incarnation: int, message: Any) -> None:
+        is_for_this_life = to_incarnation in (0, self.ring.core.me.incarnation)
         if type(message) in _OF_GROUP_0:
-            if to_incarnation in (0, self.ring.core.me.incarnation):
+            if is_for_this_life:
                 self.group0.heard(sender, message)
+        elif isinstance(message, ViewIs | PartitionsAre | AuditHolds) and not is_for_this_life:
+            pass  # questions are counted anew in each life: it answers another one
         elif type(message) in _FOR_RELAYS:
             self.relays.heard(sender, message)
         elif isinstance(message, GetView | ViewIs):
             self.inspecting.heard(sender, message)
+        elif isinstance(message, RaftMail | RaftBeat | RaftBeatAnswer):
+            self.replicas.heard(sender, message)
         elif isinstance(message, GetPartitions | PartitionsAre):
             self.descriptions.heard(sender, message)
+        elif type(message) in _OF_TRANSACTIONS:
+            self.node.transactions.heard(sender.node, message)
+        elif isinstance(message, GetAudit | AuditHolds):
+            self.auditing.heard(sender, message)
+        elif isinstance(message, StoreBatch | BatchStored):
+            self.node.storing.heard(sender.node, message)
         else:
             self.ring.heard(sender, to_incarnation, message)
             self.group0.spoke(sender)
@@ -171,6 +246,8 @@ class ClusterNode:
 
     def tick(self) -> None:
         self.group0.tick()
+        if self.ring.settings.is_root and len(self.node.registering.members()[1]) > 1:
+            self.node.found_deciders()
         self.node.tick()
 
     def end_turn(self) -> None:
@@ -182,6 +259,8 @@ class ClusterNode:
         self.ring.close()
         self.inspecting.close()
         self.descriptions.close()
+        self.auditing.close()
+        self.catching_up.close()
         self.relays.close()
         self.node.close()
 
@@ -203,3 +282,8 @@ class ClusterNode:
 
 def _partition_id(hosted: Hosted) -> PartitionId:
     return PartitionId(hosted.core.topic, hosted.core.number, hosted.group)
+
+
+def _look_at_once(again: Callable[[], None]) -> None:
+    """The root knows all that there is to know of topics."""
+    again()

@@ -42,10 +42,18 @@ class Descriptions:
     """The `Others` of a node in a cluster (`node.requests.topics`)."""
 
     def __init__(
-        self, node: Node, *, me: Callable[[], Contact], timers: Timers, links: Links
+        self,
+        node: Node,
+        *,
+        me: Callable[[], Contact],
+        timers: Timers,
+        links: Links,
+        catch_up: Callable[[Callable[[], None]], None],
     ) -> None:
+        """`catch_up` calls its argument when this node may know of groups that are new."""
         self._node = node
         self._me = me
+        self._catch_up = catch_up
         self._timers = timers
         self._links = links
         self._inquiries: dict[int, _Inquiry] = {}  # by the number of the question
@@ -68,8 +76,11 @@ class Descriptions:
 
     def heard(self, sender: Contact, message: DescriptionMessage) -> None:
         if isinstance(message, GetPartitions):
-            found = self._node.described(message.groups[:GROUPS_MAX])
-            self._links.send(self._me(), sender, PartitionsAre(message.request, found))
+            groups = message.groups[:GROUPS_MAX]
+            if len(self._node.described(groups)) == len(groups):
+                self._tell(sender, message.request, groups)
+            else:  # who asks may know of a topic that was made a moment ago, and not yet here
+                self._catch_up(lambda: self._tell(sender, message.request, groups))
             return
         inquiry = self._inquiries.get(message.request)
         if inquiry is None or inquiry.node != sender.node:
@@ -79,6 +90,10 @@ class Descriptions:
         inquiry.told |= {each.partition: each for each in message.partitions}
         if not inquiry.left:
             self._end(inquiry)
+
+    def _tell(self, asker: Contact, request: int, groups: Sequence[int]) -> None:
+        found = self._node.described(groups)
+        self._links.send(self._me(), asker, PartitionsAre(request, found))
 
     def close(self) -> None:
         for inquiry in self._inquiries.values():

@@ -48,6 +48,7 @@ class Place:
     address: str  # HOST:PORT, as others are told
     name: str = ""
     domain: str = ""
+    capacity: int = 1
     seeds: tuple[str, ...] = ()  # to join by, beside those that are remembered
     returns: bool = False  # it has belonged to the cluster before
     tls: Callable[[], ssl.SSLContext | None] = field(default=lambda: None)  # to dial with
@@ -61,6 +62,7 @@ def greeting_of(place: Place, boot: int) -> NodeHello:
     return NodeHello(
         cluster=member.cluster, node=member.node, name=place.name, software=f"hocket {__version__}",
         position=member.position, address=place.address, domain=place.domain, boot=boot,
+        capacity=place.capacity,
     )  # fmt: skip
 
 
@@ -121,6 +123,7 @@ class Member:
                 address=place.address,
                 position=member.position,
                 domain=place.domain,
+                capacity=place.capacity,
                 is_root=member.is_founder,
                 life_min=life_min(SystemClock().now_us()),
                 ring=RingSettings(
@@ -234,6 +237,12 @@ class Member:
 
     def link_lost(self, contact: Contact) -> None:
         self.cluster_node.link_lost(contact)
+
+    def link_broken(self, node: str) -> None:
+        self.cluster_node.link_broken(node)
+
+    def process_gone(self, node: str) -> None:
+        self.cluster_node.link_broken(node, process_gone=True)
 
     def link_refused(self, address: str, answer: HelloRefused) -> None:
         """A second process of one store has to go at once: the ring would send to either. And who

@@ -34,6 +34,7 @@ class MemberSettings:
     address: str  # where other nodes reach it
     position: int
     domain: str = ""
+    capacity: int = 1
     is_root: bool = False
     life_min: int = 0  # the lives that begin have larger numbers, and the terms of a root
     ring: RingSettings = field(default_factory=RingSettings)
@@ -227,7 +228,8 @@ class RingMember:
 
     def _new_life(self) -> Ring:
         own = self.settings
-        me = Contact(own.position, own.node, self._memory.next_life(), own.address, own.domain)
+        life = self._memory.next_life()
+        me = Contact(own.position, own.node, life, own.address, own.domain, own.capacity)
         return Ring(me, own.ring, is_root=own.is_root)
 
     def _begin_again(self, effect: events.BeginAgain) -> None:

@@ -34,6 +34,7 @@ class Wish:
     successors: int | None = None
     name: str = ""
     domain: str = ""
+    capacity: int = 1
     advertise: str = ""
     tls: Callable[[], ssl.SSLContext | None] = field(default=lambda: None)
     certificate_fault: Callable[[Certificate, str], str] = field(
@@ -96,7 +97,7 @@ def _refuse_another_cluster(place: Place, wish: Wish, path: str) -> None:
 
 def _place(member: Membership, wish: Wish, address: str, seeds: Sequence[str]) -> Place:
     return Place(
-        member, address, wish.name, wish.domain, tuple(seeds), tls=wish.tls,
+        member, address, wish.name, wish.domain, wish.capacity, tuple(seeds), tls=wish.tls,
         certificate_fault=wish.certificate_fault,
     )  # fmt: skip
 

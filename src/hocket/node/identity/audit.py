@@ -1,11 +1,17 @@
 """The audit log: every request that was denied, and every change of users, roles and grants.
 
 Rule: a token, or the hash of one, is never handed to this file.
+
+A record goes to the logger `hocket.audit`, and to the trail of the node on whose thread it is made:
+a process may have several nodes, each with a thread of its own.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from hocket.core.metadata.roster import Change, in_words
 from hocket.core.session.session import Opened, OpenedProducer, Session
@@ -14,12 +20,36 @@ from hocket.frames import Failure, Frame
 
 log = logging.getLogger("hocket.audit")
 
+Keep = Callable[[str], None]
+_trails: dict[int, Keep] = {}  # by thread
+
 _SHOWN_MAX = 255  # characters of a name that somebody sent
 _REASON_MAX = 1_000  # characters of a reason, which may quote several names
 
 
+@contextmanager
+def kept_by(keep: Keep) -> Iterator[None]:
+    """Records that are made on this thread meanwhile are handed to `keep`, too."""
+    thread = threading.get_ident()
+    before = _trails.get(thread)
+    _trails[thread] = keep
+    try:
+        yield
+    finally:
+        del _trails[thread]
+        if before is not None:
+            _trails[thread] = before
+
+
+def _note(level: int, text: str, *values: object) -> None:
+    log.log(level, text, *values)
+    keep = _trails.get(threading.get_ident())
+    if keep is not None:
+        keep(text % values)
+
+
 def denied(session: Session, frame: Frame, why: str) -> None:
-    log.warning("denied: %s %s: %s", who(session), _act(frame), why)
+    _note(logging.WARNING, "denied: %s %s: %s", who(session), _act(frame), why)
 
 
 def denied_if(session: Session, frame: Frame, answer: Frame | None) -> None:
@@ -30,53 +60,54 @@ def denied_if(session: Session, frame: Frame, answer: Frame | None) -> None:
 
 def wrong_token(session: Session, user: str | None, why: str) -> None:
     shown = "without a user" if user is None else f"as user {user[:_SHOWN_MAX]!r}"
-    log.warning("denied: %s Hello %s: %s", who(session), shown, why)
+    _note(logging.WARNING, "denied: %s Hello %s: %s", who(session), shown, why)
 
 
 def foreign_producer(session: Session, topic: str, producer_id: bytes) -> None:
     """Somebody has used a producer id that belongs to another user."""
-    log.warning(
-        "denied: %s producer id %s in topic %r: it belongs to another user",
+    _note(
+        logging.WARNING, "denied: %s producer id %s in topic %r: it belongs to another user",
         who(session), producer_id.hex(), topic[:_SHOWN_MAX],
     )  # fmt: skip
 
 
 def handshake_refused(address: str, why: str) -> None:
     """TLS did not come about: one of the two does not take what the other one shows."""
-    log.warning("denied: TLS handshake address=%s: %s", address, why[:_REASON_MAX])
+    _note(logging.WARNING, "denied: TLS handshake address=%s: %s", address, why[:_REASON_MAX])
 
 
 def link_refused(address: str, node: str, code: str, why: str) -> None:
     """Something that says it is a node of the cluster was not let in."""
-    log.warning(
-        "denied: link address=%s node=%r: %s: %s",
+    _note(
+        logging.WARNING, "denied: link address=%s node=%r: %s: %s",
         address, node[:_SHOWN_MAX], code, why[:_REASON_MAX],
     )  # fmt: skip
 
 
 def node_refused(address: str, why: str) -> None:
     """This node has called another one, and does not believe that it is who it should be."""
-    log.warning("denied: node at %s: %s", address[:_SHOWN_MAX], why[:_REASON_MAX])
+    _note(logging.WARNING, "denied: node at %s: %s", address[:_SHOWN_MAX], why[:_REASON_MAX])
 
 
 def more_refused(count: int, addresses: str) -> None:
     """Refusals that came too fast to be written down one by one."""
-    log.warning(
-        "denied: %d more links and TLS handshakes within a minute, from %s", count, addresses
-    )
+    _note(
+        logging.WARNING, "denied: %d more links and TLS handshakes within a minute, from %s",
+        count, addresses,
+    )  # fmt: skip
 
 
 def changed(who: str, change: Change) -> None:
     details = f" roles={list(change.roles)}" if change.kind in ("createUser", "setRoles") else ""
     if change.grant is not None:
         details = f" {in_words(change.grant)}"
-    log.info("changed: %s %s %r%s", who, change.kind, change.name, details)
+    _note(logging.INFO, "changed: %s %s %r%s", who, change.kind, change.name, details)
 
 
 def ended(session: Session, opened: Opened, why: str) -> None:
     """A producer or subscription was ended, because its user lost the right to it."""
     what = "producer" if isinstance(opened, OpenedProducer) else "subscription"
-    log.info("ended: %s %s of topic %r: %s", who(session), what, opened.topic, why)
+    _note(logging.INFO, "ended: %s %s of topic %r: %s", who(session), what, opened.topic, why)
 
 
 def who(session: Session) -> str:

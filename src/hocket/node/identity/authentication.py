@@ -17,6 +17,7 @@ from __future__ import annotations
 import hmac
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -72,6 +73,8 @@ class Authentication:
         self._verified: dict[str, bytes] = {}  # user -> SHA-256 of the token
         self._waiting: deque[Login] = deque()
         self._is_at_work = False
+        # Calls what it is given when this node has what the root has: the user may be new.
+        self.catch_up: Callable[[Callable[[], None]], None] | None = None
 
     def hello(
         self, connection: int, session: Session, demand: Demand, _payload: memoryview
@@ -84,9 +87,18 @@ class Authentication:
             self._throttle.was_right(self._address(login))
             self._welcome(login)
             return
+        now_us = self._wiring.clock.now_us()
+        if self.catch_up is None or self._throttle.wait_us(self._address(login), now_us):
+            self._look_at(login)
+        else:
+            self.catch_up(partial(self._look_at, login))
+
+    def _look_at(self, login: Login) -> None:
+        if self._is_gone(login):
+            return
         if len(self._waiting) >= WAITING_MAX:
             error = Busy(f"{WAITING_MAX} tokens wait to be looked at; try again a little later")
-            self._wiring.hang_up(connection, failure(frame.request, error))
+            self._wiring.hang_up(login.connection, failure(login.request, error))
             return
         self._waiting.append(login)
         self._look_at_next()

@@ -39,6 +39,12 @@ class Receiver(Protocol):
     def link_lost(self, contact: Contact) -> None:
         """A link from this node or to it broke, or could not be made."""
 
+    def link_broken(self, node: str) -> None:
+        """The same, of a node that the ring has not spoken to by this link."""
+
+    def process_gone(self, node: str) -> None:
+        """A link to this node broke, and nobody listens there any more."""
+
     def link_refused(self, address: str, answer: HelloRefused) -> None:
         """The node there does not let this one in."""
 
@@ -230,6 +236,11 @@ class NodeLinks:
             self._complain_of(wanted[0], "cannot be reached there")
         if link.contact is not None:
             self.receiver.link_lost(link.contact)
+        elif link.node:
+            self.receiver.link_broken(link.node)
+
+    def gone(self, link: Outgoing) -> None:
+        self.receiver.process_gone(link.node)
 
     def flush_later(self, link: Outgoing) -> None:
         self._unflushed.append(link)
@@ -300,8 +311,7 @@ class NodeLinks:
         hello = link.hello
         assert hello is not None
         link.incarnation = incarnation
-        sender = Contact(hello.position, hello.node, incarnation, hello.address, hello.domain)
-        self.receiver.heard(sender, to_incarnation, message)
+        self.receiver.heard(_contact(hello, incarnation), to_incarnation, message)
 
     def ended(self, link: Incoming) -> None:
         self._strangers.pop(link, None)
@@ -310,9 +320,13 @@ class NodeLinks:
             return
         del self._in[hello.node]
         if link.incarnation and not self._closed:
-            self.receiver.link_lost(
-                Contact(hello.position, hello.node, link.incarnation, hello.address, hello.domain)
-            )
+            self.receiver.link_lost(_contact(hello, link.incarnation))
+
+
+def _contact(hello: NodeHello, incarnation: int) -> Contact:
+    return Contact(
+        hello.position, hello.node, incarnation, hello.address, hello.domain, hello.capacity
+    )
 
 
 def some_of(positions: tuple[int, ...]) -> tuple[int, ...]:

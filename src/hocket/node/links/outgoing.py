@@ -45,6 +45,7 @@ WRITE_BYTES = 128 << 10  # what is handed to the system at a time
 UNSENT_IN_SYSTEM = 128 << 10  # what the system takes beyond what is on its way
 OPENING_US = 3_000_000  # for dialling, the handshake and the greeting together
 REST_US_MIN, REST_US_MAX = 50_000, 1_000_000  # after a failure; doubled each time
+LOOK_US = 10_000  # after a link that was open broke, it is dialled again: is the process there?
 REFUSED_REST_US = 10_000_000  # after a refusal, which another attempt hardly changes
 RESOLVERS = 4  # threads that resolve names
 GIVE_UP_MS = 15_000  # bytes that the other end does not confirm for so long break the link
@@ -70,6 +71,9 @@ class Owner(Protocol):
         """This node does not believe the one that it has called."""
 
     def lost(self, link: Outgoing) -> None: ...
+    def gone(self, link: Outgoing) -> None:
+        """Nobody listens where the link has led: the process there is gone, not only the link."""
+
     def flush_later(self, link: Outgoing) -> None: ...
 
 
@@ -77,7 +81,7 @@ class Outgoing:
     def __init__(self, address: str, owner: Owner) -> None:
         self.address = address
         self.state = "resting"
-        self.node = ""  # who has answered, as long as the link is open
+        self.node = ""  # who has answered when the link was last open
         self.contact: Contact | None = None  # to whom something was sent last, if it is known
         self.dropped = 0
         self._owner = owner
@@ -101,6 +105,7 @@ class Outgoing:
         self._closed = False
         self._is_connecting = False
         self._complaint = ""
+        self._looks_again = False  # the link broke, and is dialled to see who is there
 
     # --- sending ---------------------------------------------------------------------------------
 
@@ -110,7 +115,8 @@ class Outgoing:
             self.dropped += 1
             return
         if is_bulk:
-            if self._bulk_bytes + size > QUEUE_BYTES_MAX:
+            # A batch may be larger than the queue: it goes alone, else it would never go.
+            if self._bulk_bytes and self._bulk_bytes + size > QUEUE_BYTES_MAX:
                 self.dropped += 1
                 return
             self._bulk.append(frame)
@@ -220,7 +226,7 @@ class Outgoing:
         self._descriptor = sock.fileno()
         number = sock.connect_ex(address)
         if number not in (0, errno.EINPROGRESS):
-            self._not_connected(os.strerror(number))
+            self._not_connected(number)
             return
         self._is_connecting = True
         self._watch_for(WRITE)
@@ -230,7 +236,7 @@ class Outgoing:
         error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         self._is_connecting = False
         if error:
-            self._not_connected(os.strerror(error))
+            self._not_connected(error)
             return
         tls = self._owner.tls()
         if tls is None:
@@ -239,12 +245,15 @@ class Outgoing:
             self._transport = DialledTls(self._socket, tls)
         self._shake_hands()
 
-    def _not_connected(self, why: str) -> None:
+    def _not_connected(self, number: int) -> None:
         self._drop_socket()
         if self._hosts:
             self._connect()
-        else:
-            self._fail(why)
+            return
+        is_gone = self._looks_again and number == errno.ECONNREFUSED
+        self._fail(os.strerror(number))
+        if is_gone and not self._closed:
+            self._owner.gone(self)
 
     def _shake_hands(self) -> None:
         assert self._transport is not None
@@ -380,12 +389,25 @@ class Outgoing:
             say = log.info if was_open else log.debug
             say("the link to %s is %s: %s", self.address, "lost" if was_open else "not made", why)
         self._may_dial = False
+        self._looks_again = was_open
+        if was_open:
+            self._set_timer(LOOK_US, self._look_again)
+            if not self._was_told:
+                self._was_told = True
+                self._owner.lost(self)
+            return
         rest_us = self._rest_us // 2 + self._owner.chance.randrange(self._rest_us // 2 + 1)
         self._rest_us = min(2 * self._rest_us, max(self._rest_us, REST_US_MAX))
         self._set_timer(rest_us, self._rested)
         if not self._was_told:
             self._was_told = True
             self._owner.lost(self)
+
+    def _look_again(self) -> None:
+        """A link that was open broke. Who redials at once can tell a process that is gone."""
+        self._rested()
+        if self.state == "resting" and not self._closed:
+            self._dial()
 
     def _rested(self) -> None:
         self._timer = None

@@ -8,7 +8,7 @@ Rule 2: a token is sent to the client that asked for it, and kept nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -51,6 +51,10 @@ class Guarding:
         self._access = access
         self._authentication = Authentication(wiring, access, executor)
         self._asked: dict[Origin, Asked] = {}
+
+    def catch_up_by(self, catch_up: Callable[[Callable[[], None]], None]) -> None:
+        """Before it is said that a token is wrong, have this call when all users are known."""
+        self._authentication.catch_up = catch_up
 
     def started(self) -> None:
         """Users are known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,6 +32,7 @@ class Opening:
     hosted: dict[int, Hosted]  # the partitions that it reads
     positions: dict[int, int]  # partition -> where to begin, as the consumer says
     index_is_new: bool
+    partitions: int  # how many the topic had when it was asked for
 
 
 class Consuming:
@@ -78,7 +79,8 @@ class Consuming:
         if frame.index and not is_new:
             # `start` is for a new index. Where this one has not been yet, all is still before it.
             start = Start()
-        opening = Opening(connection, session, frame, topic, hosted, positions, is_new)
+        count = len(topic.groups)
+        opening = Opening(connection, session, frame, topic, hosted, positions, is_new, count)
         resolved = partial(self._resolved, opening)
         StartOffsets(self._wiring, connection, frame.request, unknown, resolved).resolve(start)
 
@@ -140,6 +142,7 @@ class Consuming:
             list(hosted),
             epochs,
             whole_topic=not frame.partitions,
+            part=frame.part,
             hold_retention=frame.hold_retention,
             mode=frame.mode,
         )
@@ -165,19 +168,40 @@ class Consuming:
             self._answer(connection, answer)
             self._wiring.shares.open(address, topic.name, frame, hosted)
         # The topic may have got partitions while the subscription was being opened.
-        groups = [group for n, group in enumerate(topic.groups) if n not in hosted]
-        if opened.whole_topic and groups:
-            self.grow(connection, handle, opened, groups)
-            self._answer(connection, frames.PartitionsChanged(0, handle, len(topic.groups)))
+        if len(topic.groups) > opening.partitions:
+            self.grow(connection, handle, opened, topic, topic.groups[opening.partitions :])
+        elif frame.part:  # or before, since the client was told who leads them
+            self._answer(connection, frames.PartitionsChanged(0, handle, len(topic.groups), True))
 
     # --- a topic that grows ----------------------------------------------------------------------
 
     def grow(
-        self, connection: int, handle: int, opened: OpenedSubscription, groups: Iterable[int]
+        self,
+        connection: int,
+        handle: int,
+        opened: OpenedSubscription,
+        topic: Topic,
+        groups: Sequence[int],
     ) -> None:
-        """Add new partitions of its topic to an open subscription."""
-        for group in groups:
-            hosted = self._wiring.partitions[group]
+        """Tell an open subscription of new partitions of its topic; add them to it, if it is the
+        whole topic's and all of them are here."""
+        if not opened.whole_topic and not opened.part:
+            return
+        found = [self._wiring.partitions.get(group) for group in groups]
+        here = [hosted for hosted in found if hosted is not None]
+        if opened.part or len(here) < len(groups):
+            # The client opens the new ones, wherever they are: who holds an index of its own, say,
+            # must be one handle at each node, and know what it has.
+            opened.whole_topic, opened.part = False, True
+        else:
+            self._extend(connection, handle, opened, here)
+        changed = frames.PartitionsChanged(0, handle, len(topic.groups), opened.part)
+        self._answer(connection, changed)
+
+    def _extend(
+        self, connection: int, handle: int, opened: OpenedSubscription, here: Iterable[Hosted]
+    ) -> None:
+        for hosted in here:
             number, start = hosted.core.number, 0
             opened.partitions.append(number)
             if opened.mode != "own":

@@ -34,7 +34,7 @@ from hocket.frames import Frame
 from hocket.model import TopicConfig
 from hocket.node.identity import audit, tokens
 from hocket.node.requests.access import Guarding
-from hocket.node.running.own_requests import HANDED_ON
+from hocket.node.running.own_requests import CATCHING_UP, HANDED_ON
 from hocket.node.wiring import Servant, Wiring
 from hocket.version import __version__
 from hocket.wire import frame_codec
@@ -46,6 +46,7 @@ CHANGES: frozenset[type] = frozenset(
         frames.DeleteRole, frames.AddGrant, frames.RemoveGrant,
     }
 )  # fmt: skip
+HANDED_ON_FRAMES: frozenset[type] = CHANGES | {frames.Ping}
 NOTHING = memoryview(b"")
 TEXT_MAX = 4000  # characters of an error that are sent to another node
 REFUSED_KEPT = 1_000  # refusals that are remembered, to be told again
@@ -61,7 +62,9 @@ class HandingOn:
         self._origins: dict[int, Origin] = {}  # by number
         self._send: Sending = lambda _to, _message: None
         self._root: Callable[[], tuple[Contact | None, str]] = lambda: (None, "")
+        self._catching_up: dict[int, Callable[[], None]] = {}  # by the number of the request
         wiring.metadata.origin_of = self._origin_of
+        wiring.network.answer_to(self._caught_up, connection=CATCHING_UP)
 
     def begin(
         self, forwards: Forwards, root: Callable[[], tuple[Contact | None, str]], send: Sending
@@ -80,11 +83,29 @@ class HandingOn:
 
     def create(self, origin: Origin, name: str, config: TopicConfig) -> None:
         """A topic for the node itself."""
-        session = Session(
+        self._ask(origin, self._own_session(), frames.CreateTopic(origin.request, name, config))
+
+    def catch_up(self, done: Callable[[], None]) -> bool:
+        """Call `done` when this node has all metadata that the root has now; False: no root is
+        there. A Ping is handed on: what the root answers says how far it was, and is told when this
+        node is as far."""
+        number = next(self._wiring.network.numbers)
+        try:
+            self._ask(Origin(CATCHING_UP, 0, number), self._own_session(), frames.Ping(number))
+        except HocketError:
+            return False
+        self._catching_up[number] = done
+        return True
+
+    def _caught_up(self, answer: Frame) -> None:
+        """Or the root does not answer any more."""
+        self._catching_up.pop(answer.request)()
+
+    def _own_session(self) -> Session:
+        return Session(
             self._wiring.catalogue, node=self._wiring.name, software="", caller=TRUSTED,
             limits=self._wiring.settings.limits,
         )  # fmt: skip
-        self._ask(origin, session, frames.CreateTopic(origin.request, name, config))
 
     def _ask(self, origin: Origin, session: Session, frame: Frame) -> None:
         token = token_hash = ""
@@ -184,9 +205,13 @@ class TakingOver:
         self._last += 1
         self._serving[self._last] = Served(asked, sender)
         try:
-            frame = frame_codec.decode(message.frame, CHANGES, "among what is handed on")
+            frame = frame_codec.decode(message.frame, HANDED_ON_FRAMES, "among what is handed on")
         except ProtocolError as error:
             self._answered(failure(self._last, error))
+            return
+        if isinstance(frame, frames.Ping):  # the other node wants to be as far as this one
+            del self._serving[self._last]
+            self._send(sender, Forwarded(asked.number, self._wiring.metadata.applied_index))
             return
         frame.request = self._last
         session = self._session(sender, message)

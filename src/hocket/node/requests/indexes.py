@@ -24,12 +24,15 @@ from hocket.node.wiring import Servant, Wiring
 
 
 def is_index(partitions: Partitions, topic: Topic, index: str) -> bool:
-    return any(index in partitions[group].core.cursors.leading for group in topic.groups)
+    """Whether a partition of the topic that is here has the index."""
+    hosted = filter(None, map(partitions.get, topic.groups))
+    return any(index in each.core.cursors.leading for each in hosted)
 
 
 def no_index(partitions: Partitions, topic: Topic, index: str, session: Session) -> UnknownIndex:
     """The error for a name that no index has; it tells the names that this user may know."""
-    names = {name for group in topic.groups for name in partitions[group].core.cursors.applied}
+    hosted = filter(None, map(partitions.get, topic.groups))
+    names = {name for each in hosted for name in each.core.cursors.applied}
     seen = sorted(name for name in names if session.rights.may(OF_INDEXES, topic.name, name))
     return UnknownIndex(
         f"topic {topic.name!r} has no index {index!r}; there are: {', '.join(seen) or 'none'}"
@@ -59,7 +62,7 @@ class Indexes:
         frame, topic = demand.frame, demand.topic
         assert isinstance(frame, frames.ListIndexes)
         assert topic is not None
-        hosted = [self._wiring.partitions[group] for group in topic.groups]
+        hosted = self._of(topic, demand)
         known = {name for each in hosted for name in each.core.cursors.applied}
         wanted = known & {frame.index} if frame.index else known
         page: Page[IndexDescription] = Page(paged=frame.paged)
@@ -111,7 +114,8 @@ class Indexes:
         frame, topic = demand.frame, demand.topic
         assert isinstance(frame, frames.SeekIndex)
         assert topic is not None
-        self._check_index(topic, frame.index)
+        if not frame.elsewhere:
+            self._check_index(topic, frame.index)
         hosted = self._wiring.partitions.of_numbers(topic.groups, demand.partitions)
         for each in hosted.values():
             self._wiring.partitions.admit_progress(each.group)
@@ -127,7 +131,8 @@ class Indexes:
         hosted: dict[int, Hosted],
         offsets: dict[int, int],
     ) -> None:
-        sought = partial(self._sought, frame.request, offsets)
+        in_order = [offsets[number] for number in hosted]
+        sought = partial(self._sought, frame.request, in_order)
         operation = self._operations.begin(connection, topic.name, len(hosted), sought)
         for number, each in hosted.items():
             seek = events.SeekIndex(Origin(connection, 0, operation), frame.index, offsets[number])
@@ -136,12 +141,11 @@ class Indexes:
                 # At once: what is settled from now on is of after the seek, in the log too.
                 self._move_shared(each, frame.index, offsets[number])
 
-    def _sought(self, request: int, offsets: dict[int, int], operation: Operation) -> None:
+    def _sought(self, request: int, offsets: list[int], operation: Operation) -> None:
         if operation.error is not None:
             answer: frames.Frame = failure(request, operation.error)
         else:
-            in_order = [offsets[number] for number in sorted(offsets)]
-            answer = frames.Offsets(request, packed(in_order))
+            answer = frames.Offsets(request, packed(offsets))
         self._wiring.network.send(operation.connection, answer)
 
     def _skip_unreadable(
@@ -161,7 +165,7 @@ class Indexes:
         assert isinstance(frame, frames.DeleteIndex)
         assert topic is not None
         self._check_index(topic, frame.index)
-        hosted = [self._wiring.partitions[group] for group in topic.groups]
+        hosted = self._of(topic, demand)
         for each in hosted:
             self._wiring.partitions.admit_tidying(each.group)  # it may have held retention back
         finish = partial(self._operations.answer_done, frame.request)
@@ -170,6 +174,10 @@ class Indexes:
             self._wiring.partitions.step(
                 each, events.DeleteIndex(Origin(connection, 0, operation), frame.index)
             )
+
+    def _of(self, topic: Topic, demand: Demand) -> list[Hosted]:
+        """The partitions that the demand is about."""
+        return list(self._wiring.partitions.of_numbers(topic.groups, demand.partitions).values())
 
     def _check_index(self, topic: Topic, index: str) -> None:
         if not is_index(self._wiring.partitions, topic, index):

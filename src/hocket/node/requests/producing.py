@@ -69,14 +69,15 @@ class Producing:
         assert topic is not None
         producer_id = frame.producer_id or self._wiring.entropy(16)
         groups = topic.waiting if frame.delayed else topic.groups
-        cores = [self._wiring.partitions[group].core for group in groups]
+        hosted = self._wiring.partitions.of_numbers(groups, demand.partitions)
+        cores = [each.core for each in hosted.values()]
         if frame.producer_id:
             self._check_owner(session, topic, frame.producer_id)
         if frame.transaction:
             key = self._transacting.key_of(frame.transaction, frame.number, producer_id)
             opened = OpenedProducer(topic.name, producer_id, frame.epoch, *key.name)
             sequences = [core.stages.next_sequence(key) for core in cores]
-            self._opened(connection, session, frame, opened, sequences)
+            self._opened(connection, session, frame, opened, topic, sequences)
             return
         newest = max(core.dedupe.epoch_of(producer_id) for core in cores)
         if frame.epoch < newest:
@@ -89,7 +90,7 @@ class Producing:
                 )
         sequences = [core.dedupe.next_sequence(producer_id, frame.epoch) for core in cores]
         opened = OpenedProducer(topic.name, producer_id, frame.epoch, delayed=frame.delayed)
-        self._opened(connection, session, frame, opened, sequences)
+        self._opened(connection, session, frame, opened, topic, sequences)
 
     def _opened(
         self,
@@ -97,6 +98,7 @@ class Producing:
         session: Session,
         frame: frames.OpenProducer,
         opened: OpenedProducer,
+        topic: Topic,
         sequences: list[int],
     ) -> None:
         self._wiring.network.send(
@@ -106,7 +108,7 @@ class Producing:
                 session.open(opened),
                 opened.producer_id,
                 opened.epoch,
-                len(sequences),
+                len(topic.groups),
                 packed(sequences),
             ),
         )
@@ -119,8 +121,8 @@ class Producing:
         user = session.rights.owner
         if user and producer_id != NO_PRODUCER:
             partitions = self._wiring.partitions
-            for group in (*topic.groups, *topic.waiting):
-                owner = partitions[group].core.dedupe.owner_of(producer_id)
+            for hosted in filter(None, map(partitions.get, topic.all_groups)):
+                owner = hosted.core.dedupe.owner_of(producer_id)
                 if owner not in ("", user):
                     audit.foreign_producer(session, topic.name, producer_id)
                     raise Fenced(
@@ -134,8 +136,11 @@ class Producing:
         assert isinstance(opened, OpenedProducer)
         assert topic is not None
         groups = topic.waiting if opened.delayed else topic.groups
-        hosted = self._wiring.partitions[groups[frame.partition]]
         origin = Origin(connection, frame.handle, 0)
+        hosted = self._wiring.partitions.get(groups[frame.partition])
+        if hosted is None:
+            self._refuse_elsewhere(origin, topic, frame.partition, payload)
+            return
         for info in self._checked(payload):
             if (info.producer_id, info.epoch) != (opened.producer_id, opened.epoch):
                 raise ProtocolError(
@@ -156,6 +161,16 @@ class Producing:
                 refusal = events.Refused(origin, info.sequence, error.code, str(error))
                 self.refused(hosted, refusal)
                 break  # the batches behind this one would leave a gap
+
+    def _refuse_elsewhere(
+        self, origin: Origin, topic: Topic, partition: int, payload: memoryview
+    ) -> None:
+        """The partition is on another node; it is new, say, and the handle older."""
+        error = self._wiring.catalogue.not_here(
+            topic, self._wiring.catalogue.leader_of(topic, partition)
+        )
+        (info, *_) = self._checked(payload)
+        self._refuse(origin, partition, info.sequence, error.code, str(error))
 
     def _user_of(self, session: Session, topic: Topic, hosted: Hosted, info: BatchInfo) -> str:
         """Who sends the batch. Raises Fenced if its producer id belongs to another user."""
@@ -179,6 +194,7 @@ class Producing:
         partition = frame.partition
         if partition == -1:
             partition = chosen_partition(payload, info, len(topic.groups))
+            self._wiring.catalogue.check_here(topic, (partition,))
         groups = topic.waiting if frame.delayed else topic.groups
         hosted = self._wiring.partitions[groups[partition]]
         user = self._user_of(session, topic, hosted, info)
@@ -249,16 +265,19 @@ class Producing:
                 "refused: %s batch %d for partition %d of topic %r: %s",
                 audit.who(session), effect.sequence, hosted.core.number, hosted.core.topic, message,
             )  # fmt: skip
-        answer: Frame
         if origin.request:
             answer = frames.Failure(origin.request, code, message)
+            self._wiring.network.send(origin.connection, answer)
         else:
-            number = hosted.core.number
-            opened = session.handles.get(origin.handle) if session is not None else None
-            if isinstance(opened, OpenedProducer):
-                first = opened.refused.get(number, effect.sequence)
-                opened.refused[number] = min(first, effect.sequence)
-            answer = frames.PushRefused(0, origin.handle, number, effect.sequence, code, message)
+            self._refuse(origin, hosted.core.number, effect.sequence, code, message)
+
+    def _refuse(self, origin: Origin, number: int, sequence: int, code: str, message: str) -> None:
+        """Refuse a pushed batch, and those behind it."""
+        session = self._wiring.sessions.get(origin.connection)
+        opened = session.handles.get(origin.handle) if session is not None else None
+        if isinstance(opened, OpenedProducer):
+            opened.refused[number] = min(opened.refused.get(number, sequence), sequence)
+        answer = frames.PushRefused(0, origin.handle, number, sequence, code, message)
         self._wiring.network.send(origin.connection, answer)
 
 

@@ -43,6 +43,10 @@ class Registering:
         """Those that were stopped in order and did not return yet."""
         return self._registry.left
 
+    def known(self, node: str) -> Contact | None:
+        """Where this node is or was last, as the metadata says; None: nobody has written it."""
+        return self._registry.known(node)
+
     def address_of(self, node: str) -> str:
         """Where this node is or was last, as the metadata says; empty: nobody has written it."""
         known = self._registry.known(node)

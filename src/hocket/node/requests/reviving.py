@@ -4,12 +4,15 @@ The dead letter of a message is used up by that, durably and together with the m
 back: so a request that is repeated, after a crash say, changes nothing. The message itself is read
 from the topic, as it was the first time; so it must still be kept there.
 
+The dead letters may be on another node, which is asked then how many there are.
+
 A message is among the dead letters a little before its index has it settled. Requests that come in
 between wait, and are tried again at the end of each turn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -19,6 +22,7 @@ from hocket.core.metadata.catalogue import Topic
 from hocket.core.session.session import DEAD_LETTERS, Demand, Session, failure
 from hocket.errors import Busy, HocketError, OutOfRange, UnknownIndex, UnknownTopic, WrongKind
 from hocket.frames import packed, unpacked
+from hocket.model import PartitionDescription
 from hocket.node.running.partitions import Hosted
 from hocket.node.wiring import Servant, Wiring
 
@@ -35,9 +39,16 @@ class Request:
     dead_log: int
 
 
+Told = Callable[[dict[int, PartitionDescription]], None]
+
+
 class Reviving:
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(
+        self, wiring: Wiring, ask_others: Callable[[Topic, Iterable[int], Told], None]
+    ) -> None:
+        """`ask_others` has other nodes say what they hold of partitions of a topic."""
         self._wiring = wiring
+        self._ask_others = ask_others
         self.waiting: list[Request] = []
 
     def servants(self) -> dict[type, Servant]:
@@ -52,20 +63,36 @@ class Reviving:
         hosted = self._wiring.partitions[topic.groups[frame.partition]]
         if len(self.waiting) >= WAITING_MAX:
             raise Busy(f"{WAITING_MAX} requests wait for dead letters; try again a little later")
-        letters = _letters(frame)
-        request = Request(connection, frame, hosted, letters, self._dead_log(frame, topic, letters))
-        if not self._is_done(request):
-            self.waiting.append(request)
-
-    def _dead_log(self, frame: frames.Revive, topic: Topic, letters: list[tuple[int, int]]) -> int:
         dead = self._wiring.catalogue.topic(topic.name + DEAD_LETTERS)
         if not 0 <= frame.dead_partition < len(dead.groups):
             raise OutOfRange(f"topic {dead.name!r} has no partition {frame.dead_partition}")
         group = dead.groups[frame.dead_partition]
-        end = self._wiring.partitions[group].core.high_watermark
-        if letters[-1][1] >= end:
-            raise OutOfRange(f"the dead letters end at {end}, and there is no {letters[-1][1]}")
-        return group
+        request = Request(connection, frame, hosted, _letters(frame), group)
+        letters_here = self._wiring.partitions.get(group)
+        if letters_here is not None:
+            self._begin(request, letters_here.core.high_watermark)
+        else:
+            told = partial(self._told_end, request, dead)
+            self._ask_others(dead, (frame.dead_partition,), told)
+
+    def _told_end(
+        self, request: Request, dead: Topic, found: dict[int, PartitionDescription]
+    ) -> None:
+        number = request.frame.dead_partition
+        try:
+            if number not in found:
+                away = self._wiring.catalogue.unknown_here(dead.homes[number])
+                raise Busy(f"partition {number} of topic {dead.name!r}: {away}; try again")
+            self._begin(request, found[number].end)
+        except HocketError as error:
+            self._answer(request, error)
+
+    def _begin(self, request: Request, end: int) -> None:
+        last = request.letters[-1][1]
+        if last >= end:
+            raise OutOfRange(f"the dead letters end at {end}, and there is no {last}")
+        if not self._is_done(request):
+            self.waiting.append(request)
 
     def work(self) -> None:
         """Try again what waits. Called each turn and tick."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from hocket import frames
+from hocket.cluster_model import NodeAddress
 from hocket.core.metadata import catalogue as catalogue_core
 from hocket.core.metadata.catalogue import Topic
 from hocket.core.metadata.metadata import GROUP
@@ -16,7 +18,17 @@ from hocket.core.placement.descriptions import GROUPS_MAX, PROBLEM_MAX
 from hocket.core.session.session import Demand, OpenedProducer, OpenedSubscription, Session, failure
 from hocket.errors import OutOfRange, UnknownTopic
 from hocket.frames import packed
-from hocket.model import EntryKind, PartitionDescription, TopicConfig, TopicDescription
+from hocket.model import (
+    DECIDERS,
+    EntryKind,
+    PartitionDescription,
+    ReplicaState,
+    TopicConfig,
+    TopicDescription,
+    is_own_topic,
+)
+from hocket.node.background.transactions import Transactions
+from hocket.node.replication.copies import Copies
 from hocket.node.requests.consuming import Consuming
 from hocket.node.requests.operations import Operations
 from hocket.node.requests.pages import Page, partition_bytes, topic_bytes
@@ -51,8 +63,17 @@ class Nobody:
 
 
 class Topics:
-    def __init__(self, wiring: Wiring, consuming: Consuming, operations: Operations) -> None:
+    def __init__(
+        self,
+        wiring: Wiring,
+        consuming: Consuming,
+        operations: Operations,
+        transactions: Transactions,
+        copies: Copies,
+    ) -> None:
         self._wiring = wiring
+        self._transactions = transactions
+        self._copies = copies
         self._consuming = consuming
         self._operations = operations
         self.others: Others = Nobody()
@@ -65,13 +86,17 @@ class Topics:
             frames.ListTopics: self._list_topics,
             frames.DescribeTopic: self._describe,
             frames.FindOffsets: self._find_offsets,
+            frames.FindLeaders: self._find_leaders,
         }
+
+    def create_deciders(self) -> None:
+        self._wiring.partitions.admit(GROUP)
+        append = self._wiring.catalogue.create_deciders()
+        self._wiring.append_metadata(EntryKind.CONFIG, append.index, append.body)
 
     def create(self, origin: Origin, name: str, config: TopicConfig) -> None:
         self._wiring.partitions.admit(GROUP)
-        asked = self._wiring.asked
-        home = None if asked is None else asked.node  # a topic lives where it was asked for
-        append = self._wiring.catalogue.create(origin, name, config, home)
+        append = self._wiring.catalogue.create(origin, name, config)
         self._wiring.append_metadata(EntryKind.CONFIG, append.index, append.body)
 
     def _change_topic(
@@ -97,14 +122,24 @@ class Topics:
             for hosted in filter(None, map(self._wiring.partitions.get, changed.groups)):
                 self._wiring.deliveries.end_all(hosted, UnknownTopic.code, gone)
                 self._refuse_waiting(self._wiring.partitions.drop(hosted.group), gone)
+            for group in changed.groups:
+                self._copies.drop(group)
             self._wiring.shares.drop(change.topic, None, UnknownTopic.code, gone)
             self._operations.topic_deleted(change.topic, gone)
             self._end_producers(change.topic, gone)
         else:
             topic = self._wiring.catalogue.topics.get(change.topic)
-            if topic is not None and self._wiring.catalogue.is_here(topic):
+            if topic is not None and topic.name == DECIDERS:
+                self._deciders_made(topic)
+            elif topic is not None:
                 self._configured(topic, changed.groups)
         self._wiring.answer(changed.origin, frames.Done)
+
+    def _deciders_made(self, topic: Topic) -> None:
+        for group, home in zip(topic.groups, topic.homes, strict=True):
+            if home == self._wiring.catalogue.me:
+                self._transactions.host(group)
+        self._transactions.founded()
 
     def _refuse_waiting(self, hosted: Hosted, why: str) -> None:
         """Refuse every Publish that waits. Producers hear that their handle has ended instead."""
@@ -114,18 +149,23 @@ class Topics:
                 self._wiring.network.send(origin.connection, failure(origin.request, error))
 
     def _configured(self, topic: Topic, new_groups: tuple[int, ...]) -> None:
-        partitions = self._wiring.partitions
+        partitions, me = self._wiring.partitions, self._wiring.catalogue.me
         for number, group in enumerate(topic.groups):
+            if topic.is_replicated:
+                self._configured_copy(topic, number)
+                continue
             hosted = partitions.get(group)
             if hosted is None:
-                partitions.host(topic.name, number, group, topic.config)
+                if topic.homes[number] == me:
+                    partitions.host(topic.name, number, group, topic.config)
             else:
                 partitions.belongs_to(hosted, topic.name, number)
                 partitions.configure(hosted, topic.config)
         for number, (group, goal) in enumerate(zip(topic.waiting, topic.groups, strict=False)):
             hosted = partitions.get(group)
             if hosted is None:
-                partitions.host(topic.name, number, group, topic.config, waits_for=goal)
+                if topic.homes[number] == me:
+                    partitions.host(topic.name, number, group, topic.config, waits_for=goal)
             else:
                 partitions.configure(hosted, topic.config)
         new_groups = tuple(group for group in new_groups if group in topic.groups)
@@ -135,6 +175,13 @@ class Topics:
             for handle, opened in list(session.handles.items()):
                 if opened.topic == topic.name:
                     self._grow(connection, handle, opened, topic, new_groups)
+
+    def _configured_copy(self, topic: Topic, number: int) -> None:
+        group = topic.groups[number]
+        if group in self._copies:
+            self._copies.configure(group, topic)
+        elif self._wiring.catalogue.me in topic.replicas[number]:
+            self._copies.host(topic, number)
 
     def _grow(
         self,
@@ -146,10 +193,9 @@ class Topics:
     ) -> None:
         """Tell an open producer or subscription that its topic has new partitions."""
         if isinstance(opened, OpenedSubscription):
-            stopped = self._wiring.deliveries.is_stopped((connection, handle))
-            if not opened.whole_topic or stopped:
-                return
-            self._consuming.grow(connection, handle, opened, new_groups)
+            if not self._wiring.deliveries.is_stopped((connection, handle)):
+                self._consuming.grow(connection, handle, opened, topic, new_groups)
+            return
         self._wiring.network.send(
             connection, frames.PartitionsChanged(0, handle, len(topic.groups))
         )
@@ -172,7 +218,7 @@ class Topics:
         page: Page[TopicDescription] = Page(paged=frame.paged)
         next_ = ""
         for name in sorted(name for name in topics if name > frame.after):
-            if session.rights.sees(name):
+            if session.rights.sees(name) and not is_own_topic(name):
                 topic = TopicDescription(name, topics[name].config)
                 if not page.takes(topic, topic_bytes(topic)):
                     next_ = page.items[-1].name
@@ -200,15 +246,58 @@ class Topics:
             next_ = str(end) if end < count else ""
             self._wiring.network.send(connection, frames.Topics(frame.request, (described,), next_))
 
+        def here(number: int) -> PartitionDescription | None:
+            hosted = self._wiring.partitions.get(topic.groups[number])
+            return None if hosted is None else self._described(hosted, topic.waiting)
+
         if self._wiring.catalogue.is_here(topic):
-            answer(lambda number: self._described(topic.groups[number], topic.waiting), count)
+            answer(lambda number: here(number) or self._unknown(topic, number), count)
             return
         end = min(first + GROUPS_MAX, count) if frame.paged else count
 
         def told(found: dict[int, PartitionDescription]) -> None:
-            answer(lambda number: found.get(number) or self._unknown(topic, number), end)
+            answer(
+                lambda number: here(number) or found.get(number) or self._unknown(topic, number),
+                end,
+            )
 
-        self.others.ask(self._wiring.catalogue.home_of(topic), topic.groups[first:end], told)
+        self.ask_others(topic, range(first, end), told)
+
+    def ask_others(
+        self,
+        topic: Topic,
+        numbers: Iterable[int],
+        told: Callable[[dict[int, PartitionDescription]], None],
+    ) -> None:
+        """Have each node say what it serves of these, all at the same time.
+
+        Of a partition that several nodes keep all of them are asked: who leads it may have changed
+        since this node has heard of it.
+        """
+        catalogue = self._wiring.catalogue
+        groups: dict[str, list[int]] = {}  # by the node to ask
+        wanted = {number for number in numbers if not catalogue.is_led_here(topic, number)}
+        for number in sorted(wanted):
+            for node in catalogue.holders_to_ask(topic, number):
+                groups.setdefault(node, []).append(topic.groups[number])
+        found: dict[int, PartitionDescription] = {}
+        silent = set(groups)
+        is_told = False
+
+        def answered(node: str, theirs: dict[int, PartitionDescription]) -> None:
+            nonlocal is_told
+            silent.discard(node)
+            found.update(theirs)
+            for number in theirs:
+                catalogue.heard_leader(topic, number, node)
+            if not is_told and (not silent or wanted <= found.keys()):
+                is_told = True
+                told(found)
+
+        if not groups:
+            told(found)
+        for node, asked in groups.items():
+            self.others.ask(node, asked, partial(answered, node))
 
     def described(self, groups: Iterable[int]) -> tuple[PartitionDescription, ...]:
         """What those of these groups hold that are partitions here, for another node."""
@@ -217,13 +306,18 @@ class Topics:
         for hosted in filter(None, map(partitions.get, groups)):
             topic = topics.get(hosted.core.topic)
             if topic is not None and hosted.group in topic.groups:
-                partition = self._described(hosted.group, topic.waiting)
+                partition = self._described(hosted, topic.waiting)
                 found.append(replace(partition, problem=partition.problem[:PROBLEM_MAX]))
         return tuple(found)
 
-    def _described(self, group: int, waiting: list[int]) -> PartitionDescription:
-        core = self._wiring.partitions[group].core
-        stats = self._wiring.log.stats(group)
+    def _described(self, hosted: Hosted, waiting: list[int]) -> PartitionDescription:
+        core, me = hosted.core, self._wiring.catalogue.me
+        states: tuple[ReplicaState, ...]
+        if hosted.copy is None:
+            states = (ReplicaState(me, "leader", hosted.term, core.high_watermark),)
+        else:
+            states = self._copies.states(hosted)
+        stats = self._wiring.log.stats(hosted.group)
         memory_bytes, disk_bytes, problem = stats.memory_bytes, stats.disk_bytes, stats.problem
         count = 0
         if core.number < len(waiting):
@@ -244,15 +338,23 @@ class Topics:
             disk_bytes=disk_bytes,
             memory_reads=stats.memory_reads,
             disk_reads=stats.disk_reads,
-            leader=self._wiring.name,
-            replicas=(self._wiring.name,),
+            leader=me,
+            replicas=tuple(each.node for each in states),
             problem=problem,
             waiting=count,
+            replica_states=states,
         )
 
     def _unknown(self, topic: Topic, number: int) -> PartitionDescription:
-        catalogue = self._wiring.catalogue
-        home = catalogue.home_of(topic)
+        replicas = topic.replicas[number]
+        leader = self._wiring.catalogue.leader_of(topic, number)
+        if len(replicas) == 1 or leader not in ("", self._wiring.catalogue.me):
+            problem = self._wiring.catalogue.unknown_here(leader)
+        else:
+            problem = (
+                "nobody is known to lead it: a leader is being elected, or too few of its replicas "
+                "are there"
+            )
         return PartitionDescription(
             partition=number,
             start=0,
@@ -262,10 +364,35 @@ class Topics:
             disk_bytes=0,
             memory_reads=0,
             disk_reads=0,
-            leader=home,
-            replicas=(home,),
-            problem=catalogue.unknown_here(topic),
+            leader="",
+            replicas=replicas,
+            problem=problem,
             known=False,
+            replica_states=tuple(ReplicaState(each, "unknown") for each in replicas),
+        )
+
+    def _find_leaders(
+        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        topic = demand.topic
+        assert topic is not None
+        unheard = [
+            number
+            for number, group in enumerate(topic.groups)
+            if len(topic.replicas[number]) > 1 and group not in self._copies
+        ]
+        self.ask_others(
+            topic, unheard, lambda _found: self._tell_leaders(connection, demand, topic)
+        )
+
+    def _tell_leaders(self, connection: int, demand: Demand, topic: Topic) -> None:
+        catalogue = self._wiring.catalogue
+        leading = catalogue.leaders_of(topic)
+        place = {node: at for at, node in enumerate(dict.fromkeys(leading))}
+        nodes = tuple(NodeAddress(node, catalogue.address_of(node)) for node in place)
+        leaders = packed(place[node] for node in leading)
+        self._wiring.network.send(
+            connection, frames.LeadersAre(demand.frame.request, nodes, leaders)
         )
 
     def _find_offsets(
@@ -276,10 +403,10 @@ class Topics:
         assert topic is not None
 
         def found(offsets: dict[int, int]) -> None:
-            in_order = [offsets[number] for number in sorted(offsets)]
+            in_order = [offsets[number] for number in demand.partitions]
             self._wiring.network.send(connection, frames.Offsets(frame.request, packed(in_order)))
 
-        hosted = self._wiring.partitions.of_numbers(topic.groups, range(len(topic.groups)))
+        hosted = self._wiring.partitions.of_numbers(topic.groups, demand.partitions)
         StartOffsets(self._wiring, connection, frame.request, hosted, found).resolve(frame.start)
 
 

@@ -35,11 +35,13 @@ class Trimming:
         frame, topic = demand.frame, demand.topic
         assert isinstance(frame, frames.DeleteMessages)
         assert topic is not None
-        if len(frame.offsets) != 8 * len(topic.groups):
+        if len(frame.offsets) != 8 * len(demand.partitions):
+            whose = "these are" if frame.partitions else f"topic {topic.name!r} has"
             raise OutOfRange(
-                f"topic {topic.name!r} has {len(topic.groups)} partitions: name an offset for each"
+                f"{whose} {len(demand.partitions)} partitions: name an offset for each"
             )
-        starts = list(zip(topic.groups, unpacked(frame.offsets), strict=True))
+        groups = [topic.groups[number] for number in demand.partitions]
+        starts = list(zip(groups, unpacked(frame.offsets), strict=True))
         for group, offset in starts:
             core = self._wiring.partitions[group].core
             if offset > core.high_watermark:

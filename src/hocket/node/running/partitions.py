@@ -30,7 +30,7 @@ from hocket.core.partition.events import (
 )
 from hocket.core.partition.partition import Partition
 from hocket.core.partition.waiting import WaitingPartition
-from hocket.errors import CorruptData
+from hocket.errors import Busy, CorruptData
 from hocket.log.model import Loss, NewEntry, Purpose, RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
@@ -50,6 +50,24 @@ PROGRESS_BYTES = 16 << 10
 TIDYING_BYTES = 4 << 10
 
 
+class Copy(Protocol):
+    """This node's copy of a partition that several nodes keep (`node.replication`)."""
+
+    @property
+    def serves(self) -> bool:
+        """This node leads the partition, and has applied all that was ever committed."""
+
+    @property
+    def leader(self) -> str:
+        """The store id of the node that leads; empty: nobody is known to."""
+
+    @property
+    def is_full(self) -> bool:
+        """Too much waits for a majority."""
+
+    def appended(self, index: int) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Hosted:
     """A partition that this node holds."""
@@ -62,6 +80,7 @@ class Hosted:
     # The group of the partition whose delayed messages wait here; 0: this is a partition itself.
     waits_for: int = 0
     changed: bool = False  # in this turn: at its end the core may have something to append
+    copy: Copy | None = None  # None: this node alone keeps the partition
 
     @property
     def where(self) -> str:
@@ -134,18 +153,16 @@ class Partitions:
         waits_for: int = 0,
     ) -> Hosted:
         """Hold a partition, or what waits for the partition with the group `waits_for`."""
-        make = WaitingPartition if waits_for else Partition
-        core = make(topic, number, durability=config.durability)
-        term = 1
+        hosted = self.new(topic, number, group, config, waits_for=waits_for)
+        core = hosted.core
         if recovered is not None:
-            term = recovered.term + 1  # the only voter leads again, in a term of its own
+            hosted.term = recovered.term + 1  # the only voter leads again, in a term of its own
             replay(core, recovered, now_us)
             if core.last_index >= recovered.next_index:
                 self._log.go_on_at(group, core.last_index + 1, core.end)
-        hosted = self._hosted[group] = Hosted(group, core, term, config, waits_for=waits_for)
+        self._hosted[group] = hosted
         if waits_for:
             self.waiting[group] = hosted
-        self.configure(hosted, config)
         doubt = self._log.doubt(group)
         if doubt:
             self.doubts[group] = f"{hosted.where}: {doubt}"
@@ -154,11 +171,35 @@ class Partitions:
             self._watcher.hosted(hosted)
         return hosted
 
+    def new(
+        self, topic: str, number: int, group: int, config: TopicConfig, *, waits_for: int = 0
+    ) -> Hosted:
+        """A partition that is not served yet, and knows nothing of what its log has."""
+        make = WaitingPartition if waits_for else Partition
+        core = make(topic, number, durability=config.durability)
+        self.configure_log(group, config)
+        return Hosted(group, core, 1, config, waits_for=waits_for)
+
+    def enter(self, hosted: Hosted) -> None:
+        """From now on this node serves its copy of the partition."""
+        self._hosted[hosted.group] = hosted
+        if self._watcher is not None:
+            self._watcher.hosted(hosted)
+
+    def leave(self, hosted: Hosted) -> None:
+        """From now on another node serves the partition; the copy here stays."""
+        del self._hosted[hosted.group]
+        if self._watcher is not None:
+            self._watcher.dropped(hosted)
+
     def configure(self, hosted: Hosted, config: TopicConfig) -> None:
         hosted.settings = config
         hosted.core.durability = config.durability
+        self.configure_log(hosted.group, config)
+
+    def configure_log(self, group: int, config: TopicConfig) -> None:
         self._log.configure(
-            hosted.group,
+            group,
             GroupSettings(
                 memory_retention_us=config.memory_retention_us,
                 memory_bytes_max=config.memory_bytes_max,
@@ -202,10 +243,12 @@ class Partitions:
 
         With `reserved` the entry may use the room that is kept for transactions.
         """
+        hosted = self._hosted.get(group)
+        if hosted is not None and hosted.copy is not None and hosted.copy.is_full:
+            raise Busy(f"{hosted.where}: too much waits for the other replicas; try again")
         try:
             self._log.admit(group, entry_bytes(body_bytes), reserved=reserved, purpose=purpose)
         except CorruptData as error:
-            hosted = self._hosted.get(group)
             if hosted is None:  # the metadata
                 raise
             raise CorruptData(f"{hosted.where}: {error}") from error
@@ -289,6 +332,8 @@ class Partitions:
                 body=body,
             )
         self._log.append(hosted.group, entry, admitted=True)
+        if hosted.copy is not None:
+            hosted.copy.appended(effect.index)
 
 
 def plain_entry(kind: int, term: int, index: int, base_offset: int, body: bytes) -> NewEntry:
@@ -345,29 +390,7 @@ def replay(core: Partition, recovered: RecoveredGroup, now_us: int) -> None:
     for header, body in recovered.entries:
         while losses and losses[0].next_index <= header.index:
             _lose(core, losses.popleft(), recovered)
-        batch = staged = None
-        if header.kind == EntryKind.STAGE:
-            batch, staged = staged_of(header, body)
-        elif header.kind == EntryKind.BATCH:
-            producer_id, epoch, _, sequence, _ = PRELUDE.unpack_from(body)
-            batch = Batch(
-                producer_id, epoch, sequence, header.count, header.max_timestamp, None,
-                header.body_crc,
-            )  # fmt: skip
-            if isinstance(core, WaitingPartition):
-                batch.dues = timestamps_of(header, body)
-        core.step(
-            Replayed(
-                kind=header.kind,
-                index=header.index,
-                base_offset=header.base_offset,
-                end_offset=header.end_offset,
-                now_us=now_us,
-                batch=batch,
-                body=b"" if batch else bytes(body),
-                staged=staged,
-            )
-        )
+        core.step(replayed(core, header, body, now_us))
     for loss in losses:
         _lose(core, loss, recovered)
     at = Loss(core.last_index + 1, recovered.next_index, recovered.next_offset)
@@ -377,6 +400,31 @@ def replay(core: Partition, recovered: RecoveredGroup, now_us: int) -> None:
     elif at.next_index < at.first_index:  # the log has lost entries that the snapshot knows
         core.step(Lost(core.last_index + 1, core.end, recovered.log_start))
     core.stages.recovered(now_us)
+
+
+def replayed(core: Partition, header: Header, body: memoryview, now_us: int) -> Replayed:
+    """What a core is told of an entry that it has not proposed itself. The body is not kept."""
+    batch = staged = None
+    if header.kind == EntryKind.STAGE:
+        batch, staged = staged_of(header, body)
+    elif header.kind == EntryKind.BATCH:
+        producer_id, epoch, _, sequence, _ = PRELUDE.unpack_from(body)
+        batch = Batch(
+            producer_id, epoch, sequence, header.count, header.max_timestamp, None,
+            header.body_crc,
+        )  # fmt: skip
+        if isinstance(core, WaitingPartition):
+            batch.dues = timestamps_of(header, body)
+    return Replayed(
+        kind=header.kind,
+        index=header.index,
+        base_offset=header.base_offset,
+        end_offset=header.end_offset,
+        now_us=now_us,
+        batch=batch,
+        body=b"" if batch else bytes(body),
+        staged=staged,
+    )
 
 
 def _lose(core: Partition, loss: Loss, recovered: RecoveredGroup) -> None:

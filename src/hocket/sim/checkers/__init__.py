@@ -17,6 +17,9 @@ from hocket.sim.checkers.checker import Checker, Violation
 from hocket.sim.checkers.children_are_bounded_and_trees_have_no_cycle import (
     ChildrenAreBoundedAndTreesHaveNoCycle,
 )
+from hocket.sim.checkers.clients_mend_nothing_before_anything_fails import (
+    ClientsMendNothingBeforeAnythingFails,
+)
 from hocket.sim.checkers.consumers_get_every_offset_once import ConsumersGetEveryOffsetOnce
 from hocket.sim.checkers.credit_is_never_exceeded import CreditIsNeverExceeded
 from hocket.sim.checkers.delivery_resumes_after_a_crash import DeliveryResumesAfterACrash
@@ -35,12 +38,18 @@ from hocket.sim.checkers.predecessors_only_come_nearer import PredecessorsOnlyCo
 from hocket.sim.checkers.principals_are_on_the_ring import PrincipalsAreOnTheRing
 from hocket.sim.checkers.ring_checker import RingChecker, RingWatch
 from hocket.sim.checkers.small_rings_follow_the_registry import SmallRingsFollowTheRegistry
+from hocket.sim.checkers.subscribers_get_every_message_in_order import (
+    SubscribersGetEveryMessageInOrder,
+)
 from hocket.sim.checkers.successor_lists_are_ordered import SuccessorListsAreOrdered
 from hocket.sim.checkers.successor_lists_have_no_duplicates import SuccessorListsHaveNoDuplicates
 from hocket.sim.checkers.the_living_are_not_given_up import TheLivingAreNotGivenUp
 from hocket.sim.checkers.the_ring_becomes_ideal_and_stays import TheRingBecomesIdealAndStays
 from hocket.sim.checkers.there_are_enough_principals import ThereAreEnoughPrincipals
 from hocket.sim.checkers.there_is_one_ordered_ring import ThereIsOneOrderedRing
+from hocket.sim.checkers.what_is_acked_for_good_is_not_handed_out_again import (
+    WhatIsAckedForGoodIsNotHandedOutAgain,
+)
 from hocket.sim.checkers.who_is_not_needed_is_forgotten import WhoIsNotNeededIsForgotten
 
 if TYPE_CHECKING:
@@ -79,7 +88,14 @@ OF_THE_METADATA: tuple[type[MetadataChecker], ...] = (
     AcknowledgedChangesAreKept,  # G2
     NoRequestIsDoneTwice,  # G3
 )
-CHECKERS: tuple[type[Checker], ...] = (*OF_THE_RING, *OF_THE_TREE, *OF_THE_LINKS, *OF_THE_METADATA)
+OF_THE_CLIENTS = (
+    SubscribersGetEveryMessageInOrder,  # C1
+    WhatIsAckedForGoodIsNotHandedOutAgain,  # C2
+    ClientsMendNothingBeforeAnythingFails,  # C3
+)
+CHECKERS: tuple[type[Checker], ...] = (
+    *OF_THE_RING, *OF_THE_TREE, *OF_THE_LINKS, *OF_THE_METADATA, *OF_THE_CLIENTS,
+)  # fmt: skip
 
 
 def all_checkers(cluster: Cluster) -> list[Checker]:
@@ -88,4 +104,5 @@ def all_checkers(cluster: Cluster) -> list[Checker]:
         *(kind(watch) for kind in OF_THE_RING),
         *(kind(cluster) for kind in (*OF_THE_TREE, *OF_THE_LINKS)),
         *(kind(metadata) for kind in OF_THE_METADATA),
+        *(kind(cluster) for kind in OF_THE_CLIENTS),
     ]

@@ -22,7 +22,8 @@ class Checker:
 
     name: ClassVar[str]  # the file's
     sentence: ClassVar[str]
-    looks_at: ClassVar[Literal["ring", "tree", "metadata"]]  # what must have moved for it to look
+    # What must have moved for it to look.
+    looks_at: ClassVar[Literal["ring", "tree", "metadata", "clients"]]
 
     def __init__(self) -> None:
         self.seen = 0  # how often it looked at something real; 0 proves nothing

@@ -43,8 +43,9 @@ class DeliveryResumesAfterACrash(Checker):
             self._orphans.clear()
             return
         for consumer in self._cluster.consumers:
-            owner = self._cluster.workload.owners[consumer.partition_id]
-            is_there = owner.node is not None and owner.node.ring.core.is_on_the_ring
+            owner = self._cluster.workload.owners.get(consumer.partition_id)
+            node = None if owner is None else owner.node
+            is_there = node is not None and node.ring.core.is_on_the_ring
             if consumer.slow or consumer.machine is None or not is_there:
                 self._fed.pop(consumer.number, None)
                 self._offsets.pop(consumer.number, None)

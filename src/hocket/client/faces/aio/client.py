@@ -33,7 +33,7 @@ from hocket.client_core.calls.topics import Duration, StartLike
 from hocket.client_core.producing.encoding import ABSENT, coder_for, payload
 from hocket.client_core.producing.outgoing import Outcome
 from hocket.client_core.producing.staging import check_participants, topic_of
-from hocket.client_core.session.session import closed
+from hocket.client_core.session.answers import closed
 from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError
@@ -454,7 +454,8 @@ class AsyncClient(AsyncTopicCalls, AsyncAccessCalls, AsyncClusterCalls, AsyncFac
         consumer for `lease` (seconds, or "30s"). A message that is not settled by then is delivered
         again, `max_deliveries` times at most, and then goes to the dead letters. None leaves either
         as the index has it: 30 s and 5, unless somebody set it. `mode="key_shared"` also keeps the
-        order of each key. The subscription holds at most `prefetch` messages that are not settled.
+        order of each key. The subscription holds at most `prefetch` messages that are not settled,
+        shared out evenly over the nodes of the topic, and one of each node at least.
         After a restart of the broker, messages that a consumer may still have are withheld until
         their leases end, unless `failover="fast"`.
         """

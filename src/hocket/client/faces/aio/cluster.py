@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from hocket.client.engines.aio import AioEngine
 from hocket.client_core.calls import cluster as cluster_calls
 from hocket.client_core.timeout import DEFAULT_TIMEOUT
-from hocket.cluster_model import KeyOwner, NodeDescription, RingDescription
+from hocket.cluster_model import (
+    AuditLog,
+    AuditRecord,
+    KeyOwner,
+    NodeDescription,
+    RingDescription,
+)
+from hocket.deadline import Deadline
+from hocket.model import timestamp_us
 
 
 class AsyncClusterCalls:
@@ -30,3 +40,24 @@ class AsyncClusterCalls:
     async def nodes(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[NodeDescription]:
         """The nodes of the cluster, by position, with their states."""
         return await self._engine.call(cluster_calls.nodes(), timeout)
+
+    async def audit(
+        self, *, since: datetime | None = None, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> AuditLog:
+        """What the nodes have denied and changed lately; for admins.
+
+        Each node keeps the last of its records. One that does not answer within a second is named
+        in `silent`.
+        """
+        deadline = Deadline(timeout)
+        records: list[AuditRecord] = []
+        silent: dict[str, None] = {}
+        next_us = 0 if since is None else timestamp_us(since)
+        while True:
+            call = cluster_calls.audit(next_us)
+            page = await self._engine.call(call, deadline.remaining())
+            records += page.records
+            silent |= dict.fromkeys(page.silent)
+            next_us = page.next_us
+            if not next_us:
+                return AuditLog(tuple(records), tuple(silent))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.client.engines.aio import AioEngine
 from hocket.client.faces.aio.producer import AsyncProducer, P
-from hocket.client_core.producing.delivery import ProducerOptions
 from hocket.client_core.producing.encoding import Encoding, no_arrow
+from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.producing.outgoing import Outcome
 from hocket.model import Position
 from hocket.values import Coder

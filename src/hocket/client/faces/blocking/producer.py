@@ -18,12 +18,12 @@ from hocket.client_core.producing.arrow_rows import arrow_portions
 from hocket.client_core.producing.bulk import Portion, list_portions
 from hocket.client_core.producing.core import ProducerCore
 from hocket.client_core.producing.delays import checked_due_us
-from hocket.client_core.producing.delivery import ProducerOptions
+from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.producing.gathering import Gathering
 from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions
 from hocket.client_core.producing.publishing import Publications
 from hocket.client_core.producing.records import RECORD_BYTES, checked
-from hocket.client_core.session.session import again, closed
+from hocket.client_core.session.answers import again, closed
 from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError
@@ -400,10 +400,10 @@ class Publisher:
             outcome = engine.wait_for_reply(
                 publication,
                 deadline.remaining(),
-                lambda: timeouts.unpublished(core, core.withdraw(record), timeout),
+                lambda: timeouts.unpublished(core, core.give_up(record), timeout),
             )
         except BaseException:
-            engine.do(partial(core.withdraw, record))
+            engine.do(partial(core.give_up, record))
             raise
         if isinstance(outcome, HocketError):
             raise outcome

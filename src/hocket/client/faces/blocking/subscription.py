@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Generic
 from hocket.client.engines import timeouts
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.misuse import Iterated
-from hocket.client.faces.reader import Reader, TopicReader, reader
+from hocket.client.faces.reader import reader
 from hocket.client.faces.topics_reader import Selection, TopicsReader
 from hocket.client_core.calls.options import check_offset
 from hocket.client_core.consuming.attachment import SubscriptionOptions
 from hocket.client_core.consuming.message import Message, MessageBatch, V
+from hocket.client_core.consuming.reader import Reader, TopicReader
 from hocket.client_core.outbox import Reply
-from hocket.client_core.session.session import again, closed
+from hocket.client_core.session.answers import again, closed
 from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError, WouldBlock
@@ -124,7 +125,7 @@ class Subscription(Iterated, Generic[V]):
             self._core.next_message,
             self._core.deliveries,
             timeout,
-            lambda: timeouts.no_message(self.topic, timeout),
+            lambda: timeouts.no_message(self._core, timeout),
         )
 
     def receive_nowait(self) -> Message[V]:
@@ -149,7 +150,7 @@ class Subscription(Iterated, Generic[V]):
             self._core.next_batch,
             self._core.deliveries,
             timeout,
-            lambda: timeouts.no_message(self.topic, timeout),
+            lambda: timeouts.no_message(self._core, timeout),
         )
 
     # --- progress --------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ class Subscription(Iterated, Generic[V]):
             lambda: core.are_committed(acked) or None,
             core.commits,
             timeout,
-            lambda: timeouts.not_committed(self.topic, timeout),
+            lambda: timeouts.not_committed(core, acked, timeout),
         )
 
     def seek(
@@ -186,7 +187,9 @@ class Subscription(Iterated, Generic[V]):
         offset = check_offset(offset)
         reply: Reply[Frame | HocketError] = Reply(self._engine.outbox)
         self._engine.do(lambda: self._core.of(topic).seek(partition, offset, reply.put))
-        answer = self._engine.wait_for_reply(reply, timeout, lambda: timeouts.not_sought(timeout))
+        answer = self._engine.wait_for_reply(
+            reply, timeout, lambda: timeouts.not_sought(self._core.of(topic), partition, timeout)
+        )
         if isinstance(answer, HocketError):
             raise again(answer)
 

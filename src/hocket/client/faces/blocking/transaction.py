@@ -14,8 +14,8 @@ from hocket.client.engines import timeouts
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking.producer import P, Producer
 from hocket.client.faces.misuse import Face
-from hocket.client_core.producing.delivery import ProducerOptions
 from hocket.client_core.producing.encoding import ABSENT, payload, payloads
+from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.producing.staging import (
     Deciding,
     StagingCore,
@@ -24,7 +24,7 @@ from hocket.client_core.producing.staging import (
     producers_of,
     topic_of,
 )
-from hocket.client_core.session.session import closed
+from hocket.client_core.session.answers import closed
 from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError, TransactionConflict, WrongKind

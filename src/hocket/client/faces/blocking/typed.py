@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking.producer import P, Producer
-from hocket.client_core.producing.delivery import ProducerOptions
 from hocket.client_core.producing.encoding import Encoding, no_arrow
+from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.producing.outgoing import Outcome
 from hocket.model import Position
 from hocket.values import Coder

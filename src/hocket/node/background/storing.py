@@ -1,0 +1,145 @@
+"""Batches that this node stores in partitions of other nodes, and those that others store here.
+
+A batch is sent until it is answered; only so many are under way at a time. The producer of the
+batch is known by an id that follows from what is stored, so what comes twice is stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hocket import frames
+from hocket.core.origin import Origin
+from hocket.core.partition import events
+from hocket.core.placement.storing import (
+    BatchStored,
+    StoreBatch,
+    StoredBatch,
+    StoreOutcome,
+    StoringMessage,
+)
+from hocket.errors import HocketError, UnknownTopic, from_code
+from hocket.frames import Frame
+from hocket.model import OWN_PRODUCERS, SECOND_US
+from hocket.node.background.transactions import Nobody, Others
+from hocket.node.running.own_requests import OF_NODES
+from hocket.node.running.partitions import batch_of
+from hocket.node.wiring import Wiring
+from hocket.wire.batch import check_entries
+
+REPEAT_US = SECOND_US  # after this long without an answer a batch is sent again
+SERVED_MAX = 256  # batches of other nodes that are on their way to the log
+TEXT_MAX = 4000  # characters of an error that are sent to another node
+
+Done = Callable[[HocketError | None], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    group: int
+    batch: StoredBatch
+    done: Done
+    told_us: int
+
+
+class Storing:
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+        self.others: Others = Nobody()
+        self._last = 0  # begins with the time: answers to an earlier life are not taken for ours
+        self._sent: dict[int, _Sent] = {}  # by number
+        self._served: dict[int, tuple[str, int]] = {}  # by our number: the node and its number
+        wiring.network.answer_to(self._stored_here, connection=OF_NODES)
+
+    # --- the side that has a batch ---------------------------------------------------------------
+
+    def store(self, group: int, records: int, entry: bytes, done: Done) -> None:
+        """Have the node that holds this log store the batch. `done` is called once: then it is,
+        durably, there, or the error says why it is not. Whoever is away is waited for."""
+        now_us = self._wiring.clock.now_us()
+        self._last = max(self._last + 1, now_us)
+        sent = self._sent[self._last] = _Sent(group, StoredBatch(0, records, entry), done, now_us)
+        self._send(self._last, sent)
+
+    def tick(self, now_us: int) -> None:
+        for number, sent in list(self._sent.items()):
+            if self._wiring.catalogue.is_deleted(sent.group):
+                self._end(number, _deleted())
+            elif abs(now_us - sent.told_us) >= REPEAT_US:
+                sent.told_us = now_us
+                self._send(number, sent)
+
+    def _send(self, number: int, sent: _Sent) -> None:
+        home = self._wiring.catalogue.home_of_group(sent.group)
+        if home is not None:
+            self.others.send(home, StoreBatch(number, sent.group, (sent.batch,)))
+
+    def _end(self, number: int, error: HocketError | None) -> None:
+        sent = self._sent.pop(number, None)
+        if sent is not None:
+            sent.done(error)
+
+    # --- the side that holds the partition -------------------------------------------------------
+
+    def heard(self, node: str, message: StoringMessage) -> None:
+        if isinstance(message, StoreBatch):
+            self._serve(node, message)
+            return
+        sent = self._sent.get(message.request)
+        if sent is None or self._wiring.catalogue.home_of_group(sent.group) != node:
+            return  # what another node says counts for nothing
+        if message.outcome == "stored":
+            self._end(message.request, None)
+        elif message.outcome == "refused":
+            self._end(message.request, from_code(message.code, message.text))
+        elif message.outcome == "gone":
+            self._end(message.request, _deleted())
+        # Else it is not theirs; whoever holds it by then is asked again.
+
+    def _serve(self, node: str, message: StoreBatch) -> None:
+        if (node, message.request) in self._served.values() or len(self._served) >= SERVED_MAX:
+            return  # it is on its way, or comes again
+        hosted = self._wiring.partitions.get(message.group)
+        if hosted is None:
+            gone = self._wiring.catalogue.is_deleted(message.group)
+            self._answer(node, message.request, "gone" if gone else "not_mine")
+            return
+        try:
+            batches = [
+                batch_of(info, memoryview(each.data))
+                for each in message.batches
+                for info in check_entries(memoryview(each.data))
+            ]
+            if len(batches) != 1 or not batches[0].producer_id.startswith(OWN_PRODUCERS):
+                raise HocketError("a node stores one batch at a time, of a producer of its own")
+            (batch,) = batches
+            self._wiring.partitions.admit(hosted.group, len(message.batches[0].data))
+        except HocketError as error:
+            self._answer(node, message.request, "refused", error)
+            return
+        batch.crc = None  # stored again after a crash, it has another timestamp
+        number = next(self._wiring.network.numbers)
+        self._served[number] = (node, message.request)
+        now_us = self._wiring.clock.now_us()
+        self._wiring.partitions.step(
+            hosted, events.Produce(Origin(OF_NODES, 0, number), batch, now_us)
+        )
+
+    def _stored_here(self, frame: Frame) -> None:
+        """A batch of another node is stored here, or was refused."""
+        node, request = self._served.pop(frame.request)
+        if isinstance(frame, frames.Failure):
+            self._answer(node, request, "refused", from_code(frame.code, frame.message))
+        else:
+            self._answer(node, request, "stored")
+
+    def _answer(
+        self, node: str, request: int, outcome: StoreOutcome, error: HocketError | None = None
+    ) -> None:
+        code, text = ("", "") if error is None else (error.code, str(error)[:TEXT_MAX])
+        self.others.send(node, BatchStored(request, outcome, code, text))
+
+
+def _deleted() -> UnknownTopic:
+    return UnknownTopic("the topic was deleted")

@@ -1,0 +1,80 @@
+"""A node that does not know a topic, a token or a right asks the root once how far it is, and looks
+again.
+
+Every node has all metadata, but some of it a moment later than others. A client may have made a
+topic at another node, and must not hear here that there is none; nor a new user, whose client comes
+to every node that has some of its topic, that its token is wrong. So whoever asks for something
+unknown or forbidden waits until this node has what the root had when it was asked, for a second at
+most.
+
+One question is under way at a time, for all who wait. Whoever comes meanwhile waits for the next
+one: the answer to this one may be older than what it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from hocket.ports import Cancellable, Timers
+
+PATIENCE_US = 1_000_000  # after which is said what is known here
+PAUSE_US = 20_000  # between two questions: who asks for nonsense all the time costs the root little
+WAITING_MAX = 1_000  # requests
+
+Again = Callable[[], None]
+
+
+class CatchingUp:
+    def __init__(
+        self, ask: Callable[[Again], bool], *, timers: Timers, end_turn: Callable[[], None]
+    ) -> None:
+        """`ask` has its argument called when this node has what the root has; False: no root."""
+        self._ask = ask
+        self._timers = timers
+        self._end_turn = end_turn
+        self._number = 0  # of the last question
+        self._asked: list[Again] = []  # wait for its answer
+        self._waiting: list[Again] = []  # wait for the next question
+        self._timer: Cancellable | None = None  # a question is under way, or was just answered
+
+    def __call__(self, again: Again) -> None:
+        """Call `again` once, when it is worth while to look again."""
+        if len(self._asked) + len(self._waiting) >= WAITING_MAX:
+            again()
+            return
+        self._waiting.append(again)
+        if self._timer is None:
+            self._begin()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._asked.clear()
+        self._waiting.clear()
+
+    def _begin(self) -> None:
+        self._number += 1
+        self._asked, self._waiting = self._waiting, []
+        done = partial(self._answered, self._number)
+        self._timer = self._timers.after(PATIENCE_US, done)
+        if not self._ask(done):  # nobody knows more than this node
+            self._look_again()
+
+    def _answered(self, number: int) -> None:
+        if number == self._number and self._asked:
+            self._look_again()
+            self._end_turn()
+
+    def _look_again(self) -> None:
+        asked, self._asked = self._asked, []
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._timers.after(PAUSE_US, self._go_on)
+        for again in asked:
+            again()
+
+    def _go_on(self) -> None:
+        self._timer = None
+        if self._waiting:
+            self._begin()

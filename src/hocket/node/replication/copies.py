@@ -1,0 +1,213 @@
+"""The partitions of this node that other nodes keep, too: hosted as copies, served while it leads.
+
+A copy is entered among the partitions of the node (`Partitions`) while this node serves it, and not
+longer. So whatever looks for a partition there finds those only that it may change; and a client
+that asks for another one hears who leads it, as far as this node knows (`Catalogue.leaders`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from hocket import frames
+from hocket.core.metadata.catalogue import Topic
+from hocket.core.origin import Origin
+from hocket.core.raft.progress import Progress
+from hocket.core.session.session import OpenedProducer, failure
+from hocket.errors import HocketError, NotHere
+from hocket.log.model import RecoveredGroup
+from hocket.model import ReplicaState
+from hocket.node.replication.partition_machine import PartitionMachine
+from hocket.node.replication.replica import Replica
+from hocket.node.replication.replicas import Replicas
+from hocket.node.replication.saved import found_in, new_group, wrapped
+from hocket.node.running.partitions import Hosted
+from hocket.node.wiring import Wiring
+
+log = logging.getLogger("hocket.replication")
+
+
+class Copies:
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+        # Told of a request about an index that a partition will not answer any more.
+        self.on_index_refused: Callable[[Origin, int, HocketError], None] = lambda *_refused: None
+        self._hosted: dict[int, Hosted] = {}
+        self._replicas: Replicas | None = None
+        # Those that were recovered before there were links to other nodes.
+        self._recovered: dict[int, tuple[Topic, int, RecoveredGroup]] = {}
+
+    def __contains__(self, group: int) -> bool:
+        return group in self._hosted or group in self._recovered
+
+    def replicate_by(self, replicas: Replicas) -> None:
+        """From now on there are links to other nodes."""
+        self._replicas = replicas
+        recovered, self._recovered = self._recovered, {}
+        for topic, number, known in recovered.values():
+            self._host(topic, number, known, replicas)
+
+    def host(self, topic: Topic, number: int, recovered: RecoveredGroup | None = None) -> None:
+        if self._replicas is not None:
+            self._host(topic, number, recovered, self._replicas)
+        elif recovered is not None:
+            self._wiring.partitions.configure_log(topic.groups[number], topic.config)
+            self._recovered[topic.groups[number]] = topic, number, recovered
+        else:  # a new one, whose store is opened for the first time since
+            self._wiring.partitions.configure_log(topic.groups[number], topic.config)
+            self._recovered[topic.groups[number]] = topic, number, RecoveredGroup()
+
+    def _host(
+        self, topic: Topic, number: int, recovered: RecoveredGroup | None, replicas: Replicas
+    ) -> None:
+        wiring, group = self._wiring, topic.groups[number]
+        hosted = wiring.partitions.new(topic.name, number, group, topic.config)
+        voters = topic.replicas[number]
+        if recovered is None:
+            found = new_group(voters)
+        else:
+            found = found_in(recovered, wiring.log.replicated, group, voters)
+        hosted.core.restore(found.index, found.state)
+        machine = PartitionMachine(hosted, wiring.partitions, wiring.log, wiring.clock, self)
+        replica = Replica(group, machine, replicas, found.saved, found.entries)
+        replica.ahead = found.ahead
+        hosted.copy = replica
+        self._hosted[group] = hosted
+        wiring.catalogue.leaders[group] = ""
+        replicas.add(replica)
+        if found.damage:
+            replica.stop(found.damage)
+        if recovered is None and voters[0] == wiring.catalogue.me:
+            replica.found()
+
+    def confirm(self, groups: Sequence[int], done: Callable[[bool], None]) -> None:
+        """Call `done` with whether this node leads all these groups now, as their voters say."""
+        left = len(groups)
+
+        def answered(leads: bool) -> None:
+            nonlocal left
+            if left > 0 and not leads:
+                left = 0
+                done(False)
+            elif left > 0:
+                left -= 1
+                if not left:
+                    done(True)
+
+        for group in groups:
+            copy = self._hosted[group].copy if group in self._hosted else None
+            if isinstance(copy, Replica) and copy.serves:
+                copy.read(answered)
+            else:
+                answered(False)
+
+    def configure(self, group: int, topic: Topic) -> None:
+        hosted = self._hosted.get(group)
+        if hosted is not None:
+            self._wiring.partitions.configure(hosted, topic.config)
+
+    def drop(self, group: int) -> None:
+        """The topic is deleted; nothing if there is no copy here.
+
+        The log of a copy that was served is gone by now, with the partition.
+        """
+        hosted, known = self._hosted.pop(group, None), self._recovered.pop(group, None)
+        if hosted is None and known is None:
+            return
+        copy = None if hosted is None else hosted.copy
+        if copy is None or not copy.serves:
+            self._wiring.log.delete_group(group)
+        if self._replicas is not None:
+            self._replicas.remove(group)
+
+    def drop_deleted(self) -> None:
+        for group in [*self._hosted, *self._recovered]:
+            if self._wiring.catalogue.is_deleted(group):
+                self.drop(group)
+
+    def flushed(self, group: int) -> None:
+        if self._replicas is not None and group in self._replicas:
+            self._replicas.flushed(group)
+
+    def snapshot(self, group: int) -> tuple[int, bytes]:
+        known = self._recovered.get(group)
+        if known is not None:
+            return known[2].snapshot_index, known[2].snapshot
+        copy = self._hosted[group].copy
+        assert isinstance(copy, Replica)
+        applied, state = copy.machine.snapshot()
+        return applied, wrapped(copy.raft.group, applied, state, copy.ahead)
+
+    def end_turn(self) -> None:
+        if self._replicas is not None:
+            self._replicas.end_turn()
+
+    def close(self) -> None:
+        if self._replicas is not None:
+            self._replicas.close()
+
+    # --- who leads (see partition_machine.Leadership) ---------------------------------------------
+
+    def serves(self, hosted: Hosted) -> None:
+        log.info("this node leads %s, in term %d", hosted.where, hosted.term)
+        self._wiring.catalogue.leaders[hosted.group] = self._wiring.catalogue.me
+        self._wiring.partitions.enter(hosted)
+
+    def stops(self, hosted: Hosted, leader: str) -> None:
+        log.info("this node leads %s no more; %s does", hosted.where, leader or "nobody yet")
+        wiring, core = self._wiring, hosted.core
+        wiring.catalogue.leaders[hosted.group] = leader
+        topic = wiring.catalogue.topics.get(core.topic)
+        if topic is None:
+            error = NotHere(f"{hosted.where} is led by another node")
+        elif leader:
+            error = wiring.catalogue.not_here(topic, leader)
+        else:
+            error = wiring.catalogue.no_leader(topic)
+        error.may_have_happened = True
+        self._end_handles(hosted, error)
+        for origin in core.waiting():
+            if origin.request:
+                wiring.network.send(origin.connection, failure(origin.request, error))
+        for origin in core.waiting_for_indexes():
+            self.on_index_refused(origin, core.number, error)
+        wiring.partitions.leave(hosted)
+
+    def hint(self, hosted: Hosted) -> None:
+        copy = hosted.copy
+        if copy is not None:
+            self._wiring.catalogue.leaders[hosted.group] = copy.leader
+
+    def _end_handles(self, hosted: Hosted, error: HocketError) -> None:
+        """A handle may be for other partitions, too: its client opens it anew, where they are."""
+        wiring, topic = self._wiring, hosted.core.topic
+        wiring.deliveries.end_all(hosted, error.code, str(error))
+        for connection, session in wiring.sessions.items():
+            for handle, opened in list(session.handles.items()):
+                if isinstance(opened, OpenedProducer) and opened.topic == topic:
+                    del session.handles[handle]
+                    ended = frames.HandleEnded(0, handle, error.code, str(error))
+                    wiring.network.send(connection, ended)
+
+    # --- for people ------------------------------------------------------------------------------
+
+    def states(self, hosted: Hosted) -> tuple[ReplicaState, ...]:
+        """All replicas of a partition that this node leads, as it knows them."""
+        copy = hosted.copy
+        assert isinstance(copy, Replica)
+        group, leading = copy.raft.group, copy.raft.leading
+        me, last = self._wiring.catalogue.me, group.outline.last
+        states = [self._state(hosted, me, "leader", group.outline.flushed, last)]
+        peers: dict[str, Progress] = {} if leading is None else leading.peers
+        states += [
+            self._state(hosted, peer, "follower", each.matched, last)
+            for peer, each in peers.items()
+        ]
+        return tuple(sorted(states, key=lambda each: each.node))
+
+    def _state(self, hosted: Hosted, node: str, role: str, flushed: int, last: int) -> ReplicaState:
+        """`flushed`: the last entry that is durable there, as far as is known."""
+        end = self._wiring.log.replicated.end_at(hosted.group, flushed)
+        offset = 0 if end is None else end.next_offset
+        return ReplicaState(node, role, hosted.term, offset, last - flushed)

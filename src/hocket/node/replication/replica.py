@@ -1,0 +1,545 @@
+"""One group at this node, if several nodes keep it: carries out what its Raft wants done.
+
+Rule 1: effects are carried out in order, and those of one event before those of the next. What
+        stands behind a vote, or behind a configuration, waits until that is durable.
+Rule 2: the *machine* (a partition, say) is changed by committed entries only. While this node
+        serves the group, its machine has proposed them itself; else they are applied from `_tail`.
+Rule 3: a machine that stops serving goes back to what is committed; what it had proposed beyond
+        that is in the log, where the next leader's word decides about it.
+Rule 4: what of a log is damaged is not part of it for Raft; until the leader has sent it again,
+        this node neither votes nor stands in the group.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from hocket.core.raft.events import (
+    Appended,
+    Arm,
+    Committed,
+    Compacted,
+    Configured,
+    Due,
+    Effect,
+    Enter,
+    Event,
+    Flushed,
+    Follows,
+    Heard,
+    Install,
+    Leads,
+    LinkLost,
+    PersistVote,
+    ReadAsked,
+    ReadReady,
+    Refused,
+    Send,
+    SendEntries,
+    Started,
+    Store,
+    Timer,
+    Truncate,
+)
+from hocket.core.raft.group import Host, Saved
+from hocket.core.raft.messages import AskVote, CampaignNow, Snapshot
+from hocket.core.raft.outline import Run
+from hocket.core.raft.raft import Raft
+from hocket.errors import CorruptData, HocketError, OutOfRange, ProtocolError
+from hocket.log.model import DoesNotFollow, HardState, LogEnd, RawEntries, Snapshot as LogSnapshot
+from hocket.log.store import LogStore
+from hocket.model import EntryKind
+from hocket.node.raft_mail import (
+    MEMBERSHIP,
+    Letter,
+    State,
+    Stored,
+    body_of,
+    entries_in,
+    opened_state,
+    packed_configuration,
+    packed_state,
+)
+from hocket.node.replication.saved import runs_in
+from hocket.node.replication.sending import Outbound
+from hocket.node.running.partitions import plain_entry
+from hocket.ports import Cancellable
+from hocket.wire.entry import Header, unpack_header
+
+log = logging.getLogger("hocket.replication")
+
+E = TypeVar("E")  # an entry, as the machine remembers it until it is committed
+FOUND_US = 20_000  # between the first two attempts to lead a new group; then twice as long
+UNCOMMITTED_MAX = 4_096  # entries of one group; more are refused until some are committed
+
+
+class Machine(Protocol[E]):
+    """What the entries of a group change."""
+
+    def prepared(self, header: Header, body: memoryview) -> E:
+        """What is kept of an entry until it is committed. The body is not kept."""
+
+    def apply(self, entry: E) -> None:
+        """The entry is committed, and this machine has not proposed it."""
+
+    def committed(self, index: int) -> None:
+        """What this machine has proposed is committed, up to this entry."""
+
+    def serve(self, term: int) -> None:
+        """From now on this node leads: everything that was ever committed is applied."""
+
+    def stop(self, leader: str) -> None:
+        """This node leads no more. Go back to what is committed, and tell who waits."""
+
+    def snapshot(self) -> tuple[int, bytes]:
+        """(The last entry that is applied, the state behind it.)"""
+
+    def install(self, index: int, log_start: int, state: bytes) -> None:
+        """Become what another node's machine is."""
+
+    def hint(self) -> None:
+        """Who leads has changed."""
+
+
+class Surroundings(Protocol):
+    """What a replica needs of its node."""
+
+    host: Host
+    log: LogStore
+
+    def now_us(self) -> int: ...
+    def after(self, delay_us: int, jitter_us: int, action: Callable[[], None]) -> Cancellable: ...
+    def post(self, to: str, letter: Letter) -> None: ...
+    def touched(self, replica: Replica[Any]) -> None:
+        """It has something to tell Raft before anything else happens to its group."""
+
+    def stopped(self, replica: Replica[Any]) -> None:
+        """It takes no part in its group any more."""
+
+
+@dataclass(slots=True)
+class _Kept(Generic[E]):
+    """An entry of the log that is not applied."""
+
+    index: int
+    entry: E
+
+
+class Replica(Generic[E]):
+    def __init__(
+        self,
+        group: int,
+        machine: Machine[E],
+        around: Surroundings,
+        saved: Saved,
+        entries: Iterable[tuple[Header, memoryview]] = (),
+    ) -> None:
+        """`entries` are those of the log behind what the machine has applied."""
+        self.group = group
+        self.machine = machine
+        self.raft = Raft(around.host, group, saved)
+        self.serves = False  # this node leads, and has applied everything that was committed
+        self.stopped = ""  # why nothing happens here any more
+        self._around = around
+        self.log = around.log
+        self._tail: deque[_Kept[E]] = deque(
+            _Kept(header.index, machine.prepared(header, body)) for header, body in entries
+        )
+        self._waiting: deque[tuple[list[Effect], bytes]] = deque()  # behind what is not durable
+        self._is_blocked = False
+        self._is_busy = False
+        self._told = 0  # the last entry of this node's own that Raft knows
+        self._appended = 0  # the last entry that the machine has appended, and Raft was not told
+        self._first = 0  # of this node's own term
+        self._timers: dict[Timer, Cancellable] = {}
+        self._asked: dict[Callable[[bool], None], bool] = {}  # reads that are not answered
+        self._reads: deque[tuple[int, Callable[[bool], None]]] = deque()  # wait to be applied
+        self._outbound: dict[str, Outbound] = {}
+        # Behind an installed state: the terms of entries that it knows and the log may lack yet.
+        self.ahead: Sequence[Run] = ()
+        self._known, _state = machine.snapshot()  # up to this entry the machine knows all
+
+    def start(self) -> None:
+        self.tell(Started())
+
+    def found(self, delay_us: int = FOUND_US) -> None:
+        """Stand for the leadership of a group that is new, without waiting for a leader's silence.
+
+        The others may not know of the group yet: so this is tried again, less and less often.
+        """
+        if self.stopped or self.leader or self.raft.group.term > 1:
+            return
+        self.tell(Due(Timer.ELECTION))
+        if delay_us < self._around.host.settings.election_us:
+            self._around.after(delay_us, 0, partial(self.found, 2 * delay_us))
+
+    def close(self) -> None:
+        """The node hosts this group no more, or goes down."""
+        self.stopped = self.stopped or "closed"
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._waiting.clear()
+        asked, self._asked = self._asked, {}
+        for answered in asked:
+            answered(False)
+
+    @property
+    def leader(self) -> str:
+        """The store id of who leads; empty: nobody is known to. It may not serve yet."""
+        return self.raft.group.leader
+
+    @property
+    def is_faulty(self) -> bool:
+        return any(not fault.accepted for fault in self.log.replicated.faults(self.group))
+
+    @property
+    def is_full(self) -> bool:
+        """Too much waits for a majority, or nothing can be appended before something is durable."""
+        if self._is_blocked:
+            return True
+        commit = self.raft.group.commit
+        return max(self._appended, self.raft.group.outline.last) - commit > UNCOMMITTED_MAX
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def appended(self, index: int) -> None:
+        """The machine has appended an entry. Raft is told at the end of the turn, or before."""
+        if not self._appended:
+            self._around.touched(self)
+        self._appended = index
+
+    def tell_appended(self) -> None:
+        if self._appended:
+            self._tell_appended()
+
+    def flushed(self) -> None:
+        """The log has become durable further than before, or begins anew."""
+        durable = self.log.replicated.bounds(self.group)[1]
+        self.tell(Flushed(durable.next_index - 1, durable.term))
+
+    def heard(self, sender: str, letter: Letter) -> None:
+        message = letter.message
+        if isinstance(message, AskVote | CampaignNow) and self.is_faulty:
+            return
+        outbound = self._outbound.get(sender)
+        if outbound is not None:
+            outbound.heard(message)
+        self.tell(Heard(sender, message), letter.data)
+
+    def read(self, answered: Callable[[bool], None]) -> None:
+        """Call `answered` when all is applied that was committed before now; False: not here."""
+        if self.stopped:
+            answered(False)
+            return
+
+        def tell(is_read: bool) -> None:
+            if self._asked.pop(tell, False):
+                answered(is_read)
+
+        self._asked[tell] = True
+        self.tell(ReadAsked(tell))
+
+    def tell(self, event: Event, data: bytes = b"") -> None:
+        if self.stopped:
+            return
+        if self._appended:
+            self._tell_appended()
+        self.carry_out(self.raft.step(event, self._around.now_us()), data)
+
+    def _tell_appended(self) -> None:
+        last, self._appended = self._appended, 0
+        if self.raft.leading is not None:  # else it is stepping down: see `_cease`
+            self._told = last
+            self.carry_out(self.raft.step(Appended(last), self._around.now_us()))
+
+    # --- carrying out effects --------------------------------------------------------------------
+
+    def carry_out(self, effects: list[Effect], data: bytes = b"") -> None:
+        """`data` is what came with the message that the effects follow from."""
+        self._waiting.append((effects, data))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._is_busy:  # an effect led to this: what follows from it comes behind the others
+            return
+        self._is_busy = True
+        try:
+            while self._waiting and not self._is_blocked and not self.stopped:
+                effects, data = self._waiting.popleft()
+                for at, effect in enumerate(effects):
+                    self._handlers[type(effect)](self, effect, data)
+                    if self._is_blocked or self.stopped:
+                        self._waiting.appendleft((effects[at + 1 :], data))
+                        break
+        finally:
+            self._is_busy = False
+
+    def _unblock(self) -> None:
+        self._is_blocked = False
+        self._go_on()
+
+    def _persist_vote(self, effect: PersistVote, _data: bytes) -> None:
+        if self.serves and self.raft.leading is None:
+            # `Follows` stands behind this, and must not wait for the disk: what the machine would
+            # append meanwhile, Raft could not be told.
+            self._cease(self.leader)
+        self._is_blocked = True
+        self.log.replicated.persist(self.group, HardState(effect.term, effect.vote), self._unblock)
+
+    def _configured(self, _effect: Configured, _data: bytes) -> None:
+        # The entry is in the log of a majority, and all but the last configuration of a log are in
+        # force (`membership.in_force`). What could be forgotten in a crash is the last one: so it
+        # is in the next snapshot of this group, and the log is made durable through it here.
+        self._is_blocked = True
+        self.log.checkpoint_now(lambda _error: self._unblock())
+
+    def _send(self, effect: Send, _data: bytes) -> None:
+        if isinstance(effect.message, Snapshot):
+            self._send_snapshot(effect.to, effect.message)
+        else:
+            self._around.post(effect.to, Letter(self.group, effect.message))
+
+    def _send_snapshot(self, to: str, message: Snapshot) -> None:
+        """The state of now, and where the receiver's log begins: behind the snapshot's entry.
+
+        The entries from there on follow; the first one says behind which checksum.
+        """
+        first = message.index + 1
+        end = self.log.replicated.bounds(self.group)[2]
+        if first == end.next_index:
+            self._post_state(to, message, end)
+            return
+        tell = partial(self._begin_was_read, to, message)
+        try:
+            found = self.log.replicated.read_raw(
+                self.group, first, end_index=first + 1, bytes_max=1, done=tell
+            )
+        except HocketError as error:
+            self._not_sent(to, error)
+            return
+        if found is not None:
+            tell(found)
+
+    def _begin_was_read(self, to: str, message: Snapshot, found: RawEntries | HocketError) -> None:
+        if self.stopped:
+            return
+        if isinstance(found, HocketError):
+            self._not_sent(to, found)
+            return
+        header = unpack_header(b"".join(found.slices))
+        begin = LogEnd(header.index, header.base_offset, header.previous_crc, message.index_term)
+        self._post_state(to, message, begin)
+
+    def _post_state(self, to: str, message: Snapshot, begin: LogEnd) -> None:
+        start = self.raft.group.outline.start
+        if start != message.index:  # the state would tell no terms of what is before that
+            self._not_sent(to, OutOfRange(f"the log begins behind entry {start} by now"))
+            return
+        snapshot = self.log.replicated.take_snapshot(self.group)
+        state = State(snapshot.end, begin, snapshot.log_start, snapshot.state)
+        data = packed_state(state, message.configuration)
+        self._around.post(to, Letter(self.group, message, data, 0, 1))
+
+    def _send_entries(self, effect: SendEntries, _data: bytes) -> None:
+        self._forget_what_is_gone()
+        outbound = self._outbound.get(effect.to)
+        if outbound is None:
+            outbound = self._outbound[effect.to] = Outbound(
+                self.group, effect.to, self.log.replicated, self._around.post,
+                lost=partial(self._not_sent, effect.to), now_us=self._around.now_us,
+            )  # fmt: skip
+        outbound.send(effect)
+
+    def _not_sent(self, peer: str, error: HocketError) -> None:
+        """Entries could not be read: they are gone since, or damaged."""
+        if self.stopped:
+            return
+        if isinstance(error, CorruptData):
+            log.error("group %d cannot be sent to node %s: %s", self.group, peer, error)
+        self._forget_what_is_gone()
+        self.tell(LinkLost(peer))
+
+    def _forget_what_is_gone(self) -> None:
+        """Retention has removed entries: Raft sends the state in their place from now on."""
+        before = self.log.replicated.bounds(self.group)[0] - 1
+        group = self.raft.group
+        if group.outline.start < before <= group.commit:
+            self.raft.step(Compacted(before, group.configuration), self._around.now_us())
+
+    def _truncate(self, effect: Truncate, _data: bytes) -> None:
+        self.log.replicated.truncate(self.group, effect.first - 1)
+        while self._tail and self._tail[-1].index >= effect.first:
+            self._tail.pop()
+
+    def _store(self, effect: Store, data: bytes) -> None:
+        entries = [each for each in entries_in(data) if each.header.index >= effect.first]
+        if not entries or entries[-1].header.index != effect.last:
+            raise ProtocolError(f"entries {effect.first} to {effect.last} are not in their message")
+        try:
+            self.log.replicated.append_raw(
+                self.group, memoryview(data)[entries[0].at :], admitted=True
+            )
+        except (CorruptData, DoesNotFollow) as error:
+            # Raft has counted them by now, and would answer for entries that are not here.
+            self.stop(f"entries of node {self.leader} do not fit the log: {error}")
+            return
+        self._keep(data, entries)
+
+    def _keep(self, data: bytes, entries: Iterable[Stored]) -> None:
+        prepared = self.machine.prepared
+        for entry in entries:
+            if entry.header.index > self._known:
+                kept = _Kept(entry.header.index, prepared(entry.header, body_of(data, entry)))
+                self._tail.append(kept)
+
+    def _enter(self, effect: Enter, _data: bytes) -> None:
+        kind, body = EntryKind.NOOP, b""
+        if effect.configuration is not None:
+            kind, body = EntryKind(MEMBERSHIP), packed_configuration(effect.configuration)
+        end = self.log.replicated.bounds(self.group)[2]
+        entry = plain_entry(kind, effect.term, effect.index, end.next_offset, body)
+        self.log.append(self.group, entry, admitted=True)
+        self._told = effect.index
+        header = Header(
+            0, len(body), kind, 0, 0, 0, effect.term, effect.index, end.next_offset, 0, 0, 0
+        )
+        self._tail.append(_Kept(effect.index, self.machine.prepared(header, memoryview(body))))
+
+    def _committed(self, effect: Committed, _data: bytes) -> None:
+        if self.serves:
+            self.machine.committed(effect.index)
+        else:
+            while self._tail and self._tail[0].index <= effect.index:
+                self.machine.apply(self._tail.popleft().entry)
+            if self.raft.leading is not None and self._first and effect.index >= self._first:
+                self.serves = True
+                self.machine.serve(self.raft.group.term)
+        while self._reads and self._reads[0][0] <= effect.index:
+            self._reads.popleft()[1](True)
+
+    def _leads(self, effect: Leads, _data: bytes) -> None:
+        self._first = effect.first
+
+    def _follows(self, effect: Follows, _data: bytes) -> None:
+        for outbound in self._outbound.values():
+            outbound.close()
+        self._outbound.clear()
+        self._first = 0
+        reads, self._reads = self._reads, deque()
+        for _index, answered in reads:
+            answered(False)
+        if self.serves:
+            self._cease(effect.leader)
+        else:
+            self.machine.hint()
+
+    def _cease(self, leader: str) -> None:
+        """Serve no more."""
+        self.serves = False
+        self.machine.stop(leader)
+        self._appended = 0
+        if self.log.replicated.bounds(self.group)[2].next_index > self._told + 1:
+            # Appended while Raft was stepping down: nobody has heard of it, nor Raft itself.
+            self.log.replicated.truncate(self.group, self._told)
+        self._keep_uncommitted()
+
+    def _keep_uncommitted(self) -> None:
+        """What the machine had proposed, and forgot with its leadership, is in the log's memory."""
+        applied = self._known = self.machine.snapshot()[0]
+        self._tail.clear()
+        end = self.log.replicated.bounds(self.group)[2].next_index
+        at = applied + 1
+        while at < end:
+            found = self.log.replicated.read_raw(
+                self.group, at, end_index=end, bytes_max=1 << 20, done=_never
+            )
+            assert found is not None, "what is not applied is in memory"
+            data = b"".join(found.slices)
+            self._keep(data, entries_in(data))
+            at = found.end_index
+
+    def _read_ready(self, effect: ReadReady, _data: bytes) -> None:
+        answered: Any = effect.token
+        applied = self.raft.group.commit if not self._tail else self._tail[0].index - 1
+        if effect.index <= applied:
+            answered(True)
+        else:
+            self._reads.append((effect.index, answered))
+
+    def _refused(self, effect: Refused, _data: bytes) -> None:
+        if isinstance(effect.asked, ReadAsked):
+            answered: Any = effect.asked.token
+            answered(False)
+
+    def _install(self, _effect: Install, data: bytes) -> None:
+        state, _configuration = opened_state(data)
+        self._is_blocked = True
+        self._tail.clear()
+        snapshot = LogSnapshot(state.end, state.log_start, state.body)
+        self.log.install_snapshot(
+            self.group, snapshot, partial(self._installed, state), begin=_begin(state)
+        )
+
+    def _installed(self, state: State) -> None:
+        self._known = state.end.next_index - 1
+        self.ahead = runs_in(state.body)
+        self.machine.install(self._known, state.log_start, state.body)
+        self._is_blocked = False
+        self.flushed()
+        self._go_on()
+
+    def _arm(self, effect: Arm, _data: bytes) -> None:
+        running = self._timers.pop(effect.timer, None)
+        if running is not None:
+            running.cancel()
+        self._timers[effect.timer] = self._around.after(
+            effect.after_us, effect.jitter_us, partial(self._due, effect.timer)
+        )
+
+    def _due(self, timer: Timer) -> None:
+        self._timers.pop(timer, None)
+        if timer is Timer.ELECTION and self.is_faulty:
+            self._arm(Arm(Timer.ELECTION, self._around.host.settings.election_us), b"")
+            return
+        self.tell(Due(timer))
+
+    def stop(self, why: str) -> None:
+        """Take no part in the group any more, and say why."""
+        log.error("group %d stops at this node: %s", self.group, why)
+        if self.serves:
+            self.serves = False
+            self.machine.stop("")
+        self.stopped = why
+        self._around.stopped(self)
+        self.close()
+
+    _handlers: ClassVar[dict[type, Callable[[Any, Any, bytes], None]]] = {
+        PersistVote: _persist_vote,
+        Send: _send,
+        SendEntries: _send_entries,
+        Truncate: _truncate,
+        Store: _store,
+        Enter: _enter,
+        Committed: _committed,
+        Configured: _configured,
+        Leads: _leads,
+        Follows: _follows,
+        ReadReady: _read_ready,
+        Refused: _refused,
+        Install: _install,
+        Arm: _arm,
+    }
+
+
+def _begin(state: State) -> LogEnd | None:
+    return state.begin if state.begin != state.end else None
+
+
+def _never(_found: object) -> None:
+    raise AssertionError("memory answers at once")

@@ -1,0 +1,253 @@
+"""All groups of this node that several nodes keep: their beat, their mail, and what befalls nodes.
+
+Rule 1: what all groups have to say to another node in a turn is one message (`mail.RaftMail`).
+Rule 2: a node speaks for itself only: who a message is from is what its link says. A message from a
+        store that is no member of the group is dropped and counted.
+Rule 3: time never goes back here, whatever the clock does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+from hocket.core.raft.events import OfGroup, SendToNode
+from hocket.core.raft.group import Host
+from hocket.core.raft.messages import Beat
+from hocket.core.raft.pulse import Pulse
+from hocket.core.raft.settings import RaftSettings
+from hocket.core.relay.messages import Piece
+from hocket.core.ring.contact import Contact
+from hocket.errors import HocketError
+from hocket.log.store import LogStore
+from hocket.node.raft_mail import (
+    ROWS_MAX,
+    Letter,
+    RaftBeat,
+    RaftBeatAnswer,
+    RaftMail,
+    ReplicationMessage,
+    opened,
+    opened_beat,
+    packed_beat,
+    row_of,
+)
+from hocket.node.replication.replica import Replica
+from hocket.ports import Cancellable, Clock, Links, Timers
+
+log = logging.getLogger("hocket.replication")
+MAIL_BYTES_MAX = 4 << 20  # of payload; a single message may have more
+COMPLAINTS_MAX = 100  # of nodes that say what they may not; each is made once
+
+
+class Replicas:
+    def __init__(
+        self,
+        me: str,
+        life: int,
+        store: LogStore,
+        *,
+        contact: Callable[[], Contact],
+        contact_of: Callable[[str], Contact | None],
+        clock: Clock,
+        timers: Timers,
+        links: Links,
+        chance: Random,
+        settings: RaftSettings | None = None,
+    ) -> None:
+        self.host = Host(me, life, settings or RaftSettings())
+        self.log = store
+        self.refused: Counter[str] = Counter()  # messages that were dropped, by reason
+        self._pulse = Pulse(self.host)
+        self._replicas: dict[int, Replica[Any]] = {}
+        self._contact = contact
+        self._contact_of = contact_of  # of a store id; None: it belongs to the cluster no more
+        self._clock = clock
+        self._timers = timers
+        self._links = links
+        self._chance = chance
+        self._letters: dict[str, list[Letter]] = {}  # by store id, of this turn
+        self._touched: list[Replica[Any]] = []
+        self._complaints: set[tuple[str, str]] = set()
+        self._told_us = 0
+        self._set_back_us = 0
+        self._beat_timer: Cancellable | None = None
+        self._beat_due_us = 0
+        self._closed = False
+
+    def __contains__(self, group: int) -> bool:
+        return group in self._replicas
+
+    def __iter__(self) -> Iterator[Replica[Any]]:
+        return iter(self._replicas.values())
+
+    def get(self, group: int) -> Replica[Any] | None:
+        return self._replicas.get(group)
+
+    def add(self, replica: Replica[Any]) -> None:
+        """Begin to take part in the group."""
+        self._replicas[replica.group] = replica
+        self._pulse.add(replica.raft)
+        replica.start()
+        if self._beat_timer is None:
+            self._beat_later()
+
+    def remove(self, group: int) -> None:
+        replica = self._replicas.pop(group, None)
+        if replica is not None:
+            replica.close()
+            self._pulse.remove(group)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._beat_timer is not None:
+            self._beat_timer.cancel()
+        for replica in self._replicas.values():
+            replica.close()
+
+    # --- what replicas need (see replica.Surroundings) --------------------------------------------
+
+    def now_us(self) -> int:
+        now_us = self._clock.now_us() + self._set_back_us
+        if now_us < self._told_us:
+            self._set_back_us += self._told_us - now_us
+            now_us = self._told_us
+        self._told_us = now_us
+        return now_us
+
+    def after(self, delay_us: int, jitter_us: int, action: Callable[[], None]) -> Cancellable:
+        if jitter_us:
+            delay_us += self._chance.randrange(jitter_us)
+        return self._timers.after(delay_us, action)
+
+    def post(self, to: str, letter: Letter) -> None:
+        self._letters.setdefault(to, []).append(letter)
+
+    def touched(self, replica: Replica[Any]) -> None:
+        self._touched.append(replica)
+
+    def stopped(self, replica: Replica[Any]) -> None:
+        self._pulse.remove(replica.group)  # else it would go on to beat
+
+    # --- the turn --------------------------------------------------------------------------------
+
+    def end_turn(self) -> None:
+        """Tell Raft what was appended, and send what is to be said."""
+        self._tell_appended()
+        self.send_mail()
+
+    def _tell_appended(self) -> None:
+        while self._touched:
+            self._touched.pop().tell_appended()
+
+    def send_mail(self) -> None:
+        if not self._letters:
+            return
+        letters, self._letters = self._letters, {}
+        for to, each in letters.items():
+            contact = self._contact_of(to)
+            if contact is None:
+                continue
+            for mail in _mails(each):
+                self._links.send(self._contact(), contact, mail)
+
+    def flushed(self, group: int) -> None:
+        self._replicas[group].flushed()
+
+    # --- other nodes -----------------------------------------------------------------------------
+
+    def heard(self, sender: Contact, message: ReplicationMessage) -> None:
+        try:
+            if isinstance(message, RaftMail):
+                for letter in opened(message):
+                    self._deliver(sender.node, letter)
+            else:
+                self._heard_beat(sender.node, message)
+        except HocketError as error:
+            self._refuse(sender.node, str(error))
+
+    def _deliver(self, sender: str, letter: Letter) -> None:
+        replica = self._replicas.get(letter.group)
+        if replica is None:
+            self.refused["not hosted here"] += 1  # it may be not yet, or no more
+            return
+        group = replica.raft.group
+        known = group.configuration.members
+        if sender not in known and not any(sender in each.members for _, each in group.changes):
+            self._refuse(sender, f"it is no member of group {letter.group}")
+            return
+        replica.heard(sender, letter)
+
+    def _heard_beat(self, sender: str, message: RaftBeat | RaftBeatAnswer) -> None:
+        beat = opened_beat(message)
+        self._tell_appended()
+        now_us = self.now_us()
+        if isinstance(beat, Beat):
+            self._carry_out(self._pulse.heard(sender, beat, now_us))
+        else:
+            self._carry_out(self._pulse.answered(sender, beat, now_us))
+
+    def _refuse(self, sender: str, why: str) -> None:
+        self.refused[why[:80]] += 1
+        if (sender, why) not in self._complaints and len(self._complaints) < COMPLAINTS_MAX:
+            self._complaints.add((sender, why))
+            log.warning("refused what node %s says: %s", sender, why)
+
+    def link_lost(self, node: str, *, process_gone: bool) -> None:
+        self._tell_appended()
+        if self._replicas:
+            self._carry_out(self._pulse.link_lost(node, self.now_us(), process_gone=process_gone))
+
+    def stalled(self, for_us: int) -> None:
+        self._tell_appended()
+        if self._replicas:
+            self._carry_out(self._pulse.stalled(for_us, self.now_us()))
+
+    # --- the beat --------------------------------------------------------------------------------
+
+    def _beat_later(self) -> None:
+        every_us = self.host.settings.heartbeat_us
+        self._beat_due_us = self.now_us() + every_us
+        self._beat_timer = self._timers.after(every_us, self._beat)
+
+    def _beat(self) -> None:
+        if self._closed:
+            return
+        self._tell_appended()
+        now_us = self.now_us()
+        late_us = now_us - self._beat_due_us
+        if late_us >= self.host.settings.stall_us_max:
+            self.stalled(late_us)
+        self._beat_later()
+        self._carry_out(self._pulse.beat(now_us))
+        self.send_mail()
+
+    def _carry_out(self, effects: list[SendToNode | OfGroup]) -> None:
+        for effect in effects:
+            if isinstance(effect, OfGroup):
+                self._replicas[effect.group].carry_out(effect.effects)
+            else:
+                contact = self._contact_of(effect.to)
+                if contact is not None:
+                    self._links.send(self._contact(), contact, packed_beat(effect.message))
+
+
+def _mails(letters: list[Letter]) -> list[RaftMail]:
+    """The letters to one node, in as few messages as may be."""
+    mails: list[RaftMail] = []
+    rows: list[bytes] = []
+    pieces: list[Piece] = []
+    size = 0
+    for letter in letters:
+        if rows and (len(rows) == ROWS_MAX or size + len(letter.data) > MAIL_BYTES_MAX):
+            mails.append(RaftMail(b"".join(rows), tuple(pieces)))
+            rows, pieces, size = [], [], 0
+        rows.append(row_of(letter))
+        if letter.data:
+            pieces.append(Piece(letter.first, letter.end, letter.data))
+            size += len(letter.data)
+    mails.append(RaftMail(b"".join(rows), tuple(pieces)))
+    return mails

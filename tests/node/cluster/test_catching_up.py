@@ -1,0 +1,227 @@
+"""Who asks a node for a topic that was just made at another one is not told that there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hocket import frames
+from hocket.core.session.session import Caller
+from hocket.frames import packed, unpacked
+from hocket.model import Grant, Start, TopicConfig
+from hocket.node.cluster import catching_up
+from hocket.node.cluster.catching_up import PATIENCE_US, PAUSE_US, CatchingUp
+from hocket.node.requests import serving
+from hocket.sim.scheduler import Scheduler
+from hocket.wire import batch as batches
+from tests.support.node.cluster import SECOND, Asking, Nodes
+
+RECORD = batches.encode([b"record"], timestamps=4_000_000_000 * SECOND)
+
+
+@pytest.fixture
+def nodes() -> Nodes:
+    nodes = Nodes()
+    nodes.put_on(2)
+    return nodes
+
+
+def change_at_the_root(nodes: Nodes, client: Asking, kind: type, **fields: object) -> None:
+    """Until the root has answered, and not longer."""
+    request = client.begin(kind, topic="orders", **fields)
+    while not client.is_answered(request):
+        nodes.run(10)
+    assert isinstance(client.answer_to(request), frames.Done)
+
+
+def knows(nodes: Nodes, number: int) -> bool:
+    node = nodes.machines[number].node
+    assert node is not None
+    return "orders" in node.node._wiring.catalogue.topics
+
+
+REQUESTS: list[tuple[type, dict[str, object]]] = [
+    (frames.FindLeaders, {}),
+    (frames.DescribeTopic, {}),
+    (frames.Publish, {"partition": 0}),
+    (frames.OpenProducer, {}),
+    (frames.OpenSubscription, {"credit_bytes": 0}),
+    (frames.FindOffsets, {"start": Start()}),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields"), REQUESTS)
+def test_a_topic_that_was_made_elsewhere_a_moment_ago_is_known(nodes: Nodes, kind, fields):
+    admin, client = Asking(nodes, 0), Asking(nodes, 2)
+    change_at_the_root(nodes, admin, frames.CreateTopic, config=TopicConfig())
+    assert not knows(nodes, 2), "else this shows nothing"
+    payload = RECORD if kind is frames.Publish else b""
+    answer = client.ask(kind, payload, topic="orders", **fields)
+    assert not isinstance(answer, frames.Failure), answer
+
+
+def test_so_is_a_partition_that_it_got_a_moment_ago(nodes: Nodes):
+    admin, client = Asking(nodes, 0), Asking(nodes, 2)
+    admin.create("orders")
+    nodes.settle()
+    change_at_the_root(nodes, admin, frames.AlterTopic, config=TopicConfig(partitions=2))
+    catalogue = nodes.machines[2].node.node._wiring.catalogue
+    assert len(catalogue.topic("orders").groups) == 1, "else this shows nothing"
+    found = client.ask(frames.FindOffsets, topic="orders", start=Start(), partitions=packed([1]))
+    assert unpacked(found.offsets) == [0]
+
+
+def answered_at_the_root(
+    nodes: Nodes, client: Asking, kind: type, **fields: object
+) -> frames.Frame:
+    request = client.begin(kind, **fields)
+    while not client.is_answered(request):
+        nodes.run(10)
+    return client.answer_to(request)
+
+
+def test_so_are_a_user_that_was_made_a_moment_ago_and_its_rights(nodes: Nodes):
+    admin = Asking(nodes, 0)
+    admin.token(frames.CreateUser, name="ann", roles=("admin",))
+    admin.done(frames.CreateRole, name="writer")
+    admin.create("orders")
+    nodes.settle()
+    issued = answered_at_the_root(nodes, admin, frames.CreateUser, name="bob", roles=("writer",))
+    users = nodes.machines[2].node.node._access.committed.users
+    assert "bob" not in users, "else this shows nothing"
+    bob = Asking(nodes, 2, issued.token)
+    assert isinstance(bob.welcome, frames.Welcome)
+    assert bob.refused(frames.OpenProducer, topic="orders").code == "notAllowed"
+    nodes.settle()
+    grant = Grant("publish", "orders")
+    done = answered_at_the_root(nodes, admin, frames.AddGrant, role="writer", grant=grant)
+    assert isinstance(done, frames.Done)
+    answer = bob.ask(frames.OpenProducer, topic="orders")
+    assert getattr(answer, "code", "") != "notAllowed", answer
+
+
+def test_a_token_that_the_root_does_not_know_is_refused_in_milliseconds(nodes: Nodes):
+    Asking(nodes, 0).token(frames.CreateUser, name="ann", roles=("admin",))
+    nodes.settle()
+    began = nodes.now_us
+    refused = Asking(nodes, 2, "hocket_bob_" + 43 * "x").welcome
+    assert refused.code == "notAllowed"
+    assert nodes.now_us - began < SECOND // 5
+    # Who has gone meanwhile is not looked at.
+    nodes.links.cut([nodes.machines[2].address], [nodes.root.address])
+    caller = Asking(nodes, 2)
+    node = nodes.machines[2].node.node
+    node.disconnected(caller.connection)
+    node.connected(caller.connection, Caller("elsewhere"))
+    caller.begin(frames.Hello, client="asking", token="hocket_bob_" + 43 * "y")
+    nodes.run(SECOND // 10)
+    node.disconnected(caller.connection)
+    nodes.run(2 * SECOND)
+
+
+def test_what_is_unknown_to_the_root_is_unknown_in_milliseconds(nodes: Nodes):
+    began = nodes.now_us
+    for number in range(3):
+        refused = Asking(nodes, number).refused(frames.OpenProducer, topic="none")
+        assert refused.code == "unknownTopic"
+    assert nodes.now_us - began < SECOND
+
+
+def test_a_root_that_does_not_answer_is_waited_for_a_second(nodes: Nodes):
+    client = Asking(nodes, 2)
+    nodes.links.cut([nodes.machines[2].address], [nodes.root.address])
+    began = nodes.now_us
+    assert client.refused(frames.FindLeaders, topic="none").code == "unknownTopic"
+    assert PATIENCE_US <= nodes.now_us - began < PATIENCE_US + 100_000
+    nodes.run(30 * SECOND)  # it is given up
+    began = nodes.now_us
+    assert client.refused(frames.FindLeaders, topic="none").code == "unknownTopic"
+    assert nodes.now_us - began < 100_000
+    nodes.links.heal()
+    nodes.settle()
+    assert not nodes.machines[2].node.node.handing_on._catching_up
+
+
+def test_what_waits_is_bounded(nodes: Nodes, monkeypatch):
+    monkeypatch.setattr(serving, "KEPT_BYTES_MAX", len(RECORD))
+    client = Asking(nodes, 2)
+    nodes.links.cut([nodes.machines[2].address], [nodes.root.address])
+    first, second = (
+        client.begin(frames.Publish, RECORD, topic="none", partition=0) for _ in range(2)
+    )
+    nodes.run(SECOND // 10)
+    assert [client.is_answered(each) for each in (first, second)] == [False, True]
+    assert client.answer_to(first).code == client.answer_to(second).code == "unknownTopic"
+    third = client.begin(frames.Publish, RECORD, topic="none", partition=0)
+    nodes.run(SECOND // 10)
+    assert not client.is_answered(third), "the room is free again"
+
+
+def test_who_has_gone_is_not_answered(nodes: Nodes):
+    client = Asking(nodes, 2)
+    nodes.links.cut([nodes.machines[2].address], [nodes.root.address])
+    client.begin(frames.FindLeaders, topic="none")
+    nodes.run(SECOND // 10)
+    nodes.machines[2].node.node.disconnected(client.connection)
+    nodes.run(2 * SECOND)
+
+
+# --- alone ---------------------------------------------------------------------------------------
+
+
+class World:
+    def __init__(self, *, has_root: bool = True) -> None:
+        self.scheduler = Scheduler(1)
+        self.questions: list[Callable[[], None]] = []
+        self.looked: list[str] = []
+        self.turns = 0
+        self.has_root = has_root
+        self.subject = CatchingUp(self._ask, timers=self.scheduler, end_turn=self._end_turn)
+
+    def _ask(self, done: Callable[[], None]) -> bool:
+        if self.has_root:
+            self.questions.append(done)
+        return self.has_root
+
+    def _end_turn(self) -> None:
+        self.turns += 1
+
+    def wait(self, name: str) -> None:
+        self.subject(lambda: self.looked.append(name))
+
+
+def test_one_question_at_a_time_and_never_an_older_one():
+    world = World()
+    world.wait("a")
+    world.wait("b")
+    assert len(world.questions) == 1
+    world.questions[0]()
+    assert (world.looked, world.turns) == (["a"], 1)
+    world.questions[0]()  # an answer that comes again
+    world.wait("c")
+    assert (world.looked, len(world.questions)) == (["a"], 1), "there is a pause"
+    world.scheduler.run_for(PAUSE_US)
+    assert len(world.questions) == 2
+    world.questions[0]()  # and again
+    assert world.looked == ["a"]
+    world.questions[1]()
+    assert world.looked == ["a", "b", "c"]
+    world.scheduler.run_for(2 * PATIENCE_US)
+    assert (len(world.questions), world.turns) == (2, 2)
+
+
+def test_without_a_root_nobody_waits_and_too_many_do_not_either(monkeypatch):
+    world = World(has_root=False)
+    world.wait("a")
+    assert world.looked == ["a"]
+    world.scheduler.run_for(PAUSE_US)
+    world.has_root = True
+    monkeypatch.setattr(catching_up, "WAITING_MAX", 2)
+    for name in "bcd":
+        world.wait(name)
+    assert world.looked == ["a", "d"]
+    world.subject.close()
+    world.scheduler.run_for(2 * PATIENCE_US)
+    assert world.looked == ["a", "d"]
+    World().subject.close()
