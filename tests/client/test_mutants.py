@@ -214,7 +214,7 @@ MUTANTS: dict[str, tuple[type, str, str, str]] = {
     ),
     "lets a key overtake": (SharedCore, "_gather", "progress.give_back(offset, hash_)", "pass"),
     "lets a key overtake that still comes": (
-        SharedCore, "_leased", "self._release_overtaking(progress)", "pass",
+        SharedCore, "_leased", "self._release_behind(progress, progress.first_returned())", "pass",
     ),
     "drops all of a batch of which one record makes no sense": (
         SharedCore, "_set_aside", "set(offsets)", "ALL",

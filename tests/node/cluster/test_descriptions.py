@@ -147,6 +147,21 @@ def test_a_home_that_is_down_is_waited_for_a_second_and_not_each_time(nodes: Nod
     nodes.until(lambda: all(each.known for each in described(client)), 20, "the home answers")
 
 
+def test_a_node_that_was_silent_is_asked_again_as_soon_as_it_says_anything(nodes: Nodes):
+    Asking(nodes, 1).create("orders")
+    nodes.settle()
+    asking, home = nodes.machines[2], nodes.machines[1]
+    nodes.links.cut([asking.address], [home.address])
+    client = Asking(nodes, 2)
+    assert [each.known for each in described(client)] == [False]
+    nodes.links.heal()
+    assert [each.known for each in described(client)] == [False]  # it is not asked for a moment
+    assert asking.node is not None
+    members = {each.node: each for each in asking.node.node.registering.members()[1]}
+    asking.node.heard(members["n1"], 0, GetPartitions(1, ()))
+    assert [each.known for each in described(client)] == [True]
+
+
 def test_whom_nobody_knows_is_not_asked(nodes: Nodes):
     told: list[dict[int, PartitionDescription]] = []
     descriptions(nodes, 2).ask("nobody", [1], told.append)

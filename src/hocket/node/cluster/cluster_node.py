@@ -213,6 +213,7 @@ class ClusterNode:
 
     def heard(self, sender: Contact, to_incarnation: int, message: Any) -> None:
         is_for_this_life = to_incarnation in (0, self.ring.core.me.incarnation)
+        self.descriptions.spoke(sender.node)
         if type(message) in _OF_GROUP_0:
             if is_for_this_life:
                 self.group0.heard(sender, message)

@@ -1,7 +1,8 @@
 """What partitions hold, asked of the nodes that hold them: `hocket topic list` at any node.
 
 A node that does not answer in time is not asked again for a moment: what a client asks of many of
-its topics one after the other shall not wait for it each time.
+its topics one after the other shall not wait for it each time. The moment ends when the node says
+anything: it is back.
 """
 
 from __future__ import annotations
@@ -90,6 +91,13 @@ class Descriptions:
         inquiry.told |= {each.partition: each for each in message.partitions}
         if not inquiry.left:
             self._end(inquiry)
+
+    def spoke(self, node: str) -> None:
+        """The node has said something, to whatever part of this one."""
+        if self._silent:
+            moment = self._silent.pop(node, None)
+            if moment is not None:
+                moment.cancel()
 
     def _tell(self, asker: Contact, request: int, groups: Sequence[int]) -> None:
         found = self._node.described(groups)
