@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 import pytest
 
 from hocket.cli.exits import Interrupted
-from hocket.cli.stop_signals import SIGNALS, StopSignals
+from hocket.cli.stop_signals import LOOK_SECONDS, SIGNALS, StopSignals
+from hocket.deadline import in_seconds
+from hocket.errors import Timeout
 from tests.support.threads import Running, until, wait_parked
 
 
@@ -45,12 +48,44 @@ def test_a_signal_ends_the_wait_and_nothing_is_read_any_more(pipe, number):
         assert not stop.wait_readable(reader)
 
 
-def test_where_it_is_interruptible_a_signal_raises():
+def test_a_signal_never_ends_a_receive_in_its_middle():
+    def receive(_seconds: float) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        until(lambda: stop.requested)
+        return "received"
+
     with StopSignals() as stop:
-        with pytest.raises(Interrupted), stop.interruptible():
-            os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(Interrupted), stop.interruptible():
-            raise AssertionError("it came before, and is not forgotten")
+        assert stop.wait_for(receive, None) == "received"
+        with pytest.raises(Interrupted):  # it came before, and is not forgotten
+            stop.wait_for(receive, None)
+
+
+def test_a_signal_is_seen_between_two_receives():
+    asked: list[float] = []
+
+    def receive(seconds: float) -> str:
+        asked.append(seconds)
+        if len(asked) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        raise Timeout("nothing came")
+
+    with StopSignals() as stop, pytest.raises(Interrupted):
+        stop.wait_for(receive, None)
+    assert asked == [LOOK_SECONDS] * 3
+
+
+def test_a_wait_ends_in_its_time_and_says_how_long_it_was():
+    asked: list[float] = []
+
+    def receive(seconds: float) -> str:
+        asked.append(seconds)
+        time.sleep(seconds)
+        raise Timeout(f"nothing came within {in_seconds(seconds)}")
+
+    with StopSignals() as stop, pytest.raises(Timeout, match=r"^nothing came within 0\.25 s$"):
+        stop.wait_for(receive, 0.25)
+    assert asked[0] == LOOK_SECONDS
+    assert 0.2 < sum(asked) <= 0.25
 
 
 def test_the_second_signal_has_its_usual_effect():

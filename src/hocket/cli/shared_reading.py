@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hocket.cli.line_writer import LineWriter
 from hocket.cli.output import message_json
+from hocket.cli.stop_signals import StopSignals
 from hocket.cli.template import Template
 from hocket.errors import Timeout, UnknownTopic, WouldBlock
 
@@ -31,6 +32,7 @@ class SharedReading:
         self,
         client: Client,
         subscription: Subscription,
+        stop: StopSignals,
         *,
         partitions: Sequence[int],
         follow: bool,
@@ -41,6 +43,7 @@ class SharedReading:
         self._look = look
         self._client = client
         self._subscription = subscription
+        self._stop = stop
         self._partitions = partitions
         self._follow = follow
         self._left = sys.maxsize if count_max is None else count_max
@@ -64,7 +67,7 @@ class SharedReading:
     def _first(self) -> Message | None:
         while True:
             try:
-                return self._subscription.receive(self._patience())
+                return self._stop.wait_for(self._subscription.receive, self._patience())
             except Timeout:
                 if self._look is not None:
                     self._look()

@@ -1,29 +1,32 @@
 """SIGINT and SIGTERM as a flag to look at, instead of an exception at any point.
 
 A command that must know exactly what it has read or written looks at the flag between two steps,
-and waits with `wait_readable` and `wait_writable`. Only where losing track does no harm does it
-let itself be `interruptible`. The second signal has its usual effect, so a step that hangs can
-still be ended.
+and waits with `wait_readable`, `wait_writable` and `wait_for`. An exception in the middle of a
+client's turn would leave the client in pieces, and the command could not even close it. The second
+signal has its usual effect, so a step that hangs can still be ended.
 """
 
 from __future__ import annotations
 
 import select
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from hocket.adapters.waker import new_waker
 from hocket.cli.exits import Interrupted
+from hocket.deadline import Deadline, in_seconds
+from hocket.errors import Timeout
+
+T = TypeVar("T")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+LOOK_SECONDS = 0.1  # how often a command that waits for a client looks at the flag
 
 
 class StopSignals:
     requested = 0  # the number of the signal that came; 0: none
-    _raising = False
 
     def __enter__(self) -> StopSignals:
         self._waker = new_waker()
@@ -37,23 +40,28 @@ class StopSignals:
         self.requested = number
         self._restore()
         self._waker.wake()
-        if self._raising:
-            raise Interrupted(number)
 
     def _restore(self) -> None:
         for each, handler in self._former.items():
             signal.signal(each, handler)
 
-    @contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """Within the block a signal raises Interrupted; a signal that came before does at once."""
-        self._raising = True
-        try:
+    def wait_for(self, receive: Callable[[float], T], timeout: float | None) -> T:
+        """What `receive` returns; it is called with the seconds that it may take.
+
+        Raises `Interrupted` if a signal asks to stop, and `Timeout` after `timeout` seconds.
+        """
+        deadline = Deadline(timeout)
+        while True:
             if self.requested:
                 raise Interrupted(self.requested)
-            yield
-        finally:
-            self._raising = False
+            left = deadline.remaining()
+            patience = LOOK_SECONDS if left is None else min(left, LOOK_SECONDS)
+            try:
+                return receive(patience)
+            except Timeout as error:
+                if left is not None and left <= LOOK_SECONDS:
+                    text = str(error).replace(in_seconds(patience), in_seconds(timeout))
+                    raise Timeout(text) from None
 
     def wait_readable(self, descriptor: int) -> bool:
         """True when there is something to read; False when a signal asked to stop."""

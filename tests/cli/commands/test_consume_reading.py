@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,12 +76,20 @@ class Subscription:
         return step
 
 
+class Undisturbed:
+    """In place of `StopSignals`: no signal comes."""
+
+    def wait_for(self, receive: Callable[[float | None], Batch], timeout: float | None) -> Batch:
+        return receive(timeout)
+
+
 def read(
     subscription: Subscription, ends: dict[int, int] | None = None, count_max: int | None = None
 ) -> list[tuple[int, int, int]]:
     """(partition, offset, how many are wanted) of each batch."""
     reading = Reading(
         subscription,  # type: ignore[arg-type]
+        Undisturbed(),  # type: ignore[arg-type]
         ends=None if ends is None else {PartitionId("t", each): ends[each] for each in ends},
         count_max=count_max,
         timeout=7,
@@ -131,6 +140,7 @@ def test_following_a_pattern_looks_around_while_nothing_comes():
     subscription = Subscription(Gap(0, 0), Batch(0, 0, 5))
     reading = Reading(
         subscription,  # type: ignore[arg-type]
+        Undisturbed(),  # type: ignore[arg-type]
         ends=None,
         count_max=5,
         timeout=7,

@@ -180,21 +180,22 @@ def consume(
             writer = LineWriter(stop, in_step=acking and mode == "own")
             if mode != "own":
                 sharing = SharedReading(
-                    client, subscription, partitions=partitions, follow=follow,
+                    client, subscription, stop, partitions=partitions, follow=follow,
                     count_max=count_max, look=look,
                 )  # fmt: skip
                 sharing_printing = SharedPrinting(writer, as_json=as_json, template=template)
-                _pass_on(sharing.next, sharing_printing.print, stop, look)
+                _pass_on(sharing.next, sharing_printing.print, look)
                 return
             reading = Reading(
                 subscription,
+                stop,
                 ends=None if follow else ends_of(client, subscription, partitions, to),
                 count_max=count_max,
                 timeout=server.timeout,
                 look=look,
             )
             printing = Printing(writer, acking=acking, as_json=as_json, template=template)
-            _pass_on(reading.next, lambda portion: printing.print(*portion), stop, look)
+            _pass_on(reading.next, lambda portion: printing.print(*portion), look)
 
 
 def _check_end(to: Start | None, topics: Sequence[str], *, follow: bool, shared: bool) -> None:
@@ -282,14 +283,9 @@ def telling_lost(subscription: Subscription) -> Iterator[None]:
 def _pass_on(
     read: Callable[[], T | None],
     write: Callable[[T], None],
-    stop: StopSignals,
     look: Callable[[], None] | None,
 ) -> None:
-    while True:
-        with stop.interruptible():  # a portion that is lost here is not acknowledged
-            portion = read()
-        if portion is None:
-            break
+    while (portion := read()) is not None:
         write(portion)
         if look is not None:
             look()
@@ -323,6 +319,7 @@ class Reading:
     def __init__(
         self,
         subscription: Subscription,
+        stop: StopSignals,
         *,
         ends: dict[PartitionId, int] | None,
         count_max: int | None,
@@ -332,6 +329,7 @@ class Reading:
         """With `look`, it is called about once a second while nothing comes."""
         self._look = look
         self._subscription = subscription
+        self._stop = stop
         self._ends = ends
         self._left = sys.maxsize if count_max is None else count_max
         self._timeout: float | None = timeout
@@ -341,7 +339,7 @@ class Reading:
     def next(self) -> tuple[MessageBatch, int] | None:
         while self._left and not self._reached():
             try:
-                batch = self._subscription.receive_batch(self._timeout)
+                batch = self._stop.wait_for(self._subscription.receive_batch, self._timeout)
             except Timeout:
                 if self._look is not None:
                     self._look()
