@@ -359,7 +359,9 @@ def test_a_silent_leader_wakes_those_who_follow_it(quiet):
     quiet.deaf = {"a"}
     quiet.pass_time(2)
     assert quiet.group("b").is_quiet
+    assert not quiet.nodes["b"].pulse.is_silent("a")
     quiet.pass_time(1)
+    assert quiet.nodes["b"].pulse.is_silent("a")
     assert not quiet.group("b").is_quiet
     assert not quiet.group("a").is_quiet, "and the leader, that hears nobody"
     quiet.tell("b", events.Due(Timer.ELECTION))
@@ -383,6 +385,7 @@ def test_nobody_is_silent_who_was_never_heard():
     pulse.add(leader(host, 1, "bc"))
     pulse.beat(SECOND)
     pulse.stalled(1, SECOND)
+    assert pulse.is_silent("b"), "but nothing is known of it either"
     assert all(isinstance(each, SendToNode) for each in pulse.beat(99 * SECOND))
 
 

@@ -206,6 +206,11 @@ class Pulse:
             self._tell(effects, number, Stalled(for_us), now_us)
         return effects
 
+    def is_silent(self, peer: str) -> bool:
+        """Whether nothing was heard of it for the least election timeout, or ever."""
+        neighbour = self._neighbour(peer)
+        return neighbour.is_silent or neighbour.heard_us == LONG_AGO
+
     def _look_for_silence(self, now_us: int) -> list[SendToNode | OfGroup]:
         effects: list[SendToNode | OfGroup] = []
         since_us = now_us - self.host.settings.election_us

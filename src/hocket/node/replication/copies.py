@@ -76,6 +76,7 @@ class Copies:
         self._hosted[group] = hosted
         wiring.catalogue.leaders[group] = ""
         replicas.add(replica)
+        replicas.homecoming.homes[group] = voters[0]
         if found.damage:
             replica.stop(found.damage)
         if recovered is None and voters[0] == wiring.catalogue.me:

@@ -44,6 +44,7 @@ from hocket.core.raft.events import (
     Started,
     Store,
     Timer,
+    Transfer,
     Truncate,
 )
 from hocket.core.raft.group import Host, Saved
@@ -156,6 +157,7 @@ class Replica(Generic[E]):
         self._told = 0  # the last entry of this node's own that Raft knows
         self._appended = 0  # the last entry that the machine has appended, and Raft was not told
         self._first = 0  # of this node's own term
+        self._heir = ""  # to whom the leadership is being handed over
         self._timers: dict[Timer, Cancellable] = {}
         self._asked: dict[Callable[[bool], None], bool] = {}  # reads that are not answered
         self._reads: deque[tuple[int, Callable[[bool], None]]] = deque()  # wait to be applied
@@ -191,8 +193,8 @@ class Replica(Generic[E]):
 
     @property
     def leader(self) -> str:
-        """The store id of who leads; empty: nobody is known to. It may not serve yet."""
-        return self.raft.group.leader
+        """The store id of who leads, or will at once; empty: nobody is known to."""
+        return self.raft.group.leader or self._heir
 
     @property
     def is_faulty(self) -> bool:
@@ -220,8 +222,22 @@ class Replica(Generic[E]):
 
     def flushed(self) -> None:
         """The log has become durable further than before, or begins anew."""
+        self.tell_appended()
         durable = self.log.replicated.bounds(self.group)[1]
-        self.tell(Flushed(durable.next_index - 1, durable.term))
+        index, term = durable.next_index - 1, durable.term
+        outline = self.raft.group.outline
+        if self._appended and index > outline.last:  # what Raft is not told of yet
+            index, term = outline.last, outline.term_of(outline.last)
+        self.tell(Flushed(index, term))
+
+    def hand_over(self, to: str) -> None:
+        """Have another voter lead, as soon as it has all that this node has.
+
+        What clients send meanwhile waits in the log, and Raft is told of it if the other one does
+        not take over. If it does, they are told who leads, and send it there.
+        """
+        self._heir = to
+        self.tell(Transfer(to))
 
     def heard(self, sender: str, letter: Letter) -> None:
         message = letter.message
@@ -253,6 +269,8 @@ class Replica(Generic[E]):
         self.carry_out(self.raft.step(event, self._around.now_us()), data)
 
     def _tell_appended(self) -> None:
+        if self.raft.leading is not None and not self.raft.takes_entries:
+            return  # it is being handed over
         last, self._appended = self._appended, 0
         if self.raft.leading is not None:  # else it is stepping down: see `_cease`
             self._told = last
@@ -431,6 +449,8 @@ class Replica(Generic[E]):
             outbound.close()
         self._outbound.clear()
         self._first = 0
+        if effect.leader:
+            self._heir = ""
         reads, self._reads = self._reads, deque()
         for _index, answered in reads:
             answered(False)
@@ -442,7 +462,7 @@ class Replica(Generic[E]):
     def _cease(self, leader: str) -> None:
         """Serve no more."""
         self.serves = False
-        self.machine.stop(leader)
+        self.machine.stop(leader or self._heir)
         self._appended = 0
         if self.log.replicated.bounds(self.group)[2].next_index > self._told + 1:
             # Appended while Raft was stepping down: nobody has heard of it, nor Raft itself.
@@ -508,6 +528,9 @@ class Replica(Generic[E]):
             self._arm(Arm(Timer.ELECTION, self._around.host.settings.election_us), b"")
             return
         self.tell(Due(timer))
+        if timer is Timer.TRANSFER and self._heir:  # it has not taken over
+            self._heir = ""
+            self.tell_appended()
 
     def stop(self, why: str) -> None:
         """Take no part in the group any more, and say why."""

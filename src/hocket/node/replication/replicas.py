@@ -35,6 +35,7 @@ from hocket.node.raft_mail import (
     packed_beat,
     row_of,
 )
+from hocket.node.replication.homecoming import Homecoming
 from hocket.node.replication.replica import Replica
 from hocket.ports import Cancellable, Clock, Links, Timers
 
@@ -61,6 +62,7 @@ class Replicas:
         self.host = Host(me, life, settings or RaftSettings())
         self.log = store
         self.refused: Counter[str] = Counter()  # messages that were dropped, by reason
+        self.homecoming = Homecoming(self)
         self._pulse = Pulse(self.host)
         self._replicas: dict[int, Replica[Any]] = {}
         self._contact = contact
@@ -100,6 +102,7 @@ class Replicas:
         if replica is not None:
             replica.close()
             self._pulse.remove(group)
+            self.homecoming.homes.pop(group, None)
 
     def close(self) -> None:
         self._closed = True
@@ -201,6 +204,9 @@ class Replicas:
         if self._replicas:
             self._carry_out(self._pulse.link_lost(node, self.now_us(), process_gone=process_gone))
 
+    def is_silent(self, peer: str) -> bool:
+        return self._pulse.is_silent(peer)
+
     def stalled(self, for_us: int) -> None:
         self._tell_appended()
         if self._replicas:
@@ -223,6 +229,7 @@ class Replicas:
             self.stalled(late_us)
         self._beat_later()
         self._carry_out(self._pulse.beat(now_us))
+        self.homecoming.look(now_us)
         self.send_mail()
 
     def _carry_out(self, effects: list[SendToNode | OfGroup]) -> None:
