@@ -86,3 +86,27 @@ class AuditIs:
     records: tuple[AuditRecord, ...]  # in the order of time
     next_us: int  # there are more from this time on; 0: these are all
     silent: tuple[str, ...]  # nodes that did not answer
+
+
+@dataclass(slots=True)
+class DescribeCluster:
+    """Ask what is set for the whole cluster. Answered by ClusterIs."""
+
+    request: int
+
+
+@dataclass(slots=True)
+class ClusterIs:
+    request: int
+    cluster: str  # its id
+    nodes: int  # how many it has, whether they are there at the moment or not
+    replication: int  # of topics that do not say so themselves
+    successors: int  # the length of successor lists; 0: a broker that is in no cluster has none
+
+
+@dataclass(slots=True)
+class SetCluster:
+    """Change what is set for the whole cluster."""
+
+    request: int
+    replication: int = 0  # of topics that are made from now on; 0: as it is

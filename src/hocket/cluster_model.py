@@ -61,6 +61,16 @@ class NodeDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """What is set for the whole cluster."""
+
+    cluster: str  # its id
+    nodes: int  # how many it has, whether they are there at the moment or not
+    replication: int  # of topics that are made without saying so
+    successors: int  # the length of successor lists; 0: a broker that is in no cluster has none
+
+
+@dataclass(frozen=True, slots=True)
 class AuditRecord:
     """One record of the audit log of a node: what was denied, or changed."""
 

@@ -31,6 +31,8 @@ from hocket.access_frames import (
 )
 from hocket.cluster_frames import (
     AuditIs as AuditIs,
+    ClusterIs as ClusterIs,
+    DescribeCluster as DescribeCluster,
     DescribeRing as DescribeRing,
     FindLeaders as FindLeaders,
     KeyIsOwned as KeyIsOwned,
@@ -40,6 +42,7 @@ from hocket.cluster_frames import (
     NodesAre as NodesAre,
     ReadAudit as ReadAudit,
     RingIs as RingIs,
+    SetCluster as SetCluster,
 )
 from hocket.cluster_model import NodeAddress
 from hocket.index_frames import (
@@ -533,4 +536,5 @@ Frame = (
     | Revive | DeleteMessages
     | DescribeRing | RingIs | LookUpKey | KeyIsOwned | ListNodes | NodesAre
     | FindLeaders | LeadersAre | ReadAudit | AuditIs
+    | DescribeCluster | ClusterIs | SetCluster
 )  # fmt: skip

@@ -24,6 +24,7 @@ HOUR_US = 60 * MINUTE_US
 DAY_US = 24 * HOUR_US
 
 PARTITIONS_MAX = 4096
+REPLICAS_MAX = 7  # of a partition
 NAME_BYTES_MAX = 255
 MESSAGE_BYTES_MAX = 64 << 20  # of one message, key and headers included
 BATCH_BYTES_MAX = 128 << 20  # of one batch as it is stored
@@ -65,6 +66,8 @@ OWN_TOPICS = "_hocket."
 DECIDERS = OWN_TOPICS + "deciders"
 DECIDERS_COUNT = 8
 
+DEAD_LETTERS = ".dlq"  # behind a topic's name: the topic that gets what none of its consumers took
+
 
 class EntryKind(IntEnum):
     """What the body of a log's entry is. The numbers stand in stored entries for ever."""
@@ -79,6 +82,7 @@ class EntryKind(IntEnum):
     ACCESS = 7  # in the metadata: users, roles and grants
     NODES = 8  # in the metadata: the nodes of the cluster
     MEMBERSHIP = 9  # of a group that several nodes keep: which of them; see core.raft.membership
+    PREFERENCES = 10  # in the metadata: what is set for the whole cluster
 
 
 class Position(NamedTuple):
@@ -130,6 +134,9 @@ class ReplicaState:
     term: int = 0  # in which it leads, or follows; 0: not known
     end: int = 0  # the offset behind the last record that is durable there; 0 if it is not known
     lag: int = 0  # how many entries of the log it lacks, that the leader has
+    # It is not known to have what the leader had a moment ago: it is down, cut off, or slow. What
+    # is merely on its way to it does not count.
+    behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +157,12 @@ class PartitionDescription:
     # numbers are 0 because nobody knows them.
     known: bool = True
     replica_states: tuple[ReplicaState, ...] = ()  # what is known of each copy
+
+    @property
+    def under_replicated(self) -> bool:
+        """Whether a copy is behind. Then fewer nodes than it should be may die before messages are
+        lost."""
+        return any(each.behind for each in self.replica_states)
 
 
 @dataclass(frozen=True, slots=True)

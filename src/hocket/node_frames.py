@@ -47,6 +47,8 @@ class HelloAccepted:
     successors: int = 0  # the length of successor lists in this cluster
     positions: tuple[int, ...] = ()  # those that are taken, as far as is known, sorted
     root: str = ""  # the address of the root, as far as is known
+    replication: int = 0  # of topics that do not say so themselves; 0: not known
+    founded_replication: int = 0  # the same when the cluster was founded; 0: not known
 
 
 @dataclass(slots=True)

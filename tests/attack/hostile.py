@@ -56,6 +56,8 @@ SAMPLES: list[Frame] = [
     frames.ListNodes(1),
     frames.FindLeaders(1, OPEN),
     frames.ReadAudit(1, 0),
+    frames.DescribeCluster(1),
+    frames.SetCluster(1, 9),
     frames.DescribeTopic(1, OPEN),
     frames.FindOffsets(1, OPEN, Start("time", 5)),
     frames.ListIndexes(1, OPEN),

@@ -15,7 +15,7 @@ import click
 from hocket.addresses import DEFAULT_PORT, Address, parse_port, split_address
 from hocket.cli.parameters import Checked
 from hocket.errors import BadName
-from hocket.model import check_name
+from hocket.model import REPLICAS_MAX, check_name
 
 if TYPE_CHECKING:
     import ssl
@@ -80,6 +80,11 @@ def cluster_options(command: F) -> F:
             f"is founded. [default: {SUCCESSORS_DEFAULT}]",
         ),
         click.option(
+            "--replication", metavar="N", type=click.IntRange(1, REPLICAS_MAX),
+            help="On how many nodes a topic is kept that does not say so itself; said when a "
+            "cluster is founded, and changed by: hocket cluster set. [default: 1]",
+        ),
+        click.option(
             "--domain", metavar="LABEL", type=Checked("label", _label), default="",
             help="What fails together with this node: a rack, a zone.",
         ),
@@ -102,6 +107,7 @@ def cluster_options(command: F) -> F:
 class ClusterOptions:
     join: tuple[str, ...]
     successors: int | None
+    replication: int | None
     domain: str
     capacity: int
     advertise: str | None
@@ -121,8 +127,8 @@ class ClusterOptions:
             if authority is not None:
                 tls = Dialling(certificate, key, authority)
         return Wish(
-            join=self.join, successors=self.successors, name=name, domain=self.domain,
-            capacity=self.capacity, advertise=self.advertise or "", tls=tls,
+            join=self.join, successors=self.successors, replication=self.replication, name=name,
+            domain=self.domain, capacity=self.capacity, advertise=self.advertise or "", tls=tls,
             certificate_fault=certificate_fault,
         )  # fmt: skip
 

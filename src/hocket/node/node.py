@@ -29,6 +29,7 @@ from hocket.core.group0.messages import Entry
 from hocket.core.metadata import metadata as metadata_core
 from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import ADOPTED, Place, Topic
+from hocket.core.metadata.preferences import Preferences
 from hocket.core.metadata.registry import Registry
 from hocket.core.partition import events
 from hocket.core.partition.events import StageAcked, TransactionApplied
@@ -70,6 +71,7 @@ from hocket.node.requests.consuming import Consuming
 from hocket.node.requests.handing_on import CHANGES, HandingOn, TakingOver
 from hocket.node.requests.indexes import Indexes
 from hocket.node.requests.operations import Operations
+from hocket.node.requests.preferring import Preferring
 from hocket.node.requests.producing import Producing
 from hocket.node.requests.registering import Registering
 from hocket.node.requests.reviving import Reviving
@@ -118,10 +120,14 @@ class Node:
         metadata.register(EntryKind.CONFIG, metadata_core.CATALOGUE, wiring.catalogue)
         metadata.register(EntryKind.ACCESS, "access", self._access)
         metadata.register(EntryKind.NODES, "nodes", registry)
+        preferences = Preferences(metadata.indexes)
+        wiring.catalogue.default_replication = lambda: preferences.replication_to_come
+        metadata.register(EntryKind.PREFERENCES, "preferences", preferences)
         is_old = DECISIONS not in store.recovered
         own = wiring.deciders.own.core
         metadata.retire(EntryKind.DECISION, "transactions", own if is_old else None)
         self.registering = Registering(wiring, registry)
+        self.preferring = Preferring(wiring, preferences, self.registering)
         self.transactions = Transactions(wiring, leads=leads)
         self._transacting = Transacting(wiring, self.transactions)
         self._producing = Producing(wiring, self._transacting)
@@ -175,6 +181,7 @@ class Node:
             **self._reviving.servants(),
             **self._trimming.servants(),
             **self._reading_audit.servants(),
+            **self.preferring.servants(),
             **alone.servants(),
             **({} if self._leads else self.handing_on.servants()),
         }
@@ -185,6 +192,7 @@ class Node:
             EntryKind.CONFIG: self._topics.changed,
             EntryKind.ACCESS: self._guarding.changed,
             EntryKind.NODES: self.registering.changed,
+            EntryKind.PREFERENCES: self.preferring.changed,
         }
 
     def _table_of_reactions(self) -> dict[type, Reaction]:

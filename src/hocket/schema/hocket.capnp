@@ -102,6 +102,9 @@ struct Frame {
     leadersAre @64 :LeadersAre;
     readAudit @65 :ReadAudit;
     auditIs @66 :AuditIs;
+    describeCluster @67 :DescribeCluster;
+    clusterIs @68 :ClusterIs;
+    setCluster @69 :SetCluster;
   }
 }
 
@@ -1244,6 +1247,9 @@ struct ReplicaState {
 
   lag @4 :UInt64;
   # How many entries of the log it lacks that the leader has.
+
+  behind @5 :Bool;
+  # True: it is not known to have what the leader had a moment ago. It is down, or cut off, or slow.
 }
 
 struct IndexDescription {
@@ -1468,6 +1474,34 @@ struct AuditIs {
 
   silent @2 :List(Text);
   # The ids of nodes that did not answer.
+}
+
+struct DescribeCluster {
+  # Ask what is set for the whole cluster. The answer is ClusterIs.
+}
+
+struct ClusterIs {
+  # The answer to DescribeCluster.
+
+  cluster @0 :Text;
+  # The id of the cluster.
+
+  nodes @1 :UInt32;
+  # How many nodes the cluster has, whether they are there at the moment or not.
+
+  replication @2 :UInt32;
+  # How many copies of each partition a topic gets that is made without saying so.
+
+  successors @3 :UInt32;
+  # The length of successor lists. 0: the broker is in no cluster.
+}
+
+struct SetCluster {
+  # Change what is set for the whole cluster. The answer is Done.
+
+  replication @0 :UInt32;
+  # How many copies of each partition a topic gets that is made from now on without saying so. 0: it
+  # stays as it is.
 }
 
 struct AuditRecord {

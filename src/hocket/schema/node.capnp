@@ -260,6 +260,12 @@ struct HelloAccepted {
 
   root @10 :Text;
   # The address of the root, as far as it knows.
+
+  replication @11 :UInt32;
+  # How many replicas a topic has in this cluster that does not say so itself. 0: not known.
+
+  foundedReplication @12 :UInt32;
+  # The same when the cluster was founded. 0: not known.
 }
 
 struct HelloRefused {
@@ -757,6 +763,9 @@ struct ReplicaState {
 
   lag @4 :UInt64;
   # How many entries of the log it lacks that the leader has.
+
+  behind @5 :Bool;
+  # True: it is not known to have what the leader had a moment ago. It is down, or cut off, or slow.
 }
 
 # --- group 0: topics, access and nodes, which every node has -------------------------------------

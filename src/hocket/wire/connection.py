@@ -14,6 +14,7 @@ from hocket.errors import MessageTooLarge, ProtocolError
 from hocket.frames import (
     Access,
     AuditIs,
+    ClusterIs,
     Deliver,
     Done,
     Explained,
@@ -71,6 +72,7 @@ _BY_SERVER: frozenset[type[Frame]] = _BY_EITHER | {
     TokenIssued, Access, Explained, RingIs, KeyIsOwned, NodesAre,
     AuditIs,
     LeadersAre,
+    ClusterIs,
 }  # fmt: skip
 _BY_CLIENT: frozenset[type[Frame]] = _BY_EITHER | (
     frozenset(get_args(Frame)) - _BY_SERVER - {Hello, Welcome}

@@ -10,7 +10,7 @@ from hocket import connect
 from hocket.cli.commands import topic as topic_commands
 from hocket.cli.server_options import Server
 from hocket.errors import NotHere
-from hocket.model import PartitionDescription, TopicConfig, TopicDescription
+from hocket.model import PartitionDescription, ReplicaState, TopicConfig, TopicDescription
 from tests.support.cli import Hocket, fails
 from tests.support.threads import until
 
@@ -73,7 +73,7 @@ def test_describe_shows_each_partition(hocket: Hocket, topic_of_four: str):
     assert full.keys() == {
         "partition", "start", "end", "memory_start", "memory_bytes", "disk_bytes", "memory_reads",
         "disk_reads", "leader", "replicas", "problem", "waiting", "known",
-        "replica_states",
+        "replica_states", "under_replicated",
     }  # fmt: skip
     assert full["memory_bytes"] > 0
     assert full["memory_reads"] >= 1
@@ -143,6 +143,7 @@ def test_what_is_not_known_is_not_shown_as_nothing(monkeypatch: pytest.MonkeyPat
     assert summary == {
         "topic": "t", "partitions": 3, "nodes": ["n0", "n1"], "messages": None,
         "memory_bytes": None, "disk_bytes": None, "problem": f"topic 't': {where}",
+        "under_replicated": 0,
     }  # fmt: skip
     known = topic_commands._summary(replace(topic, partitions=(here,)))
     assert (known["messages"], known["problem"]) == (7, None)
@@ -173,6 +174,59 @@ def test_what_is_not_known_is_not_shown_as_nothing(monkeypatch: pytest.MonkeyPat
     fails(hocket("topic", "alter", "t", "--disk-bytes", "1GiB"), 2, "may delete", where, "--yes")
 
 
+def test_a_copy_that_is_behind_is_shown(monkeypatch: pytest.MonkeyPatch):
+    states = (
+        ReplicaState("n0", "leader", 3, 10, 0),
+        ReplicaState("n1", "follower", 3, 10, 2),
+        ReplicaState("n2", "follower", 3, 7, 40, behind=True),
+    )
+    whole = PartitionDescription(
+        0, 3, 10, 3, 5, 6, 7, 8, "n0", ("n0", "n1", "n2"), replica_states=states[:2]
+    )
+    less = replace(whole, partition=1, replica_states=states)
+    gone = tuple(ReplicaState(f"n{at}", "unknown", behind=True) for at in range(3))
+    lost = replace(whole, partition=2, known=False, problem="away", replica_states=gone)
+    topic = TopicDescription("t", TopicConfig(partitions=3), (whole, less, lost))
+    shown = topic_commands.described(topic, {}, 200).splitlines()
+    table = shown[next(at for at, row in enumerate(shown) if "FLUSHED" in row) :]
+    assert [row.split() for row in table[:6]] == [
+        ["PARTITION", "REPLICA", "ROLE", "FLUSHED", "LAG", "BEHIND"],
+        ["0", "n0", "leader", "10", "0", "no"],
+        ["0", "n1", "follower", "10", "2", "no"],
+        ["1", "n0", "leader", "10", "0", "no"],
+        ["1", "n1", "follower", "10", "2", "no"],
+        ["1", "n2", "follower", "7", "40", "yes"],
+    ]
+    assert table[6].split() == ["2", "n0", "unknown", "-", "-", "yes"]
+    assert shown[-1].startswith("partitions 1, 2: under-replicated: ")
+    assert topic_commands._summary(topic)["under_replicated"] == 2
+    assert topic_commands._summary(replace(topic, partitions=(whole,)))["under_replicated"] == 0
+
+    class Asked:
+        def __enter__(self) -> Asked:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+        def topics(self, **_: object) -> list[str]:
+            return ["t"]
+
+        def describe(self, *_: object, **__: object) -> TopicDescription:
+            return replace(topic, partitions=(whole, less))
+
+        def indexes(self, *_: object, **__: object) -> tuple[()]:
+            return ()
+
+    monkeypatch.setattr(Server, "connect", lambda _self: Asked())
+    hocket = Hocket("hocket://127.0.0.1:1")
+    head, row = hocket("topic", "list").text().splitlines()
+    assert head.split()[:4] == ["TOPIC", "PARTITIONS", "NODES", "BEHIND"]
+    assert row.split()[:4] == ["t", "2", "3", "1"]
+    assert hocket("topic", "list", "--json").json()[0]["under_replicated"] == 1
+    described = hocket("topic", "describe", "t", "--json").json()["partitions"]
+    assert [each["under_replicated"] for each in described] == [False, True]
+    assert [each["behind"] for each in described[1]["replica_states"]] == [False, False, True]
+
+
 def test_a_delete_without_a_terminal_needs_yes(hocket: Hocket, topic: str):
     fails(hocket("topic", "delete", topic), 2, "no terminal to ask", "--yes")
     assert f"{topic}\n" in hocket("topic", "list", "--names").text()
@@ -191,6 +245,7 @@ def test_list_is_a_table_or_json(hocket: Hocket, topic_of_four: str):
     assert (row["partitions"], row["messages"]) == (4, 1)
     assert row.keys() == {
         "topic", "partitions", "nodes", "messages", "memory_bytes", "disk_bytes", "problem",
+        "under_replicated",
     }  # fmt: skip
     assert row["problem"] is None
     lines = hocket("topic", "list").text().splitlines()

@@ -29,7 +29,7 @@ from tests.support.core.logged import origin
 from tests.support.threads import LONG
 
 CONFIG = TopicConfig(partitions=2)
-STORED = replace(CONFIG, replication=1)
+STORED = replace(CONFIG, replication=1)  # as older versions wrote what said nothing
 
 
 def with_topic(name: str = "orders", config: TopicConfig = CONFIG) -> Catalogue:
@@ -47,11 +47,11 @@ def test_a_topic_exists_once_its_creation_is_committed():
     assert append.index == 1
     with pytest.raises(UnknownTopic):
         catalogue.topic("orders")
-    change = Change("create", "orders", STORED, (1, 2), replicas=(("",), ("",)))
+    change = Change("create", "orders", CONFIG, (1, 2), replicas=(("",), ("",)))
     assert Change.decode(append.body) == change
     assert catalogue.durable(1) == [Changed(origin(1), change, (1, 2))]
     topic = catalogue.topic("orders")
-    assert (topic.name, topic.config, topic.groups) == ("orders", STORED, [1, 2])
+    assert (topic.name, topic.config, topic.groups) == ("orders", CONFIG, [1, 2])
 
 
 def test_hearing_again_of_a_durable_change_does_nothing():
@@ -287,7 +287,7 @@ class CatalogueAgainstDictionary(RuleBasedStateMachine):
             assert allowed
             self.log.append(append)
             assert append.index == len(self.log)
-            self.on_their_way.append((kind, name, replace(config, replication=1)))
+            self.on_their_way.append((kind, name, config))
 
     sizes = st.integers(1, 4)
     names = st.sampled_from(NAMES)
@@ -745,6 +745,58 @@ def test_the_number_of_replicas_stays():
     catalogue.nodes = lambda: 99
     with pytest.raises(OutOfRange, match="at most 7 replicas, not 8"):
         catalogue.create(origin(3), "u", TopicConfig(replication=8))
+
+
+def defaulting(count: int, *, nodes: int = 3) -> Catalogue:
+    """A cluster whose default is so many replicas."""
+    catalogue = Catalogue(me="b", founder="a")
+    catalogue.nodes = lambda: nodes
+    catalogue.default_replication = lambda: count
+    catalogue.place = lambda _topic, numbers, count: [("a", "b", "c")[:count] for _ in numbers]
+    return catalogue
+
+
+def test_a_topic_that_says_nothing_follows_the_default_and_keeps_what_it_was():
+    catalogue = defaulting(3)
+    catalogue.durable(catalogue.create(origin(1), "t", TopicConfig()).index)
+    assert (catalogue.topic("t").config.replication, catalogue.topic("t").replication) == (None, 3)
+    catalogue.default_replication = lambda: 1
+    catalogue.durable(catalogue.alter(origin(1), "t", TopicConfig(partitions=2)).index)
+    assert catalogue.topic("t").replicas == [("a", "b", "c")] * 2
+    assert catalogue.topic("t").config.replication is None
+    again = Catalogue(me="b", founder="a")
+    again.restore(*catalogue.snapshot())
+    assert again.topics == catalogue.topics
+    # To say what is so already changes nothing but that the topic says it from now on.
+    catalogue.durable(catalogue.alter(origin(1), "t", TopicConfig(2, replication=3)).index)
+    assert catalogue.topic("t").config.replication == 3
+    with pytest.raises(OutOfRange, match="has 3 replicas, and their number cannot be changed to 1"):
+        catalogue.alter(origin(1), "t", TopicConfig(2, replication=1))
+
+
+def test_a_default_of_more_replicas_than_nodes_refuses_topics_that_say_nothing():
+    catalogue = defaulting(3, nodes=2)
+    with pytest.raises(NotEnoughNodes, match=r"there are 2; the cluster's default is so many"):
+        catalogue.create(origin(1), "t", TopicConfig())
+    catalogue.durable(catalogue.create(origin(1), "t", TopicConfig(replication=1)).index)
+    assert catalogue.topic("t").replication == 1
+
+
+def test_a_topic_of_more_replicas_than_are_left_can_be_altered_and_not_grown():
+    catalogue = replicated()
+    catalogue.nodes = lambda: 2
+    with pytest.raises(NotEnoughNodes, match="3 replicas need 3 nodes, and there are 2"):
+        catalogue.alter(origin(2), "t", TopicConfig(partitions=2))
+    catalogue.durable(catalogue.alter(origin(2), "t", TopicConfig(disk_retention_us=None)).index)
+    assert catalogue.topic("t").config.disk_retention_us is None
+
+
+@pytest.mark.parametrize("config", [TopicConfig(), TopicConfig(replication=3)])
+def test_a_topic_of_dead_letters_has_one_replica(config):
+    catalogue = defaulting(3)
+    with pytest.raises(OutOfRange, match=r"a topic of dead letters .* has one replica"):
+        catalogue.create(origin(1), "orders.dlq", config)
+    catalogue.create(origin(1), "orders.dlq", TopicConfig(replication=1))
 
 
 def test_who_has_no_copy_believes_who_says_that_it_leads():

@@ -91,6 +91,8 @@ MATRIX: dict[type, str] = {
     frames.ListNodes: EVERYBODY_KNOWN,
     frames.FindLeaders: "off publisher subscriber creator alterer deleter admin trusted",
     frames.ReadAudit: ADMINS,
+    frames.DescribeCluster: EVERYBODY_KNOWN,
+    frames.SetCluster: ADMINS,
 }
 FROM_BROKERS = {
     frames.Welcome, frames.Failure, frames.Topics, frames.Offsets, frames.ProducerOpened,
@@ -98,6 +100,7 @@ FROM_BROKERS = {
     frames.Deliver, frames.Moved, frames.HandleEnded, frames.PartitionsChanged, frames.Indexes,
     frames.Lease, frames.Settled, frames.TokenIssued, frames.Access, frames.Explained,
     frames.RingIs, frames.KeyIsOwned, frames.NodesAre, frames.LeadersAre, frames.AuditIs,
+    frames.ClusterIs,
 }  # fmt: skip
 OF_TOPICS = [  # what is about a topic, and tells nothing about it to those who may not know
     frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.DescribeTopic,
@@ -153,6 +156,8 @@ def sent(kind: type, topic: str = "orders") -> Frame:
         frames.ListNodes: (),
         frames.FindLeaders: (topic,),
         frames.ReadAudit: (),
+        frames.DescribeCluster: (),
+        frames.SetCluster: (3,),
     }
     return kind(7, *fields[kind])  # type: ignore[no-any-return]
 

@@ -131,6 +131,8 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.ListNodes(7),
         frames.FindLeaders(7, "orders"),
         frames.ReadAudit(7, 5),
+        frames.DescribeCluster(7),
+        frames.SetCluster(7, 3),
     )
 }
 FROM_BROKERS: dict[type, Frame] = {
@@ -160,6 +162,7 @@ FROM_BROKERS: dict[type, Frame] = {
         frames.NodesAre(7, ()),
         frames.LeadersAre(7, (), b""),
         frames.AuditIs(7, (), 0, ()),
+        frames.ClusterIs(7, "c", 3, 3, 8),
     )
 }
 EVERY_KIND = FROM_CLIENTS | FROM_BROKERS

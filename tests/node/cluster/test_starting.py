@@ -377,3 +377,28 @@ def test_addresses_that_cannot_be_meant_are_refused(option: str, text: str, why:
 
     result = CliRunner().invoke(command, [option, text])
     assert (result.exit_code, why in result.output.replace("\n", " ")) == (2, True), result.output
+
+
+def test_a_replication_is_said_at_the_founding_and_repeated_later(tmp_path: Path):
+    assert founded(tmp_path / "plain", replication=None) == 0
+    assert founded(tmp_path / "three", replication=3) == 3
+    tmp_path /= "joins"
+    tmp_path.mkdir()
+    told = replace(ACCEPTED, replication=2, founded_replication=3)
+    with peer(told) as other:
+        with pytest.raises(OutOfRange, match=r"has replication 2 by default.*cluster set replic"):
+            place_for(tmp_path, wish(other.address, replication=5), HERE)
+        assert is_untouched(tmp_path)
+        for right in (2, 3, None):
+            place = place_for(tmp_path, wish(other.address, replication=right), HERE)
+            assert (place.replication, place.membership.replication) == (right, 0)
+    with peer(ACCEPTED) as older:  # which does not say: it is looked at when all is known
+        assert place_for(tmp_path, wish(older.address, replication=5), HERE).replication == 5
+
+
+def founded(path: Path, *, replication: int | None) -> int:
+    """What a founder remembers of what it was founded with."""
+    path.mkdir()
+    place = place_for(path, wish(replication=replication), HERE)
+    settle(path, place, 0)
+    return place_for(path, wish(), HERE).membership.replication

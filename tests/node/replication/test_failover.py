@@ -8,29 +8,12 @@ from hocket import frames
 from hocket.frames import unpacked
 from hocket.wire import batch as batches
 from tests.support.node.cluster import SECOND, Asking, Nodes
+from tests.support.node.replicated import leader_of
 
 
 @pytest.fixture
 def nodes() -> Nodes:
     return Nodes()
-
-
-def leader_of(nodes: Nodes, topic: str = "orders", partition: int = 0) -> int:
-    """The number of the machine that serves the partition."""
-
-    def serving() -> list[int]:
-        return [
-            number
-            for number, machine in enumerate(nodes.machines)
-            if machine.node is not None
-            and any(
-                (each.topic, each.partition) == (topic, partition)
-                for each in machine.node.partition_ids()
-            )
-        ]
-
-    nodes.until(lambda: len(serving()) == 1, 20, "one node leads")
-    return serving()[0]
 
 
 def publish(nodes: Nodes, number: int, text: bytes, topic: str = "orders") -> frames.Frame:

@@ -1,9 +1,11 @@
-"""`hocket cluster ...`: a cluster on this machine, for development, in one command."""
+"""`hocket cluster ...`: what is set for a whole cluster; and a cluster on this machine, for
+development, in one command."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +17,8 @@ from hocket.cli.confirming import confirm, yes_option
 from hocket.cli.development import DevelopmentCluster
 from hocket.cli.development_state import NODES_MAX, DevelopmentState
 from hocket.cli.exits import FAILED, say
+from hocket.cli.server_options import Server, pass_server, server_options
+from hocket.model import REPLICAS_MAX
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,13 +40,64 @@ directory_option = click.option(
 $ hocket cluster up -n 3
 $ hocket cluster status
 $ hocket cluster down
+$ hocket cluster show
+$ hocket cluster set replication 3
 """,
 )
 def cluster() -> None:
-    """Run a cluster on this machine, for development.
+    """Set what holds for a whole cluster, or run one on this machine, for development.
 
-    A cluster for anything else is made of `hocket serve --join` on machines of its own.
+    `show` and `set` are for any cluster. `up`, `status` and `down` are for one on this machine; a
+    cluster for anything else is made of `hocket serve --join` on machines of its own.
     """
+
+
+@cluster.command(
+    "show",
+    cls=Command,
+    examples="""
+$ hocket cluster show
+$ hocket cluster show --json
+""",
+)
+@output.json_option
+@server_options
+@pass_server
+def show(server: Server, /, as_json: bool) -> None:
+    """Show what is set for the whole cluster."""
+    with server.connect() as client:
+        found = client.describe_cluster(timeout=server.timeout)
+    if as_json:
+        output.print_json(asdict(found))
+        return
+    for label, value in (
+        ("cluster", found.cluster),
+        ("nodes", found.nodes),
+        ("replication", f"{found.replication}, of topics that are made without saying so"),
+        ("successors", found.successors or "-"),
+    ):
+        click.echo(f"{label:<12} {value}")
+
+
+@cluster.command(
+    "set",
+    cls=Command,
+    examples="""
+$ hocket cluster set replication 3
+""",
+)
+@click.argument("setting", metavar="SETTING", type=click.Choice(["replication"]))
+@click.argument("value", metavar="VALUE", type=click.IntRange(1, REPLICAS_MAX))
+@server_options
+@pass_server
+def set_(server: Server, /, setting: str, value: int) -> None:
+    """Set what holds for the whole cluster: SETTING is `replication`.
+
+    `replication` is on how many nodes a topic is kept that does not say so itself. It counts for
+    topics that are made from now on, and may not be larger than the number of nodes.
+    """
+    with server.connect() as client:
+        client.set_cluster(**{setting: value}, timeout=server.timeout)
 
 
 @cluster.command(

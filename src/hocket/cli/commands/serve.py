@@ -202,6 +202,7 @@ def serve(
     log_format: str,
     join: tuple[str, ...],
     successors: int | None,
+    replication: int | None,
     domain: str,
     capacity: int,
     advertise: str | None,
@@ -228,7 +229,7 @@ def serve(
     from hocket.node.cluster.member import Member
     from hocket.node.cluster.starting import is_everywhere, settle
 
-    cluster = ClusterOptions(join, successors, domain, capacity, advertise)
+    cluster = ClusterOptions(join, successors, replication, domain, capacity, advertise)
     sys.setswitchinterval(SWITCH_INTERVAL)
     settings = _settings(**limits)
     settings.limits.connections_max = connections_that_fit(

@@ -46,7 +46,7 @@ def config_options(command: F) -> F:
         ),
         click.option(
             "--replication", type=click.IntRange(min=1), metavar="N",
-            help="On how many nodes each partition is kept. [default: the broker's]",
+            help="On how many nodes each partition is kept. [default: the cluster's]",
         ),
         click.option(
             "--memory-retention", type=KEPT_FOR,
@@ -136,8 +136,9 @@ $ hocket topic list --json
 def list_topics(server: Server, /, names: bool, as_json: bool) -> None:
     """List the topics.
 
-    NODES are those that hold partitions of the topic. What a node holds that does not answer is not
-    known, and shown as -.
+    NODES are those that hold partitions of the topic, BEHIND counts the partitions that a node
+    should have and is not known to. What a node holds that does not answer is not known, and shown
+    as -.
     """
     with server.connect() as client:
         found = client.topics(timeout=server.timeout)
@@ -155,12 +156,14 @@ def list_topics(server: Server, /, names: bool, as_json: bool) -> None:
         output.print_json(summaries)
         return
     is_spread = len({node for each in summaries for node in each["nodes"]}) > 1
+    is_behind = any(each["under_replicated"] for each in summaries)
     click.echo(
         output.table(
-            ["TOPIC", "PARTITIONS>", *(["NODES>"] if is_spread else []), "MESSAGES>", "MEMORY>",
-             "DISK>"],
+            ["TOPIC", "PARTITIONS>", *(["NODES>"] if is_spread else []),
+             *(["BEHIND>"] if is_behind else []), "MESSAGES>", "MEMORY>", "DISK>"],
             [
                 (each["topic"], each["partitions"], *([len(each["nodes"])] if is_spread else []),
+                 *([each["under_replicated"]] if is_behind else []),
                  _known(each["messages"]), _known(each["memory_bytes"], output.size),
                  _known(each["disk_bytes"], output.size))
                 for each in summaries
@@ -183,6 +186,7 @@ def _summary(description: TopicDescription) -> dict[str, Any]:
         "topic": description.name,
         "partitions": len(partitions),
         "nodes": sorted({node for each in partitions for node in each.replicas}),
+        "under_replicated": sum(each.under_replicated for each in partitions),
         "messages": total(lambda each: each.end - each.start),
         "memory_bytes": total(lambda each: each.memory_bytes),
         "disk_bytes": total(lambda each: each.disk_bytes),
@@ -212,7 +216,9 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
     START is the oldest offset that can be read, END the offset of the next message. Reads from
     IN MEMORY on are answered without the disk. WAITING are delayed messages that are not due yet.
     LEADER is the node that serves the partition. What a node holds that does not answer is not
-    known, and shown as -.
+    known, and shown as -. Of each copy, if there are several, FLUSHED is the offset up to which it
+    is on the disk, and LAG how many entries it lacks; BEHIND is one that is not known to have what
+    the leader had a moment ago.
     """
     with server.connect() as client:
         description = client.describe(topic, timeout=server.timeout)
@@ -226,8 +232,9 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
             lost = {each.name: each.lost for each in indexes if each.lost}
     if as_json:
         fields = asdict(description)
-        for partition in fields["partitions"]:
-            if not partition["known"]:
+        for partition, known in zip(fields["partitions"], description.partitions, strict=True):
+            partition["under_replicated"] = known.under_replicated
+            if not known.known:
                 partition |= dict.fromkeys(NUMBERS)
         output.print_json({"topic": fields.pop("name"), **fields, "lost": lost})
         return
@@ -244,21 +251,35 @@ def described(description: TopicDescription, lost: dict[str, int], columns_max: 
         f"{'partitions' if numbers[1:] else 'partition'} {', '.join(numbers)}: {problem}"
         for problem, numbers in problems.items()
     ]
+    behind = [str(each.partition) for each in description.partitions if each.under_replicated]
+    if behind:
+        remarks.append(
+            f"{'partitions' if behind[1:] else 'partition'} {', '.join(behind)}: "
+            "under-replicated: a node that should have a copy is not known to have all of it"
+        )
     remarks += [f"index {name}: {output.lost(count)}" for name, count in lost.items()]
+    copies = len(description.partitions[0].replicas)
     return "\n\n".join(
         [
-            _config_text(description.name, description.config, columns_max),
+            _config_text(description.name, description.config, copies, columns_max),
             _partitions_table(description, columns_max),
+            *_replicas_table(description, columns_max),
             *(output.wrapped(remark, columns_max) for remark in remarks),
         ]
     )
 
 
-def _config_text(name: str, config: TopicConfig, columns_max: int) -> str:
+def _replication(config: TopicConfig, copies: int) -> str:
+    if config.replication is not None:
+        return str(config.replication)
+    return f"{copies}, the cluster's default when it was made"
+
+
+def _config_text(name: str, config: TopicConfig, copies: int, columns_max: int) -> str:
     disk_time, disk_bytes = config.disk_retention_us, config.disk_bytes_max
     lines = [
         ("topic", name),
-        ("replication", "the broker's" if config.replication is None else str(config.replication)),
+        ("replication", _replication(config, copies)),
         ("durability", config.durability),
         ("in memory", f"{format_duration(config.memory_retention_us)}, at most "
                       f"{output.size(config.memory_bytes_max)} per partition"),
@@ -293,6 +314,22 @@ def _partitions_table(description: TopicDescription, columns_max: int) -> str:
         rows,
         columns_max,
     )  # fmt: skip
+
+
+def _replicas_table(description: TopicDescription, columns_max: int) -> list[str]:
+    """Nothing for a topic with one replica, or told by a node that does not know of its copies."""
+    rows: list[tuple[str | int, ...]] = []
+    for each in description.partitions:
+        for state in each.replica_states:
+            is_known = state.role != "unknown"
+            rows.append(
+                (each.partition, _short(state.node), state.role, state.end if is_known else "-",
+                 state.lag if is_known else "-", "yes" if state.behind else "no")
+            )  # fmt: skip
+    if len(rows) == len(description.partitions):
+        return []
+    head = ["PARTITION>", "REPLICA", "ROLE", "FLUSHED>", "LAG>", "BEHIND"]
+    return [output.blocks(head, rows, columns_max)] if rows else []
 
 
 def _short(node: str) -> str:

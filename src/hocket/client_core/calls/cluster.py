@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from hocket import frames
 from hocket.client_core.calls.call import Call
-from hocket.cluster_model import KeyOwner, NodeDescription, RingDescription
+from hocket.client_core.calls.topics import check_int
+from hocket.cluster_model import (
+    ClusterDescription,
+    KeyOwner,
+    NodeDescription,
+    RingDescription,
+)
 from hocket.errors import OutOfRange, WrongType
 
 KEY_BYTES_MAX = 4096
@@ -34,6 +40,21 @@ def look_up(key: str, *, cached: bool) -> Call[KeyOwner]:
 
 def nodes() -> Call[list[NodeDescription]]:
     return Call(frames.ListNodes(0), lambda answer: list(answer.nodes), frames.NodesAre)
+
+
+def cluster() -> Call[ClusterDescription]:
+    return Call(
+        frames.DescribeCluster(0),
+        lambda answer: ClusterDescription(
+            answer.cluster, answer.nodes, answer.replication, answer.successors
+        ),
+        frames.ClusterIs,
+    )
+
+
+def set_cluster(*, replication: int) -> Call[None]:
+    frame = frames.SetCluster(0, check_int(replication, "replication", 1, 255))
+    return Call(frame, lambda _answer: None, frames.Done, changes=True)
 
 
 def audit(since_us: int) -> Call[frames.AuditIs]:

@@ -12,7 +12,7 @@ from hocket.frames import Frame
 _READ_ONLY = (
     frames.Ping, frames.ListTopics, frames.DescribeTopic, frames.FindOffsets, frames.ListIndexes,
     frames.DescribeAccess, frames.ExplainAccess, frames.DescribeRing, frames.LookUpKey,
-    frames.ListNodes, frames.FindLeaders, frames.ReadAudit,
+    frames.ListNodes, frames.FindLeaders, frames.ReadAudit, frames.DescribeCluster,
 )  # fmt: skip
 
 

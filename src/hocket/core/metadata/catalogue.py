@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hocket.core.metadata.metadata import GROUP, AppendChange, Indexes, Proposer
+from hocket.core.metadata.preferences import REPLICATION_DEFAULT
 from hocket.core.origin import Origin
 from hocket.core.sharing.ranges import Range, gaps, merged
 from hocket.errors import (
@@ -40,11 +41,13 @@ from hocket.errors import (
     UnknownTopic,
 )
 from hocket.model import (
+    DEAD_LETTERS,
     DECIDERS,
     DECIDERS_COUNT,
     DECISIONS,
     OWN_TOPICS,
     PARTITIONS_MAX,
+    REPLICAS_MAX,
     TopicConfig,
     check_name,
     check_retention,
@@ -53,7 +56,6 @@ from hocket.model import (
 
 TOPICS_MAX = 100_000
 SEGMENT_BYTES_LEAST = 1024
-REPLICAS_MAX = 7
 ADOPTED = "recovered."  # begins the name of a topic whose own is lost; its group's number follows
 
 Replicas = tuple[str, ...]  # the ids of the stores that keep a partition, the home first
@@ -79,14 +81,19 @@ class Topic:
         return [each[0] for each in self.replicas]
 
     @property
+    def replication(self) -> int:
+        """How many nodes keep each partition, whether the topic says so itself or not."""
+        return len(self.replicas[0])
+
+    @property
     def is_replicated(self) -> bool:
-        return len(self.replicas[0]) > 1
+        return self.replication > 1
 
     def fields(self) -> dict[str, Any]:
         """As a snapshot has it."""
         return {
-            "name": self.name, "config": asdict(self.config), "groups": self.groups,
-            "waiting": self.waiting, **_folded(self.replicas),
+            "name": self.name, "config": asdict(self.config), "groups": [*self.groups],
+            "waiting": [*self.waiting], **_folded(self.replicas),
         }  # fmt: skip
 
 
@@ -144,6 +151,8 @@ class Catalogue(Proposer):
         self.me = me
         self.address_of = address_of
         self.nodes: Callable[[], int] = lambda: 1  # how many the cluster has
+        # How many replicas a new topic has that does not say so itself.
+        self.default_replication: Callable[[], int] = lambda: REPLICATION_DEFAULT
         # Told the name of a topic and the numbers of new partitions of it: where these are to be.
         self.place: Place = lambda _topic, numbers, _count: [(me,)] * len(numbers)
         # Who leads a partition that several nodes keep, by group, as far as this node has heard: an
@@ -290,7 +299,7 @@ class Catalogue(Proposer):
         """Make the hidden topic of the deciders. Their groups are always the same ones."""
         if DECIDERS in self.topics or DECIDERS in self._reserved:
             raise TopicExists("the deciders are made already")
-        config = self._checked(TopicConfig(partitions=DECIDERS_COUNT))
+        config = TopicConfig(partitions=DECIDERS_COUNT, replication=1)
         groups = tuple(range(DECISIONS + 1, DECISIONS + 1 + DECIDERS_COUNT))
         replicas = tuple(self.place(DECIDERS, range(DECIDERS_COUNT), 1))
         return self._append(None, Change("create", DECIDERS, config, groups, (), replicas))
@@ -303,17 +312,26 @@ class Catalogue(Proposer):
             raise TopicExists(f"there is a topic {name!r} already")
         if len(self.topics) + len(self._pending) >= TOPICS_MAX:
             raise LimitExceeded(f"there are {TOPICS_MAX} topics already")
-        config = self._checked(config)
+        _check_config(config)
+        count = self._replication(config)
+        if count > 1 and name.endswith(DEAD_LETTERS):
+            raise OutOfRange(
+                f"a topic of dead letters ({name!r}) has one replica in this version; use "
+                "replication 1"
+            )
         groups = self._new_groups(config.partitions)
         waiting = self._new_groups(config.partitions if config.delayed else 0)
-        replicas = self._placed(name, range(config.partitions), config)
+        replicas = self._placed(name, range(config.partitions), count)
         return self._append(origin, Change("create", name, config, groups, waiting, replicas))
 
     def alter(self, origin: Origin, name: str, config: TopicConfig) -> AppendChange:
         topic = self._free_topic(name)
-        config = self._checked(config, topic.config)
+        _check_config(config, topic.config)
         # An older client does not know this setting, and must not take it away.
         config = replace(config, delayed=config.delayed or topic.config.delayed)
+        count = self._replication(config, topic)
+        if config.replication is None:  # it stays as it was
+            config = replace(config, replication=topic.config.replication)
         more = config.partitions - topic.config.partitions
         if more < 0:
             raise OutOfRange(
@@ -323,11 +341,10 @@ class Catalogue(Proposer):
         groups = self._new_groups(more)
         waiting = self._new_groups(config.partitions - len(topic.waiting) if config.delayed else 0)
         new = range(topic.config.partitions, config.partitions)
-        change = Change("alter", name, config, groups, waiting, self._placed(name, new, config))
+        change = Change("alter", name, config, groups, waiting, self._placed(name, new, count))
         return self._append(origin, change)
 
-    def _placed(self, name: str, numbers: range, config: TopicConfig) -> tuple[Replicas, ...]:
-        count = config.replication or 1
+    def _placed(self, name: str, numbers: range, count: int) -> tuple[Replicas, ...]:
         placed = tuple(self.place(name, numbers, count))
         if any(len(each) < count for each in placed):
             raise NotEnoughNodes(
@@ -365,7 +382,7 @@ class Catalogue(Proposer):
             name = f"{ADOPTED}{group}"
             while name in self.topics:
                 name += "_"
-            topic = Topic(name, self._checked(TopicConfig()), [group], replicas=[(self.me,)])
+            topic = Topic(name, TopicConfig(replication=1), [group], replicas=[(self.me,)])
             self.topics[name] = topic
             self.loads[self.me] += 1
             found.append(topic)
@@ -434,48 +451,35 @@ class Catalogue(Proposer):
             raise TopicExists(f"topic {name!r} is being changed by somebody else; try again")
         return topic
 
-    def _checked(self, config: TopicConfig, before: TopicConfig | None = None) -> TopicConfig:
-        if not 1 <= config.partitions <= PARTITIONS_MAX:
-            raise OutOfRange(
-                f"a topic has 1 to {PARTITIONS_MAX} partitions, not {config.partitions}"
-            )
-        if config.durability not in ("quorum", "memory"):
-            raise OutOfRange(f"durability is 'quorum' or 'memory', not {config.durability!r}")
-        if config.segment_bytes_max < SEGMENT_BYTES_LEAST:
-            raise OutOfRange(
-                f"a segment has {SEGMENT_BYTES_LEAST} bytes or more, not {config.segment_bytes_max}"
-            )
-        for name in (
-            "memory_retention_us",
-            "memory_bytes_max",
-            "disk_retention_us",
-            "disk_bytes_max",
-        ):
-            value = getattr(config, name)
-            if value is not None and value < 0:
-                raise OutOfRange(f"{name} must be 0 or more, not {value}")
-        check_retention(config, before)
-        replication = config.replication
-        if replication is None:
-            replication = 1 if before is None else before.replication or 1
-        if replication < 1:
-            raise OutOfRange(f"replication must be 1 or more, not {replication}")
-        nodes = self.nodes()
-        if replication > nodes:
+    def _replication(self, config: TopicConfig, topic: Topic | None = None) -> int:
+        """How many replicas the new partitions of the topic get; None: it is new itself.
+
+        A topic that does not say so itself has as many as the cluster's default was when it was
+        made. New partitions of it get as many, whatever the default is by then.
+        """
+        has = None if topic is None else topic.replication
+        said = config.replication
+        count = said if said is not None else has or self.default_replication()
+        if count < 1:
+            raise OutOfRange(f"replication must be 1 or more, not {count}")
+        nodes, partitions = self.nodes(), 0 if topic is None else len(topic.groups)
+        if count > nodes and (count != has or config.partitions > partitions):
+            why = "; the cluster's default is so many, and a topic may say another (replication=1)"
+            why = "" if said is not None else why
             raise NotEnoughNodes(
-                f"{replication} replicas need {replication} nodes, and there "
-                f"{'is' if nodes == 1 else 'are'} {nodes}"
+                f"{count} replicas need {count} nodes, and there {'is' if nodes == 1 else 'are'} "
+                f"{nodes}{why}"
             )
-        if before is not None and replication != before.replication:
+        if has is not None and count != has:
             raise OutOfRange(
-                f"the topic has {before.replication} replicas, and their number cannot be changed "
-                f"to {replication} in this version: make another topic"
+                f"the topic has {has} replicas, and their number cannot be changed to {count} in "
+                "this version: make another topic"
             )
-        if replication > REPLICAS_MAX:
-            raise OutOfRange(f"a partition has at most {REPLICAS_MAX} replicas, not {replication}")
-        if replication > 1:
+        if count > REPLICAS_MAX:
+            raise OutOfRange(f"a partition has at most {REPLICAS_MAX} replicas, not {count}")
+        if count > 1:
             _check_replicated(config)
-        return replace(config, replication=replication)
+        return count
 
     def _new_groups(self, count: int) -> tuple[int, ...]:
         first = self._next_group
@@ -517,6 +521,22 @@ class Catalogue(Proposer):
     def _resolved(self, replicas: Iterable[Replicas]) -> list[Replicas]:
         """An entry without a home is of a version without clusters: of the founder."""
         return [each if each[0] else (self._founder,) for each in replicas]
+
+
+def _check_config(config: TopicConfig, before: TopicConfig | None = None) -> None:
+    if not 1 <= config.partitions <= PARTITIONS_MAX:
+        raise OutOfRange(f"a topic has 1 to {PARTITIONS_MAX} partitions, not {config.partitions}")
+    if config.durability not in ("quorum", "memory"):
+        raise OutOfRange(f"durability is 'quorum' or 'memory', not {config.durability!r}")
+    if config.segment_bytes_max < SEGMENT_BYTES_LEAST:
+        raise OutOfRange(
+            f"a segment has {SEGMENT_BYTES_LEAST} bytes or more, not {config.segment_bytes_max}"
+        )
+    for name in ("memory_retention_us", "memory_bytes_max", "disk_retention_us", "disk_bytes_max"):
+        value = getattr(config, name)
+        if value is not None and value < 0:
+            raise OutOfRange(f"{name} must be 0 or more, not {value}")
+    check_retention(config, before)
 
 
 def _check_replicated(config: TopicConfig) -> None:

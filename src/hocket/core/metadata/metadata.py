@@ -209,7 +209,9 @@ class Metadata:
 
     def snapshot(self) -> tuple[int, bytes]:
         states: dict[str, Any] = {
-            name: machine.snapshot()[1] for name, machine in self._names.items()
+            name: state
+            for name, machine in self._names.items()
+            if (state := machine.snapshot()[1])  # else older versions need not know the machine
         }
         if self.done:  # a node alone has none, and older versions can read its snapshot
             states[DONE] = self.done.snapshot()

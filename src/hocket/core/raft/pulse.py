@@ -220,6 +220,11 @@ class Pulse:
                 effects += self.link_lost(peer, now_us)
         return effects
 
+    def heard_us(self, peer: str) -> int:
+        """When the node was last heard of, by its beats and answers to beats; LONG_AGO: never."""
+        known = self._neighbours.get(peer)
+        return LONG_AGO if known is None else known.heard_us
+
     # --- small things ----------------------------------------------------------------------------
 
     def _neighbour(self, peer: str) -> Neighbour:

@@ -13,12 +13,13 @@ def refuse_replicated(topic: Topic, what: str) -> None:
     if topic.is_replicated:
         raise WrongKind(
             f"{what} needs a topic with one replica in this version, and {topic.name!r} has "
-            f"{topic.config.replication}; use a topic of replication 1"
+            f"{topic.replication}; use a topic of replication 1"
         )
 
 
 def check_delayed(topic: Topic | None) -> None:
     assert topic is not None
+    refuse_replicated(topic, "a delayed message")
     if not topic.config.delayed:
         raise WrongKind(
             f"topic {topic.name!r} takes no delayed messages; an admin of it can change that with "

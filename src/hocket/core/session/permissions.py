@@ -193,4 +193,6 @@ RULES: dict[type, Rule | None] = {
     frames.ListNodes: _known,
     frames.FindLeaders: _sees_topic,
     frames.ReadAudit: _admin,
+    frames.DescribeCluster: _known,
+    frames.SetCluster: _admin,
 }

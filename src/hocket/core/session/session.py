@@ -46,6 +46,7 @@ from hocket.errors import (
 from hocket.frames import Frame
 from hocket.model import (
     DAY_US,
+    DEAD_LETTERS as DEAD_LETTERS,
     OWN_PRODUCERS,
     Limits,
     Mode,
@@ -58,7 +59,6 @@ DELAY_US_MAX = 100 * 366 * DAY_US
 DELIVERIES_MAX = 250  # of one message: they are counted in a byte
 CONSUMER_BYTES = 16
 PREFETCH_MAX = 20_000
-DEAD_LETTERS = ".dlq"  # behind the topic's name
 # Characters of an error's text that are sent: an error may name what it is about, and that may be
 # ten thousand topics, which would not fit into the frame.
 
@@ -447,6 +447,8 @@ class Session:
     ) -> Effect:
         topic = self._catalogue.topic(frame.topic)
         check_name(frame.index, "an index's name")
+        if isinstance(frame, frames.Revive):
+            refuse_replicated(topic, "reviving dead letters")
         if isinstance(frame, frames.DeleteIndex) or (
             isinstance(frame, frames.SeekIndex) and frame.partition == -1
         ):
@@ -563,6 +565,8 @@ class Session:
         frames.ListNodes: _plain,
         frames.FindLeaders: _whole_topic,
         frames.ReadAudit: _plain,
+        frames.DescribeCluster: _plain,
+        frames.SetCluster: _plain,
     }
 
 

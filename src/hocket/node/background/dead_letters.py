@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 
@@ -44,7 +44,7 @@ log = logging.getLogger("hocket.node")
 AT_ONCE = 8  # units that are worked on at the same time, for each node that holds dead letters
 READ_BYTES = 1 << 20
 PIECE_BYTES = 1 << 20  # of one batch, unless a single message is larger
-CONFIG = TopicConfig(disk_retention_us=30 * DAY_US)
+CONFIG = TopicConfig(disk_retention_us=30 * DAY_US)  # replicas: as many as the topic has
 PART_BYTES = 32 << 20  # of a batch that cannot be read, in one dead letter
 PREFIX = "hocket-dlq-"  # of the headers that say where a dead letter came from
 
@@ -386,11 +386,15 @@ class DeadLetters:
             self._making[name].append(number)
             return
         try:
-            self._create_topic(Origin(NODE, 0, number), name, CONFIG)
+            self._create_topic(Origin(NODE, 0, number), name, self._config_of(unit.topic))
         except TopicExists:  # a client is making the topic, and that is not committed yet
             self._put_off(number, unit)
         else:
             self._making[name] = []
+
+    def _config_of(self, topic: str) -> TopicConfig:
+        known = self._wiring.catalogue.topics.get(topic)
+        return replace(CONFIG, replication=1 if known is None else known.replication)
 
     def answered(self, frame: Frame) -> None:
         """One of our own requests was answered: to make the topic, or to store a piece."""

@@ -16,10 +16,10 @@ from hocket.adapters.loop import Loop
 from hocket.adapters.transport import Certificate
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.settings import SECOND, RingSettings
-from hocket.errors import HocketError
+from hocket.errors import HocketError, OutOfRange
 from hocket.node.cluster.cluster_node import ClusterNode
 from hocket.node.cluster.describing import Describing
-from hocket.node.cluster.membership import Membership
+from hocket.node.cluster.membership import Membership, refuse_other_replication
 from hocket.node.cluster.ring_member import MemberSettings
 from hocket.node.door.connections import Connections
 from hocket.node.links.asking import Refused
@@ -51,6 +51,7 @@ class Place:
     capacity: int = 1
     seeds: tuple[str, ...] = ()  # to join by, beside those that are remembered
     returns: bool = False  # it has belonged to the cluster before
+    replication: int | None = None  # of topics that do not say so, as whoever starts it believes
     tls: Callable[[], ssl.SSLContext | None] = field(default=lambda: None)  # to dial with
     certificate_fault: Callable[[Certificate, str], str] = field(
         default=lambda _certificate, _node: ""
@@ -101,6 +102,7 @@ class Member:
         own = Own(
             hello=greeting_of(place, chance.getrandbits(63) + 1),
             successors=lambda: self.node.registering.successors or member.successors,
+            replications=lambda: self.node.preferring.replications,
             positions=self._positions,
             root=lambda: self.cluster_node.ring.core.beacon.root,
             certificate_fault=place.certificate_fault,
@@ -161,9 +163,35 @@ class Member:
         """
         self._ready, self._failed = ready, failed
         self.cluster_node.start([*self.place.seeds, *self.place.membership.seeds])
-        self.cluster_node.when_caught_up(self._tell_ready)
+        self.cluster_node.when_caught_up(self._caught_up)
         if self._ready is not None:
             self._loop.after(PATIENCE_US, self._patience_is_over)
+
+    def _caught_up(self) -> None:
+        """The founder writes down what it was founded with; others may only repeat it."""
+        member = self.place.membership
+        try:
+            if member.is_founder and member.replication:
+                self.node.preferring.found(member.replication, self._look_at_replication)
+                self.node.end_turn()
+            else:
+                self._look_at_replication()
+        except HocketError as error:
+            self._give_up(error)
+
+    def _look_at_replication(self) -> None:
+        now, founded = self.node.preferring.replications
+        try:
+            refuse_other_replication(self.place.replication, now, founded)
+        except OutOfRange as error:
+            self._give_up(error)
+        else:
+            self._tell_ready()
+
+    def _give_up(self, error: HocketError) -> None:
+        failed, self._ready, self._failed = self._failed, None, None
+        if failed is not None:
+            failed(error)
 
     def _tell_ready(self) -> None:
         ready, self._ready = self._ready, None
@@ -200,9 +228,8 @@ class Member:
             )
 
     def _fail(self, address: str, answer: HelloRefused) -> None:
-        failed, self._ready, self._failed = self._failed, None, None
-        assert failed is not None
-        failed(Refused(f"the node at {address} refuses this one: {answer.text}", answer.code))
+        text = f"the node at {address} refuses this one: {answer.text}"
+        self._give_up(Refused(text, answer.code))
 
     def tick(self) -> None:
         self.cluster_node.tick()

@@ -1,7 +1,8 @@
 """What a node remembers for ever of the cluster that it belongs to, beside its data.
 
     node.json    the cluster's id (its founder's store id), the node's position on the ring, the
-                 length of successor lists, and addresses by which the cluster was found
+                 length of successor lists, addresses by which the cluster was found, and at its
+                 founder the replication that it was founded with
 
 The file is written once, when the node founds its cluster or joins one for the first time. A data
 directory stays in its cluster.
@@ -30,6 +31,9 @@ class Membership:
     position: int
     successors: int
     seeds: tuple[str, ...] = ()
+    # Of topics that do not say so themselves, as the founder was told; 0: nothing was said. What
+    # holds is in the metadata: this is for a founder that dies before it has written it there.
+    replication: int = 0
 
     @property
     def is_founder(self) -> bool:
@@ -45,6 +49,7 @@ def remembered(disk: Disk, where: str, node: str) -> Membership | None:
         membership = Membership(
             str(fields["node"]), str(fields["cluster"]), int(fields["position"]),
             int(fields["successors"]), tuple(map(str, fields["seeds"])),
+            int(fields.get("replication", 0)),
         )  # fmt: skip
     except (TypeError, KeyError, ValueError) as error:
         raise CorruptData(
@@ -59,11 +64,12 @@ def remembered(disk: Disk, where: str, node: str) -> Membership | None:
     return membership
 
 
-def founded(node: str, successors: int | None) -> Membership:
+def founded(node: str, successors: int | None, replication: int | None = None) -> Membership:
     """A cluster of this node alone."""
     if successors is None:
         successors = RingSettings().successors
-    return Membership(node, node, candidates(node.encode())[0], checked(successors))
+    position = candidates(node.encode())[0]
+    return Membership(node, node, position, checked(successors), (), replication or 0)
 
 
 def joined(node: str, answer: HelloAccepted, seeds: Sequence[str]) -> Membership:
@@ -73,13 +79,26 @@ def joined(node: str, answer: HelloAccepted, seeds: Sequence[str]) -> Membership
 
 
 def remember(disk: Disk, membership: Membership) -> None:
-    write_checked(disk, PATH, asdict(membership))
+    fields = asdict(membership)
+    if not membership.replication:
+        del fields["replication"]
+    write_checked(disk, PATH, fields)
 
 
 def checked(successors: int) -> int:
     if not 1 <= successors <= SUCCESSORS_MAX:
         raise OutOfRange(f"successor lists have 1 to {SUCCESSORS_MAX} entries, not {successors}")
     return successors
+
+
+def refuse_other_replication(wanted: int | None, now: int, founded: int) -> None:
+    """Whoever starts a node may repeat what the cluster was founded with, or what is set now."""
+    if wanted is not None and wanted not in (now, founded):
+        raise OutOfRange(
+            f"the cluster has replication {now} by default, and --replication {wanted} is for the "
+            "founding of a cluster: leave it out. To change it for new topics: hocket cluster set "
+            f"replication {wanted}"
+        )
 
 
 def refuse_contradiction(membership: Membership, successors: int | None) -> None:

@@ -32,6 +32,7 @@ class Wish:
 
     join: tuple[str, ...] = ()
     successors: int | None = None
+    replication: int | None = None
     name: str = ""
     domain: str = ""
     capacity: int = 1
@@ -60,7 +61,8 @@ def place_for(path: Path, wish: Wish, bound: Address) -> Place:
         _refuse_another_cluster(place, wish, str(path))
         return place
     if not wish.join:
-        return _place(membership.founded(node, wish.successors), wish, address, ())
+        founded = membership.founded(node, wish.successors, wish.replication)
+        return _place(founded, wish, address, ())
     if not seeds:
         raise BadName(
             f"--join names {address}, which is this node itself: name another node of the cluster, "
@@ -74,6 +76,10 @@ def place_for(path: Path, wish: Wish, bound: Address) -> Place:
     )  # fmt: skip
     joined = membership.joined(node, answer, seeds)
     membership.refuse_contradiction(joined, wish.successors)
+    if answer.replication:  # else the node that has answered is of an older version
+        membership.refuse_other_replication(
+            wish.replication, answer.replication, answer.founded_replication
+        )
     return _place(joined, wish, address, seeds)
 
 
@@ -98,7 +104,7 @@ def _refuse_another_cluster(place: Place, wish: Wish, path: str) -> None:
 def _place(member: Membership, wish: Wish, address: str, seeds: Sequence[str]) -> Place:
     return Place(
         member, address, wish.name, wish.domain, wish.capacity, tuple(seeds), tls=wish.tls,
-        certificate_fault=wish.certificate_fault,
+        certificate_fault=wish.certificate_fault, replication=wish.replication,
     )  # fmt: skip
 
 

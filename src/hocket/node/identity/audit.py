@@ -1,4 +1,5 @@
-"""The audit log: every request that was denied, and every change of users, roles and grants.
+"""The audit log: every request that was denied, and every change of users, roles and grants, and of
+what is set for the whole cluster.
 
 Rule: a token, or the hash of one, is never handed to this file.
 
@@ -102,6 +103,10 @@ def changed(who: str, change: Change) -> None:
     if change.grant is not None:
         details = f" {in_words(change.grant)}"
     _note(logging.INFO, "changed: %s %s %r%s", who, change.kind, change.name, details)
+
+
+def preferred(who: str, replication: int) -> None:
+    _note(logging.INFO, "changed: %s setCluster replication=%d", who, replication)
 
 
 def ended(session: Session, opened: Opened, why: str) -> None:

@@ -59,6 +59,8 @@ class Own:
     root: Callable[[], str]  # the address of group 0's root, as far as is known
     certificate_fault: Callable[[Certificate, str], str]  # of a node with this store id
     is_starting: Callable[[], bool] = lambda: False  # it does not serve clients yet
+    # By default, and when the cluster was founded; 0: not known.
+    replications: Callable[[], tuple[int, int]] = lambda: (0, 0)
 
 
 class NodeLinks:
@@ -272,6 +274,7 @@ class NodeLinks:
             ours = self._out.get(hello.address)
             if ours is not None:
                 ours.is_there()
+        replication, founded = own.replications()
         return HelloAccepted(
             cluster=mine.cluster,
             node=mine.node,
@@ -280,6 +283,8 @@ class NodeLinks:
             successors=own.successors(),
             positions=some_of(own.positions()),
             root=own.root(),
+            replication=replication,
+            founded_replication=founded,
         )
 
     def _namesake(self, hello: NodeHello) -> greeting.Namesake | None:

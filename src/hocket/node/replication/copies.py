@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from hocket import frames
 from hocket.core.metadata.catalogue import Topic
 from hocket.core.origin import Origin
-from hocket.core.raft.progress import Progress
 from hocket.core.session.session import OpenedProducer, failure
 from hocket.errors import HocketError, NotHere
 from hocket.log.model import RecoveredGroup
@@ -199,16 +198,14 @@ class Copies:
         assert isinstance(copy, Replica)
         group, leading = copy.raft.group, copy.raft.leading
         me, last = self._wiring.catalogue.me, group.outline.last
-        states = [self._state(hosted, me, "leader", group.outline.flushed, last)]
-        peers: dict[str, Progress] = {} if leading is None else leading.peers
-        states += [
-            self._state(hosted, peer, "follower", each.matched, last)
-            for peer, each in peers.items()
-        ]
-        return tuple(sorted(states, key=lambda each: each.node))
-
-    def _state(self, hosted: Hosted, node: str, role: str, flushed: int, last: int) -> ReplicaState:
-        """`flushed`: the last entry that is durable there, as far as is known."""
-        end = self._wiring.log.replicated.end_at(hosted.group, flushed)
-        offset = 0 if end is None else end.next_offset
-        return ReplicaState(node, role, hosted.term, offset, last - flushed)
+        flushed = {me: group.outline.flushed}  # the last entry that is durable, as far as is known
+        if leading is not None:
+            flushed |= {peer: each.matched for peer, each in leading.peers.items()}
+        states = []
+        for node in sorted(flushed):
+            end = self._wiring.log.replicated.end_at(hosted.group, flushed[node])
+            offset = 0 if end is None else end.next_offset
+            role, lag = "leader" if node == me else "follower", last - flushed[node]
+            behind = self._replicas is None or self._replicas.is_behind(copy, node)
+            states.append(ReplicaState(node, role, hosted.term, offset, lag, behind))
+        return tuple(states)

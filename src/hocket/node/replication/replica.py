@@ -162,6 +162,9 @@ class Replica(Generic[E]):
         self._asked: dict[Callable[[bool], None], bool] = {}  # reads that are not answered
         self._reads: deque[tuple[int, Callable[[bool], None]]] = deque()  # wait to be applied
         self._outbound: dict[str, Outbound] = {}
+        self.led_us = 0  # since when this node leads
+        self.marked = 0  # while it leads: the last entry that it had a second ago, or two
+        self._mark = 0  # the last entry that it had when it was marked last
         # Behind an installed state: the terms of entries that it knows and the log may lack yet.
         self.ahead: Sequence[Run] = ()
         self._known, _state = machine.snapshot()  # up to this entry the machine knows all
@@ -441,8 +444,14 @@ class Replica(Generic[E]):
         while self._reads and self._reads[0][0] <= effect.index:
             self._reads.popleft()[1](True)
 
+    def mark(self) -> None:
+        """A second is over while this node leads."""
+        self.marked, self._mark = self._mark, self.raft.group.outline.last
+
     def _leads(self, effect: Leads, _data: bytes) -> None:
         self._first = effect.first
+        self.marked = self._mark = 0
+        self.led_us = self._around.now_us()
 
     def _follows(self, effect: Follows, _data: bytes) -> None:
         for outbound in self._outbound.values():

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from hocket.core.raft.events import OfGroup, SendToNode
-from hocket.core.raft.group import Host
+from hocket.core.raft.group import LONG_AGO, Host
 from hocket.core.raft.messages import Beat
 from hocket.core.raft.pulse import Pulse
 from hocket.core.raft.settings import RaftSettings
@@ -40,6 +40,8 @@ from hocket.node.replication.replica import Replica
 from hocket.ports import Cancellable, Clock, Links, Timers
 
 log = logging.getLogger("hocket.replication")
+MARK_US = 1_000_000  # what a leader has is noted so often, to say who lacks what it had before
+SILENT_US = 3_000_000  # six beats: a node that was not heard for so long may have nothing
 MAIL_BYTES_MAX = 4 << 20  # of payload; a single message may have more
 COMPLAINTS_MAX = 100  # of nodes that say what they may not; each is made once
 
@@ -78,6 +80,7 @@ class Replicas:
         self._set_back_us = 0
         self._beat_timer: Cancellable | None = None
         self._beat_due_us = 0
+        self._marked_us = 0
         self._closed = False
 
     def __contains__(self, group: int) -> bool:
@@ -231,6 +234,28 @@ class Replicas:
         self._carry_out(self._pulse.beat(now_us))
         self.homecoming.look(now_us)
         self.send_mail()
+        if now_us - self._marked_us >= MARK_US:
+            self._marked_us = now_us
+            for number in self.host.leading:
+                self._replicas[number].mark()
+
+    def is_behind(self, replica: Replica[Any], peer: str) -> bool:
+        """Whether a copy is not known to have what its leader, this node, had a moment ago.
+
+        What is on its way is no reason: entries are looked for when they are one to two seconds
+        old. A group that is quiet has everything everywhere. Of a node that was never heard of this
+        node knows nothing until it has had the time to answer.
+        """
+        leading = replica.raft.leading
+        if leading is None:
+            return True
+        if peer == self.host.me:
+            return replica.raft.group.outline.flushed < replica.marked
+        heard_us = self._pulse.heard_us(peer)
+        if heard_us == LONG_AGO:
+            heard_us = replica.led_us
+        is_silent = self.now_us() - heard_us > SILENT_US
+        return is_silent or leading.peers[peer].matched < replica.marked
 
     def _carry_out(self, effects: list[SendToNode | OfGroup]) -> None:
         for effect in effects:

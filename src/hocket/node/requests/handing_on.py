@@ -43,7 +43,7 @@ CHANGES: frozenset[type] = frozenset(
     {
         frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.CreateUser,
         frames.RenewToken, frames.DeleteUser, frames.SetRoles, frames.CreateRole,
-        frames.DeleteRole, frames.AddGrant, frames.RemoveGrant,
+        frames.DeleteRole, frames.AddGrant, frames.RemoveGrant, frames.SetCluster,
     }
 )  # fmt: skip
 HANDED_ON_FRAMES: frozenset[type] = CHANGES | {frames.Ping}

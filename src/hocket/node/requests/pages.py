@@ -55,7 +55,7 @@ def topic_bytes(topic: TopicDescription) -> int:
 
 def partition_bytes(partition: PartitionDescription) -> int:
     replicas = sum(_POINTER + _text(replica) for replica in partition.replicas)
-    states = sum(32 + _text(each.node) + _text(each.role) for each in partition.replica_states)
+    states = sum(40 + _text(each.node) + _text(each.role) for each in partition.replica_states)
     return 112 + _text(partition.leader) + replicas + _text(partition.problem) + _LIST + states
 
 

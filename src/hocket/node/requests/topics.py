@@ -368,7 +368,9 @@ class Topics:
             replicas=replicas,
             problem=problem,
             known=False,
-            replica_states=tuple(ReplicaState(each, "unknown") for each in replicas),
+            replica_states=tuple(
+                ReplicaState(each, "unknown", behind=len(replicas) > 1) for each in replicas
+            ),
         )
 
     def _find_leaders(

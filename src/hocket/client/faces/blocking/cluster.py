@@ -12,6 +12,7 @@ from hocket.client_core.timeout import DEFAULT_TIMEOUT
 from hocket.cluster_model import (
     AuditLog,
     AuditRecord,
+    ClusterDescription,
     KeyOwner,
     NodeDescription,
     RingDescription,
@@ -42,6 +43,20 @@ class ClusterCalls:
     def nodes(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[NodeDescription]:
         """The nodes of the cluster, by position, with their states."""
         return self._engine.call(cluster_calls.nodes(), timeout)
+
+    def describe_cluster(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> ClusterDescription:
+        """What is set for the whole cluster, and how many nodes it has."""
+        return self._engine.call(cluster_calls.cluster(), timeout)
+
+    def set_cluster(self, *, replication: int, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+        """Change what is set for the whole cluster; for admins.
+
+        `replication` is how many nodes keep each partition of a topic that is made from now on
+        without saying so. Topics that are there keep theirs. Raises NotEnoughNodes if the cluster
+        has fewer nodes.
+        """
+        call = cluster_calls.set_cluster(replication=replication)
+        self._engine.call(call, timeout)
 
     def audit(
         self, *, since: datetime | None = None, timeout: float | None = DEFAULT_TIMEOUT
