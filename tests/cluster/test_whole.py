@@ -6,7 +6,6 @@ This takes minutes: `make test-cluster`. A slice of it that always runs is in `t
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.cli import HOCKET, Hocket, environment
+from tests.support.cli import HOCKET, environment
+from tests.support.cluster.certified import certified
+from tests.support.cluster.networks import has_namespaces, run
 from tests.support.cluster.processes import (
     Cluster,
     Process,
@@ -47,26 +48,6 @@ def tell(text: str) -> None:
     """What was measured; it is seen with `-s`, and if the test fails."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-def certified(cluster: Cluster, *hosts: str) -> None:
-    """Give every node a certificate of its own, by the command that people use."""
-    directory = cluster.directory / "certs"
-    hocket = Hocket("")
-    assert hocket("certs", "init", "--directory", str(directory)).code == 0
-    for name in NAMES:
-        node = cluster.add(name)
-        args = ["--data", str(node.data), *(arg for host in hosts for arg in ("--host", host))]
-        made = hocket(
-            "certs", "node", "--data", str(node.data), "--directory", str(directory), *args
-        )
-        assert made.code == 0, made
-        certificate = Path(made.stdout.decode().splitlines()[0].split(": ")[1])
-        node.tls_ca = directory / "ca.pem"
-        node.options = (
-            "--tls-cert", str(certificate), "--tls-key", str(certificate.with_suffix(".key")),
-            "--tls-ca", str(node.tls_ca),
-        )  # fmt: skip
 
 
 def started(cluster: Cluster) -> None:
@@ -100,7 +81,7 @@ def check_hops(cluster: Cluster, at: Process) -> None:
 def test_ten_nodes_bear_it_all(tmp_path: Path, way: str):
     with cluster_in(tmp_path, "--successors", "2") as cluster:
         if way == "tls":
-            certified(cluster)
+            certified(cluster, NAMES)
         started(cluster)
         began = monotonic()
         ring = cluster.wait_ideal(30)
@@ -174,7 +155,7 @@ class Sample(NamedTuple):
 @pytest.mark.timeout(1200)
 def test_ten_idle_nodes_take_little_and_do_not_grow(tmp_path: Path):
     with cluster_in(tmp_path, "--successors", "2") as cluster:
-        certified(cluster)
+        certified(cluster, NAMES)
         started(cluster)
         cluster.wait_ideal(60)
         sleep(IDLE_SECONDS)  # fingers are found, and what is allocated once is allocated
@@ -207,20 +188,6 @@ def test_ten_idle_nodes_take_little_and_do_not_grow(tmp_path: Path):
 
 
 # --- a cut ---------------------------------------------------------------------------------------
-
-
-def run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True)
-
-
-def has_namespaces() -> bool:
-    if shutil.which("ip") is None:
-        return False
-    name = ["ip", "netns", "add", "hocket-probe"]
-    if subprocess.run(name, capture_output=True, check=False).returncode:
-        return False
-    run("ip", "netns", "del", "hocket-probe")
-    return True
 
 
 Halves = list[tuple[list[str], str]]  # of each: what a command is begun with; the address
@@ -260,7 +227,7 @@ def two_halves() -> Iterator[Halves]:
 def test_a_cut_makes_two_rings_and_its_end_makes_one(tmp_path: Path):
     """Beyond loopback, so with TLS and with users; asked by commands within each namespace."""
     with two_halves() as halves, cluster_in(tmp_path, "--successors", "2") as cluster:
-        certified(cluster, *(address for _, address in halves))
+        certified(cluster, NAMES, *(address for _, address in halves))
         token = tmp_path / "admin.token"
         sides = [NAMES[:5], NAMES[5:]]
         seen: dict[str, bytes] = {}  # the last answer of each that was asked

@@ -274,6 +274,8 @@ class Clients:
         self._urls = urls
         self._kinds = [each for kind in kinds for each in [kind] * (2 if "shared" in kind else 1)]
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._results: dict[str, int] = {}
+        self._read_to: dict[str, int] = {}  # of each one's file
 
     def __enter__(self) -> Clients:
         for number, kind in enumerate(self._kinds):
@@ -287,6 +289,7 @@ class Clients:
                 self._running[name] = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stderr=log, stdout=log
                 )
+            self._results[name] = 0
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -302,21 +305,28 @@ class Clients:
     def log(self, name: str) -> Path:
         return self.directory / f"{name}.log"
 
-    def sizes(self) -> dict[str, int]:
-        """How much each has written down so far; all of them still run."""
+    def results(self) -> dict[str, int]:
+        """What each was told so far, or given, in events; all of them still run."""
         for name, process in self._running.items():
             assert process.poll() is None, f"{name} has ended:\n{self.log(name).read_text()}"
-        return {
-            name: self.file(name).stat().st_size if self.file(name).exists() else 0
-            for name in self._running
-        }
+            if self.file(name).exists():
+                with self.file(name).open("rb") as file:
+                    file.seek(self._read_to.get(name, 0))
+                    new = file.read()
+                    self._read_to[name] = file.tell()
+                self._results[name] += new.count(b"\n") - new.count(b'["Sent"')
+        return dict(self._results)
 
     def wait_until_all_go_on(self, seconds: float) -> None:
-        """Every one of them has seen something since now."""
-        before = self.sizes()
+        """Every one of them has done something from its beginning to its end since now."""
+        before = self.results()
 
         def stuck() -> list[str]:
-            return [name for name, size in self.sizes().items() if size <= before[name]]
+            return [
+                name
+                for name, results in self.results().items()
+                if results <= before[name] + (KEYS if name.startswith("publish") else BURST)
+            ]
 
         began = time.monotonic()
         while left := stuck():

@@ -33,6 +33,8 @@ class Process:
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
         self.is_stopped = False
+        self.host = "127.0.0.1"  # where it listens
+        self.prefix: Sequence[str] = ()  # a command that it is started with
         self.options: tuple[str, ...] = ()  # that it is always started with
         self.tls_ca: Path | None = None
         self._client: Client | None = None
@@ -49,9 +51,10 @@ class Process:
     def begin(self, *options: str, listen: str = "", prefix: Sequence[str] = ()) -> None:
         """Start the process; `prefix` is a command to start it with. See `wait_ready`."""
         assert self.process is None
-        listen = listen or self.address or "127.0.0.1:0"
-        command = [*prefix, *HOCKET, "serve", "--listen", listen, "--data", str(self.data),
-                   "--name", self.name, *self.options, *options]  # fmt: skip
+        listen = listen or self.address or f"{self.host}:0"
+        command = [*(prefix or self.prefix), *HOCKET, "serve", "--listen", listen,
+                   "--data", str(self.data), "--name", self.name, *self.options,
+                   *options]  # fmt: skip
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment()

@@ -13,6 +13,8 @@ from hocket.errors import HocketError
 from hocket.log.model import RawEntries
 from hocket.log.settings import GroupSettings, LogSettings
 from hocket.log.store import LogStore
+from hocket.model import EntryKind
+from hocket.wire import batch as batches
 from hocket.wire.entry import unpack_header
 
 T = TypeVar("T")
@@ -94,3 +96,14 @@ def _read_some(
         found[header.index] = data[at : at + header.size]
         at += header.size
     return read.end_index
+
+
+def values_of(log: dict[int, bytes]) -> dict[int, bytes]:
+    """By offset, the values of the records that stand in these entries."""
+    found: dict[int, bytes] = {}
+    for entry in log.values():
+        header = unpack_header(entry)
+        if header.kind == EntryKind.BATCH:
+            values = batches.parse(memoryview(entry), 0).values()
+            found.update(enumerate(map(bytes, values), header.base_offset))
+    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from hocket import frames
 from hocket.client_core.session.answers import is_read_only, points_elsewhere
@@ -77,7 +76,7 @@ class Part:
         self.session = session
         self._request = session.request(frame, self._answered, repeatable=self._repeatable)
 
-    def _ask_again(self, session: Session) -> None:
+    def _ask_at(self, session: Session) -> None:
         try:
             self._ask(session, replace(self._frame))  # a copy: each session numbers its own
         except HocketError as error:  # the client was closed
@@ -92,7 +91,9 @@ class Part:
         self._exposed |= answer.may_have_happened
         session = self._router.misplaced(self.session, self._route, answer)
         if session is not None:
-            self._ask_again(session)
+            self._ask_at(session)
         else:
-            again = partial(self._ask_again, self._router.first)
-            self._timer = self._router.pause(self._route, again)
+            self._timer = self._router.pause(self._route, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._ask_at(self._router.where(self._route))  # others may have found it meanwhile

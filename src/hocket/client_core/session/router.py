@@ -7,6 +7,8 @@ order of the URL and then of what was heard; it is kept for as long as the clien
 named node is over as soon as its link is lost, and whoever used it asks the first session again.
 Rule 3: there is no end to trying, since every wait has the caller's timeout; but after HOPS_MAX
 moves in a row, and after every node that cannot be reached, there is a pause, longer each time.
+After some pauses the other nodes are asked who leads, in turn with the first session's: a node that
+is cut off from the others does not know, and cannot know that others do.
 Rule 4: an address at which a node answered is that node's, whatever others say: a node need not
 know by which address its clients reach it.
 Rule 5: a topic whose partitions are on several nodes (`severalNodes`) is *spread*. Who leads each
@@ -43,6 +45,7 @@ from hocket.model import SECOND_US
 from hocket.timers import Timer
 
 HOPS_MAX = 3  # moves to a node that was just named, before there is a pause
+PATIENCE = 5  # pauses after which the first session's node is not asked alone any more
 IDLE_US = 60 * SECOND_US  # a session that nobody has used for so long is closed
 ADDRESSES_MAX = 1000  # that are remembered, whatever a broker says
 TRIED_MAX = 6  # of what was tried last, an error tells so many
@@ -57,6 +60,7 @@ class Search:
 
     backoff: Backoff
     hops: int = 0  # moves since the last pause
+    pauses: int = 0
     tried: deque[str] = field(default_factory=lambda: deque(maxlen=TRIED_MAX))
 
 
@@ -98,7 +102,17 @@ class Router:
     def where(self, route: Route) -> Session:
         node = self.leader_of(route)
         session = None if not node else self._session_to(node)
-        return self.first if session is None else session
+        return self._adviser(route.topic) if session is None else session
+
+    def _adviser(self, topic: str) -> Session:
+        """Whom to ask who leads the topic: see rule 3."""
+        pauses = [each.pauses for route, each in self._searches.items() if route.topic == topic]
+        turn = max(pauses, default=0) - PATIENCE
+        if turn < 0:
+            return self.first
+        others = [node for node in self._nodes if node != self.first.node_id]
+        node = [*others, ""][turn % (len(others) + 1)]
+        return (self._session_to(node) if node else None) or self.first
 
     def leader_of(self, route: Route) -> str:
         """The node that is thought to lead it; empty: nobody is known to, or there are several."""
@@ -165,11 +179,12 @@ class Router:
             leaders[route.partition] = node
 
     def pause(self, route: Route, action: Callable[[], object]) -> Timer:
-        """Have the first session asked again by `action`, after a while, or as the client ends."""
+        """Have somebody asked again by `action`, after a while, or as the client ends."""
         search = self._searches.get(route)
         delay_us = 0
         if search is not None:  # else somebody else has found it meanwhile
             search.hops = 0
+            search.pauses += 1
             delay_us = search.backoff.next_us()
         timer = self.outbox.arm(delay_us, action)
         self._pauses = [each for each in self._pauses if not each.cancelled]
@@ -233,8 +248,17 @@ class Router:
             waiting.append(located)
             return
         self._locating[topic] = [located]
+        self._ask_who_leads(topic, self._adviser(topic))
+
+    def _ask_who_leads(self, topic: str, asked: Session) -> None:
+        def answered(answer: Frame | HocketError) -> None:
+            if isinstance(answer, HocketError) and asked is not self.first:
+                self._ask_who_leads(topic, self.first)  # it was asked for advice only
+            else:
+                self._found(topic, answer)
+
         try:
-            self.first.request(FindLeaders(0, topic), partial(self._found, topic), repeatable=True)
+            asked.request(FindLeaders(0, topic), answered, repeatable=True)
         except HocketError as error:  # the client was closed
             self._found(topic, error)
 

@@ -1,0 +1,214 @@
+"""What befalls nodes that keep replicas. Each fault is a generator: it lasts from `next` to `next`.
+
+A fault that leaves a majority of every partition must not stop its clients: not while it lasts, and
+not when it ends.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+import hocket
+from tests.support.cluster.certified import certify
+from tests.support.cluster.networks import Room
+from tests.support.cluster.processes import READY_SECONDS, Cluster, wait_for
+
+SILENCE_SECONDS = 5.0  # beyond the longest election timeout
+DOWN_SECONDS_MAX = 1.0
+LED_SECONDS = 30.0
+# What a node is told that comes with the name, or the certificate, of another store.
+REFUSED = "has the name '.*', too|certificate"
+
+Fault = Iterator[None]
+
+
+@dataclass
+class Faults:
+    """`names` are those of the nodes that keep replicas; the first is the root."""
+
+    cluster: Cluster
+    names: list[str]
+    topic: str
+    client: hocket.Client
+    chance: Random
+    room: Room | None = None
+
+    def __post_init__(self) -> None:
+        self._ids = {self.cluster[name].node: name for name in self.names}
+        self._lost = 0
+
+    # --- who is who ------------------------------------------------------------------------------
+
+    def leaders(self) -> list[str]:
+        """Of each partition the name of the node that leads it; empty: nobody is known to."""
+        found = self.client.describe(self.topic).partitions
+        return [self._ids.get(each.leader, "") for each in found]
+
+    def homes(self) -> list[str]:
+        found = self.client.describe(self.topic).partitions
+        return [self._ids[each.replicas[0]] for each in found]
+
+    def wait_led(self) -> list[str]:
+        wait_for(lambda: all(self.leaders()), LED_SECONDS, self.leaders)
+        return self.leaders()
+
+    def wait_even(self, seconds: float = 60.0) -> None:
+        """All replicas have everything."""
+
+        def are_even() -> bool:
+            partitions = self.client.describe(self.topic).partitions
+            return all({each.lag for each in p.replica_states} == {0} for p in partitions)
+
+        wait_for(are_even, seconds, lambda: self.client.describe(self.topic))
+
+    def _leader(self) -> str:
+        return self.wait_led()[0]
+
+    def _follower(self) -> str:
+        leader = self._leader()
+        return self.chance.choice([name for name in self.names if name != leader])
+
+    # --- deaths ----------------------------------------------------------------------------------
+
+    def _kill(self, *names: str) -> Fault:
+        for name in names:
+            self.cluster[name].kill()
+        yield
+        time.sleep(self.chance.uniform(0, DOWN_SECONDS_MAX))  # how long they stay away
+        self.cluster.restart(*names)
+
+    def leader_killed(self) -> Fault:
+        return self._kill(self._leader())
+
+    def follower_killed(self) -> Fault:
+        return self._kill(self._follower())
+
+    def root_killed(self) -> Fault:
+        return self._kill(self.names[0])
+
+    def two_killed(self) -> Fault:
+        """Of five replicas; the leader is one of them."""
+        leader = self._leader()
+        return self._kill(leader, self.chance.choice([n for n in self.names if n != leader]))
+
+    def all_killed(self) -> Fault:
+        """So nobody can go on before they are back."""
+        for name in self.names:
+            self.cluster[name].kill()
+        self.cluster.restart(*self.names)
+        yield
+
+    def leader_ended(self) -> Fault:
+        """SIGTERM, as when a node is brought up to date."""
+        name = self._leader()
+        assert self.cluster[name].end() == 0
+        yield
+        self.cluster.restart(name)
+
+    def leader_stopped(self) -> Fault:
+        """SIGSTOP: its connections stay, and it takes no part. When it wakes, another one leads."""
+        node = self.cluster[self._leader()]
+        node.stop()
+        yield
+        time.sleep(SILENCE_SECONDS)
+        node.go_on()
+
+    def leader_stopped_shortly(self) -> Fault:
+        """About as long as it takes until another one is elected."""
+        node = self.cluster[self._leader()]
+        node.stop()
+        time.sleep(self.chance.uniform(0.5, 4.0))
+        node.go_on()
+        yield
+
+    def directory_lost(self) -> Fault:
+        """The node comes back without its data, as another store; then the old one is found again.
+
+        What it was it cannot be any more, not even by its name.
+        """
+        old = self.cluster[self._follower()]
+        old.kill()
+        kept = old.data.with_name(f"{old.name}-kept")
+        old.data.rename(kept)
+        seed = self.cluster[next(name for name in self.names if name != old.name)]
+        join = ("--join", seed.address, *self.cluster.options)
+        old.begin(*join)
+        assert old.wait_end(READY_SECONDS) == 1, old.said()
+        assert re.search(REFUSED, old.said().splitlines()[-1]), old.said()
+        shutil.rmtree(old.data, ignore_errors=True)
+        self._lost += 1
+        other = self.cluster.add(f"{old.name}-{self._lost}")
+        other.host, other.prefix, other.url = old.host, old.prefix, old.url
+        if old.tls_ca is not None:
+            certify(self.cluster, other, old.host)
+        other.start(*join)
+        yield
+        replicas = {
+            each for p in self.client.describe(self.topic).partitions for each in p.replicas
+        }
+        assert other.node not in replicas
+        other.kill()
+        kept.rename(old.data)
+        self.cluster.restart(old.name)
+
+    # --- cuts ------------------------------------------------------------------------------------
+
+    def _cut(self, pairs: list[tuple[int, int]]) -> Fault:
+        assert self.room is not None
+        self.room.cut(pairs)
+        yield
+        time.sleep(SILENCE_SECONDS)
+        self.room.mend()
+
+    def _numbers(self, name: str) -> tuple[int, list[int]]:
+        number = self.names.index(name) + 1
+        return number, [each for each in range(1, len(self.names) + 1) if each != number]
+
+    def leader_cut_off(self) -> Fault:
+        """From the other nodes. Clients reach it."""
+        one, others = self._numbers(self._leader())
+        return self._cut([*((one, each) for each in others), *((each, one) for each in others)])
+
+    def leader_mute(self) -> Fault:
+        """What it says to the other nodes does not come; it hears them."""
+        one, others = self._numbers(self._leader())
+        return self._cut([(one, each) for each in others])
+
+    def leader_deaf(self) -> Fault:
+        one, others = self._numbers(self._leader())
+        return self._cut([(each, one) for each in others])
+
+    def two_cut_apart(self) -> Fault:
+        """The leader and one follower; all others hear both."""
+        leader, follower = self._leader(), self._follower()
+        one, other = (self._numbers(name)[0] for name in (leader, follower))
+        return self._cut([(one, other), (other, one)])
+
+    def root_cut_off(self) -> Fault:
+        one, others = self._numbers(self.names[0])
+        return self._cut([*((one, each) for each in others), *((each, one) for each in others)])
+
+    def leader_unplugged(self) -> Fault:
+        """Nobody reaches it, clients neither."""
+        assert self.room is not None
+        number = self._numbers(self._leader())[0]
+        self.room.unplug(number)
+        yield
+        time.sleep(SILENCE_SECONDS)
+        self.room.plug_in(number)
+
+
+DEATHS = (
+    Faults.leader_killed, Faults.follower_killed, Faults.root_killed, Faults.all_killed,
+    Faults.leader_ended, Faults.leader_stopped, Faults.leader_stopped_shortly,
+    Faults.directory_lost,
+)  # fmt: skip
+CUTS = (
+    Faults.leader_cut_off, Faults.leader_mute, Faults.leader_deaf, Faults.two_cut_apart,
+    Faults.root_cut_off, Faults.leader_unplugged,
+)  # fmt: skip
