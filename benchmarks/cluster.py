@@ -1,12 +1,15 @@
-"""The rows of `make bench-cluster`: partitions on three nodes, against the same ones on one node.
+"""The rows of `make bench-cluster`: partitions on three nodes, against the same ones on one node;
+three replicas of each, against one; and how long nobody leads after a leader's death.
 
 The client, the data and the partitions are the same. The nodes are processes of this machine, so
-three nodes have no more processors than one: what is asked is that spreading costs little.
+three nodes have no more processors than one: what is asked is that spreading costs little. With
+three replicas every record is written, synced and checked three times by the same processors.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,7 +20,8 @@ import hocket
 from benchmarks import runner
 from benchmarks.broker.__main__ import ACKED, FROM_MEMORY, SHARED, WHERE, latency, rate
 from benchmarks.broker.ours import Bench, serving
-from benchmarks.runner import Contest, Row
+from benchmarks.failover import Failover
+from benchmarks.runner import Contender, Contest, Row, fixed
 
 VALUE = os.urandom(100)
 PARTITIONS = 6  # of every topic, on one node as on three
@@ -25,8 +29,20 @@ NODES = 3
 KEYS = 100
 AT_LEAST = 0.8  # of the rate of one node
 PUBLISH_AT_LEAST = 1 / 1.2  # three nodes may take 1.2 times as long
+REPLICATED_AT_LEAST = 0.35  # of the rate of one replica
+REPLICATED_PUBLISH_AT_LEAST = 1 / 3  # three replicas may take three times as long
+FAILOVER_MEDIAN_SECONDS, FAILOVER_WORST_SECONDS = 2.0, 6.0
+KILLS = 30
 THREE, ONE = "three nodes", "one node"
+THREE_REPLICAS, ONE_REPLICA = "three replicas", "one replica"
+REPLICAS = (
+    f"{PARTITIONS} partitions, led by {NODES} nodes; acknowledged when two of three have synced "
+    "it, or the one; all processes on this machine"
+)
 SAME = f"{PARTITIONS} partitions, on {NODES} nodes and on one; all processes on this machine"
+
+
+Sides = tuple[tuple[str, Bench], tuple[str, Bench]]  # ours and the peer, each with its name
 
 
 @contextmanager
@@ -48,62 +64,137 @@ def check_spread(url: str) -> None:
     assert len(leaders) == NODES, f"the partitions are led by {leaders}"
 
 
-def contests(three: Bench, one: Bench) -> list[Contest]:
-    def records(
-        name: str, measure: Callable[[Bench, int], float], count: int, *settings: str,
-        at_least: float | None = AT_LEAST,
-    ) -> Contest:  # fmt: skip
-        return Contest(
-            rate(THREE, lambda count: measure(three, count)),
-            [rate(ONE, lambda count: measure(one, count))],
-            [Row(name, "rate", "records/s", at_least)],
-            count=count,
-            quick_count=20_000,
-            settings=(SAME, *settings),
-        )
+def records(
+    name: str,
+    measure: Callable[[Bench, int], float],
+    count: int,
+    sides: Sides,
+    *settings: str,
+    at_least: float | None = None,
+) -> Contest:
+    (ours, our_bench), (peer, peer_bench) = sides
+    return Contest(
+        rate(ours, lambda count: measure(our_bench, count)),
+        [rate(peer, lambda count: measure(peer_bench, count))],
+        [Row(name, "rate", "records/s", at_least)],
+        count=count,
+        quick_count=20_000,
+        settings=settings,
+    )
 
-    def latencies(
-        name: str, measure: Callable[[Bench, int], list[float]], count: int, *settings: str,
-        at_least: float | None = None,
-    ) -> Contest:  # fmt: skip
-        return Contest(
-            latency(THREE, lambda count: measure(three, count)),
-            [latency(ONE, lambda count: measure(one, count))],
-            [
-                Row(f"{name}, p50", "p50", "us", at_least, less_is_better=True),
-                Row(f"{name}, p99", "p99", "us", None, less_is_better=True),
-            ],
-            count=count,
-            quick_count=20,
-            settings=(SAME, *settings),
-        )
 
+def latencies(
+    name: str,
+    measure: Callable[[Bench, int], list[float]],
+    count: int,
+    sides: Sides,
+    *settings: str,
+    at_least: float | None = None,
+) -> Contest:
+    (ours, our_bench), (peer, peer_bench) = sides
+    return Contest(
+        latency(ours, lambda count: measure(our_bench, count)),
+        [latency(peer, lambda count: measure(peer_bench, count))],
+        [
+            Row(f"{name}, p50", "p50", "us", at_least, less_is_better=True),
+            Row(f"{name}, p99", "p99", "us", None, less_is_better=True),
+        ],
+        count=count,
+        quick_count=20,
+        settings=settings,
+    )
+
+
+def of_three_nodes(three: Bench, one: Bench) -> list[Contest]:
+    sides = (THREE, three), (ONE, one)
+    stored = SAME, ACKED, WHERE
     return [
-        records("produce, send()", Bench.produce, 500_000, ACKED, WHERE),
-        records("produce, send() with keys", Bench.produce_keyed, 500_000, ACKED, WHERE),
-        records("produce, send_many()", Bench.produce_lists, 1_000_000, ACKED, WHERE),
-        records("consume, for m in sub", Bench.consume, 500_000, FROM_MEMORY),
-        records("consume, Arrow batches", Bench.consume_arrow, 1_000_000, FROM_MEMORY),
         records(
-            "consume, shared index, each acked", Bench.consume_shared, 200_000, FROM_MEMORY, SHARED,
+            "produce, send()", Bench.produce, 500_000, sides, *stored, at_least=AT_LEAST
         ),
         records(
-            "one transaction, send_many(), 2 topics",
-            Bench.transact, 500_000, ACKED, WHERE, at_least=None,
+            "produce, send() with keys", Bench.produce_keyed, 500_000, sides, *stored,
+            at_least=AT_LEAST,
+        ),
+        records(
+            "produce, send_many()", Bench.produce_lists, 1_000_000, sides, *stored,
+            at_least=AT_LEAST,
+        ),
+        records(
+            "consume, for m in sub", Bench.consume, 500_000, sides, SAME, FROM_MEMORY,
+            at_least=AT_LEAST,
+        ),
+        records(
+            "consume, Arrow batches", Bench.consume_arrow, 1_000_000, sides, SAME, FROM_MEMORY,
+            at_least=AT_LEAST,
+        ),
+        records(
+            "consume, shared index, each acked", Bench.consume_shared, 200_000, sides, SAME,
+            FROM_MEMORY, SHARED, at_least=AT_LEAST,
+        ),
+        records(
+            "one transaction, send_many(), 2 topics", Bench.transact, 500_000, sides, *stored
         ),
         latencies(
-            "publish, one at a time", Bench.publish, 500, ACKED, WHERE, at_least=PUBLISH_AT_LEAST
-        ),
-        latencies(
-            f"publish, one at a time, {KEYS} keys",
-            lambda bench, count: bench.publish(count, KEYS), 500, ACKED, WHERE,
+            "publish, one at a time", Bench.publish, 500, sides, *stored,
             at_least=PUBLISH_AT_LEAST,
         ),
         latencies(
-            "first message of a new client", Bench.first_messages, 30, ACKED, WHERE,
+            f"publish, one at a time, {KEYS} keys",
+            lambda bench, count: bench.publish(count, KEYS), 500, sides, *stored,
+            at_least=PUBLISH_AT_LEAST,
+        ),
+        latencies(
+            "first message of a new client", Bench.first_messages, 30, sides, *stored,
             "on three nodes it asks who leads, and connects, for two of three partitions",
         ),
     ]  # fmt: skip
+
+
+def of_three_replicas(three: Bench, one: Bench) -> list[Contest]:
+    sides = (THREE_REPLICAS, three), (ONE_REPLICA, one)
+    stored = REPLICAS, WHERE
+    return [
+        records(
+            "three replicas: produce, send()", Bench.produce, 300_000, sides, *stored,
+            at_least=REPLICATED_AT_LEAST,
+        ),
+        records(
+            "three replicas: produce, send_many()", Bench.produce_lists, 500_000, sides, *stored,
+            at_least=REPLICATED_AT_LEAST,
+        ),
+        records(
+            "three replicas: consume, for m in sub", Bench.consume, 300_000, sides, REPLICAS,
+            FROM_MEMORY,
+        ),
+        latencies(
+            "three replicas: publish, one at a time", Bench.publish, 500, sides, *stored,
+            at_least=REPLICATED_PUBLISH_AT_LEAST,
+        ),
+    ]  # fmt: skip
+
+
+def of_failover(failover: Failover) -> Contest:
+    def measure(count: int) -> dict[str, float]:
+        seconds = failover.seconds(count)
+        return {"median": statistics.median(seconds), "worst": max(seconds)}
+
+    return Contest(
+        Contender("the leader is killed", measure),
+        [fixed("asked", median=FAILOVER_MEDIAN_SECONDS, worst=FAILOVER_WORST_SECONDS)],
+        [
+            Row("failover after kill -9, median", "median", "s", 1.0, less_is_better=True),
+            Row(f"failover after kill -9, worst of {KILLS}", "worst", "s", 1.0,
+                less_is_better=True),
+        ],
+        count=KILLS,
+        quick_count=2,
+        rounds=1,
+        settings=(
+            "one partition of three replicas; from the kill of the node that leads it until the "
+            "next message is acknowledged",
+        ),
+    )  # fmt: skip
 
 
 def main() -> int:
@@ -111,11 +202,17 @@ def main() -> int:
         tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as scratch,
         serving(Path(scratch)) as one,
         cluster(Path(scratch)) as three,
+        Failover(Path(scratch), VALUE) as failover,
     ):
         check_spread(three)
-        benches = Bench(three, VALUE, PARTITIONS), Bench(one, VALUE, PARTITIONS)
-        title = "Partitions on three nodes against one"
-        return runner.main("cluster", title, contests(*benches), rounds=5)
+        spread = Bench(three, VALUE, PARTITIONS, replication=1)
+        contests = [
+            *of_three_nodes(spread, Bench(one, VALUE, PARTITIONS)),
+            *of_three_replicas(Bench(three, VALUE, PARTITIONS, replication=NODES), spread),
+            of_failover(failover),
+        ]
+        title = "Partitions and replicas on three nodes, against one"
+        return runner.main("cluster", title, contests, rounds=5)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ class Contest:
     rows: Sequence[Row]
     count: int
     quick_count: int
+    rounds: int | None = None  # None: as many as all others; else with this count all the same
     settings: Sequence[str] = field(default_factory=tuple)  # what makes it fair, for the page
 
 
@@ -228,7 +229,8 @@ def main(
         name = f"[{number}/{len(contests)}] " + "; ".join(row.name for row in contest.rows)
         begun = time.perf_counter()
         count = contest.quick_count if chosen.quick else contest.count
-        samples = run_contest(contest, rounds=chosen.rounds, count=count, title=name)
+        rounds = contest.rounds or chosen.rounds
+        samples = run_contest(contest, rounds=rounds, count=count, title=name)
         judged = [judge(contest, row, samples) for row in contest.rows]
         ratios = ", ".join(f"{result['ratio']:.2f}x" for result in judged)
         print(f"{name} {ratios} ({time.perf_counter() - begun:.1f} s)", file=sys.stderr)

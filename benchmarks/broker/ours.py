@@ -55,19 +55,29 @@ def serving(directory: Path, *options: str) -> Iterator[str]:
 class Bench:
     """One broker for all rows; a new topic for each measurement, deleted afterwards.
 
-    `partitions`: every topic has so many, whatever the measurement would give it.
+    `partitions`: every topic has so many, whatever the measurement would give it. `replication`:
+    every topic has so many replicas; None: as many as a broker gives it by itself.
     """
 
-    def __init__(self, url: str, value: bytes, partitions: int | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        value: bytes,
+        partitions: int | None = None,
+        replication: int | None = None,
+    ) -> None:
         self.url = url
         self.value = value
         self._partitions = partitions
+        self._replication = replication
 
     @contextmanager
     def topic(self, client: Client, partitions: int = 1) -> Iterator[str]:
         name = f"bench-{next(_names)}"
         partitions = self._partitions or partitions
-        client.create_topic(name, partitions=partitions, memory_bytes="1GiB")
+        client.create_topic(
+            name, partitions=partitions, memory_bytes="1GiB", replication=self._replication
+        )
         try:
             yield name
         finally:
