@@ -95,6 +95,12 @@ def test_beats_and_their_answers_come_back(lines, quiet, apart, numbers):
 
 
 ENTRIES = mails.row_of(Letter(5, raft.Entries(3, 7, 1, (), 6), b"x"))
+
+
+def summed(state: bytes) -> bytes:
+    return crc32c(state).to_bytes(4, "little") + state
+
+
 STATE = mails.packed_state(State(LogEnd(8, 0, 0, 2), LogEnd(8, 0, 0, 2), 0, b""), MEMBERS)
 SNAPSHOT = mails.row_of(Letter(5, raft.Snapshot(3, 7, 2, MEMBERS), b"x"))
 
@@ -113,7 +119,8 @@ SNAPSHOT = mails.row_of(Letter(5, raft.Snapshot(3, 7, 2, MEMBERS), b"x"))
         (ENTRIES, entry(8, 2) + entry(9, 1), "of a term between 2 and 3"),
         (ENTRIES, entry(8, 2, b"{}", EntryKind.MEMBERSHIP), "no configuration"),
         (SNAPSHOT, b"short", "cut short"),
-        (SNAPSHOT, STATE[: 8 * 10 + 3], "cut short in its configuration"),
+        (SNAPSHOT, summed(STATE[4 : 4 + 8 * 10 + 3]), "cut short in its configuration"),
+        (SNAPSHOT, STATE[:-1] + b"?", "a state does not match its checksum"),
         (mails.row_of(Letter(5, raft.Snapshot(3, 9, 2, MEMBERS), b"x")), STATE, "elsewhere"),
         (
             SNAPSHOT,

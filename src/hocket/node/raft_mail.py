@@ -47,7 +47,9 @@ from hocket.wire.entry import HEADER_BYTES, Header, unpack_header
 _ROW = struct.Struct("<7Q")  # kind, group, term, and four more, by kind
 _LINE = struct.Struct("<3Q")  # group, term, commit
 _PAIR = struct.Struct("<2Q")  # group, term
-_STATE = struct.Struct("<8Q")  # two ends of a log, each as index, offset, CRC and term
+# Two ends of a log, each as index, offset, CRC and term; the log's start; bytes of configuration.
+_STATE = struct.Struct("<10Q")
+_CRC_BYTES = 4  # of a state: CRC-32C of all that follows it
 ROW_BYTES = _ROW.size
 ROWS_MAX = 8_192  # in one mail
 MEMBERSHIP = int(EntryKind.MEMBERSHIP)
@@ -150,24 +152,23 @@ def configuration_of(body: bytes) -> Configuration:
 
 def packed_state(state: State, configuration: Configuration) -> bytes:
     members = packed_configuration(configuration)
-    numbers = _STATE.pack(*state.end, *state.begin)
-    return b"".join(
-        (numbers, state.log_start.to_bytes(8, "little"), len(members).to_bytes(8, "little"),
-         members, state.body)
-    )  # fmt: skip
+    numbers = _STATE.pack(*state.end, *state.begin, state.log_start, len(members))
+    packed = b"".join((numbers, members, state.body))
+    return crc32c(packed).to_bytes(_CRC_BYTES, "little") + packed
 
 
 def opened_state(data: bytes) -> tuple[State, Configuration]:
-    if len(data) < _STATE.size + 16:
+    """Raises ProtocolError."""
+    at = _CRC_BYTES + _STATE.size
+    if len(data) < at:
         raise ProtocolError(f"a state of {len(data)} bytes is cut short")
-    numbers = _STATE.unpack_from(data)
-    at = _STATE.size
-    log_start = int.from_bytes(data[at : at + 8], "little")
-    size = int.from_bytes(data[at + 8 : at + 16], "little")
-    members = data[at + 16 : at + 16 + size]
+    if crc32c(memoryview(data)[_CRC_BYTES:]) != int.from_bytes(data[:_CRC_BYTES], "little"):
+        raise ProtocolError("a state does not match its checksum")
+    *numbers, log_start, size = _STATE.unpack_from(data, _CRC_BYTES)
+    members = data[at : at + size]
     if len(members) != size:
         raise ProtocolError("a state is cut short in its configuration")
-    state = State(LogEnd(*numbers[:4]), LogEnd(*numbers[4:]), log_start, data[at + 16 + size :])
+    state = State(LogEnd(*numbers[:4]), LogEnd(*numbers[4:]), log_start, data[at + size :])
     return state, configuration_of(members)
 
 

@@ -6,7 +6,6 @@ not when it ends.
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -21,8 +20,7 @@ from tests.support.cluster.processes import READY_SECONDS, Cluster, wait_for
 SILENCE_SECONDS = 5.0  # beyond the longest election timeout
 DOWN_SECONDS_MAX = 1.0
 LED_SECONDS = 30.0
-# What a node is told that comes with the name, or the certificate, of another store.
-REFUSED = "has the name '.*', too|certificate"
+IDENTITY = ("hocket.json", "hocket.copy.json", "node.json")  # which store a directory is
 
 Fault = Iterator[None]
 
@@ -127,31 +125,32 @@ class Faults:
         yield
 
     def directory_lost(self) -> Fault:
-        """The node comes back without its data, as another store; then the old one is found again.
+        """A node loses its data, and comes back as another store; then the data is found again.
 
-        What it was it cannot be any more, not even by its name.
+        With its old identity and nothing else it does not start: its votes and what it had
+        acknowledged would be forgotten.
         """
         old = self.cluster[self._follower()]
         old.kill()
         kept = old.data.with_name(f"{old.name}-kept")
         old.data.rename(kept)
-        seed = self.cluster[next(name for name in self.names if name != old.name)]
-        join = ("--join", seed.address, *self.cluster.options)
-        old.begin(*join)
+        old.data.mkdir()
+        for name in IDENTITY:
+            shutil.copy(kept / name, old.data)
+        old.begin(*self.cluster.options)
         assert old.wait_end(READY_SECONDS) == 1, old.said()
-        assert re.search(REFUSED, old.said().splitlines()[-1]), old.said()
-        shutil.rmtree(old.data, ignore_errors=True)
+        assert "without which the log cannot be read" in old.said().splitlines()[-1], old.said()
+        shutil.rmtree(old.data)
         self._lost += 1
         other = self.cluster.add(f"{old.name}-{self._lost}")
         other.host, other.prefix, other.url = old.host, old.prefix, old.url
         if old.tls_ca is not None:
             certify(self.cluster, other, old.host)
-        other.start(*join)
+        seed = self.cluster[next(name for name in self.names if name != old.name)]
+        other.start("--join", seed.address, *self.cluster.options)
         yield
-        replicas = {
-            each for p in self.client.describe(self.topic).partitions for each in p.replicas
-        }
-        assert other.node not in replicas
+        described = self.client.describe(self.topic).partitions
+        assert not any(other.node in each.replicas for each in described)
         other.kill()
         kept.rename(old.data)
         self.cluster.restart(old.name)

@@ -46,7 +46,7 @@ class Process:
     @property
     def node(self) -> str:
         """Its store id."""
-        return next(each.node for each in self.nodes() if each.address == self.address)
+        return next(each.node for each in self.nodes() if each.name == self.name)
 
     def begin(self, *options: str, listen: str = "", prefix: Sequence[str] = ()) -> None:
         """Start the process; `prefix` is a command to start it with. See `wait_ready`."""

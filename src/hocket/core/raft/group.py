@@ -132,6 +132,12 @@ class Group:
             return True
         return now_us < self.heard_us + settings.election_us
 
+    def knows(self, node: str) -> bool:
+        """Whether it is a member, or will be by a change that is under way: others have no say."""
+        return node in self.configuration.members or any(
+            node in each.members for _, each in self.changes
+        )
+
     # --- the log ---------------------------------------------------------------------------------
 
     def is_behind(self, last: int, last_term: int) -> bool:

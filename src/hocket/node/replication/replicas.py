@@ -44,6 +44,7 @@ MARK_US = 1_000_000  # what a leader has is noted so often, to say who lacks wha
 SILENT_US = 3_000_000  # six beats: a node that was not heard for so long may have nothing
 MAIL_BYTES_MAX = 4 << 20  # of payload; a single message may have more
 COMPLAINTS_MAX = 100  # of nodes that say what they may not; each is made once
+REASONS_MAX = 1_000  # that are counted by themselves
 
 
 class Replicas:
@@ -177,15 +178,12 @@ class Replicas:
 
     def _deliver(self, sender: str, letter: Letter) -> None:
         replica = self._replicas.get(letter.group)
-        if replica is None:
-            self.refused["not hosted here"] += 1  # it may be not yet, or no more
-            return
-        group = replica.raft.group
-        known = group.configuration.members
-        if sender not in known and not any(sender in each.members for _, each in group.changes):
+        if replica is None:  # not yet, or no more: that is nothing to warn of
+            self._refuse(sender, "it speaks of a group that is not here", logging.DEBUG)
+        elif not replica.raft.group.knows(sender):
             self._refuse(sender, f"it is no member of group {letter.group}")
-            return
-        replica.heard(sender, letter)
+        else:
+            replica.heard(sender, letter)
 
     def _heard_beat(self, sender: str, message: RaftBeat | RaftBeatAnswer) -> None:
         beat = opened_beat(message)
@@ -195,12 +193,18 @@ class Replicas:
             self._carry_out(self._pulse.heard(sender, beat, now_us))
         else:
             self._carry_out(self._pulse.answered(sender, beat, now_us))
+        strange, self._pulse.strange = self._pulse.strange, []
+        for group in strange:
+            self._refuse(sender, f"it is no member of group {group}")
 
-    def _refuse(self, sender: str, why: str) -> None:
-        self.refused[why[:80]] += 1
+    def _refuse(self, sender: str, why: str, level: int = logging.WARNING) -> None:
+        if len(self.refused) < REASONS_MAX or why[:80] in self.refused:
+            self.refused[why[:80]] += 1
+        else:
+            self.refused["for other reasons"] += 1
         if (sender, why) not in self._complaints and len(self._complaints) < COMPLAINTS_MAX:
             self._complaints.add((sender, why))
-            log.warning("refused what node %s says: %s", sender, why)
+            log.log(level, "refused what node %s says: %s", sender, why)
 
     def link_lost(self, node: str, *, process_gone: bool) -> None:
         self._tell_appended()
