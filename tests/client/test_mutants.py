@@ -216,6 +216,9 @@ MUTANTS: dict[str, tuple[type, str, str, str]] = {
     "lets a key overtake that still comes": (
         SharedCore, "_leased", "self._release_behind(progress, progress.first_returned())", "pass",
     ),
+    "takes for new what comes again under the same count": (
+        SharedProgress, "repeated", "found |= here.intersection(range(start, end))", "pass",
+    ),
     "drops all of a batch of which one record makes no sense": (
         SharedCore, "_set_aside", "set(offsets)", "ALL",
     ),

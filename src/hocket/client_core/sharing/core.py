@@ -24,6 +24,7 @@ Rule 8: a message that cannot be read is rejected here and never handed out; tho
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from hocket import frames
@@ -308,7 +309,7 @@ class SharedCore(Attachment):
             self._alone = frame.alone
             self._set_notes_max()
         now_us = self._now_us()
-        repeated = progress.repeated(runs)
+        repeated = progress.repeated(runs, partial(self.inbound.waiting, progress))
         contested: set[int] = set()
         kept: dict[int, int] = {}
         if repeated:  # it may be here already, by a lease that has ended, or be settled any moment

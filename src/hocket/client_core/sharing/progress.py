@@ -82,7 +82,7 @@ class Portion:
 class SharedProgress:
     __slots__ = (
         "_arouse", "_extended", "_forgotten_end", "_lapsed", "_note", "_until", "awake", "before",
-        "held", "index", "keyed",
+        "came_end", "held", "index", "keyed",
         "last", "lease_us", "notes", "notes_max", "partition", "queue", "refused", "returned",
         "urgent",
     )  # fmt: skip
@@ -101,6 +101,7 @@ class SharedProgress:
         # offset -> key hash: nacked or released, and not answered; until then its key waits
         self.returned: dict[int, int] = {}
         self.before: set[int] = set()  # what was handed out over earlier links: see `reopened`
+        self.came_end = 0  # behind the last message that came, over whichever link
         self.notes: list[Message | Note] = []
         self.notes_max = NOTES_MAX
         self.awake = False
@@ -227,13 +228,24 @@ class SharedProgress:
         """A link comes up. `settled` was settled here, and the broker has not answered for it.
 
         A broker that was killed may not know how often it has delivered these messages, and deliver
-        them again under the same count. On one link a count only grows.
+        them again under the same count.
         """
         self.before = {*self.held, *(offset for offset, _ in self._lapsed), *settled}
 
-    def repeated(self, runs: Sequence[Run]) -> set[int]:
-        """Of messages that have just come, those that came here before."""
+    def repeated(self, runs: Sequence[Run], waiting: Callable[[], set[int]]) -> set[int]:
+        """Of messages that have just come, those that came here before.
+
+        A delivery in which a message was not handed out does not count. So a message whose lease
+        has ended here, while this process stood still, comes again under the same count, and
+        `waiting` still has it. Messages come in order but for such ones: few have to be looked for.
+        """
         found = {n for start, end, count in runs if count > 1 for n in range(start, end)}
+        if any(start < self.came_end for start, _, _ in runs):
+            here = waiting()
+            here.update(self.held)
+            for start, end, _ in runs:
+                found |= here.intersection(range(start, end))
+        self.came_end = max(self.came_end, runs[-1][1] if runs else 0)
         if self.before:
             for start, end, _ in runs:
                 found |= self.before.intersection(range(start, end))
