@@ -209,6 +209,7 @@ class Application:
         self.losses = 0
         self.hands: list[Message] = []  # taken, and not settled
         self.done: set[tuple[int, int]] = set()  # settled for good, as far as it knows
+        self.taken: dict[tuple[int, bytes | None], list[int]] = {}  # by partition and key
         self.core = SharedCore(
             self.stage.session, "t",
             SubscriptionOptions(
@@ -252,7 +253,16 @@ class Application:
             assert (self.broker.came[place], message.offset) >= told, "it was told before"
             if self.broker.keyed:
                 self._check_order(message)
+        elif self.broker.keyed:
+            self._check_first_time(message)
         self.hands.append(message)
+
+    def _check_first_time(self, message: Message) -> None:
+        """Of two messages of a key the first comes first for the first time."""
+        of_key = self.taken.setdefault((message.partition, message.key), [])
+        if message.offset not in of_key:
+            assert not of_key or message.offset > of_key[-1], (message, of_key[-1])
+            of_key.append(message.offset)
 
     def _check_order(self, message: Message) -> None:
         """Whatever of the key comes before it is settled, or in the application's hands."""
@@ -337,9 +347,10 @@ def test_everything_is_settled_once_and_the_credit_comes_out_even(seed, keyed):
     assert one.core.refused == 0
 
 
+@pytest.mark.parametrize("keyed", [False, True], ids=["shared", "key_shared"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_leases_that_end_cost_nothing_but_a_report(seed):
-    one = run(seed, keyed=False, expiring=True)
+def test_leases_that_end_cost_nothing_but_a_report(seed, keyed):
+    one = run(seed, keyed=keyed, expiring=True)
     one.finish()
     try:
         assert one.core.are_committed(one.core.acked_so_far())

@@ -14,7 +14,8 @@ consumer opens anew. What was handed out stays this consumer's: OpenSubscription
 Rule 5: a commit returns when all that was said before it is durable; otherwise it raises. What was
 refused is raised by every commit that is under way when it is found out, or by the next one.
 Rule 6: where keys keep their order, nothing of a key is handed out behind a nacked or released
-message of that key until the broker has answered: what waits, or still comes, is released.
+message of that key until the broker has answered: what waits, or still comes, is released. So is
+what waits when an older message of its key comes again, whose lease had ended.
 Rule 7: with its credit, the broker is told how far messages were handed out, so that the death of
 this process does not count as a delivery of those that only waited. A message that comes `alone` is
 settled at once, since nothing more comes before.
@@ -324,8 +325,9 @@ class SharedCore(Attachment):
         if kept:
             self.inbound.withdraw(progress, kept)
             progress.hold_on(kept, now_us)
-        if contested or self._winding_up:
-            self._release(progress, ALL if self._winding_up else contested)
+        doomed = contested | self.inbound.overtaking(progress, repeated - contested - kept.keys())
+        if doomed or self._winding_up:
+            self._release(progress, ALL if self._winding_up else doomed)
         if progress.returned:
             self._settlements.came_again(
                 progress, {each for run in runs for each in range(*run[:2])} - contested

@@ -365,6 +365,28 @@ class Leases:
                     found.add(offset)
         return found
 
+    def overtaking(self, progress: SharedProgress, again: set[int]) -> set[int]:
+        """What would overtake messages of the last delivery that came `again`, where order matters.
+
+        It came before them, while they were here by a lease that has ended, and waits still.
+        """
+        if not progress.keyed or not again:
+            return set()
+        firsts: dict[int, int] = {}
+        for portion in reversed(progress.queue):
+            if portion.number == self.deliveries:
+                for offset in reversed(portion.offsets()):
+                    if offset in again:
+                        firsts[portion.key_hash(offset)] = offset
+        firsts.pop(0, None)  # of no key
+        came = {
+            offset
+            for portion in progress.queue
+            if portion.number == self.deliveries
+            for offset in portion.offsets()
+        }
+        return self.behind(progress, firsts) - came if firsts else set()
+
     def replace(self, old: SharedProgress, new: SharedProgress) -> None:
         """The index was put elsewhere: drop what was delivered before that."""
         self.withdraw(old)
