@@ -107,6 +107,9 @@ def endure(
             faults.wait_led()
             events += stored(client, [LOAD])
             faults.wait_even()
+            if LONG:
+                faults.wait_at_home()
+                faults.wait_even()
         for name in names:
             cluster[name].stop()  # so that nobody elects anybody while one after another dies
         directories = [cluster[name].data for name in names]

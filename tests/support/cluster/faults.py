@@ -64,6 +64,14 @@ class Faults:
 
         wait_for(are_even, seconds, lambda: self.client.describe(self.topic))
 
+    def wait_at_home(self, seconds: float = 60.0) -> None:
+        """Every partition is led by its home again, so that load is spread."""
+        wait_for(
+            lambda: self.leaders() == self.homes(),
+            seconds,
+            lambda: f"led by {self.leaders()}, at home at {self.homes()}",
+        )
+
     def _leader(self) -> str:
         return self.wait_led()[0]
 

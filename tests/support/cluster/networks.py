@@ -116,6 +116,7 @@ class Room:
 @contextmanager
 def room_of(count: int) -> Iterator[Room]:
     """A room with so many nodes; the block is inside, and leaves it whatever happens."""
+    _clear_away_of_the_dead()
     room = Room(count)
     outside = f"/proc/self/task/{_thread_id()}/ns/net"
     home = os.open(outside, os.O_RDONLY)
@@ -127,6 +128,13 @@ def room_of(count: int) -> Iterator[Room]:
         _set_namespace(home)
         os.close(home)
         room.clear_away()
+
+
+def _clear_away_of_the_dead() -> None:
+    """Rooms of processes that were killed."""
+    for path in _SPACES.glob("hkt-*"):
+        if not Path("/proc", path.name.split("-")[1]).exists():
+            subprocess.run(["ip", "netns", "del", path.name], capture_output=True, check=False)
 
 
 def _thread_id() -> int:

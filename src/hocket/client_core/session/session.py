@@ -51,6 +51,10 @@ if TYPE_CHECKING:
 
 GREETING_US = 10 * SECOND_US  # so long the broker may take to answer Hello
 SILENCE_US = 15 * SECOND_US  # then we send a Ping; after as long again the link counts as lost
+# The same if there are other nodes: one of them may lead in place of a node that stands still, or
+# whose machine is gone without a word.
+SILENCE_IN_COMPANY_US = 5 * SECOND_US
+NODES_ASKED_EVERY = 3  # Pings are questions for new nodes, which cost more
 STABLE_US = SECOND_US  # after a link that lasted so long, the next one is opened soon
 
 Answer = Callable[[Frame | HocketError], None]
@@ -237,6 +241,8 @@ class Session:
         self._was_refused = False  # in words of Hocket, by whoever was greeted last
         self._ready_since_us = 0
         self._heard = 0
+        self._looks = 0  # for silence
+        self._silence_us = SILENCE_US
         self._timer: Timer | None = None  # of the current state: greeting, silence, or back-off
 
     # --- links -----------------------------------------------------------------------------------
@@ -399,7 +405,9 @@ class Session:
         self._ready_since_us = self.outbox.now_us
         if self._watched:
             self._heard = -1
-            self._timer = self.after(SILENCE_US, self._look_for_silence)
+            has_company = any(each.node != self.node_id for each in frame.nodes)
+            self._silence_us = SILENCE_IN_COMPANY_US if has_company else SILENCE_US
+            self._timer = self.after(self._silence_us, self._look_for_silence)
         if self.router is not None:
             self.router.greeted(self, frame)
         for request in list(self._pending.values()):
@@ -425,16 +433,17 @@ class Session:
         if link != self.link:
             return
         if heard == self._heard:  # not even an answer to our last Ping
-            self._drop(
-                NoConnection(f"nothing was heard for {in_seconds(2 * SILENCE_US / SECOND_US)}")
-            )
+            seconds = in_seconds(2 * self._silence_us / SECOND_US)
+            self._drop(NoConnection(f"nothing was heard for {seconds}"))
             return
         self._heard = heard
-        if self.router is not None and self.node_id:  # as good as a Ping, and tells of new nodes
+        self._looks += 1
+        asks = self._silence_us == SILENCE_US or self._looks % NODES_ASKED_EVERY == 0
+        if self.router is not None and self.node_id and asks:  # as good as a Ping
             self.request(frames.ListNodes(0, known=True), self._nodes_answered)
         else:
             self.request(frames.Ping(0), lambda _answer: None)
-        self._timer = self.after(SILENCE_US, self._look_for_silence)
+        self._timer = self.after(self._silence_us, self._look_for_silence)
 
     def _nodes_answered(self, answer: Frame | HocketError) -> None:
         if isinstance(answer, frames.NodesAre) and self.router is not None:
