@@ -12,8 +12,8 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ import pytest
 import hocket
 from tests.support.cluster.certified import certified
 from tests.support.cluster.clients import LOAD, TOPICS, Clients, stored
+from tests.support.cluster.disks import SmallDisk, has_mounts, small_disk
 from tests.support.cluster.faults import CUTS, DEATHS, Fault, Faults
 from tests.support.cluster.history import Event, Stored, check
 from tests.support.cluster.networks import Room, has_namespaces, room_of
@@ -43,7 +44,7 @@ def tell(text: str) -> None:
 @contextmanager
 def nodes_in(directory: Path, count: int, room: Room | None) -> Iterator[Cluster]:
     """So many nodes; in a room with cables, which is beyond loopback, with TLS and with users."""
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     with cluster_in(directory) as cluster, pytest.MonkeyPatch.context() as patch:
         first, *others = NAMES[:count]
         options: tuple[str, ...] = ()
@@ -90,15 +91,22 @@ class Run:
 
 
 def endure(
-    directory: Path, count: int, replication: int, kinds: Sequence[Kind], room: Room | None
+    directory: Path,
+    count: int,
+    replication: int,
+    kinds: Sequence[Kind],
+    room: Room | None = None,
+    disks: Mapping[str, SmallDisk] | None = None,
+    partitions: int = TOPICS[LOAD],
 ) -> None:
     with nodes_in(directory / "nodes", count, room) as cluster:
         names = NAMES[:count]
         with hocket.connect(cluster[names[0]].url, timeout=30) as client:
             client.create_topic(
-                LOAD, partitions=TOPICS[LOAD], replication=replication, segment_bytes="1MiB"
+                LOAD, partitions=partitions, replication=replication, segment_bytes="1MiB"
             )
-            faults = Faults(cluster, names, LOAD, client, random.Random("faults"), room)
+            chance = random.Random("faults")
+            faults = Faults(cluster, names, LOAD, client, chance, room, disks or {})
             faults.wait_led()
             with Clients([cluster[name].url for name in names], directory, KINDS) as clients:
                 run = Run(faults, clients)
@@ -116,18 +124,20 @@ def endure(
     run.report()
     for sentence, looked_at in check(events, IDLE).items():
         tell(f"{sentence}: {looked_at}")
-    compare(directories, replication, events)
+    compare(directories, partitions, replication, events)
 
 
-def compare(directories: Sequence[Path], replication: int, events: Sequence[Event]) -> None:
+def compare(
+    directories: Sequence[Path], partitions: int, replication: int, events: Sequence[Event]
+) -> None:
     """The replicas of a log are the same bytes in the files of the nodes, and what was read.
 
     One may begin a little later than another: the first entry of a log holds no record, and a
     checkpoint may do without it.
     """
-    groups = range(1, 1 + TOPICS[LOAD])
+    groups = range(1, 1 + partitions)
     copies = [entries_of(path, groups) for path in directories]
-    read: dict[int, dict[int, str]] = {number: {} for number in range(TOPICS[LOAD])}
+    read: dict[int, dict[int, str]] = {number: {} for number in range(partitions)}
     for each in events:
         if isinstance(each, Stored):
             read[each.partition][each.offset] = each.value
@@ -156,7 +166,7 @@ OF_FIVE = (*DEATHS, Faults.two_killed)
 
 @pytest.mark.timeout(300)
 def test_nothing_acknowledged_is_lost_in_a_few_faults(tmp_path: Path):
-    endure(tmp_path, 3, 3, SLICE, None)
+    endure(tmp_path, 3, 3, SLICE)
 
 
 @pytest.mark.skipif(not LONG, reason="minutes long: make test-cluster")
@@ -164,10 +174,10 @@ def test_nothing_acknowledged_is_lost_in_a_few_faults(tmp_path: Path):
 @pytest.mark.parametrize(
     ("count", "replication", "kinds", "cuts"),
     [
-        (3, 3, some(40, DEATHS), False),
+        (3, 3, some(32, DEATHS), False),
         (3, 3, some(24, (*CUTS, Faults.leader_killed, Faults.all_killed)), True),
         (5, 3, some(24, OF_FIVE[:-1]), False),
-        (5, 5, some(24, (*CUTS, Faults.two_killed, Faults.leader_stopped)), True),
+        (5, 5, some(22, (*CUTS, Faults.two_killed, Faults.leader_stopped)), True),
     ],
     ids=["three nodes", "three nodes and cuts", "five nodes", "five replicas and cuts"],
 )
@@ -175,9 +185,21 @@ def test_nothing_acknowledged_is_lost_whatever_befalls_nodes(
     tmp_path: Path, count: int, replication: int, kinds: list[Kind], cuts: bool
 ):
     if not cuts:
-        endure(tmp_path, count, replication, kinds, None)
+        endure(tmp_path, count, replication, kinds)
         return
     if not has_namespaces():
         pytest.skip("needs network namespaces: root, and iproute2")
     with room_of(count) as room:
         endure(tmp_path, count, replication, kinds, room)
+
+
+@pytest.mark.skipif(not LONG, reason="minutes long: make test-cluster")
+@pytest.mark.timeout(600)
+def test_a_full_disk_of_a_follower_stops_nobody(tmp_path: Path):
+    if not has_mounts(tmp_path):
+        pytest.skip("needs disks of its own: root, and tmpfs")
+    with ExitStack() as mounted:
+        disks = {
+            name: mounted.enter_context(small_disk(tmp_path / "nodes" / name)) for name in NAMES[:3]
+        }
+        endure(tmp_path, 3, 3, [Faults.follower_full] * 6, disks=disks, partitions=1)

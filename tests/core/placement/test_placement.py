@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from bisect import insort
+from collections import Counter
 
 from hypothesis import given, strategies as st
 
@@ -199,3 +200,15 @@ def test_replicas_are_on_different_nodes_and_as_even():
     gateway = [node(1, capacity=0), node(2), node(3)]
     assert sorted(spread("orders", range(1), gateway, 3)[0]) == ["n1", "n2", "n3"]
     assert len(spread("orders", range(1), gateway[:2], 3)[0]) == 2
+
+
+def test_homes_are_dealt_evenly_where_all_nodes_have_everything():
+    nodes = [node(position) for position in (1, 2, 3)]
+    placed = spread("orders", range(6), nodes, 3)
+    assert Counter(home for home, *_ in placed) == {each.contact.node: 2 for each in nodes}
+    assert all(len(set(each)) == 3 for each in placed)
+    alone = [spread(f"topic-{number}", range(1), nodes, 3)[0][0] for number in range(300)]
+    assert min(Counter(alone).values()) > 70
+    nodes[0].capacity = 2.0
+    weighted = Counter(home for home, *_ in spread("orders", range(8), nodes, 3))
+    assert weighted[nodes[0].contact.node] == 4

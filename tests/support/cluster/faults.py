@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from random import Random
 
 import hocket
 from tests.support.cluster.certified import certify
+from tests.support.cluster.disks import SmallDisk
 from tests.support.cluster.networks import Room
 from tests.support.cluster.processes import READY_SECONDS, Cluster, wait_for
 
@@ -35,6 +36,7 @@ class Faults:
     client: hocket.Client
     chance: Random
     room: Room | None = None
+    disks: Mapping[str, SmallDisk] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ids = {self.cluster[name].node: name for name in self.names}
@@ -162,6 +164,16 @@ class Faults:
         other.kill()
         kept.rename(old.data)
         self.cluster.restart(old.name)
+
+    def follower_full(self) -> Fault:
+        """Of a topic with one partition, so that it leads nothing; nor is it the root."""
+        leader = self._leader()
+        name = self.chance.choice([n for n in self.names[1:] if n != leader])
+        self.disks[name].fill()
+        yield
+        time.sleep(SILENCE_SECONDS)
+        self.disks[name].free()
+        self.wait_even()
 
     # --- cuts ------------------------------------------------------------------------------------
 

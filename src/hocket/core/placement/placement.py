@@ -12,6 +12,7 @@ with little load. This choice evens out what the arcs of the ring leave uneven.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -95,18 +96,32 @@ def spread(
     `nodes` are all live nodes, at least one, sorted by position. What each gets is added to its
     load. A node without capacity gets something only if too few nodes have any: the
     neighbourhood of a key may happen to consist of such nodes.
+
+    The first of several is the partition's home, which leads it as long as it is there. Homes are
+    dealt evenly among the replicas, and by chance of the name where that leaves a choice: the order
+    of the ring would make homes of a few nodes only, where all nodes have replicas of everything.
     """
     able = [node for node in nodes if node.capacity > 0]
     if len(able) < replicas:
         able = [Placeable(node.contact, node.load) for node in nodes]
     by_name = {node.contact.node: node for node in able}
+    homes: Counter[str] = Counter()
     placed = []
     for number in numbers:
-        chosen = place(key_of(PartitionId(topic, number)), able, replicas)
-        for each in chosen:
-            by_name[each.node].load += 1
-        placed.append(tuple(each.node for each in chosen))
+        chosen = [each.node for each in place(key_of(PartitionId(topic, number)), able, replicas)]
+        for node in chosen:
+            by_name[node].load += 1
+        home = min(
+            chosen,
+            key=lambda node: (homes[node] / by_name[node].capacity, _lot(topic, number, node)),
+        )
+        homes[home] += 1
+        placed.append((home, *(node for node in chosen if node != home)))
     return placed
+
+
+def _lot(topic: str, number: int, node: str) -> int:
+    return position_of(f"{topic}\0{number}\0{node}")
 
 
 def _position(node: Placeable) -> int:

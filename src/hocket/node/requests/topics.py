@@ -339,7 +339,7 @@ class Topics:
             memory_reads=stats.memory_reads,
             disk_reads=stats.disk_reads,
             leader=me,
-            replicas=tuple(each.node for each in states),
+            replicas=self._wiring.catalogue.topics[core.topic].replicas[core.number],
             problem=problem,
             waiting=count,
             replica_states=states,
