@@ -114,7 +114,7 @@ test-attack: $(VENV)/dev.stamp  ## hostile inputs of every kind against a served
 test-damage: $(VENV)/dev.stamp  ## every field of a small store damaged, and a broker on each; a quarter of an hour
 	@$(BIN)/python -m tests.damage
 
-test-cluster: $(VENV)/dev.stamp  ## ten broker processes in one ring, killed, stopped, cut apart and back, and idle; the broker contract, and kills in turn, with partitions on three nodes; forty minutes
+test-cluster: $(VENV)/dev.stamp  ## ten broker processes in one ring, killed, stopped, cut apart and back, and idle; the broker contract, and kills in turn, with partitions on three nodes; a hundred faults with three and five replicas; an hour
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/cluster $(PYTEST_ARGS)
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/broker_contract -k cluster $(PYTEST_ARGS)
 

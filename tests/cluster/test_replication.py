@@ -160,7 +160,7 @@ def some(count: int, kinds: Sequence[Kind]) -> list[Kind]:
     return chosen
 
 
-SLICE = (Faults.leader_killed, Faults.leader_stopped_shortly, Faults.all_killed)
+SLICE = (Faults.leader_killed, Faults.stranger_speaks, Faults.all_killed)
 OF_FIVE = (*DEATHS, Faults.two_killed)
 
 

@@ -8,23 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from crc32c import crc32c
 
 from hocket import frames
 from hocket.core.raft import messages as raft
-from hocket.core.raft.membership import Configuration
 from hocket.core.relay.messages import Piece
 from hocket.core.ring.contact import Contact
-from hocket.log.model import LogEnd
-from hocket.model import EntryKind
 from hocket.node import raft_mail as mails
-from hocket.node.raft_mail import Letter, RaftMail, ReplicationMessage, State
+from hocket.node.raft_mail import Letter, RaftMail, ReplicationMessage
 from hocket.node.replication.replicas import Replicas
-from hocket.wire.entry import pack_header
 from tests.node.replication.test_failover import contents, leader_of, publish
+from tests.support.cluster.stranger import HIGH, entries, entry, mail, snapshot
 from tests.support.node.cluster import SECOND, Asking, Nodes
-
-HIGH = 1_000  # a term beyond all that there are
 
 
 class World:
@@ -70,29 +64,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def mail(letter: Letter) -> RaftMail:
-    pieces = (Piece(letter.first, letter.end, letter.data),) if letter.data else ()
-    return RaftMail(mails.row_of(letter), pieces)
-
-
-def entry(index: int, term: int, body: bytes = b"") -> bytes:
-    header = pack_header(
-        length=len(body), kind=EntryKind.NOOP, term=term, index=index, body_crc=crc32c(body)
-    )
-    return header + body + bytes(-len(body) % 8)
-
-
-def snapshot(group: int) -> RaftMail:
-    end = LogEnd(100, 50, 7, HIGH)
-    members = Configuration(("n0", "n1", "n3"))
-    data = mails.packed_state(State(end, end, 0, b"no state"), members)
-    return mail(Letter(group, raft.Snapshot(HIGH, 99, HIGH, members), data, 0, 1))
-
-
-def entries(group: int, data: bytes, term: int = HIGH) -> RaftMail:
-    return mail(Letter(group, raft.Entries(term, 2, 1, (), 3), data, 3, 4))
 
 
 STRANGE: dict[str, Callable[[int], ReplicationMessage]] = {

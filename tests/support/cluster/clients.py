@@ -229,7 +229,7 @@ class Worker:
         return lag
 
     def _end(self) -> int:
-        return sum(e.end for e in self.client.describe(LOAD, timeout=PATIENCE).partitions)
+        return end_of(self.client, LOAD)
 
 
 KINDS = ("keyed", "unkeyed", "many", "publish", "transact", "plain", "own", "shared", "key_shared")
@@ -257,6 +257,17 @@ def main(url: str, kind: str, style: str, name: str, file: str) -> None:
         with opened as client:
             getattr(Worker(client, name, note, ending), kind)()
     note.close()
+
+
+def end_of(client: Any, topic: str) -> int:
+    """How many records it holds. A partition whose leader changes just now is not known."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        partitions = client.describe(topic, timeout=PATIENCE).partitions
+        if all(each.known for each in partitions):
+            return sum(each.end for each in partitions)
+        assert time.monotonic() < deadline, f"not known: {partitions}"
+        time.sleep(PAUSE_SECONDS)
 
 
 # --- for the test that starts them ---------------------------------------------------------------
@@ -358,9 +369,8 @@ def stored(client: hocket.Client, topics: Iterable[str] = TOPICS) -> list[Event]
     """All that stands in the logs, read from their beginning."""
     found: list[Event] = []
     for topic in topics:
-        ends = sum(each.end for each in client.describe(topic, timeout=PATIENCE).partitions)
         with client.subscribe(topic, timeout=PATIENCE) as messages:
-            for _ in range(ends):
+            for _ in range(end_of(client, topic)):
                 each = messages.receive(PATIENCE)
                 place = each.topic, each.partition, each.offset
                 found.append(Stored(now(), *place, each.value.decode()))

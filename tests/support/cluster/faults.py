@@ -10,17 +10,29 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 import hocket
+from hocket.node_frames import HelloAccepted, HelloRefused
 from tests.support.cluster.certified import certify
 from tests.support.cluster.disks import SmallDisk
 from tests.support.cluster.networks import Room
-from tests.support.cluster.processes import READY_SECONDS, Cluster, wait_for
+from tests.support.cluster.processes import READY_SECONDS, Cluster, Process, wait_for
+from tests.support.cluster.stranger import STORE, Stranger, nonsense
 
 SILENCE_SECONDS = 5.0  # beyond the longest election timeout
 DOWN_SECONDS_MAX = 1.0
 LED_SECONDS = 30.0
+FIRST_GROUP = 1  # of the topic, which is the first that was made
+BEGINS = "hocket.node: store "  # what a node says first
+SAYS_SECONDS = 10.0
+ANOTHER_CLUSTER = "6" * 32
+NONSENSE = (
+    f"it is no member of group {FIRST_GROUP}",
+    "entry 3 does not match its checksum",
+    "a message of Raft of the unknown kind 99",
+)
 IDENTITY = ("hocket.json", "hocket.copy.json", "node.json")  # which store a directory is
 
 Fault = Iterator[None]
@@ -138,15 +150,17 @@ class Faults:
         """A node loses its data, and comes back as another store; then the data is found again.
 
         With its old identity and nothing else it does not start: its votes and what it had
-        acknowledged would be forgotten.
+        acknowledged would be forgotten. It is not the root, without which no store is let in.
         """
-        old = self.cluster[self._follower()]
+        leader = self._leader()
+        name = self.chance.choice([each for each in self.names[1:] if each != leader])
+        old = self.cluster[name]
         old.kill()
         kept = old.data.with_name(f"{old.name}-kept")
         old.data.rename(kept)
         old.data.mkdir()
-        for name in IDENTITY:
-            shutil.copy(kept / name, old.data)
+        for file in IDENTITY:
+            shutil.copy(kept / file, old.data)
         old.begin(*self.cluster.options)
         assert old.wait_end(READY_SECONDS) == 1, old.said()
         assert "without which the log cannot be read" in old.said().splitlines()[-1], old.said()
@@ -174,6 +188,21 @@ class Faults:
         time.sleep(SILENCE_SECONDS)
         self.disks[name].free()
         self.wait_even()
+
+    def stranger_speaks(self) -> Fault:
+        """To the leader and to a follower, in the name of a store that is no member; in plain."""
+        assert self.room is None
+        cluster = self.cluster[self.names[0]].ring().cluster
+        for name in (self._leader(), self._follower()):
+            node = self.cluster[name]
+            with Stranger(node.address, cluster) as stranger:
+                assert isinstance(stranger.answer, HelloAccepted)
+                for _ in range(3):
+                    stranger.say(nonsense(FIRST_GROUP))
+                wait_for(partial(_refuses_once, node), SAYS_SECONDS, node.said)
+            with Stranger(node.address, ANOTHER_CLUSTER) as stranger:
+                assert isinstance(stranger.answer, HelloRefused)
+        yield
 
     # --- cuts ------------------------------------------------------------------------------------
 
@@ -222,10 +251,17 @@ class Faults:
         self.room.plug_in(number)
 
 
+def _refuses_once(node: Process) -> bool:
+    """Whether the node has said once, in this life, what is wrong with each kind of nonsense."""
+    said = node.said()
+    life = said[said.rfind(BEGINS) :]
+    return all(life.count(f"refused what node {STORE} says: {each}") == 1 for each in NONSENSE)
+
+
 DEATHS = (
     Faults.leader_killed, Faults.follower_killed, Faults.root_killed, Faults.all_killed,
     Faults.leader_ended, Faults.leader_stopped, Faults.leader_stopped_shortly,
-    Faults.directory_lost,
+    Faults.directory_lost, Faults.stranger_speaks,
 )  # fmt: skip
 CUTS = (
     Faults.leader_cut_off, Faults.leader_mute, Faults.leader_deaf, Faults.two_cut_apart,
