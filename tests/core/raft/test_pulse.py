@@ -487,3 +487,28 @@ def test_an_answer_for_a_group_that_is_led_no_more_changes_nothing(cluster):
     for beat, _ in a.pulse._neighbour("b").sent:
         answer = BeatAnswer(a.host.life, beat.sequence, [], [], [])
         assert a.pulse.answered("b", answer, cluster.now_us) == []
+
+
+def test_who_is_no_member_deposes_nobody_by_a_beat():
+    host = Host("b")
+    pulse = Pulse(host)
+    pulse.add(Raft(host, 2, Saved(Configuration(("a", "b", "c")))))
+    (answer,) = pulse.heard("x", Beat(1, 1, [(2, 9, 0)], []), SECOND)
+    assert isinstance(answer, SendToNode)
+    assert answer.message == BeatAnswer(1, 1, [(2, 0)], [], [])
+    assert pulse.strange == [2]
+    assert (pulse.groups[2].group.term, pulse.groups[2].group.leader) == (0, "")
+
+
+def test_who_is_a_member_of_one_group_has_no_say_in_another():
+    host = Host("a")
+    pulse = Pulse(host)
+    pulse.add(leader(host, 1, "bx"))
+    pulse.add(leader(host, 2, "bc"))
+    pulse.beat(SECOND)
+    beat, _sent_us = pulse._neighbour("x").sent[-1]
+    answer = BeatAnswer(beat.life, beat.sequence, [(2, 9)], [], [])
+    effects = pulse.answered("x", answer, SECOND)
+    assert [each.group for each in effects] == [1]
+    assert pulse.strange == [2]
+    assert pulse.groups[2].leading is not None
