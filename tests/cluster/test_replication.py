@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 
 import hocket
+from hocket.wire import batch as batches
+from hocket.wire.entry import HEADER_BYTES, pack_header, unpack_header
 from tests.support.cluster.certified import certified
 from tests.support.cluster.clients import LOAD, TOPICS, Clients, stored
 from tests.support.cluster.disks import SmallDisk, has_mounts, small_disk
@@ -203,3 +205,44 @@ def test_a_full_disk_of_a_follower_stops_nobody(tmp_path: Path):
             name: mounted.enter_context(small_disk(tmp_path / "nodes" / name)) for name in NAMES[:3]
         }
         endure(tmp_path, 3, 3, [Faults.follower_full] * 6, disks=disks, partitions=1)
+
+
+# --- the comparison of files can fail ------------------------------------------------------------
+
+
+def _entry(index: int, value: str) -> bytes:
+    """An entry with one record, as it stands in a log."""
+    batch = batches.encode([value.encode()], timestamps=5)
+    sent = unpack_header(batch)
+    header = pack_header(
+        length=sent.length, kind=sent.kind, codec=sent.codec, flags=sent.flags, count=sent.count,
+        term=1, index=index, base_offset=index - 1, body_crc=sent.body_crc,
+        max_timestamp=sent.max_timestamp,
+    )  # fmt: skip
+    return header + bytes(batch)[HEADER_BYTES:]
+
+
+def _good() -> tuple[list[dict[int, dict[int, bytes]]], list[Event]]:
+    log = {index: _entry(index, f"v{index}") for index in (1, 2, 3)}
+    copies = [{1: dict(log)} for _ in range(3)]
+    return copies, [Stored(index, LOAD, 0, index - 1, f"v{index}") for index in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda copies: copies[1][1].update({2: _entry(2, "another")}), "entries .2. .* differ"),
+        (lambda copies: copies[2][1].pop(3), "entries .3. .* differ"),
+        (lambda copies: copies[2][1].clear(), "is on 2 nodes"),
+        (lambda copies: [c[1].update({4: _entry(4, "more")}) for c in copies], "other records"),
+    ],
+)
+def test_replicas_that_differ_are_found(monkeypatch, tmp_path, damage, why):
+    copies, events = _good()
+    directories = [tmp_path / str(number) for number in range(3)]
+    found = dict(zip(directories, copies, strict=True))
+    monkeypatch.setattr(f"{__name__}.entries_of", lambda path, _groups: found[path])
+    compare(directories, 1, 3, events)
+    damage(copies)
+    with pytest.raises(AssertionError, match=why):
+        compare(directories, 1, 3, events)
