@@ -8,7 +8,7 @@ from functools import partial
 from hocket import frames
 from hocket.client_core.calls import topics
 from hocket.core.relay.messages import Piece
-from hocket.model import PartitionId
+from hocket.model import PartitionId, TopicConfig
 from hocket.sim.client import Client
 from hocket.sim.cluster import Cluster
 from hocket.sim.swarm import options_of
@@ -125,3 +125,29 @@ def test_so_it_is_with_a_spread_topic_whose_partitions_are_on_other_nodes_then()
 def _take(values: list[bytes], pieces: tuple[Piece, ...], _end: int) -> None:
     for piece in pieces:
         values += map(bytes, batches.parse(memoryview(piece.data), 0).values(0))
+
+
+def test_it_is_made_when_the_nodes_that_serve_it_have_heard_of_it() -> None:
+    """Else one of them might serve the old topic still, and take what is for the new one."""
+    nodes = Nodes()
+    nodes.put_on(2)
+    admin = Asking(nodes, 0)
+    admin.create(TOPIC)
+    nodes.settle()
+    for kind, fields in ((frames.DeleteTopic, {}), (frames.CreateTopic, {"config": TopicConfig()})):
+        request = admin.begin(kind, topic=TOPIC, **fields)
+        while not admin.is_answered(request):
+            nodes.run(10)
+        assert isinstance(admin.answer_to(request), frames.Done)
+    here, there = (nodes.machines[number].node.node.topics for number in (0, 2))
+    assert there[TOPIC].groups == here[TOPIC].groups
+
+
+def test_a_node_that_does_not_answer_holds_it_up_for_a_second() -> None:
+    nodes = Nodes()
+    nodes.put_on(2)
+    admin = Asking(nodes, 0)
+    nodes.crash(2)
+    began = nodes.now_us
+    admin.create(TOPIC)
+    assert nodes.now_us - began < 2 * SECOND

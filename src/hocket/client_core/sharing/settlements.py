@@ -9,7 +9,7 @@ held, which keeps their leases. Told `again`, an ack or a reject that holds by n
 so what the broker does refuse was never settled, and is reported. The refusal of a nack that was
 told twice is not: if the first telling was heard, its message is with somebody else, or was.
 Rule 3: what the client said of its own accord (*quiet*: about messages that it had not handed out)
-is told once, and the application does not hear of a refusal.
+is told on one link only, and the application does not hear of a refusal.
 """
 
 from __future__ import annotations

@@ -106,9 +106,12 @@ class Teller:
         core = self._core
         if telling.waits or core.failure is not None:  # it will be told again, or never
             return
-        if isinstance(error, NotHere) and not telling.quiet:
+        # A release is told again, too: the message is not here, and what comes of its key meanwhile
+        # would overtake it. A renewal is not; the next one is due soon.
+        is_kept = telling.gives_back or not telling.quiet
+        if isinstance(error, NotHere) and is_kept:
             telling.waits = True  # until this is opened where the partitions are
-        elif error.code in KEPT and not telling.quiet:
+        elif error.code in KEPT and is_kept:
             telling.waits = True
             core.session.after(self._backoff.next_us(), self.tell)
         else:

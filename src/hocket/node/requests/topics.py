@@ -33,6 +33,7 @@ from hocket.node.requests.consuming import Consuming
 from hocket.node.requests.operations import Operations
 from hocket.node.requests.pages import Page, partition_bytes, topic_bytes
 from hocket.node.requests.start_offsets import StartOffsets
+from hocket.node.running.own_requests import NODE
 from hocket.node.running.partitions import Hosted
 from hocket.node.wiring import Servant, Wiring
 
@@ -133,7 +134,22 @@ class Topics:
                 self._deciders_made(topic)
             elif topic is not None:
                 self._configured(topic, changed.groups)
+                if change.kind == "create":
+                    self._answer_when_known(changed.origin, topic)
+                    return
         self._wiring.answer(changed.origin, frames.Done)
+
+    def _answer_when_known(self, origin: Origin | None, topic: Topic) -> None:
+        """The nodes that are to serve it have heard of it, or take longer than they may.
+
+        One that has not may serve an older topic of this name, which was deleted: it would
+        acknowledge what is published to this one, and throw it away with that one.
+        """
+        if origin is not None and origin.connection > NODE:
+            every = range(len(topic.groups))
+            self.ask_others(topic, every, lambda _: self._wiring.answer(origin, frames.Done))
+        else:
+            self._wiring.answer(origin, frames.Done)
 
     def _deciders_made(self, topic: Topic) -> None:
         for group, home in zip(topic.groups, topic.homes, strict=True):
