@@ -535,11 +535,8 @@ class SharedCore(Attachment):
 
     def _report(self, progress: SharedProgress) -> None:
         offsets, progress.refused = progress.refused, []
-        self._settlements.add_refused(
-            [(progress.partition, each) for each in ranges_of(offsets)],
-            self._now_us(),
-            awaited=bool(self.commits),
-        )
+        found = [(progress.partition, each) for each in ranges_of(offsets)]
+        self._settlements.add_refused(found, self._now_us(), awaited=bool(self.commits))
 
     @property
     def refused(self) -> int:
