@@ -149,6 +149,8 @@ class Broker:
                 self.random.random() < chance or self.stage.clock.ticks > record.until_us
             ):
                 record.state = FREE
+                # A delivery does not count in which the message was not handed out, as was told.
+                record.deliveries -= self.random.random() < 0.5
                 self.seen["expired"] += 1
 
     def lease(self) -> None:
