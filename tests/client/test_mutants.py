@@ -198,7 +198,7 @@ MUTANTS: dict[str, tuple[type, str, str, str]] = {
         Settlements, "add_refused", "now_us - self._refused_us >= BURST_US", "True",
     ),
     "gives up what a busy broker would not hear": (
-        Teller, "_not_settled", "error.code in KEPT and not telling.quiet", "False",
+        Teller, "_not_settled", "error.code in KEPT and is_kept", "False",
     ),
     "keeps what could not be renewed": (
         Teller, "_settled", "telling.quiet and telling.verdict == RENEWAL", "False",
@@ -219,6 +219,12 @@ MUTANTS: dict[str, tuple[type, str, str, str]] = {
     "takes for new what comes again under the same count": (
         SharedProgress, "repeated", "found |= here.intersection(range(start, end))", "pass",
     ),
+    "lets what waits overtake a key that comes again": (
+        Leases, "overtaking", "self.behind(progress, firsts) - came if firsts else set()", "set()",
+    ),
+    "forgets a release that was refused for the moment": (
+        Teller, "_not_settled", "telling.gives_back or not telling.quiet", "not telling.quiet",
+    ),
     "drops all of a batch of which one record makes no sense": (
         SharedCore, "_set_aside", "set(offsets)", "ALL",
     ),
@@ -227,7 +233,7 @@ MUTANTS: dict[str, tuple[type, str, str, str]] = {
         SharedCore, "_handed", "self._told[progress.partition] = at", "pass",
     ),
     "lets others wait for what comes while it leaves": (
-        SharedCore, "_leased", "contested or self._winding_up", "contested",
+        SharedCore, "_leased", "doomed or self._winding_up", "doomed",
     ),
     "raises a refusal in one of two commits": (
         SharedCore, "are_committed", "self._raised != mark.raised", "False",
@@ -310,7 +316,7 @@ MUTANTS: dict[str, tuple[type, str, str, str]] = {
         Settlements, "hand_over", "if each[0] is moved]", "if False]",
     ),
     "takes a move for a refusal of what was said": (
-        Teller, "_not_settled", "isinstance(error, NotHere) and not telling.quiet", "False",
+        Teller, "_not_settled", "isinstance(error, NotHere) and is_kept", "False",
     ),
     # --- topics of several nodes ---
     "leaves the id of a partition behind": (
