@@ -1,0 +1,87 @@
+"""Damage in the log of a copy: it stays a fault until the copy has again all that it had said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hocket.log.model import HardState
+from hocket.log.store import LogStore
+from hocket.sim.clock import SimClock
+from hocket.sim.executor import SimExecutor
+from tests.log.test_damage import CALM, SMALL_GROUP, found_in, wal_file
+from tests.log.test_store import checkpoint
+from tests.support.log.replica_world import ReplicaWorld
+
+UNMARKED = replace(CALM, mark_after_us=10**12)
+
+
+def copy_with(*commits: int, applied: int = 0) -> ReplicaWorld:
+    """One group with so many entries in each commit; the first `applied` are in a checkpoint."""
+    world = ReplicaWorld("faults", settings=UNMARKED, group=SMALL_GROUP)
+    world.add_group()
+    for count in commits:
+        for _ in range(count):
+            world.append(1, size=40)
+        commit(world)
+        if applied and len(world.group(1).entries) == applied:
+            world.apply(1, applied)
+            checkpoint(world)
+    return world
+
+
+def commit(world: ReplicaWorld) -> None:
+    world.store.flush()
+    world.scheduler.run_for(10_000)
+
+
+def kill(world: ReplicaWorld) -> None:
+    world.executor.crash()
+    world.disk.kill()
+
+
+def opened(world: ReplicaWorld, *, report: bool = True) -> LogStore:
+    world.executor = SimExecutor(world.scheduler)
+    clock = SimClock(world.scheduler)
+    world.store = LogStore.open(world.disk, world.executor, clock, UNMARKED)
+    world.store.configure(1, SMALL_GROUP)
+    if report:
+        world.store.report_to(world)
+    return world.store
+
+
+def spoil(world: ReplicaWorld, number: int) -> None:
+    """Flip a byte in each part of an envelope, so that nothing of it can be read."""
+    name = wal_file(world)
+    found = found_in(world, name)[number]
+    for at in range(found.position, found.position + len(found.data), 8):
+        world.disk.flip(name, at, 0x41)
+
+
+def test_what_is_whole_behind_a_loss_and_is_cut_off_with_it_is_owed_as_well():
+    world = copy_with(3, 1, 2)
+    entries = world._entries(1)
+    kill(world)
+    spoil(world, 1)
+    replicated = opened(world).replicated
+    assert [(each.first_index, each.end_index) for each in replicated.faults(1)] == [(4, 5)]
+    replicated.truncate(1, 3)
+    world.group(1).acked = 3
+    assert [(each.first_index, each.end_index) for each in replicated.faults(1)] == [(4, 7)]
+    replicated.append_raw(1, entries[3].packed)
+    commit(world)
+    assert replicated.faults(1), "entries 5 and 6 were told durable, and are not here"
+    replicated.append_raw(1, entries[4].packed + entries[5].packed)
+    commit(world)
+    assert not replicated.faults(1)
+
+
+def test_the_same_is_owed_if_the_power_fails_before_a_checkpoint_knows_of_the_cut():
+    world = copy_with(3, 1, 2)
+    kill(world)
+    spoil(world, 1)
+    opened(world, report=False).replicated.truncate(1, 3)
+    world.store.report_to(world)
+    commit(world)
+    kill(world)
+    faults = opened(world).replicated.faults(1)
+    assert [(each.first_index, each.end_index) for each in faults] == [(4, 7)]
