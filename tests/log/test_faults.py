@@ -85,3 +85,29 @@ def test_the_same_is_owed_if_the_power_fails_before_a_checkpoint_knows_of_the_cu
     kill(world)
     faults = opened(world).replicated.faults(1)
     assert [(each.first_index, each.end_index) for each in faults] == [(4, 7)]
+
+
+def test_what_is_owed_is_in_the_checkpoint_also_if_the_log_ends_where_its_segments_end():
+    world = copy_with(2, 1, 2, applied=2)
+    kill(world)
+    spoil(world, 1)
+    opened(world, report=False).replicated.truncate(1, 2)
+    world.store.report_to(world)
+    commit(world)
+    checkpoint(world)
+    assert world.store._checkpointer._last.groups[1].owed == 5
+    world.store.close()
+    assert opened(world).replicated.faults(1), "the files that tell of the loss are gone by now"
+
+
+def test_what_was_mended_stays_mended():
+    world = copy_with(2, 1, 2, applied=2)
+    kill(world)
+    spoil(world, 1)
+    opened(world).replicated.truncate(1, 2)
+    commit(world)
+    checkpoint(world)
+    world.store.replicated.mended(1)
+    checkpoint(world)
+    kill(world)
+    assert not opened(world).replicated.faults(1)
