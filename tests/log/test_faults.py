@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hocket.log.model import HardState
+from hocket.log.model import HardState, Snapshot
 from hocket.log.store import LogStore
 from hocket.sim.clock import SimClock
 from hocket.sim.executor import SimExecutor
@@ -111,3 +111,22 @@ def test_what_was_mended_stays_mended():
     checkpoint(world)
     kill(world)
     assert not opened(world).replicated.faults(1)
+
+
+def test_what_is_owed_behind_an_installed_state_stays_owed():
+    world = copy_with(2, 1, 3, applied=2)
+    entries = world._entries(1)
+    kill(world)
+    spoil(world, 1)
+    replicated = opened(world).replicated
+    replicated.truncate(1, 2)
+    told: list[bool] = []
+    snapshot = Snapshot(entries[3].end, 0, b"state")
+    world.store.install_snapshot(1, snapshot, lambda: told.append(True))
+    commit(world)
+    assert told
+    assert [(each.first_index, each.end_index) for each in replicated.faults(1)] == [(5, 7)]
+    world.group(1).acked = 4
+    replicated.append_raw(1, entries[4].packed + entries[5].packed)
+    commit(world)
+    assert not replicated.faults(1)
