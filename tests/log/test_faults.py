@@ -130,3 +130,18 @@ def test_what_is_owed_behind_an_installed_state_stays_owed():
     replicated.append_raw(1, entries[4].packed + entries[5].packed)
     commit(world)
     assert not replicated.faults(1)
+
+
+def test_what_is_lost_at_the_end_of_the_last_envelope_is_not_lost_in_silence():
+    world = copy_with(2, 3, applied=2)
+    checkpoint(world)  # it proves that the last envelope was durable; the entries are not applied
+    kill(world)
+    name = wal_file(world)
+    last = found_in(world, name)[-1]
+    packed = world._entries(1)[-1].packed
+    at = last.position + bytes(last.data).index(packed)
+    world.disk.flip(name, at + 20, 0x41)  # in the header of the last entry
+    store = opened(world)
+    assert [header.index for header, _body in store.recovered[1].entries] == [3, 4]
+    assert store.recovered[1].damage, "entry 5 was durable, and is gone"
+    assert store.replicated.faults(1)

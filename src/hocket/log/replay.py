@@ -100,7 +100,7 @@ class Replay:
         if log.record.end.next_index <= note.end.next_index < log.end.next_index and not has_newer:
             self._truncate(log, note.end)
 
-    def entry(self, entry: WalEntry, lsn: int) -> None:
+    def entry(self, entry: WalEntry, lsn: int, *, salvaged: bool = False) -> None:
         header = entry.header
         log = self._follower(header) if entry.group is None else self._group(entry.group)
         if log is None or header.index < log.record.end.next_index:
@@ -121,7 +121,7 @@ class Replay:
             self._skip(log, before, _LOST)
         elif header.previous_crc != log.end.last_crc:
             self._exchange(log, before)
-        self._seen[log.id] = lsn
+        self._seen[log.id] = lsn - 1 if salvaged else lsn
         log.commits.append((lsn, header.index))
         if crc32c(entry.body) != header.body_crc:
             behind = LogEnd(header.index + 1, header.end_offset, header.crc, header.term)

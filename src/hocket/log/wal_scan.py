@@ -66,7 +66,8 @@ class ScanTarget(Protocol):
 
     def note(self, group: int, note: HardState | Truncation) -> None: ...
 
-    def entry(self, entry: WalEntry, lsn: int) -> None: ...
+    def entry(self, entry: WalEntry, lsn: int, *, salvaged: bool = False) -> None:
+        """`salvaged`: its envelope is damaged, and may have held more of its group behind it."""
 
     def lost(self, first_lsn: int) -> None:
         """Envelopes that were durable are missing or damaged, from this LSN on."""
@@ -156,7 +157,7 @@ class WalScan:
         self.target.lost(held.lsn)
         content = held.data[held.header.content_start :][: held.header.content_bytes]
         for entry in salvaged(content):
-            self.target.entry(entry, held.lsn)
+            self.target.entry(entry, held.lsn, salvaged=True)
         self.next_lsn = held.lsn + 1
 
     def _lost(self, last_lsn: int, number: int) -> None:
