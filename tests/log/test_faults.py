@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from hocket.log.model import HardState, Snapshot
 from hocket.log.store import LogStore
 from hocket.sim.clock import SimClock
@@ -12,6 +14,7 @@ from tests.log.test_damage import CALM, SMALL_GROUP, found_in, wal_file
 from tests.log.test_store import checkpoint
 from tests.support.log.replica_world import ReplicaWorld
 
+ANN = HardState(7, "ann")
 UNMARKED = replace(CALM, mark_after_us=10**12)
 
 
@@ -49,12 +52,13 @@ def opened(world: ReplicaWorld, *, report: bool = True) -> LogStore:
     return world.store
 
 
-def spoil(world: ReplicaWorld, number: int) -> None:
-    """Flip a byte in each part of an envelope, so that nothing of it can be read."""
+def spoil(world: ReplicaWorld, *numbers: int) -> None:
+    """Flip bytes all over these envelopes, so that nothing of them can be read."""
     name = wal_file(world)
-    found = found_in(world, name)[number]
-    for at in range(found.position, found.position + len(found.data), 8):
-        world.disk.flip(name, at, 0x41)
+    envelopes = found_in(world, name)
+    for found in (envelopes[number] for number in numbers):
+        for at in range(found.position, found.position + len(found.data), 8):
+            world.disk.flip(name, at, 0x41)
 
 
 def test_what_is_whole_behind_a_loss_and_is_cut_off_with_it_is_owed_as_well():
@@ -145,3 +149,70 @@ def test_what_is_lost_at_the_end_of_the_last_envelope_is_not_lost_in_silence():
     assert [header.index for header, _body in store.recovered[1].entries] == [3, 4]
     assert store.recovered[1].damage, "entry 5 was durable, and is gone"
     assert store.replicated.faults(1)
+
+
+def vote(world: ReplicaWorld) -> None:
+    world.store.replicated.persist(1, ANN, lambda: None)
+    commit(world)
+
+
+@pytest.mark.parametrize("spoilt", [(1,), (1, 2), (2,)])
+def test_a_vote_is_missed_if_both_envelopes_that_told_it_are_lost(spoilt: tuple[int, ...]):
+    world = copy_with(2, applied=2)
+    other = world.add_group()
+    vote(world)
+    for number in (other, 1, other, 1):
+        world.append(number, size=40)
+        commit(world)
+    kill(world)
+    spoil(world, *spoilt)
+    store = opened(world)
+    assert [header.index for header, _body in store.recovered[1].entries] == [3, 4]
+    if spoilt == (1, 2):
+        assert store.recovered[1].state == HardState()
+        assert [each.loses_vote for each in store.replicated.faults(1)] == [True]
+        checkpoint(world)
+        kill(world)
+        assert opened(world).replicated.faults(1), "the files that tell of the loss are gone by now"
+    else:
+        assert store.recovered[1].state == ANN, "it was told twice"
+        assert not store.replicated.faults(1)
+
+
+def test_votes_are_not_missed_if_all_notes_were_written_again_since():
+    world = copy_with(2, applied=2)
+    vote(world)
+    world.append(1, size=40)
+    commit(world)
+    world.store._wal.mark()
+    commit(world)
+    kill(world)
+    spoil(world, 1, 2)
+    store = opened(world)
+    assert store.recovered[1].state == ANN
+    assert not any(each.loses_vote for each in store.replicated.faults(1))
+
+
+def test_lost_envelopes_are_no_fault_of_groups_that_never_vote():
+    world = copy_with(2, 1, 1, 1, 1, applied=2)
+    kill(world)
+    spoil(world, 1, 2)
+    assert [each.loses_vote for each in opened(world).replicated.faults(1)] == [False]
+
+
+def test_a_torn_envelope_takes_no_vote_with_it():
+    world = copy_with(2, applied=2)
+    vote(world)
+    world.append(1, size=40)
+    commit(world)
+    checkpoint(world)  # the last envelope was durable when it was made
+    world.append(1, size=40)
+    commit(world)
+    kill(world)
+    name = wal_file(world)
+    last = found_in(world, name)[-1]
+    for at in range(last.position + 128, last.position + len(last.data), 8):
+        world.disk.flip(name, at, 0x41)  # behind its header: as if it had been cut short
+    store = opened(world)
+    assert store.recovered[1].state == ANN
+    assert not store.replicated.faults(1)
