@@ -18,9 +18,9 @@ ANN = HardState(7, "ann")
 UNMARKED = replace(CALM, mark_after_us=10**12)
 
 
-def copy_with(*commits: int, applied: int = 0) -> ReplicaWorld:
+def copy_with(*commits: int, applied: int = 0, seed: int = 0) -> ReplicaWorld:
     """One group with so many entries in each commit; the first `applied` are in a checkpoint."""
-    world = ReplicaWorld("faults", settings=UNMARKED, group=SMALL_GROUP)
+    world = ReplicaWorld(seed, settings=UNMARKED, group=SMALL_GROUP)
     world.add_group()
     for count in commits:
         for _ in range(count):
@@ -216,3 +216,24 @@ def test_a_torn_envelope_takes_no_vote_with_it():
     store = opened(world)
     assert store.recovered[1].state == ANN
     assert not store.replicated.faults(1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_vote_given_while_a_state_is_installed_is_told_twice_like_any_other(seed: int):
+    world = copy_with(2, applied=2, seed=seed)
+    other = world.add_group()
+    end = world._entries(1)[1].end
+    done: list[str] = []
+    snapshot = Snapshot(end._replace(next_index=9), 0, b"state")
+    world.store.install_snapshot(1, snapshot, lambda: done.append("installed"))
+    checkpointer = world.store._checkpointer
+    assert world.scheduler.run_until_true(lambda: checkpointer._next, within_us=10**6)
+    world.store.replicated.persist(1, ANN, lambda: done.append("voted"))
+    commit(world)
+    assert sorted(done) == ["installed", "voted"]  # in both orders, with these seeds
+    for _ in range(2):
+        world.append(other, size=40)
+        commit(world)
+    kill(world)
+    spoil(world, 1)
+    assert opened(world).recovered[1].state == ANN, done
