@@ -340,7 +340,10 @@ class GroupLog:
 
     def faults(self) -> list[Fault]:
         found = [
-            Fault(each.first_index, each.end_index, str(each), each.accepted, each.end is None)
+            Fault(
+                each.first_index, each.end_index, str(each), each.accepted,
+                loses_vote=each.end is None, is_applied=self._has_applied(each),
+            )
             for each in self.damage
         ]
         if self.owes:
@@ -350,6 +353,12 @@ class GroupLog:
             end = first if is_unknown else self.owed + 1
             found.append(Fault(first, end, words, loses_vote=is_unknown))
         return found
+
+    def _has_applied(self, damage: Damage) -> bool:
+        if damage.end is None:
+            return False
+        is_known = 0 < damage.first_index and damage.end_index - 1 <= self.applied
+        return is_known or not damage.is_lasting  # segment files have applied entries only
 
     @property
     def owes(self) -> bool:

@@ -140,7 +140,7 @@ class ReplicatedLogs:
         return self._groups[group].end_at(index)
 
     def faults(self, group: int) -> list[Fault]:
-        """What is wrong with the group's log: while there is any, its replica must not vote."""
+        """What is wrong with the group's log; what its replica must not do then, `Fault` says."""
         return self._groups[group].faults()
 
     def mended(self, group: int) -> None:
