@@ -341,8 +341,12 @@ class GroupLog:
     def faults(self) -> list[Fault]:
         found = [
             Fault(
-                each.first_index, each.end_index, str(each), each.accepted,
-                loses_vote=each.end is None, is_applied=self._has_applied(each),
+                each.first_index,
+                each.end_index,
+                str(each),
+                each.accepted,
+                loses_vote=each.end is None,
+                is_applied=self._has_applied(each),
             )
             for each in self.damage
         ]
@@ -357,7 +361,7 @@ class GroupLog:
     def _has_applied(self, damage: Damage) -> bool:
         if damage.end is None:
             return False
-        is_known = 0 < damage.first_index and damage.end_index - 1 <= self.applied
+        is_known = damage.first_index > 0 and damage.end_index - 1 <= self.applied
         return is_known or not damage.is_lasting  # segment files have applied entries only
 
     @property
