@@ -227,7 +227,7 @@ class Checkpointer:
         return GroupRecord(
             log.id, work.end, work.snapshot_index, work.snapshot, log.log_start,
             log.segment_records(), log.lasting_damage, log.state, log.record.truncations,
-            log.owed if log.owes else 0,
+            log.record.owed,
         )  # fmt: skip
 
     def _checkpoint(self) -> Checkpoint:
@@ -268,8 +268,10 @@ class Checkpointer:
         if log.record.log_start != log.log_start:
             log.record = replace(log.record, log_start=log.log_start)
         truncations = log.truncations_between(lsn, self._wal.durable_lsn + 1)
-        if log.record.state != log.state or log.record.truncations != truncations:
-            log.record = replace(log.record, state=log.state, truncations=truncations)
+        notes = log.state, truncations, log.owed if log.owes else 0
+        if (log.record.state, log.record.truncations, log.record.owed) != notes:
+            state, truncations, owed = notes
+            log.record = replace(log.record, state=state, truncations=truncations, owed=owed)
         return log.record
 
     @staticmethod

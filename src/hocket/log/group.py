@@ -105,8 +105,8 @@ class GroupLog:
             self.record.truncations
         )  # that the WAL has to be read with; both parts grow
         self.state = self.record.state
-        # Entries up to here were durable and are lost, and were cut off: until the log has as many
-        # again they are missed. 0: none; UNKNOWN: nobody knows how many there were.
+        # Entries up to here were durable, and were cut off because some of them are lost: until the
+        # log has as many again they are missed. 0: none; UNKNOWN: nobody knows how many there were.
         self.owed = self.record.owed
         self.applied = 0  # as the last checkpoint that was begun has it; set when recovery is over
         self.waiting_bytes = 0  # durable and not applied, when that checkpoint was begun
@@ -303,7 +303,11 @@ class GroupLog:
                 commits.append((lsn, after))
 
     def _cut_damage(self, end: LogEnd) -> None:
-        """What was lost behind the end is not part of the log any more; but it is missed."""
+        """What was lost behind the end is not part of the log any more; but it is missed.
+
+        So is what is whole behind it and cut off with it: others may have committed it, since it
+        was durable here.
+        """
         kept: list[Damage] = []
         for damage in self.damage:
             is_behind = damage.first_index >= end.next_index
@@ -311,8 +315,8 @@ class GroupLog:
                 kept.append(damage)
                 continue
             if not damage.accepted:
-                lost = UNKNOWN if damage.end is None else damage.end_index - 1
-                self.owed = max(self.owed, lost)
+                last = UNKNOWN if damage.end is None else self.end.next_index - 1
+                self.owed = max(self.owed, last)
             if not is_behind:
                 shorter = replace(damage, end=end.next_offset, end_index=end.next_index)
                 kept.append(shorter)
@@ -336,7 +340,14 @@ class GroupLog:
 
     def faults(self) -> list[Fault]:
         found = [
-            Fault(each.first_index, each.end_index, str(each), each.accepted, each.end is None)
+            Fault(
+                each.first_index,
+                each.end_index,
+                str(each),
+                each.accepted,
+                loses_vote=each.end is None,
+                is_applied=self._has_applied(each),
+            )
             for each in self.damage
         ]
         if self.owes:
@@ -346,6 +357,12 @@ class GroupLog:
             end = first if is_unknown else self.owed + 1
             found.append(Fault(first, end, words, loses_vote=is_unknown))
         return found
+
+    def _has_applied(self, damage: Damage) -> bool:
+        if damage.end is None:
+            return False
+        is_known = damage.first_index > 0 and damage.end_index - 1 <= self.applied
+        return is_known or not damage.is_lasting  # segment files have applied entries only
 
     @property
     def owes(self) -> bool:

@@ -147,7 +147,9 @@ class DoesNotFollow(HocketError):
 class Fault:
     """Entries [first_index, end_index) that were durable once and are not there, or are damaged.
 
-    A replica with a fault must neither vote nor lead: it may lack what was committed with its help.
+    A replica with a fault must not lead. It must not vote either, since it may lack what was
+    committed with its help; unless all of that is known to its state (`is_applied`). Then it was
+    committed, and the replica knows how its log ends: that is what a vote depends on.
     """
 
     first_index: int  # 0: not known (bytes in a segment file)
@@ -155,6 +157,7 @@ class Fault:
     what: str
     accepted: bool = False  # the operator goes on without them, on this node
     loses_vote: bool = False  # nobody knows what followed: the term and the vote may be lost, too
+    is_applied: bool = False  # the state of the group knows these entries, all of them
 
 
 @dataclass(frozen=True, slots=True)

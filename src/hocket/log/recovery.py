@@ -48,6 +48,7 @@ class Recovery:
         return (
             self.accepts
             or bool(self.replay.doubt)
+            or self.replay.lacks_votes
             or any(log.lasting_damage != log.record.damage for log in self.groups.values())
         )
 
@@ -67,15 +68,19 @@ def _count(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
-def recover(disk: Disk, store_id: str, settings: LogSettings, now_us: int) -> Recovery:
+def recover(
+    disk: Disk, store_id: str, settings: LogSettings, now_us: int, *, has_votes: bool = False
+) -> Recovery:
     """Raises CorruptData if the checkpoint cannot be used, NotADataDirectory if the disk fails."""
     try:
-        return _recover(disk, store_id, settings, now_us)
+        return _recover(disk, store_id, settings, now_us, has_votes)
     except OSError as error:
         raise NotADataDirectory(f"{settings.where} cannot be read: {error}") from error
 
 
-def _recover(disk: Disk, store_id: str, settings: LogSettings, now_us: int) -> Recovery:
+def _recover(
+    disk: Disk, store_id: str, settings: LogSettings, now_us: int, has_votes: bool
+) -> Recovery:
     disk.sync_directory("")
     last = checkpoint.read(disk)
     remarks: list[str] = []
@@ -84,7 +89,7 @@ def _recover(disk: Disk, store_id: str, settings: LogSettings, now_us: int) -> R
     files = WalList(disk, salt)
     if files.is_damaged:
         remarks.append(f"{LIST} cannot be read: a file of the log that is gone would not be missed")
-    replay = Replay(last, settings, now_us, accepted)
+    replay = Replay(last, settings, now_us, accepted, has_votes=has_votes)
     scan = WalScan(replay, last.lsn, set())
     start = _scan_files(disk, salt, last, files, scan, remarks)
     replay.finish()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from crc32c import crc32c
 
 from hocket.log.checkpoint import Checkpoint
-from hocket.log.group import GroupLog
+from hocket.log.group import UNKNOWN, GroupLog
 from hocket.log.model import Damage, HardState, LogEnd, Loss, RecoveredGroup, Truncation
 from hocket.log.settings import LogSettings
 from hocket.log.wal_scan import WalEntry
@@ -39,7 +39,10 @@ class Replay:
         settings: LogSettings,
         now_us: int,
         accepted: dict[int, list[Damage]],
+        *,
+        has_votes: bool = False,
     ) -> None:
+        """`has_votes`: groups of this store may have terms and votes."""
         self._checkpoint = checkpoint
         self._settings = settings
         self._now_us = now_us
@@ -47,6 +50,8 @@ class Replay:
         self._seen: dict[int, int] = {}  # group -> the LSN up to which its end is known
         self._unknown_from = 0  # from this LSN on, unknown entries are missing; 0: none are
         self._cut = ""  # why the end of no group is known; empty when that is not so
+        self._has_votes = has_votes
+        self.lacks_votes = False  # terms and votes may be lost, of any group
         self.doubt = ""  # why a group that nothing was found of may have had entries
         self.groups: dict[int, GroupLog] = {}
         self.recovered: dict[int, RecoveredGroup] = {}
@@ -84,6 +89,8 @@ class Replay:
                 self._skip(log, end, _LOST)
             elif log.record.end.next_index < end.next_index and not _agrees(log, end):
                 self._exchange(log, end)
+        if complete:
+            self.lacks_votes = False  # all notes stood beside that table
         if complete or self._unknown_from == lsn:
             self._unknown_from = 0
 
@@ -100,7 +107,7 @@ class Replay:
         if log.record.end.next_index <= note.end.next_index < log.end.next_index and not has_newer:
             self._truncate(log, note.end)
 
-    def entry(self, entry: WalEntry, lsn: int) -> None:
+    def entry(self, entry: WalEntry, lsn: int, *, salvaged: bool = False) -> None:
         header = entry.header
         log = self._follower(header) if entry.group is None else self._group(entry.group)
         if log is None or header.index < log.record.end.next_index:
@@ -121,7 +128,7 @@ class Replay:
             self._skip(log, before, _LOST)
         elif header.previous_crc != log.end.last_crc:
             self._exchange(log, before)
-        self._seen[log.id] = lsn
+        self._seen[log.id] = lsn - 1 if salvaged else lsn
         log.commits.append((lsn, header.index))
         if crc32c(entry.body) != header.body_crc:
             behind = LogEnd(header.index + 1, header.end_offset, header.crc, header.term)
@@ -146,6 +153,9 @@ class Replay:
     def lost(self, first_lsn: int) -> None:
         self._unknown_from = self._unknown_from or first_lsn
 
+    def notes_lost(self) -> None:
+        self.lacks_votes = self._has_votes
+
     def cut(self, why: str) -> None:
         self._cut = why
 
@@ -158,6 +168,8 @@ class Replay:
                     self.end_is_unknown(log)
         for number, log in self.groups.items():
             log.durable = log.end
+            if self.lacks_votes:
+                log.owed = UNKNOWN
             log.applied = log.record.snapshot_index
             recovered = self.recovered[number]
             recovered.next_index, recovered.next_offset = log.end.next_index, log.end.next_offset

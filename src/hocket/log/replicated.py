@@ -140,7 +140,7 @@ class ReplicatedLogs:
         return self._groups[group].end_at(index)
 
     def faults(self, group: int) -> list[Fault]:
-        """What is wrong with the group's log: while there is any, its replica must not vote."""
+        """What is wrong with the group's log; what its replica must not do then, `Fault` says."""
         return self._groups[group].faults()
 
     def mended(self, group: int) -> None:
@@ -202,9 +202,14 @@ def install_record(
     truncations = tuple(log.truncations)
     if truncations or log.end.next_index > end.next_index:  # the WAL has what is behind the new end
         truncations = (Truncation(end, wal.next_lsn, wal.next_lsn),)
-    lost_vote = any(fault.loses_vote and not fault.accepted for fault in log.faults())
+    lost = [fault for fault in log.faults() if not fault.accepted]
+    owed = max((fault.end_index - 1 for fault in lost), default=0)
+    if any(fault.loses_vote for fault in lost):
+        owed = UNKNOWN
+    elif owed < end.next_index:
+        owed = 0  # what was lost is not part of the new log, or the state knows it
     return GroupRecord(
         log.id, end, snapshot.index, snapshot.state,
         end.next_offset if begin is None else max(snapshot.log_start, begin.next_offset),
-        truncations=truncations, owed=UNKNOWN if lost_vote else 0,
+        truncations=truncations, owed=owed,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from hocket.errors import Busy, CorruptData, HocketError, OutOfRange, StorageFul
 from hocket.log.checkpoint import GroupRecord
 from hocket.log.checkpointer import Checkpointer
 from hocket.log.directory import ACCEPTED, Format, open_directory, salt_of
-from hocket.log.group import GroupLog
+from hocket.log.group import UNKNOWN, GroupLog
 from hocket.log.model import (
     FIRST_INDEX,
     VITAL,
@@ -74,7 +74,7 @@ class LogStore:
         self.store_id = directory.store_id
         self._stopped: StoreStopped | None = None
         try:
-            found = recovered(disk, self.store_id, settings, clock.now_us())
+            found = recovered(disk, directory, settings, clock.now_us())
         except BaseException:
             disk.unlock()
             raise
@@ -175,6 +175,8 @@ class LogStore:
             if self._found is not None and self._found.replay.doubt:
                 self._found.replay.end_is_unknown(log)
                 refuse_damaged(log, self._settings.where)
+            if self._found is not None and self._found.replay.lacks_votes:
+                log.owed = UNKNOWN
         log.settings = settings
 
     def go_on_at(self, group: int, next_index: int, next_offset: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from hocket.errors import CorruptData
+from hocket.log.directory import Directory
 from hocket.log.group import GroupLog
 from hocket.log.model import METADATA, VITAL
 from hocket.log.recovery import Recovery, recover
@@ -17,8 +18,9 @@ def accept_command(where: str, group: int) -> str:
     return f"hocket log accept-loss {shlex.quote(where)} {group}"
 
 
-def recovered(disk: Disk, store_id: str, settings: LogSettings, now_us: int) -> Recovery:
-    found = recover(disk, store_id, settings, now_us)
+def recovered(disk: Disk, known: Directory, settings: LogSettings, now_us: int) -> Recovery:
+    has_votes = known.version >= 2
+    found = recover(disk, known.store_id, settings, now_us, has_votes=has_votes)
     try:
         for group in VITAL:
             if group in found.groups:

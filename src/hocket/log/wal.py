@@ -243,6 +243,9 @@ class Wal:
         noted = self._commit.noted if self._commit is not None else None
         if noted and old in noted:
             noted[new] = noted.pop(old)
+        self._told = tuple(new if each is old else each for each in self._told)
+        if new.has_notes:  # given since the checkpoint was made
+            self._dirty[new] = None
 
     def carry(self, group: GroupLog) -> None:
         """Write the group's entries that are in no segment once more, so that older files go."""

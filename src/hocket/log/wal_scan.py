@@ -66,10 +66,14 @@ class ScanTarget(Protocol):
 
     def note(self, group: int, note: HardState | Truncation) -> None: ...
 
-    def entry(self, entry: WalEntry, lsn: int) -> None: ...
+    def entry(self, entry: WalEntry, lsn: int, *, salvaged: bool = False) -> None:
+        """`salvaged`: its envelope is damaged, and may have held more of its group behind it."""
 
     def lost(self, first_lsn: int) -> None:
         """Envelopes that were durable are missing or damaged, from this LSN on."""
+
+    def notes_lost(self) -> None:
+        """Both envelopes that a note stood in may be lost, or the last one, where it stood once."""
 
     def cut(self, why: str) -> None:
         """The end of the log is missing, if it went on: the end of no group is known."""
@@ -100,6 +104,7 @@ class WalScan:
     _last: int = 0  # number of the file of the last envelope
     _doubt: str = ""  # why envelopes may be missing behind the last one; the next one will tell
     _doubtful: set[int] = field(default_factory=set)  # the numbers of the files to blame for it
+    _unread: int = 0  # how many envelopes in a row, up to the last one, have notes nobody can read
 
     def missing(self, number: int, why: str) -> None:
         """This file is gone or cut short, and may have held envelopes behind those fed so far."""
@@ -118,7 +123,10 @@ class WalScan:
         self._doubt = ""
         self._doubtful.clear()
         table = decode_table(found.data, found.header)
+        if table is None and found.content is not None:
+            self._miss_notes(1)
         if table is not None:
+            self._unread = 0
             rows, notes = table
             for group, note in notes:
                 self.target.note(group, note)
@@ -141,6 +149,8 @@ class WalScan:
             self._salvage(held)
         if self.next_lsn <= durable_through:
             self._lost(durable_through, self._last)
+        if self._unread and self.next_lsn == durable_through + 1:
+            self.target.notes_lost()
         if self._doubt:
             self.damaged |= self._doubtful
             self.target.cut(self._doubt)
@@ -154,15 +164,23 @@ class WalScan:
         """Take the whole entries from a damaged envelope."""
         self.damaged.add(held.number)
         self.target.lost(held.lsn)
+        if decode_table(held.data, held.header) is None:
+            self._miss_notes(1)
         content = held.data[held.header.content_start :][: held.header.content_bytes]
         for entry in salvaged(content):
-            self.target.entry(entry, held.lsn)
+            self.target.entry(entry, held.lsn, salvaged=True)
         self.next_lsn = held.lsn + 1
 
     def _lost(self, last_lsn: int, number: int) -> None:
         self.damaged.update((self._last or number, number), self._doubtful)
         self.target.lost(self.next_lsn)
+        self._miss_notes(last_lsn + 1 - self.next_lsn)
         self.next_lsn = last_lsn + 1
+
+    def _miss_notes(self, count: int) -> None:
+        self._unread += count
+        if self._unread > 1:
+            self.target.notes_lost()
 
 
 def entries(content: memoryview) -> Iterator[WalEntry]:

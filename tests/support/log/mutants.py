@@ -108,10 +108,10 @@ def trust_a_checkpoint_whose_name_is_not_durable(patch: pytest.MonkeyPatch) -> N
     """After a kill in the middle of publishing: its rename may be in the page cache only."""
     recover = recovery.recover
 
-    def lazy(disk: SimDisk, *args: Any) -> Any:
+    def lazy(disk: SimDisk, *args: Any, **more: Any) -> Any:
         with pytest.MonkeyPatch.context() as within:
             within.setattr(SimDisk, "sync_directory", lambda disk, path: None)
-            return recover(disk, *args)
+            return recover(disk, *args, **more)
 
     def make_reserve(disk: SimDisk, size: int) -> None:
         with pytest.MonkeyPatch.context() as within:  # it would sync the checkpoint's name as well

@@ -73,10 +73,9 @@ class PartitionMachine:
     def snapshot(self) -> tuple[int, bytes]:
         return self._hosted.core.snapshot()
 
-    def install(self, index: int, log_start: int, state: bytes) -> None:
+    def install(self, index: int, _log_start: int, state: bytes) -> None:
+        # The log has its start by now, which may lie behind all that was sent of it yet.
         self._become(index, machine_state(state))
-        if log_start:
-            self._log.set_log_start(self._hosted.group, log_start)
 
     def hint(self) -> None:
         self._leadership.hint(self._hosted)

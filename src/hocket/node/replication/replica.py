@@ -7,7 +7,8 @@ Rule 2: the *machine* (a partition, say) is changed by committed entries only. W
 Rule 3: a machine that stops serving goes back to what is committed; what it had proposed beyond
         that is in the log, where the next leader's word decides about it.
 Rule 4: what of a log is damaged is not part of it for Raft; until the leader has sent it again,
-        this node neither votes nor stands in the group.
+        this node neither votes nor stands in the group. With damage only in what the machine's
+        state knows it votes, and does not stand.
 """
 
 from __future__ import annotations
@@ -48,11 +49,18 @@ from hocket.core.raft.events import (
     Truncate,
 )
 from hocket.core.raft.group import Host, Saved
-from hocket.core.raft.messages import AskVote, CampaignNow, Snapshot
+from hocket.core.raft.messages import AskVote, CampaignNow, GroupMessage, Snapshot
 from hocket.core.raft.outline import Run
 from hocket.core.raft.raft import Raft
 from hocket.errors import CorruptData, HocketError, OutOfRange, ProtocolError
-from hocket.log.model import DoesNotFollow, HardState, LogEnd, RawEntries, Snapshot as LogSnapshot
+from hocket.log.model import (
+    DoesNotFollow,
+    Fault,
+    HardState,
+    LogEnd,
+    RawEntries,
+    Snapshot as LogSnapshot,
+)
 from hocket.log.store import LogStore
 from hocket.model import EntryKind
 from hocket.node.raft_mail import (
@@ -200,8 +208,14 @@ class Replica(Generic[E]):
         return self.raft.group.leader or self._heir
 
     @property
-    def is_faulty(self) -> bool:
-        return any(not fault.accepted for fault in self.log.replicated.faults(self.group))
+    def _faults(self) -> list[Fault]:
+        return [each for each in self.log.replicated.faults(self.group) if not each.accepted]
+
+    def _may_not(self, message: GroupMessage) -> bool:
+        """Whether damage keeps this node from doing what it is asked to."""
+        if isinstance(message, AskVote):
+            return any(not fault.is_applied for fault in self._faults)
+        return isinstance(message, CampaignNow) and bool(self._faults)
 
     @property
     def is_full(self) -> bool:
@@ -244,7 +258,7 @@ class Replica(Generic[E]):
 
     def heard(self, sender: str, letter: Letter) -> None:
         message = letter.message
-        if isinstance(message, AskVote | CampaignNow) and self.is_faulty:
+        if self._may_not(message):
             return
         outbound = self._outbound.get(sender)
         if outbound is not None:
@@ -533,7 +547,7 @@ class Replica(Generic[E]):
 
     def _due(self, timer: Timer) -> None:
         self._timers.pop(timer, None)
-        if timer is Timer.ELECTION and self.is_faulty:
+        if timer is Timer.ELECTION and self._faults:
             self._arm(Arm(Timer.ELECTION, self._around.host.settings.election_us), b"")
             return
         self.tell(Due(timer))
