@@ -15,15 +15,11 @@ import pytest
 
 import hocket
 from tests.support.brokers.served_cluster import GATEWAY, HOSTS, ServedCluster
-from tests.support.cluster.clients import KINDS, TOPICS, Clients, stored
+from tests.support.cluster.clients import TOPICS, Clients, stored
 from tests.support.cluster.history import check
 from tests.support.threads import LONG
 
 ROUNDS = 5 if LONG else 1
-# Once, on a busy machine, a consumer of an index shared by key was handed a message before an older
-# one of its key after a node had come back (LIMITS): so these are among the clients of long runs.
-IDLE = () if LONG else ("a_key_is_delivered_in_order",)
-CLIENTS = KINDS if LONG else tuple(kind for kind in KINDS if kind != "key_shared")
 GO_ON_SECONDS = 60.0  # in which every client goes on after a node is back
 DOWN_SECONDS_MAX = 1.0  # beside what the start of a node takes
 
@@ -43,7 +39,7 @@ def test_nothing_acknowledged_is_lost_or_doubled_or_out_of_order(tmp_path: Path)
                 leaders = {each.leader for each in client.describe(topic).partitions}
                 assert len(leaders) == len(HOSTS), f"{topic} is led by {leaders} alone"
         urls = [each.url for each in nodes.all.values()]
-        with Clients(urls, tmp_path, CLIENTS) as clients:
+        with Clients(urls, tmp_path) as clients:
             for number in range(ROUNDS):
                 for name in (*HOSTS, GATEWAY):
                     clients.wait_until_all_go_on(GO_ON_SECONDS)
@@ -56,5 +52,5 @@ def test_nothing_acknowledged_is_lost_or_doubled_or_out_of_order(tmp_path: Path)
             events = clients.finish()
         with hocket.connect(served.address) as client:
             events += stored(client)
-    for sentence, looked_at in check(events, IDLE).items():
+    for sentence, looked_at in check(events).items():
         tell(f"{sentence}: {looked_at}")
