@@ -46,6 +46,7 @@ def live(seed: int) -> ReplicaWorld:
     return world
 
 
+@pytest.mark.timeout(1800 if LONG else 120)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_was_told_survives_every_crash_and_nothing_is_mixed(part: int):
     seen = dict.fromkeys(("cuts", "votes", "installs", "raw_reads", "busy"), 0)

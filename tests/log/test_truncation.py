@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from crc32c import crc32c
 
 from hocket.errors import CorruptData
 from hocket.log.checkpoint import Checkpoint, GroupRecord
+from hocket.log.group import GroupLog
 from hocket.log.model import Damage, LogEnd, Truncation
 from hocket.log.replay import Replay
 from hocket.log.wal_scan import WalEntry
@@ -291,3 +294,19 @@ def test_recycled_files_bring_nothing_back():
     assert world.cuts == 40
     world.check_all()
     assert max(int(name[4:-4]) for name in world.disk.files() if name.startswith("wal/0")) > 20
+
+
+class Unwalked(dict[int, GroupLog]):
+    """Groups that nobody may look at but one by one."""
+
+    def values(self) -> Any:
+        raise AssertionError("all groups were looked at")
+
+
+def test_what_befalls_one_group_costs_no_look_at_all_others():
+    world = ReplicaWorld("one of many")
+    for _ in range(3):
+        world.append(world.add_group(), size=50)
+    world.store._groups = Unwalked(world.store._groups)
+    world.store.replicated.truncate(1, 0)
+    world.store.delete_group(2)

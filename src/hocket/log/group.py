@@ -48,6 +48,7 @@ class Truncated:
     unwritten_bytes: int = 0
     unsent_bytes: int = 0  # of those, the bytes that no commit had taken
     was_sent: bool = False  # the WAL has some of it, or will have it soon
+    waiting_bytes: int = 0  # by how much less waits
 
 
 @dataclass(slots=True)
@@ -286,6 +287,7 @@ class GroupLog:
         position = slab.position_of(number)
         self.memory.bytes -= slab.used - position
         self.unwritten_bytes -= slab.used - position
+        cut.waiting_bytes += max(self.waiting_bytes - self.unwritten_bytes, 0)
         self.waiting_bytes = min(self.waiting_bytes, self.unwritten_bytes)
         cut.unwritten_bytes += slab.used - position
         cut.unsent_bytes += slab.used - max(slab.sent, position)

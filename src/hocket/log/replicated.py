@@ -15,7 +15,7 @@ from crc32c import crc32c
 from hocket.errors import CorruptData, OutOfRange
 from hocket.log.checkpoint import GroupRecord
 from hocket.log.checkpointer import Checkpointer
-from hocket.log.group import UNKNOWN, GroupLog
+from hocket.log.group import UNKNOWN, GroupLog, Truncated
 from hocket.log.model import (
     VOTE_BYTES_MAX,
     DoesNotFollow,
@@ -54,7 +54,7 @@ class ReplicatedLogs:
         snapshot: Callable[[int], tuple[int, bytes]],
         admit: Callable[[int, int], None],
         stage: Callable[[GroupLog, list[RawEntry], int], None],
-        cut: Callable[[int], None],
+        cut: Callable[[Truncated], None],
     ) -> None:
         self._groups = groups
         self._wal = wal
@@ -82,7 +82,7 @@ class ReplicatedLogs:
             raise CorruptData(f"group {group} cannot be cut behind entry {after}, which is damaged")
         cut = log.truncate(end)
         self._wal.cut(log, cut)
-        self._tell_cut(cut.unwritten_bytes)
+        self._tell_cut(cut)
         self._checkpointer.changed = True
 
     def persist(self, group: int, state: HardState, done: Callable[[], None]) -> None:

@@ -20,7 +20,7 @@ from hocket.errors import Busy, CorruptData, HocketError, OutOfRange, StorageFul
 from hocket.log.checkpoint import GroupRecord
 from hocket.log.checkpointer import Checkpointer
 from hocket.log.directory import ACCEPTED, Format, open_directory, salt_of
-from hocket.log.group import UNKNOWN, GroupLog
+from hocket.log.group import UNKNOWN, GroupLog, Truncated
 from hocket.log.model import (
     FIRST_INDEX,
     VITAL,
@@ -248,11 +248,11 @@ class LogStore:
         log.deleted = log.leaves = True
         self._reserved_bytes -= log.reserved_bytes
         self._unwritten -= log.unwritten_bytes
-        self._count_waiting()
+        self._waiting_bytes -= log.waiting_bytes
 
-    def _cut(self, unwritten_bytes: int) -> None:
-        self._unwritten -= unwritten_bytes
-        self._count_waiting()
+    def _cut(self, cut: Truncated) -> None:
+        self._unwritten -= cut.unwritten_bytes
+        self._waiting_bytes -= cut.waiting_bytes
 
     def _count_waiting(self) -> None:
         self._waiting_bytes = sum(log.waiting_bytes for log in self._groups.values())
@@ -579,6 +579,7 @@ class LogStore:
             self._memory_is_due = False
             self._wal.bytes_since_checkpoint = 0
             self._checkpointer.start()
+            self._count_waiting()
 
     def _written(self, size: int) -> None:
         self._unwritten -= size

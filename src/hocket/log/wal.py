@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from hocket.log import envelope, wal_files
@@ -50,7 +50,8 @@ class Commit:
     ends: list[tuple[GroupLog, LogEnd]]
     bytes: int  # of its entries
     noted: dict[GroupLog, list[Told]] | None  # whose notes it has for the first time
-    is_plain: bool  # it has no notes and nothing that was carried, and no group of it was cut back
+    is_plain: bool  # it has no notes and nothing that was carried, and no group was cut back
+    cut: dict[GroupLog, LogEnd] = field(default_factory=dict)  # to where, since it was begun
 
 
 class Wal:
@@ -221,9 +222,7 @@ class Wal:
         commit = self._commit
         if commit is not None:
             commit.is_plain = False
-            commit.ends = [
-                (each, min(end, group.end) if each is group else end) for each, end in commit.ends
-            ]
+            commit.cut[group] = min(group.end, commit.cut.get(group, group.end))
 
     def note(self, group: GroupLog, told: Told | None = None) -> None:
         """The next commit tells what is new of this group; when that is durable, `told` is called.
@@ -424,6 +423,7 @@ class Wal:
 
     def _sort_out(self, commit: Commit) -> None:
         """Leave the ends that are news: not what was cut back meanwhile, or was durable before."""
+        commit.ends = [(group, min(end, commit.cut.get(group, end))) for group, end in commit.ends]
         for group, end in commit.ends:
             group.carried_through(end.next_index - 1, commit.draft.lsn)
             if group.carried is None:

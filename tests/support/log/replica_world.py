@@ -216,6 +216,8 @@ class ReplicaWorld(World):
         group.acked = min(group.acked, after)
         group.term += 1
         self.store.replicated.truncate(number, after)
+        waiting = sum(log.waiting_bytes for log in self.store._groups.values())
+        assert self.store._waiting_bytes == waiting
         self.cuts += 1
 
     def _entries(self, number: int) -> list[ReplicaEntry]:
