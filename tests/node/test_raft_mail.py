@@ -113,6 +113,7 @@ SNAPSHOT = mails.row_of(Letter(5, raft.Snapshot(3, 7, 2, MEMBERS), b"x"))
         (ENTRIES, b"", "lacks its payload"),
         (ENTRIES, b"nonsense", "entry header of 8 bytes"),
         (ENTRIES, entry(8, 2)[:-1] + b"\1", "does not match its checksum"),
+        (ENTRIES, entry(8, 2, b"abc")[:-1] + b"\1", "does not match its checksum"),
         (ENTRIES, entry(8, 2, b"abc")[:-8], "too early"),
         (ENTRIES, entry(9, 2), "entry 9 of term 2 came where 8"),
         (ENTRIES, entry(8, 4), "of a term between 1 and 3"),

@@ -213,7 +213,8 @@ def _entries(term: int, previous: int, previous_term: int, commit: int, data: by
                 f"entry {header.index} of term {header.term} came where {following} was to come, "
                 f"of a term between {last_term} and {term}"
             )
-        if crc32c(body_of(data, entry)) != header.body_crc:
+        padding = data[entry.at + HEADER_BYTES + header.length : entry.at + header.size]
+        if crc32c(body_of(data, entry)) != header.body_crc or any(padding):
             raise ProtocolError(f"entry {header.index} does not match its checksum")
         if runs and runs[-1][1] == header.term:
             runs[-1] = (header.index, header.term)
