@@ -535,12 +535,9 @@ class Replica(Generic[E]):
         self._is_blocked = True
         self._tail.clear()
         snapshot = LogSnapshot(state.end, state.log_start, state.body)
-        self.log.install_snapshot(
-            self.group,
-            snapshot,
-            partial(self._installed, state),
-            begin=None if state.begin == state.end else state.begin,
-        )
+        begin = None if state.begin == state.end else state.begin
+        done = partial(self._installed, state)
+        self.log.install_snapshot(self.group, snapshot, done, begin=begin)
 
     def _installed(self, state: State) -> None:
         self._known = state.end.next_index - 1
