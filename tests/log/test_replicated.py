@@ -68,10 +68,13 @@ def test_a_vote_is_told_when_it_is_durable_and_not_before():
     told = persist(world, ANN)
     world.scheduler.run_for(10**6)
     assert not told, "nothing happens before flush"
+    assert world.store.replicated.is_persisting(1)
     world.store.flush()
     assert not told
+    assert world.store.replicated.is_persisting(1)
     world.scheduler.run_for(10_000)
     assert told == [True]
+    assert not world.store.replicated.is_persisting(1)
     world.crash()
     assert world.store.recovered[1].state == ANN
 

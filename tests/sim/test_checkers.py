@@ -84,7 +84,8 @@ class Cluster:
         )
         on_the_ring = SimpleNamespace(core=SimpleNamespace(is_on_the_ring=True))
         self.owner = SimpleNamespace(node=SimpleNamespace(ring=on_the_ring))
-        self.workload = SimpleNamespace(owners={PARTITION_ID: self.owner})
+        self.workload = SimpleNamespace(owners={PARTITION_ID: (self.owner,)}, given_up={})
+        self.copies = SimpleNamespace(moved=[], stories={})
         self.records: dict[int, bytes] = {}
         self.end = 0
         self.checkers = all_checkers(self)

@@ -24,8 +24,9 @@ class Cluster:
         self.office = Office("t", "shared")
         self.client = SimpleNamespace(name="c", mended=Counter())
         self.workload = SimpleNamespace(
-            subscribers=[self.subscriber], offices=[self.office], clients=[self.client]
-        )
+            subscribers=[self.subscriber], offices=[self.office], clients=[self.client],
+            given_up={},
+        )  # fmt: skip
         self.records: dict[int, bytes] = {}  # of partition 0
 
     def committed(self, partition_id: PartitionId) -> dict[int, bytes]:

@@ -23,12 +23,16 @@ class Ear:
         self.name = name
         self.heard_: list[object] = []
         self.lost: list[Contact] = []
+        self.gone: list[Contact] = []
 
     def heard(self, sender: Contact, to_incarnation: int, message: object) -> None:
         self.heard_.append((sender.node, to_incarnation, message.request))
 
     def link_lost(self, contact: Contact) -> None:
         self.lost.append(contact)
+
+    def process_gone(self, contact: Contact) -> None:
+        self.gone.append(contact)
 
 
 class World:
@@ -169,7 +173,7 @@ def test_who_is_connected_learns_that_a_process_died_but_not_that_the_power_fail
     world.links.shut("n1:1", silently=False)
     world.send(2, 1)
     world.run()
-    assert world.ears[0].lost == [world.contacts[1]]
+    assert world.ears[0].lost == world.ears[0].gone == [world.contacts[1]]
     assert world.ears[2].lost == []  # it only then began to speak to nobody
     assert world.ears[1].heard_ == []
 

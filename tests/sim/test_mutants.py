@@ -40,6 +40,14 @@ IN_ORDER = "subscribers_get_every_message_in_order"
 FOR_GOOD = "what_is_acked_for_good_is_not_handed_out_again"
 MENDS = "clients_mend_nothing_before_anything_fails"
 TREE = "children_are_bounded_and_trees_have_no_cycle"
+MAJORITY = "what_is_committed_is_durable_at_a_majority"
+KEPT = "terms_votes_and_flushed_entries_are_kept"
+COMPLETE = "a_leader_has_all_that_is_committed"
+CHANGED = "what_is_committed_never_changes"
+ALIKE = "copies_that_have_applied_the_same_are_the_same"
+LED = "every_group_is_led_when_faults_are_over"
+STARTS = "log_starts_move_by_committed_entries"
+ACKED = "acknowledged_records_are_at_their_offsets"
 
 # For each who is to find it, and seeds with which it was found, the quickest first.
 FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
@@ -77,6 +85,30 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "forget_acks_in_the_log": ((FOR_GOOD,), (0, 1)),
     "skip_a_message_when_opened_again": ((IN_ORDER,), (0,)),
     "hang_up_when_shown_the_way": ((MENDS,), (0, 1, 4, 5)),
+    "count_what_is_not_on_the_own_disk": ((MAJORITY,), (6, 7)),
+    "accept_before_it_is_durable": ((MAJORITY,), (6, 7)),
+    "vote_before_it_is_durable": ((KEPT,), (6, 7)),
+    "forget_the_vote": ((KEPT,), (6, 7)),
+    "forget_the_term": ((KEPT,), (6, 7)),
+    "vote_for_who_is_behind": ((COMPLETE, CHANGED), (13, 25, 22)),
+    "vote_twice": ((KEPT, "each_term_has_one_leader"), (12, 13)),
+    "vote_with_a_damaged_log": (("who_is_damaged_neither_votes_nor_leads",), (4, 5, 7)),
+    "serve_before_the_first_entry": ((RIGHT, RAISES, LED), (6, 7)),
+    "keep_what_was_proposed": ((RAISES, ALIKE), (0, 1)),
+    "acknowledge_when_stepping_down": ((ALIKE, ACKED), (0, 1)),
+    "keep_the_handles_of_a_deposed_leader": ((RAISES, RIGHT), (9, 12)),
+    "lose_what_was_proposed": ((RAISES, ALIKE), (0, 1)),
+    "commit_entries_of_older_terms": ((RAISES, OFFSETS, CHANGED, RIGHT), (6, 7)),
+    "apply_what_is_not_committed": ((ALIKE,), (6, 7)),
+    "keep_a_tail_that_was_cut_off": ((ALIKE, RAISES), (12, 14)),
+    "pass_over_an_entry": ((RAISES, ALIKE), (6, 7)),
+    "apply_again_what_a_state_has": ((RAISES, ALIKE), (13, 29, 12)),
+    "store_what_is_sent_again": (("no_batch_is_stored_twice",), (7, 9)),
+    "forget_producers_in_snapshots": ((ALIKE,), (6, 7)),
+    "forget_indexes_in_snapshots": ((ALIKE,), (6, 7)),
+    "remove_old_records_without_an_entry": ((STARTS,), (12, 13)),
+    "tell_durable_before_it_is_synced": ((RAISES, KEPT), (6, 7)),
+    "go_on_behind_a_hole": ((RAISES, ALIKE, CHANGED), (7,)),
 }
 # An administrator that reads something else than it was told, or is told what cannot be, raises.
 BY_NAME = {kind.name: kind.sentence for kind in CHECKERS}
@@ -92,7 +124,28 @@ _SNAPSHOTS = {
     "slow_consumers": 0.0, "lookups_every_us": 2 * SECOND, "changes_every_us": SECOND // 10,
     "tail_entries": 2,
 }  # fmt: skip
-WORLDS = {"install_a_stale_snapshot": _SNAPSHOTS, "do_a_request_twice": _SNAPSHOTS}
+# In these disks of three copies are damaged, and who leads changes often.
+_DAMAGE = {
+    "temper": "wild", "guarded": False,
+    "faults": ("bit_flip", "lost_write", "leader_crash", "crash"),
+    "loss": 0.0, "duplication": 0.0, "reordering": 0.0, "tails": 0.0, "skew_us_max": 0,
+    "drift_ppm_max": 0, "nodes": 3, "nodes_max": 3, "successors": 2, "replicas": (3,), "holders": 3,
+    "topics": 1, "partitions": 1, "producers": 2, "publishers": 1, "batches": 60,
+    "record_bytes_max": 60, "consumers": 1, "slow_consumers": 0.0, "subscribers": 2, "workers": 0,
+    "changes_every_us": 0, "lookups_every_us": 2 * SECOND, "fault_every_us": SECOND,
+    "safety_us": 20 * SECOND, "kept_bytes": None, "beyond": False,
+}  # fmt: skip
+# In these leaders are cut off, and take what they cannot commit.
+_CUTS = {**_DAMAGE, "faults": ("leader_cut", "slow_disk", "breaks")}
+WORLDS = {
+    "install_a_stale_snapshot": _SNAPSHOTS,
+    "do_a_request_twice": _SNAPSHOTS,
+    "vote_with_a_damaged_log": _DAMAGE,
+    "go_on_behind_a_hole": _DAMAGE,
+    "keep_what_was_proposed": _CUTS,
+    "acknowledge_when_stepping_down": _CUTS,
+    "lose_what_was_proposed": _CUTS,
+}
 
 
 def test_every_mutant_has_a_seed_here_and_says_what_is_wrong():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from hocket.sim.swarm import ALWAYS, CALM, WILD, options_of
+from hocket.sim.swarm import ALWAYS, CALM, GUARDED, OF_REPLICAS, WILD, options_of
 
 MANY = [options_of(seed) for seed in range(400)]
 
@@ -33,11 +33,34 @@ def test_every_temper_and_every_fault_come_up_and_none_comes_always():
 def test_calm_runs_have_no_fault_that_deceives_and_still_ones_none_at_all():
     for options in MANY:
         if options.temper == "calm":
-            assert set(options.faults) <= set(CALM)
-            assert options.guarded
+            assert set(options.faults) <= {*CALM, *(OF_REPLICAS if options.replicas else ())}
+            assert options.guarded or options.replicas
             assert options.loss < 0.05
         elif options.temper == "still":
             assert options.faults == ()
+
+
+def test_in_some_runs_topics_have_several_replicas():
+    runs = [options for options in MANY if options.replicas]
+    assert len(MANY) / 3 < len(runs) < len(MANY) / 2
+    assert {options.replicas for options in runs} >= {(3,), (5,), (3, 1), (3, 2)}
+    for options in runs:
+        assert max(options.replicas) <= options.holders <= options.nodes
+        assert options.topics == len(options.replicas)
+        assert [options.replicas_of(topic) for topic in range(3)][: options.topics] == [
+            *options.replicas
+        ]
+        if options.guarded:
+            assert set(options.faults) & set(OF_REPLICAS) <= set(GUARDED)
+        if options.beyond:  # the dead stay a minority
+            assert 2 * options.holders < options.nodes
+        raft = options.raft()
+        assert raft.heartbeat_us < raft.stall_us_max < raft.election_us
+    for kind in OF_REPLICAS:
+        share = sum(options.has(kind) for options in runs) / len(runs)
+        assert 0.05 < share < 0.6, kind
+    assert sum(options.beyond for options in runs) > 10
+    assert sum(options.kept_bytes is not None for options in runs) > 10
 
 
 def test_the_weather_is_bad_only_where_the_fault_is_on():

@@ -8,7 +8,7 @@ from hocket import frames
 from hocket.client_core.producing.fates import ProducerOptions
 from hocket.frames import packed
 from hocket.sim.client import Unexpected
-from hocket.sim.workload import SureProducerCore
+from hocket.sim.producers import SureProducerCore
 from tests.support.client.scripted import Stage
 
 ID, OTHER_ID = b"i" * 16, b"o" * 16

@@ -101,6 +101,10 @@ class ReplicatedLogs:
         self._wal.note(log, done)
         self._checkpointer.changed = True
 
+    def is_persisting(self, group: int) -> bool:
+        """Whether the group's term and vote are on their way to the disk."""
+        return self._wal.awaits(self._groups[group])
+
     def append_raw(self, group: int, data: Buffer, *, admitted: bool = False) -> list[Header]:
         """Stage entries of another node's log, back to back, as they are: all of them, or none.
 

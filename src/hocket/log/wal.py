@@ -233,6 +233,11 @@ class Wal:
         if told is not None:
             waiting.append(told)
 
+    def awaits(self, group: GroupLog) -> bool:
+        """Whether somebody waits for news of this group to be durable."""
+        noted = self._commit.noted if self._commit is not None else None
+        return bool(self._noted.get(group) or (noted and noted.get(group)))
+
     def replace(self, old: GroupLog, new: GroupLog) -> None:
         """The group's log is another one from now on; its term and vote are what they were."""
         waiting = self._noted.get(old)

@@ -290,9 +290,13 @@ class Node:
         """How many partitions each node of the cluster has, by its id."""
         return self._wiring.catalogue.loads
 
-    def catch_up_by(self, catch_up: Callable[[Callable[[], None]], None]) -> None:
+    def catch_up_by(
+        self, catch_up: Callable[[Callable[[], None]], None], knows: Callable[[], bool]
+    ) -> None:
         """Before it is said that a topic is unknown, a token wrong, or something not allowed, have
-        this call when all is known that may be, and look again."""
+        this call when all is known that may be, and look again. `knows` says meanwhile whether all
+        is known: what is unknown then is not there."""
+        self._serving.knows = knows
         self._serving.catch_up = self._transacting.catch_up = catch_up
         self._guarding.catch_up_by(catch_up)
 
@@ -402,7 +406,7 @@ class Node:
 
     def log_stopped(self, error: StoreStopped) -> None:
         """What waits for durability will not get it, and must not wait for ever either."""
-        self._copies.close()  # others lead from now on: nothing becomes durable here
+        self._copies.stop(str(error))
         self.say_goodbye(str(error))
 
     def log_room(self) -> None:

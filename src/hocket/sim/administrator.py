@@ -21,6 +21,8 @@ from hocket.errors import (
     ReplyLost,
     RootAway,
     ShuttingDown,
+    StorageFull,
+    StoreStopped,
     UnknownTopic,
 )
 from hocket.model import TopicConfig
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 State = tuple[str, ...] | None  # what is to be seen of a thing; None: it is not there
 CONFIG = TopicConfig(partitions=1, memory_retention_us=2_000_000, segment_bytes_max=4096)
-NOT_DONE = (RootAway, Busy, ShuttingDown, NoConnection, ReplyLost)
+NOT_DONE = (RootAway, Busy, ShuttingDown, NoConnection, ReplyLost, StorageFull, StoreStopped)
 
 
 def states_in(snapshot: bytes) -> dict[str, State]:
@@ -151,8 +153,8 @@ class Administrator(Client):
         found: State = None
         if not isinstance(outcome, HocketError):
             found = _topic(outcome.topics[0].config.disk_bytes_max)
-        elif isinstance(outcome, NoConnection):
-            return
+        elif isinstance(outcome, NoConnection | RootAway):
+            return  # of what was deleted, a node without root cannot say that it is not there
         elif not isinstance(outcome, UnknownTopic):
             raise Unexpected(f"{self.name} was answered {outcome!r} about {thing}")
         if link != self.router.first.link:  # asked again, and perhaps of a node that is behind

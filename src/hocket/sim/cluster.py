@@ -38,7 +38,13 @@ class Cluster(Site):
 
     def capacity_of(self, machine: Machine) -> int:
         """Partitions are on machines that come back, for what is on others would be lost."""
-        return int(machine.keeps)
+        return int(machine.keeps or machine.holds)
+
+    def may_lose(self, machine: Machine) -> bool:
+        return not machine.keeps and (not machine.holds or self.workload.may_lose(machine))
+
+    def lost_for_good(self) -> None:
+        self.workload.give_up_what_is_lost()
 
     @property
     def consumers(self) -> list[Consumer]:
@@ -53,19 +59,23 @@ class Cluster(Site):
         return self.workload.logs[partition_id]
 
     def committed_end(self, partition_id: PartitionId) -> int:
-        """The end of what the owner's partition has committed; while it is down, as it was."""
+        """The end of what any owner of the partition has committed, now or when it went down."""
         end = self._ends.get(partition_id, 0)
         log_id = self.workload.log_id(partition_id)
         if log_id is not None:
-            node = self.workload.owners[partition_id].node
-            if node is not None:
-                end = max(end, node.committed_end(log_id))  # the log's word, not the relay's
+            story = self.copies.stories.get(log_id.group)
+            if story is not None:
+                return story.end
+            (owner,) = self.workload.owners[partition_id]
+            if owner.node is not None:
+                end = max(end, owner.node.committed_end(log_id))  # the log's word, not the relay's
+            self._ends[partition_id] = end
         return end
 
     def ending(self, machine: Machine) -> None:
-        for partition_id, owner in self.workload.owners.items():
-            if owner is machine:
-                self._ends[partition_id] = self.committed_end(partition_id)
+        for partition_id, owners in self.workload.owners.items():
+            if machine in owners:
+                self.committed_end(partition_id)
         super().ending(machine)
         self.workload.machine_died(machine)
 

@@ -6,7 +6,9 @@ names that were not synced only the first few survive, how many is chance. That 
 and what file systems do on a bad day; it is harsher than any one of them.
 
 Faults are planted from outside: `capacity_bytes` (then ENOSPC), `flip` (a bad bit), `before` (a
-call before every operation that changes something, which may raise an OSError, or `PowerLoss`).
+call before every operation that changes something, which may raise an OSError, or `PowerLoss`), and
+`lie`: some sectors that are synced are written nowhere, or over others. What a disk lies about is
+seen after a power failure: until then the machine's memory has it right.
 """
 
 from __future__ import annotations
@@ -29,6 +31,22 @@ class PowerLoss(BaseException):
     """The power fails now. Not an Exception: no code under test may catch it."""
 
 
+@dataclass(slots=True)
+class Lies:
+    """How a disk lies: a share of the sectors that are synced is lost, or lands elsewhere."""
+
+    chance: Random
+    share: float
+    misdirects: bool = False
+    told: int = 0
+
+    def strike(self) -> bool:
+        if self.chance.random() >= self.share:
+            return False
+        self.told += 1
+        return True
+
+
 @dataclass(slots=True, eq=False)
 class _Content:
     """What a file holds: as the running system sees it, and as it is stored durably."""
@@ -36,6 +54,7 @@ class _Content:
     data: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     dirty: set[int] = field(default_factory=set)  # sectors where the two may differ
+    lies: Lies | None = None
 
     def write(self, buffer: Buffer, position: int) -> int:
         view = memoryview(buffer).cast("B")
@@ -53,6 +72,12 @@ class _Content:
         self.dirty.update(range(start // SECTOR, (end + SECTOR - 1) // SECTOR))
 
     def sync(self) -> None:
+        if self.lies is not None:
+            sectors, size = sorted(self.dirty), len(self.data)
+            self.durable[size:] = bytes(max(size - len(self.durable), 0))
+            for sector in sectors:
+                self._sync_sector(sector)
+            return
         self.durable[:] = self.data
         self.dirty.clear()
 
@@ -66,8 +91,14 @@ class _Content:
     def _sync_sector(self, sector: int) -> None:
         start = sector * SECTOR
         end = min(start + SECTOR, len(self.data), len(self.durable))
-        self.durable[start:end] = self.data[start:end]
         self.dirty.discard(sector)
+        if self.lies is not None and self.lies.strike():
+            if self.lies.misdirects:
+                goal = self.lies.chance.randrange(len(self.durable) // SECTOR + 1) * SECTOR
+                room = max(min(end - start, len(self.durable) - goal), 0)
+                self.durable[goal : goal + room] = self.data[start : start + room]
+            return
+        self.durable[start:end] = self.data[start:end]
 
     def crash(self, random: Random) -> None:
         if len(self.data) != len(self.durable) and random.random() < 0.5:
@@ -158,6 +189,7 @@ class SimDisk:
         self._changes: list[_NameChange] = []  # not yet durable, in order
         self._directories: set[str] = {""}
         self._locked = False
+        self._lies: Lies | None = None
 
     # --- ports.Disk --------------------------------------------------------------------------
 
@@ -167,7 +199,7 @@ class SimDisk:
             if not create or _parent(path) not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self.before("create", path)
-            content = _Content()
+            content = _Content(lies=self._lies)
             self._change({path: content})
         return SimFile(self, path, content)
 
@@ -251,8 +283,20 @@ class SimDisk:
         if position < len(content.durable):
             content.durable[position] ^= mask
 
+    def lie(self, lies: Lies | None) -> None:
+        """From now on; None: tell the truth again."""
+        self._lies = lies
+        for content in self._names.values():
+            content.lies = lies
+
+    def behave(self) -> None:
+        """Have room, and neither fail nor lie any more. What was damaged stays so."""
+        self.capacity_bytes = None
+        self.before = _allow
+        self.lie(None)
+
     def files(self) -> dict[str, int]:
-        """The sizes of all files, for tests."""
+        """The sizes of all files."""
         return {name: len(content.data) for name, content in sorted(self._names.items())}
 
     def take_space(self, content: _Content, end: int) -> None:

@@ -3,7 +3,7 @@
 Every kind of fault has a random stream of its own. Where crashes are *guarded*, no machine is
 stopped whose failure the ring's proof excludes (Zave's preconditions of Fail), so that the
 invariants are demanded without exception. A machine that holds a partition, or is the root, always
-comes back; a few others stay dead.
+comes back; a few others stay dead. What strikes machines with replicas is in `replica_faults`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hocket.errors import HocketError
 from hocket.sim.machine import DISK_US_MAX
+from hocket.sim.replica_faults import ReplicaFaults
 from hocket.sim.ring_view import may_fail, snapshot
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class Faults:
         self._is_split = site.options.temper == "split"
         self._next: Timer | None = None
         self._undo: list[Timer] = []  # cuts, clogs and the like that will end
+        self._of_replicas = ReplicaFaults(site, self)
         strikes: dict[str, Callable[[Random], bool]] = {
             "breaks": self._break,
             "slow": self._slow,
@@ -58,12 +61,15 @@ class Faults:
             "cut_one_way": self._cut_one_way,
             "cut_partly": self._cut_partly,
             "clog": self._clog,
+            **self._of_replicas.strikes,
         }
         self._strikes = {kind: strikes[kind] for kind in strikes if site.options.has(kind)}
 
     def begin(self) -> None:
         if self._strikes:
             self._wait()
+        if self._site.options.beyond:
+            self.later(self._site.options.safety_us // 2, self._of_replicas.lose_a_majority)
 
     def stop(self) -> None:
         """End all faults: mend what can be mended, and start machines that were to come back."""
@@ -78,8 +84,12 @@ class Faults:
         for machine in site.machines:
             site.links.slow(machine.address, 0)
             machine.slow_disk(DISK_US_MAX)
+            machine.disk.behave()
             if machine.stalled:
                 machine.resume()
+            if machine.has_failed and machine.up and not machine.leaving:
+                self.crash(machine, power=True)
+                self._restart(machine)
             if machine.restart is not None:
                 machine.restart.cancel()
                 self._restart(machine)
@@ -116,7 +126,7 @@ class Faults:
         return any(joined)
 
     def _leave(self, chance: Random) -> bool:
-        machine = self._pick(chance, lambda machine: not machine.keeps)
+        machine = self.pick(chance, self._site.may_lose)
         if machine is None or not self.may_stop(machine):
             return False
         self._site.tell(machine, "leaves")
@@ -130,24 +140,24 @@ class Faults:
         machine.gone = not comes_back
         machine.left = True
         if comes_back:
-            self._restart_later(machine, chance.randint(*DOWN_US))
+            self.restart_later(machine, chance.randint(*DOWN_US))
 
     def _crash(self, chance: Random) -> bool:
         fits = self._feeds_others if self._is_single else self._can_come_back
-        machine = self._pick(chance, fits)
+        machine = self.pick(chance, fits)
         if machine is None or not self.may_stop(machine):
             return False
-        dies = not machine.keeps and chance.random() < 0.2 and self._may_stay_dead()
+        dies = self._site.may_lose(machine) and chance.random() < 0.2 and self._may_stay_dead()
         self.crash(machine, power=chance.random() < 0.5)
         if dies:
             machine.gone = True
         else:
-            self._restart_later(machine, chance.randint(*DOWN_US))
+            self.restart_later(machine, chance.randint(*DOWN_US))
         return True
 
     def _flap(self, chance: Random) -> bool:
         """A machine crashes and comes back at once, two or three times."""
-        machine = self._pick(chance, self._can_come_back)
+        machine = self.pick(chance, self._can_come_back)
         if machine is None or not self.may_stop(machine):
             return False
         self._flap_again(machine, chance, chance.randint(2, 3))
@@ -158,15 +168,15 @@ class Faults:
         if not fit or not self.may_stop(machine):
             return
         self.crash(machine, power=False)
-        self._restart_later(machine, chance.randint(1_000, 200_000))
+        self.restart_later(machine, chance.randint(1_000, 200_000))
         if times > 1:
             pause_us = chance.randint(200_000, 2_000_000)
-            self._later(pause_us, lambda: self._flap_again(machine, chance, times - 1))
+            self.later(pause_us, lambda: self._flap_again(machine, chance, times - 1))
 
     def _amnesia(self, chance: Random) -> bool:
         """A machine is lost with its disk; a new one takes its place, under a new name."""
         site = self._site
-        machine = self._pick(chance, lambda machine: not machine.keeps)
+        machine = self.pick(chance, self._site.may_lose)
         if machine is None or len(site.machines) >= site.options.nodes_max:
             return False
         if not (self.may_stop(machine) and self._may_stay_dead()):
@@ -181,14 +191,22 @@ class Faults:
         self._site.failed(machine)
         machine.crash(power=power)
 
-    def _restart_later(self, machine: Machine, delay_us: int) -> None:
+    def restart_later(self, machine: Machine, delay_us: int) -> None:
         machine.restart = self._site.scheduler.after(delay_us, lambda: self._restart(machine))
 
     def _restart(self, machine: Machine) -> None:
         self._site.tell(machine, "starts again")
-        machine.start(self._site.seeds(but=machine))
+        try:
+            machine.start(self._site.seeds(but=machine))
+        except HocketError as error:
+            if not machine.is_damaged:
+                raise
+            # What is damaged is not of one partition: the node says so, and does not start.
+            self._site.tell(machine, "does not start: {}", str(error))
+            machine.does_not_start()
+            self.count("did_not_start")
 
-    def _pick(self, chance: Random, fits: Callable[[Machine], bool]) -> Machine | None:
+    def pick(self, chance: Random, fits: Callable[[Machine], bool]) -> Machine | None:
         machines = [
             machine
             for machine in self._site.machines
@@ -236,14 +254,18 @@ class Faults:
         return self._stall_for(chance, LONG_STALL_US)
 
     def _stall_for(self, chance: Random, duration_us: tuple[int, int]) -> bool:
-        machine = self._pick(chance, lambda machine: not machine.stalled)
+        return self.stall(
+            self.pick(chance, lambda machine: not machine.stalled), chance, duration_us
+        )
+
+    def stall(self, machine: Machine | None, chance: Random, duration_us: tuple[int, int]) -> bool:
         if machine is None:
             return False
         duration = chance.randint(*duration_us)
         self._site.tell(machine, "stands still for {} ms", duration // 1000)
         machine.stall()
         life = machine.lives
-        self._later(duration, lambda: self._go_on(machine, life))
+        self.later(duration, lambda: self._go_on(machine, life))
         return True
 
     def _go_on(self, machine: Machine, life: int) -> None:
@@ -253,7 +275,8 @@ class Faults:
 
     def _slow_disk(self, chance: Random) -> bool:
         machine = chance.choice(self._site.machines)
-        machine.slow_disk(chance.choice([500, 20_000, 100_000]))
+        slowest = [600_000] if self._site.options.replicas else []  # others go on without it
+        machine.slow_disk(chance.choice([500, 20_000, 100_000, *slowest]))
         return True
 
     # --- links -------------------------------------------------------------------------------
@@ -272,7 +295,7 @@ class Faults:
         delay_us = chance.randint(*SLOW_US)
         self._site.tell(machine, "is slow by {} ms", delay_us // 1000)
         self._site.links.slow(machine.address, delay_us)
-        self._later(chance.randint(*SLOW_FOR_US), lambda: self._site.links.slow(machine.address, 0))
+        self.later(chance.randint(*SLOW_FOR_US), lambda: self._site.links.slow(machine.address, 0))
         return True
 
     def _cut(self, chance: Random) -> bool:
@@ -323,7 +346,7 @@ class Faults:
             one_way=one_way,
         )
         if not self._is_split:  # in a split run the cut lasts until faults are over
-            self._later(chance.randint(*CUT_US), self._heal)
+            self.later(chance.randint(*CUT_US), self._heal)
         return True
 
     def _heal(self) -> None:
@@ -340,12 +363,12 @@ class Faults:
         chosen = machines[: chance.randint(1, min(4, len(machines)))]
         delay_us = 0
         for machine in chosen:
-            self._later(delay_us, partial(self._clog_one, machine))
+            self.later(delay_us, partial(self._clog_one, machine))
             delay_us += chance.randint(*CLOG_US) // 4
         chance.shuffle(chosen)
         for machine in chosen:
             delay_us += chance.randint(*CLOG_US) // 2
-            self._later(delay_us, partial(self._unclog_one, machine))
+            self.later(delay_us, partial(self._unclog_one, machine))
         return True
 
     def _clog_one(self, machine: Machine) -> None:
@@ -356,5 +379,5 @@ class Faults:
         self._site.tell(machine, "is unclogged")
         self._site.links.unclog(machine.address)
 
-    def _later(self, delay_us: int, action: Callable[[], None]) -> None:
+    def later(self, delay_us: int, action: Callable[[], None]) -> None:
         self._undo.append(self._site.scheduler.after(delay_us, action))

@@ -45,6 +45,7 @@ class Receiver(Protocol):
 
     def heard(self, sender: Contact, to_incarnation: int, message: object) -> None: ...
     def link_lost(self, contact: Contact) -> None: ...
+    def process_gone(self, contact: Contact) -> None: ...
 
 
 @dataclass(slots=True)
@@ -252,8 +253,13 @@ class SimLinks:
     def _tell_lost(self, address: str, contact: Contact) -> None:
         def tell() -> None:
             receiver = self._receivers.get(address)
-            if receiver is not None:
-                receiver.link_lost(contact)
+            if receiver is None:
+                return
+            receiver.link_lost(contact)
+            far = contact.address
+            is_refused = (address, far) not in self._blocked and (far, address) not in self._blocked
+            if far not in self._receivers and is_refused:
+                receiver.process_gone(contact)
 
         noticed_us = self._streams["breaks"].randrange(BREAK_NOTICED_US_MAX)
         self._scheduler.after(noticed_us, tell)

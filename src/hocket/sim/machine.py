@@ -133,12 +133,15 @@ class Machine:
         self.position = position
         self.is_root = is_root
         self.keeps = is_root  # it holds what the run needs: it comes back after every crash
+        self.holds = False  # it may be given replicas; it comes back unless others have them, too
         self.node: ClusterNode | None = None  # None: it is down
         self.lives = 0
         self.stalled = False
         self.leaving = False
         self.gone = False  # for good
+        self.is_damaged = False  # its disk has lied: others must be able to do without it
         self.left = False  # it is down because it left, and is in nobody's list
+        self.has_failed = False  # its disk, in this life: nothing more is written
         self.restart: Timer | None = None  # it is down, and comes back then
         self.seen_changes = 0  # of the ring member, by the site
         self.seen_me: Contact | None = None
@@ -194,6 +197,7 @@ class Machine:
         assert self.node is None
         self.lives += 1
         self.left = False
+        self.has_failed = False
         self.restart = None
         self.time = MachineTime(self, self._scheduler)
         self._executor = SimExecutor(self.time, delay_us_max=self._disk_us_max)
@@ -211,6 +215,7 @@ class Machine:
             entropy=random("entropy").randbytes,
             relay=self._site.options.relay(),
             group0=self._site.options.group0(),
+            raft=self._site.options.raft(),
         )
         node.ring.on_died.append(partial(self._site.convicted, self))
         self.network.node = node.node
@@ -232,6 +237,14 @@ class Machine:
         node = self.node
         assert node is not None
         self.turn(lambda: node.start(seeds))
+
+    def does_not_start(self) -> None:
+        """Its disk is damaged in such a way that it must not go on."""
+        self.node = None
+        self.gone = True
+        self.time.ended = True
+        self.network.node = None
+        self.disk.kill()
 
     def _member_settings(self) -> MemberSettings:
         return MemberSettings(
@@ -308,6 +321,12 @@ class Machine:
         node = self.node
         assert node is not None
         self.time.do(lambda: node.link_lost(contact))
+
+    def process_gone(self, contact: Contact) -> None:
+        """It was dialled again, and nobody is there."""
+        node = self.node
+        assert node is not None
+        self.time.do(lambda: node.link_broken(contact.node, process_gone=True))
 
     # --- faults ------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hocket.core.ring.circle import SIZE, distance, position_of
 from hocket.core.ring.contact import Contact
+from hocket.sim.copies_view import CopiesView
 from hocket.sim.links import SimLinks
 from hocket.sim.machine import Machine
 from hocket.sim.scheduler import Scheduler
@@ -32,6 +33,7 @@ class Site:
         self.started_at_us = self.scheduler.now_us()
         self.trace = Trace(self.started_at_us)
         self.links = SimLinks(self.scheduler, options.weather(), self.trace)
+        self.copies = CopiesView()
         self.machines: list[Machine] = []
         self.active: Machine | None = None  # the machine on which this event happened
         self.ring_moved = False  # by this event, apart from what happened on the active machine
@@ -121,6 +123,13 @@ class Site:
     def successor_machine(self, key: int) -> Machine:
         return min(self.machines, key=lambda machine: distance(key, machine.position))
 
+    def may_lose(self, machine: Machine) -> bool:
+        """Whether nothing is lost for good if the machine never comes back, or its disk lies."""
+        return not machine.keeps
+
+    def lost_for_good(self) -> None:
+        """Machines are gone that hold what no others have."""
+
     # --- what happens ------------------------------------------------------------------------
 
     def failed(self, machine: Machine) -> None:
@@ -134,6 +143,7 @@ class Site:
         if machine.node.relays.cores and machine.me is not None:
             self.relay_crashes.append((self.now_us, machine.me))
         machine.seen_me = None
+        self.copies.died(machine)
         self.ring_moved = self.tree_moved = True
 
     def convicted(self, by: Machine, contact: Contact) -> None:

@@ -20,7 +20,14 @@ from hocket.client_core.consuming.message import Message, MessageBatch
 from hocket.client_core.consuming.parts import Commit, Parted
 from hocket.client_core.sharing.core import SharedCore
 from hocket.client_core.sharing.message import SharedBatch, SharedMessage
-from hocket.errors import HocketError, LeaseLost, NoConnection, ReplyLost, UnknownTopic
+from hocket.errors import (
+    HocketError,
+    LeaseLost,
+    NoConnection,
+    ReplyLost,
+    RootAway,
+    UnknownTopic,
+)
 from hocket.sim.client import Client, Unexpected
 
 if TYPE_CHECKING:
@@ -169,7 +176,10 @@ class Subscriber(Reader):
         self._said.clear()
         self._mark = None
         self.begins[self.life] = dict(self.committed), dict(self._acked)
-        options = SubscriptionOptions(index=self.index, credit_bytes=self.site.options.credit_bytes)
+        options = SubscriptionOptions(
+            index=self.index, credit_bytes=self.site.options.credit_bytes,
+            hold_retention=self.site.options.kept_bytes is not None,
+        )  # fmt: skip
         self._own = Parted(self.router.first, self.topic, options, self._new_part)
         return self._own
 
@@ -181,6 +191,16 @@ class Subscriber(Reader):
 
     def _arouse(self, progress: Any) -> None:
         self._own.arouse(progress)
+
+    def has_committed(self, partition: int, end: int) -> bool:
+        """Whether all up to here is for good.
+
+        One that was killed before it was told so begins behind it, and is told nothing more.
+        """
+        if self.committed.get(partition, 0) >= end:
+            return True
+        is_new = partition not in self._last and partition in self._own.partitions()
+        return is_new and self._own.position(partition) >= end
 
     def _take_over(self, message: Message) -> None:
         self._last[message.partition] = message
@@ -319,7 +339,7 @@ class Worker(Reader):
         question, known = topics.lag(self.topic, self.office.index), len(self.office.diary)
 
         def answered(outcome: frames.Indexes | HocketError) -> None:
-            if isinstance(outcome, UnknownTopic | NoConnection | ReplyLost):
+            if isinstance(outcome, UnknownTopic | RootAway | NoConnection | ReplyLost):
                 return  # it is asked again
             if isinstance(outcome, HocketError):
                 raise Unexpected(f"{self.name} was answered {outcome!r}")

@@ -20,6 +20,7 @@ from random import Random
 from typing import Any
 
 from hocket.core.group0.settings import Group0Settings
+from hocket.core.raft.settings import RaftSettings
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.settings import RingSettings
 from hocket.log.settings import LogSettings
@@ -32,7 +33,17 @@ CALM = (
     "crash", "flap", "amnesia", "stall", "slow_disk", "clocks",
 )  # fmt: skip
 WILD = (*CALM, "cut", "cut_one_way", "cut_partly", "clog", "long_stall")
+# Faults that a partition with several replicas survives, and one with a single replica does not; or
+# that would keep all others of a run from happening.
+OF_REPLICAS = (
+    "leader_crash", "blackout", "lost_for_good", "bit_flip", "lost_write", "misdirected_write",
+    "sync_error", "full_disk", "leader_cut", "leader_stall",
+)  # fmt: skip
+DECEIVING = ("leader_cut", "leader_stall")  # of those, what makes a living node look dead
+GUARDED = ("leader_crash", "lost_for_good", "full_disk")  # those that stop one machine, or none
 EVERY, SINGLE_AT, SPLIT_AT = 16, 5, 11  # seed % 16 == 5: single; seed % 16 == 11: split
+REPLICATED_AT = (6, 7, 9, 12, 13, 14, 15)  # in these topics have several replicas ...
+BEYOND_AT = 13  # ... and in these more of them are lost than can be borne
 ALWAYS = ("crash", "join")  # in every run with faults: without churn the ring has nothing to do
 
 
@@ -73,7 +84,12 @@ class Options:
     changes_every_us: int = 0  # of topics and users, on the average; 0: there are none
     tail_entries: int = 8  # of group 0, that the root keeps in memory
     subscribers: int = 0  # of each topic, with an index each
-    workers: int = 0  # of each topic, with one shared index
+    workers: int = 0  # of each topic with one replica, with one shared index
+    replicas: tuple[int, ...] = ()  # of each topic; one of those that are not named
+    holders: int = 0  # machines that may be given replicas
+    publishers: int = 0  # of each topic with several replicas: they send single messages
+    kept_bytes: int | None = None  # of each partition; None: all of it
+    beyond: bool = False  # a majority of some replicas is lost for good: their group has to stop
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -117,6 +133,23 @@ class Options:
             fetch_bytes=self.fetch_bytes,
             idle_us=3 * SECOND,
             collapse_us=8 * SECOND,
+        )
+
+    def replicas_of(self, topic: int) -> int:
+        return self.replicas[topic] if topic < len(self.replicas) else 1
+
+    def raft(self) -> RaftSettings:
+        """A fifth of a server's times, and messages so small that many are under way."""
+        return RaftSettings(
+            heartbeat_us=SECOND // 10,
+            election_us=SECOND * 4 // 10,
+            election_jitter_us=SECOND * 4 // 10,
+            stagger_us=SECOND // 50,
+            stall_us_max=SECOND // 5,
+            idle_us=SECOND,
+            snapshot_us=3 * SECOND,
+            entries_max=4,
+            in_flight_max=4,
         )
 
     def group0(self) -> Group0Settings:
@@ -168,6 +201,9 @@ def options_of(seed: int) -> Options:
     options = _drawn(seed)
     if seed % EVERY == SINGLE_AT:
         return _single(options)
+    if seed % EVERY in REPLICATED_AT:
+        options = _replicated(options, Random(f"{seed}/replication"))
+        return _beyond(options) if seed % EVERY == BEYOND_AT else options
     return _split(options) if seed % EVERY == SPLIT_AT else options
 
 
@@ -179,6 +215,41 @@ def _single(options: Options) -> Options:
         tails=0.0, skew_us_max=0, drift_ppm_max=0, topics=1, partitions=1, producers=1,
         batches=150, consumers=12, slow_consumers=0.0, credit_bytes=20_000, children_max=2,
     )  # fmt: skip
+
+
+def _replicated(options: Options, chance: Random) -> Options:
+    """Topics with several replicas, and faults that they must survive.
+
+    There are few machines and little else to do, so that most of what happens happens to replicas.
+    """
+    replicas = chance.choice([(3,), (3,), (3,), (3, 2), (3, 1), (5,), (5, 3)])
+    nodes = max(replicas) + chance.choice([0, 0, 1, 2])
+    guarded = options.guarded and chance.random() < 0.3
+    kinds = tuple(kind for kind in OF_REPLICAS if chance.random() < 0.4)
+    if options.temper != "wild":
+        kinds = tuple(kind for kind in kinds if kind not in DECEIVING)
+    if guarded:
+        kinds = tuple(kind for kind in kinds if kind in GUARDED)
+    faults = options.faults + (kinds if options.temper != "still" else ())
+    # Where older records go, a copy that was away is sent the state. Consumers are not waited for
+    # there, and would miss something.
+    kept_bytes = chance.choice([None, None, 4_096])
+    consumers = 0 if kept_bytes else chance.choice([1, 2, 3])
+    return replace(
+        options, faults=faults, guarded=guarded, kept_bytes=kept_bytes,
+        fault_every_us=chance.choice([300_000, 600_000, 1_000_000]), nodes=nodes,
+        nodes_max=nodes + 2, replicas=replicas, holders=chance.randint(max(replicas), nodes),
+        topics=len(replicas), partitions=chance.choice([1, 1, 2]), producers=chance.choice([1, 2]),
+        batches=chance.choice([20, 40]) * (2 if kept_bytes else 1), consumers=consumers,
+        subscribers=1, publishers=1, workers=chance.choice([0, 2]), lookups_every_us=2 * SECOND,
+        changes_every_us=chance.choice([0, SECOND]),
+    )  # fmt: skip
+
+
+def _beyond(options: Options) -> Options:
+    """So many machines that those who are lost are a minority, as the ring demands."""
+    nodes = 2 * options.holders + 1
+    return replace(options, beyond=True, guarded=False, nodes=nodes, nodes_max=nodes + 1)
 
 
 def _split(options: Options) -> Options:

@@ -1,11 +1,9 @@
 """The work of a cluster: records are published and consumed, keys are looked up, and topics and
 users are changed.
 
-Producers speak through the cores of the real client (`client`), which push again what was not
-acknowledged and follow a topic to its node. What they mend is counted, and what they must never
-have to mend is a mistake. Consumers use the relays of any machine, and keep a diary of what was
-delivered. When its machine dies, a consumer goes on at another, at the same offset. Lookups ask any
-machine for any key.
+Those who write are in `producers`, and those who subscribe in `subscribers`. Consumers use the
+relays of any machine, and keep a diary of what was delivered. When its machine dies, a consumer
+goes on at another, at the same offset. Lookups ask any machine for any key.
 """
 
 from __future__ import annotations
@@ -16,21 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hocket import frames
-from hocket.client_core.calls import topics
-from hocket.client_core.producing.core import ProducerCore
-from hocket.client_core.producing.delivery import Pusher
-from hocket.client_core.producing.fates import ProducerOptions
-from hocket.client_core.producing.gathering import Gathering
-from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions, Stamp
 from hocket.core.relay.messages import Piece
 from hocket.core.ring.circle import SIZE, position_of
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Located, NotLocated
-from hocket.errors import HocketError, NoConnection, ReplyLost, RootAway, UnknownTopic
-from hocket.model import PartitionId, TopicConfig
+from hocket.model import PartitionId
 from hocket.sim.administrator import Administrator
-from hocket.sim.client import RETRY_US, Client, Unexpected
+from hocket.sim.client import RETRY_US, Client
+from hocket.sim.producers import Founder, Ledger, Logs, Producer, Publisher
 from hocket.sim.subscribers import Office, Subscriber, Worker
 from hocket.wire import batch as batches
 
@@ -38,160 +29,10 @@ if TYPE_CHECKING:
     from hocket.sim.machine import Machine
     from hocket.sim.site import Site
 
-AWAY_US = 300_000  # after which something is asked again that the root could not be asked
-IN_FLIGHT_MAX = 8  # batches of a producer and partition
-PUSH_EVERY_US = 400_000  # on the average
-FOREVER_US = 1 << 60  # a producer gives nothing up: the cluster must take it in the end
 ADMINISTRATORS = 2
 MOVE_EVERY_US = 15_000_000  # on average, until a consumer moves to another machine
 CREDIT_US = 5_000  # at most, until a consumer gives its credit back
 SLOW_US = 3_000_000  # the same for a slow consumer; when faults are over all are quick
-
-
-Logs = dict[
-    PartitionId, dict[int, bytes]
-]  # by partition and offset: what producers were told is stored
-
-
-class Founder(Client):
-    """Creates a topic; tries again until it is there.
-
-    It asks one machine alone, which is there to the end.
-    """
-
-    roams = False
-
-    def __init__(self, site: Site, machine: Machine, topic: str) -> None:
-        self.topic = topic
-        self.created = False
-        super().__init__(site, machine, f"founder of {topic}")
-        self._found()
-
-    def _found(self) -> None:
-        config = TopicConfig(
-            partitions=self.site.options.partitions,
-            memory_retention_us=2_000_000,
-            segment_bytes_max=4096,
-        )
-        try:
-            self.ask(topics.create_topic(self.topic, config, exist_ok=True), self._answered)
-        except HocketError:  # its first machine was down
-            self.site.scheduler.after(AWAY_US, self._found)
-
-    def _answered(self, outcome: HocketError | None) -> None:
-        if isinstance(outcome, RootAway | NoConnection | ReplyLost):
-            self.site.scheduler.after(AWAY_US, self._found)
-        elif outcome is not None:
-            raise Unexpected(f"{self.name} was answered {outcome!r}")
-        else:
-            self.created = True
-
-
-class SurePusher(Pusher):
-    """What no cluster may bring about, and a producer would put right, is a mistake here."""
-
-    producer: SureProducerCore
-
-    def _opened(self, frame: frames.ProducerOpened) -> None:
-        if self.producer_id not in (b"", frame.producer_id):
-            name = self.producer.name
-            raise Unexpected(f"{name} had to begin anew: its id is not known any more")
-        super()._opened(frame)
-
-    def _learn_fates(self, gathering: Gathering, expected: int) -> None:
-        if not gathering.agrees(expected):
-            raise Unexpected(
-                f"{self.producer.name} was acknowledged more than the {expected} batches that the "
-                f"leader of partition {gathering.partition} has"
-            )
-        super()._learn_fates(gathering, expected)
-
-
-class SureProducerCore(ProducerCore):
-    pusher_kind = SurePusher
-    name = ""
-
-
-class Producer(Client):
-    """Sends numbered batches to every partition of a topic, until they are acknowledged."""
-
-    def __init__(self, site: Site, machine: Machine, topic: str, number: int, logs: Logs) -> None:
-        self.topic = topic
-        self.stopped = False
-        self.made = dict.fromkeys(range(site.options.partitions), 0)  # by partition: batches
-        self.core: SureProducerCore | None = None
-        self._logs = logs
-        super().__init__(site, machine, f"producer {topic}/{number}")
-        self._open()
-        self._later()
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has sent something, and all of it is acknowledged."""
-        return self.core is not None and any(self.made.values()) and not self.core.count()
-
-    def _open(self) -> None:
-        core = SureProducerCore(
-            self.router.first, self.topic, ProducerOptions(linger_us=0, delivery_us=FOREVER_US),
-            self._settle,
-        )  # fmt: skip
-        core.name = self.name
-        try:
-            self.turn(core.open)
-        except HocketError:  # its first machine was down
-            self.site.scheduler.after(RETRY_US, self._open)
-        else:
-            self.core = core
-
-    def _later(self) -> None:
-        delay_us = round(self.chance.expovariate(1 / PUSH_EVERY_US))
-        self.site.scheduler.after(delay_us, self._produce)
-
-    def _produce(self) -> None:
-        options, core = self.site.options, self.core
-        if self.stopped and any(self.made.values()):
-            return
-        self._later()
-        if core is not None and isinstance(core.failure, UnknownTopic | NoConnection):
-            self._open()  # the topic was not there yet, or its machine was not
-            return
-        partition = self.chance.randrange(options.partitions)
-        number = self.made[partition]
-        if core is None or not core.is_open or number == options.batches:
-            return
-        gathering = core.gatherings[partition]
-        if len(gathering.queue) >= IN_FLIGHT_MAX:
-            return
-        self.made[partition] += 1
-        head = f"{self.name}/{partition}/{number}/".encode()
-        values = [
-            b"%s%d:%s" % (head, each, bytes(self.chance.randrange(options.record_bytes_max)))
-            for each in range(self.chance.randrange(1, 5))
-        ]
-        self.turn(partial(self._send_batch, core, gathering, values))
-
-    def _send_batch(self, core: ProducerCore, gathering: Gathering, values: list[bytes]) -> None:
-        """As one batch: checkers know how large it can be."""
-
-        def encoded(stamp: Stamp) -> bytes:
-            return batches.encode(
-                values, timestamps=self.site.now_us, producer_id=stamp.producer_id,
-                epoch=stamp.epoch, sequence=stamp.sequence,
-            )  # fmt: skip
-
-        if not core.offer_entry(gathering, encoded, len(values), waiter=values):
-            raise Unexpected(f"{self.name} has no room for {values!r}")
-
-    def _settle(self, batch: Outgoing, outcome: Outcome) -> None:
-        if not isinstance(outcome, Positions):
-            raise Unexpected(f"{self.name} was told {outcome!r} of {batch.count} records")
-        if batch.pushes > 1:
-            self.mend("pushed again")
-        log = self._logs[PartitionId(self.topic, outcome.partition)]
-        ((_, values),) = batch.waiters
-        for offset, value in enumerate(values, outcome.start):
-            if log.setdefault(offset, value) != value:
-                raise Unexpected(f"{self.name}: offset {offset} was {log[offset]!r}, now {value!r}")
 
 
 class Consumer:
@@ -320,8 +161,11 @@ class Workload:
         self.lookups: list[Lookup] = []
         self.lookups_open = 0
         self.deliveries = 0
-        self.owners: dict[PartitionId, Machine] = {}  # of those that are made: who holds them
-        self.logs: Logs = {}
+        # Of those that are made: who may hold them. Of several the group says who does.
+        self.owners: dict[PartitionId, tuple[Machine, ...]] = {}
+        self.ledger = Ledger()
+        self.logs: Logs = self.ledger.logs
+        self.given_up: dict[PartitionId, None] = {}  # a majority of their copies is gone for good
         self._log_ids: dict[PartitionId, PartitionId] = {}  # with their groups
         self.producers: list[Producer] = []
         self.administrators: list[Administrator] = []
@@ -334,13 +178,15 @@ class Workload:
         self._keys = site.scheduler.random("lookups")
         self._admins = site.scheduler.random("administrators")
         self._readers = site.scheduler.random("subscribers")
+        for machine in site.machines[: site.options.holders]:
+            machine.holds = True
         for number in range(site.options.topics):  # before they start: they get partitions
-            self._founder_of(_topic(number)).keeps = True
+            self._founder_of(number).keeps = True
 
     def begin(self) -> None:
         site, options = self._site, self._site.options
         for number in range(options.topics):
-            self._found(_topic(number))
+            self._found(number)
         partition_ids = list(self.logs)
         for number in range(options.consumers):
             # Mostly the first partition: fan-out needs a crowd.
@@ -358,33 +204,40 @@ class Workload:
                 every_us = ADMINISTRATORS * options.changes_every_us
                 self.administrators.append(Administrator(site, machine, number, every_us))
         for number in range(options.topics):
-            self._subscribe_to(f"topic-{number}")
+            self._subscribe_to(number)
         self._look_up_later()
 
-    def _subscribe_to(self, topic: str) -> None:
-        site, options = self._site, self._site.options
+    def _subscribe_to(self, at: int) -> None:
+        site, options, topic = self._site, self._site.options, _topic(at)
         for number in range(options.subscribers):
             machine = self._readers.choice(site.machines)
             self.subscribers.append(Subscriber(site, machine, topic, number))
-        if options.workers:
+        if options.workers and options.replicas_of(at) == 1:
             office = Office(topic, "shared")
             self.offices.append(office)
             for number in range(options.workers):
                 machine = self._readers.choice(site.machines)
                 self.workers.append(Worker(site, machine, office, number))
 
-    def _found(self, topic: str) -> None:
-        site, options = self._site, self._site.options
-        machine = self._founder_of(topic)
+    def _found(self, at: int) -> None:
+        site, options, topic = self._site, self._site.options, _topic(at)
+        machine = self._founder_of(at)
         for partition in range(options.partitions):
-            self.logs[PartitionId(topic, partition)] = {}
-        self.founders.append(Founder(site, machine, topic))
+            self.ledger.begin(PartitionId(topic, partition))
+        replicas = options.replicas_of(at)
+        self.founders.append(Founder(site, machine, topic, replicas))
+        kinds = [Producer] * options.producers + [Publisher] * (
+            options.publishers if replicas > 1 else 0
+        )
         self.producers += [
-            Producer(site, machine, topic, number, self.logs) for number in range(options.producers)
+            kind(site, machine, topic, number, self.ledger) for number, kind in enumerate(kinds)
         ]
 
-    def _founder_of(self, topic: str) -> Machine:
-        return self._site.successor_machine(position_of(topic))
+    def _founder_of(self, at: int) -> Machine:
+        """Of a topic with one replica it is the home, if nobody else has capacity."""
+        if self._site.options.holders:
+            return self._site.root
+        return self._site.successor_machine(position_of(_topic(at)))
 
     def _consume(self, number: int, partition_id: PartitionId, slow: bool) -> None:
         self.consumers.append(
@@ -406,8 +259,47 @@ class Workload:
                 for each in machine.node.partition_ids() if machine.node is not None else ():
                     if each._replace(group=0) == partition_id:
                         known = self._log_ids[partition_id] = each
-                        self.owners[partition_id] = machine
+                        self.owners[partition_id] = self._keepers(each, machine)
         return known
+
+    def _keepers(self, log_id: PartitionId, owner: Machine) -> tuple[Machine, ...]:
+        story = self._site.copies.stories.get(log_id.group)
+        if story is None:
+            return (owner,)
+        return tuple(each for each in self._site.machines if each.name in story.voters)
+
+    def may_lose(self, machine: Machine) -> bool:
+        """Whether every partition is there without the machine: a majority has it elsewhere."""
+        site = self._site
+        sound = {each.name for each in site.machines if not (each.gone or each.is_damaged)}
+        for partition_id in self.logs:
+            if self.log_id(partition_id) is None:
+                return False  # nobody knows yet who is to keep it
+            story = site.copies.story_of(partition_id)
+            if story is None:
+                if machine in self.owners[partition_id]:
+                    return False
+            elif machine.name in story.voters:
+                left = [each for each in story.voters if each in sound and each != machine.name]
+                if len(left) < story.majority:
+                    return False
+        return True
+
+    def give_up_what_is_lost(self) -> None:
+        """Of these partitions nothing is demanded any more, but that nobody lies about them."""
+        gone = {each.name for each in self._site.machines if each.gone}
+        for partition_id in self.logs:
+            story = self._site.copies.story_of(partition_id)
+            if story is None:
+                owners = self.owners.get(partition_id, ())
+                is_lost = any(each.gone for each in owners)
+            else:
+                is_lost = len([each for each in story.voters if each not in gone]) < story.majority
+            if is_lost:
+                self.given_up[partition_id] = None
+
+    def _is_given_up(self, topic: str) -> bool:
+        return any(each.topic == topic for each in self.given_up)
 
     def stop(self) -> None:
         """Publish nothing new; what was begun is finished.
@@ -436,7 +328,7 @@ class Workload:
             if not founder.created:
                 return f"{founder.topic} is not created"
         for producer in self.producers:
-            if not producer.finished:
+            if not producer.finished and not self._is_given_up(producer.topic):
                 return f"{producer.name} waits for acknowledgements"
         for administrator in self.administrators:
             if not administrator.idle:
@@ -447,15 +339,17 @@ class Workload:
         """What is not delivered to every consumer, or not acknowledged; empty if nothing."""
         for subscriber in self.subscribers:
             for partition_id, log in self.logs.items():
-                done = subscriber.committed.get(partition_id.partition, 0)
-                if partition_id.topic == subscriber.topic and done < len(log):
+                if partition_id in self.given_up or partition_id.topic != subscriber.topic:
+                    continue
+                if not subscriber.has_committed(partition_id.partition, len(log)):
+                    done = subscriber.committed.get(partition_id.partition, 0)
                     return f"{subscriber.name} has committed {done} of {len(log)} in {partition_id}"
         for office in self.offices:
-            if office.lag != 0:
+            if office.lag != 0 and not self._is_given_up(office.topic):
                 return f"the workers of {office.topic} are behind by {office.lag}"
         for consumer in self.consumers:
             end = len(self.logs[consumer.partition_id])
-            if consumer.next_offset < end:
+            if consumer.next_offset < end and consumer.partition_id not in self.given_up:
                 where = consumer.machine.name if consumer.machine else "no machine"
                 return (
                     f"consumer {consumer.number} on {where} has {consumer.partition_id.topic}/"

@@ -11,8 +11,9 @@ from hocket.core.relay.messages import Piece
 from hocket.model import PartitionId, TopicConfig
 from hocket.sim.client import Client
 from hocket.sim.cluster import Cluster
+from hocket.sim.producers import Founder, Ledger, Producer
 from hocket.sim.swarm import options_of
-from hocket.sim.workload import Consumer, Founder, Producer
+from hocket.sim.workload import Consumer
 from hocket.wire import batch as batches
 from tests.support.node.cluster import Asking, Nodes
 
@@ -37,21 +38,23 @@ def test_who_reads_the_old_topic_is_given_nothing_of_the_new_one() -> None:
         within_us=20 * SECOND,
     )
     old.stop()
-    owner = old.owners[PARTITION_ID]
+    (owner,) = old.owners[PARTITION_ID]
     count = len(old.logs[PARTITION_ID])
 
     answers: list[object] = []
     deleter = Client(cluster, owner, "deleter")
     deleter.ask(topics.delete_topic(TOPIC, missing_ok=False), answers.append)
     assert run(lambda: answers == [None], within_us=5 * SECOND)
-    founder = Founder(cluster, owner, TOPIC)
+    founder = Founder(cluster, owner, TOPIC, 1)
     assert run(lambda: founder.created, within_us=5 * SECOND)
     assert owner.node is not None
     [made_anew] = [each for each in owner.node.partition_ids() if each.topic == TOPIC]
     assert made_anew._replace(group=0) == PARTITION_ID
 
-    logs: dict[PartitionId, dict[int, bytes]] = {PARTITION_ID: {}}
-    producers = [Producer(cluster, owner, TOPIC, number, logs) for number in (7, 8)]
+    ledger = Ledger()
+    ledger.begin(PARTITION_ID)
+    logs = ledger.logs
+    producers = [Producer(cluster, owner, TOPIC, number, ledger) for number in (7, 8)]
     reader = Consumer(
         cluster, 99, PARTITION_ID, slow=False,
         delivered=lambda _consumer, _end: None, log_id=lambda _partition_id: made_anew,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 TIDY_US = 50_000  # credit and acks that are not urgent are sent together, so long after the first
-RETRYABLE = frozenset({"busy", "shuttingDown"})
+RETRYABLE = frozenset({"busy", "shuttingDown", "rootAway"})
 
 
 @dataclass(slots=True)

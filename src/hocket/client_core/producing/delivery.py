@@ -55,7 +55,7 @@ from hocket.errors import (
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import SECOND_US
 
-RETRYABLE = frozenset({"busy", "storageFull", "shuttingDown", "sequenceGap"})
+RETRYABLE = frozenset({"busy", "storageFull", "shuttingDown", "sequenceGap", "rootAway"})
 FORGOTTEN_OFFSET = 2**64 - 1  # acknowledges a batch whose offset the broker no longer knows
 FULL_US = 3 * SECOND_US  # for so long a broker whose disk is full is asked again
 

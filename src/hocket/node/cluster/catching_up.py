@@ -5,7 +5,8 @@ Every node has all metadata, but some of it a moment later than others. A client
 topic at another node, and must not hear here that there is none; nor a new user, whose client comes
 to every node that has some of its topic, that its token is wrong. So whoever asks for something
 unknown or forbidden waits until this node has what the root had when it was asked, for a second at
-most.
+most. If the root has not answered by then, this node does not know whether the thing is there, and
+says that (`knows`).
 
 One question is under way at a time, for all who wait. Whoever comes meanwhile waits for the next
 one: the answer to this one may be older than what it asks for.
@@ -23,13 +24,16 @@ PAUSE_US = 20_000  # between two questions: who asks for nonsense all the time c
 WAITING_MAX = 1_000  # requests
 
 Again = Callable[[], None]
+Answered = Callable[[bool], None]
 
 
 class CatchingUp:
     def __init__(
-        self, ask: Callable[[Again], bool], *, timers: Timers, end_turn: Callable[[], None]
+        self, ask: Callable[[Answered], bool], *, timers: Timers, end_turn: Callable[[], None]
     ) -> None:
-        """`ask` has its argument called when this node has what the root has; False: no root."""
+        """`ask` has its argument called with True when this node has what the root has, and with
+        False if the root does not answer; it returns False if there is none to ask."""
+        self.knows = True  # while `again` is called: the root has answered
         self._ask = ask
         self._timers = timers
         self._end_turn = end_turn
@@ -41,6 +45,7 @@ class CatchingUp:
     def __call__(self, again: Again) -> None:
         """Call `again` once, when it is worth while to look again."""
         if len(self._asked) + len(self._waiting) >= WAITING_MAX:
+            self.knows = False
             again()
             return
         self._waiting.append(again)
@@ -57,16 +62,17 @@ class CatchingUp:
         self._number += 1
         self._asked, self._waiting = self._waiting, []
         done = partial(self._answered, self._number)
-        self._timer = self._timers.after(PATIENCE_US, done)
-        if not self._ask(done):  # nobody knows more than this node
-            self._look_again()
+        self._timer = self._timers.after(PATIENCE_US, partial(done, False))
+        if not self._ask(done):
+            self._look_again(False)
 
-    def _answered(self, number: int) -> None:
+    def _answered(self, number: int, knows: bool) -> None:
         if number == self._number and self._asked:
-            self._look_again()
+            self._look_again(knows)
             self._end_turn()
 
-    def _look_again(self) -> None:
+    def _look_again(self, knows: bool) -> None:
+        self.knows = knows
         asked, self._asked = self._asked, []
         if self._timer is not None:
             self._timer.cancel()

@@ -99,7 +99,7 @@ class ClusterNode:
             self.node.handing_on.catch_up, timers=timers, end_turn=self.node.end_turn
         )
         if not member.is_root:
-            self.node.catch_up_by(self.catching_up)
+            self.node.catch_up_by(self.catching_up, lambda: self.catching_up.knows)
         self.descriptions = Descriptions(
             self.node, me=lambda: self.ring.core.me, timers=timers, links=links,
             catch_up=_look_at_once if member.is_root else self.catching_up,

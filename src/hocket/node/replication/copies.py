@@ -143,6 +143,12 @@ class Copies:
         if self._replicas is not None:
             self._replicas.end_turn()
 
+    def stop(self, why: str) -> None:
+        """Nothing becomes durable here any more: others lead from now on."""
+        for hosted in self._hosted.values():
+            if isinstance(hosted.copy, Replica) and not hosted.copy.stopped:
+                hosted.copy.stop(why)
+
     def close(self) -> None:
         if self._replicas is not None:
             self._replicas.close()

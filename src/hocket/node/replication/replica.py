@@ -42,6 +42,7 @@ from hocket.core.raft.events import (
     Refused,
     Send,
     SendEntries,
+    Stalled,
     Started,
     Store,
     Timer,
@@ -216,6 +217,10 @@ class Replica(Generic[E]):
         if isinstance(message, AskVote):
             return any(not fault.is_applied for fault in self._faults)
         return isinstance(message, CampaignNow) and bool(self._faults)
+
+    @property
+    def is_settled(self) -> bool:  # term and vote are durable
+        return not self._is_blocked and not self._waiting
 
     @property
     def is_full(self) -> bool:
@@ -393,12 +398,17 @@ class Replica(Generic[E]):
 
     def _not_sent(self, peer: str, error: HocketError) -> None:
         """Entries could not be read: they are gone since, or damaged."""
-        if self.stopped:
-            return
         if isinstance(error, CorruptData):
-            log.error("group %d cannot be sent to node %s: %s", self.group, peer, error)
-        self._forget_what_is_gone()
-        self.tell(LinkLost(peer))
+            self.cannot_read(error)
+        elif not self.stopped:
+            self._forget_what_is_gone()
+            self.tell(LinkLost(peer))
+
+    def cannot_read(self, error: HocketError) -> None:
+        """This copy is damaged: another one is to lead."""
+        if self.raft.leading is not None:
+            log.error("group %d is not led here any more: %s", self.group, error)
+            self.tell(Stalled(self._around.host.settings.stall_us_max))
 
     def _forget_what_is_gone(self) -> None:
         """Retention has removed entries: Raft sends the state in their place from now on."""
@@ -525,9 +535,9 @@ class Replica(Generic[E]):
         self._is_blocked = True
         self._tail.clear()
         snapshot = LogSnapshot(state.end, state.log_start, state.body)
-        self.log.install_snapshot(
-            self.group, snapshot, partial(self._installed, state), begin=_begin(state)
-        )
+        begin = None if state.begin == state.end else state.begin
+        done = partial(self._installed, state)
+        self.log.install_snapshot(self.group, snapshot, done, begin=begin)
 
     def _installed(self, state: State) -> None:
         self._known = state.end.next_index - 1
@@ -581,10 +591,6 @@ class Replica(Generic[E]):
         Install: _install,
         Arm: _arm,
     }
-
-
-def _begin(state: State) -> LogEnd | None:
-    return state.begin if state.begin != state.end else None
 
 
 def _never(_found: object) -> None:

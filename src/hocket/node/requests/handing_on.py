@@ -62,7 +62,7 @@ class HandingOn:
         self._origins: dict[int, Origin] = {}  # by number
         self._send: Sending = lambda _to, _message: None
         self._root: Callable[[], tuple[Contact | None, str]] = lambda: (None, "")
-        self._catching_up: dict[int, Callable[[], None]] = {}  # by the number of the request
+        self._catching_up: dict[int, Callable[[bool], None]] = {}  # by the number of the request
         wiring.metadata.origin_of = self._origin_of
         wiring.network.answer_to(self._caught_up, connection=CATCHING_UP)
 
@@ -85,10 +85,10 @@ class HandingOn:
         """A topic for the node itself."""
         self._ask(origin, self._own_session(), frames.CreateTopic(origin.request, name, config))
 
-    def catch_up(self, done: Callable[[], None]) -> bool:
-        """Call `done` when this node has all metadata that the root has now; False: no root is
-        there. A Ping is handed on: what the root answers says how far it was, and is told when this
-        node is as far."""
+    def catch_up(self, done: Callable[[bool], None]) -> bool:
+        """Call `done` with True when this node has all metadata that the root has now, and with
+        False if it does not answer; returns False if no root is there. A Ping is handed on: what
+        the root answers says how far it was, and is told when this node is as far."""
         number = next(self._wiring.network.numbers)
         try:
             self._ask(Origin(CATCHING_UP, 0, number), self._own_session(), frames.Ping(number))
@@ -99,7 +99,7 @@ class HandingOn:
 
     def _caught_up(self, answer: Frame) -> None:
         """Or the root does not answer any more."""
-        self._catching_up.pop(answer.request)()
+        self._catching_up.pop(answer.request)(not isinstance(answer, frames.Failure))
 
     def _own_session(self) -> Session:
         return Session(

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from hocket import frames
 from hocket.core.session.session import Demand, Effect, Hangup, Reply, Session, failure
 from hocket.errors import (
+    Busy,
     HocketError,
     NotAllowed,
     ProtocolError,
+    RootAway,
     UnknownPartition,
     UnknownTopic,
 )
@@ -23,8 +25,9 @@ from hocket.node.identity import audit
 from hocket.node.replication.copies import Copies
 from hocket.node.wiring import Servant, Wiring
 
-# Of payloads that wait until this node has caught up; more are refused as unknown at once.
+# Of payloads that wait until this node has caught up; more are refused for the moment.
 KEPT_BYTES_MAX = 16 << 20
+_NO_TOPIC = (UnknownTopic.code, UnknownPartition.code)
 _UNKNOWN = (UnknownTopic.code, UnknownPartition.code, NotAllowed.code)
 
 # What these are answered with is how far a partition is. Of a partition that several nodes keep, a
@@ -40,6 +43,8 @@ class Serving:
         self._copies = copies
         # Calls when this node knows all that the root knows; None: it is the root, or alone.
         self.catch_up: Callable[[Callable[[], None]], None] | None = None
+        # While `catch_up` calls: the root has answered, so that what is unknown here is not there.
+        self.knows: Callable[[], bool] = lambda: True
         self._kept_bytes = 0  # of payloads whose topic may become known
 
     def received(self, connection: int, frame: Frame, payload: memoryview) -> None:
@@ -47,24 +52,30 @@ class Serving:
         if session is None:  # the node hung up while this frame was on its way
             return
         effects = session.step(frame)
-        if (
-            self.catch_up is not None
-            and _is_about_something_unknown(effects)
-            and self._kept_bytes + payload.nbytes <= KEPT_BYTES_MAX
-        ):
+        if self.catch_up is None or not _is_about_something_unknown(effects):
+            self._carry_out(connection, session, frame, effects, payload)
+        elif self._kept_bytes + payload.nbytes > KEPT_BYTES_MAX:
+            busy = Busy("too much waits here until this node knows all topics; try again")
+            self._carry_out(
+                connection, session, frame, [Reply(failure(frame.request, busy))], payload
+            )
+        else:
             kept = memoryview(bytes(payload))  # what it lies in is used again
             self._kept_bytes += kept.nbytes
             self.catch_up(lambda: self._look_again(connection, session, frame, kept))
-        else:
-            self._carry_out(connection, session, frame, effects, payload)
 
     def _look_again(
         self, connection: int, session: Session, frame: Frame, payload: memoryview
     ) -> None:
         """This node did not know what the frame is about, and may know it now."""
         self._kept_bytes -= payload.nbytes
-        if self._wiring.sessions.get(connection) is session:
-            self._carry_out(connection, session, frame, session.step(frame), payload)
+        if self._wiring.sessions.get(connection) is not session:
+            return
+        effects = session.step(frame)
+        if _is_about_something_unknown(effects, _NO_TOPIC) and not self.knows():
+            # It may be there all the same, and whoever uses it must not be told that it is gone.
+            effects = [Reply(failure(frame.request, _not_known(frame)))]
+        self._carry_out(connection, session, frame, effects, payload)
 
     def _carry_out(
         self,
@@ -127,9 +138,17 @@ def _tells_how_far(demand: Demand) -> bool:
     )
 
 
-def _is_about_something_unknown(effects: list[Effect]) -> bool:
+def _is_about_something_unknown(effects: list[Effect], codes: tuple[str, ...] = _UNKNOWN) -> bool:
     """A topic, a partition of one that has grown, or a right that was just granted."""
     match effects:
         case [Reply(frames.Failure(code=code, request=request))]:
-            return code in _UNKNOWN and request != 0
+            return code in codes and request != 0
     return False
+
+
+def _not_known(frame: Frame) -> RootAway:
+    topic = getattr(frame, "topic", "")
+    return RootAway(
+        f"topic {topic!r} is not known here, and the root, which would know whether it is new, "
+        "has not answered; try again, or ask another node"
+    )

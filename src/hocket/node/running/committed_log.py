@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from hocket.core.relay.messages import Piece
-from hocket.errors import HocketError
+from hocket.errors import CorruptData, HocketError
 from hocket.log.model import ReadResult
 from hocket.log.store import LogStore
 from hocket.model import PartitionId
@@ -58,15 +58,17 @@ class CommittedLog:
                 offset,
                 bytes_max=bytes_max,
                 end_offset=end,
-                done=partial(self._read, done),
+                done=partial(self._read, hosted, done),
             )
-        except HocketError:  # deleted or damaged: there is nothing to hand on
-            done(())
+        except HocketError as error:  # deleted or damaged: there is nothing to hand on
+            self._read(hosted, done, error)
             return
         if read is not None:
             done(pieces_of(read))
 
-    def _read(self, done: Done, read: ReadResult | HocketError) -> None:
+    def _read(self, hosted: Hosted, done: Done, read: ReadResult | HocketError) -> None:
+        if isinstance(read, CorruptData) and hosted.copy is not None:
+            hosted.copy.cannot_read(read)
         done(() if isinstance(read, HocketError) else pieces_of(read))
 
 

@@ -125,6 +125,10 @@ class Deliveries:
     def _cannot_read(self, opened: Open, read: Read, error: HocketError) -> None:
         """Send nothing more; if it is data that cannot be read, let the consumer commit."""
         address = opened.address
+        hosted = self._partitions.get(opened.groups[read.partition])
+        if isinstance(error, CorruptData) and hosted is not None and hosted.copy is not None:
+            hosted.copy.cannot_read(error)  # which ends this subscription: others can be asked
+            return
         if not isinstance(error, CorruptData) or error.start is None or error.end is None:
             where = f"partition {read.partition} of topic {opened.topic!r}"
             self.end(address, error.code, f"{where}: {error}")

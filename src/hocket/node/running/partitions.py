@@ -30,7 +30,7 @@ from hocket.core.partition.events import (
 )
 from hocket.core.partition.partition import Partition
 from hocket.core.partition.waiting import WaitingPartition
-from hocket.errors import Busy, CorruptData
+from hocket.errors import Busy, CorruptData, HocketError
 from hocket.log.model import Loss, NewEntry, Purpose, RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
@@ -66,6 +66,8 @@ class Copy(Protocol):
         """Too much waits for a majority."""
 
     def appended(self, index: int) -> None: ...
+    def cannot_read(self, error: HocketError) -> None:
+        """What is stored here is damaged, and others have it, too."""
 
 
 @dataclass(slots=True, eq=False)

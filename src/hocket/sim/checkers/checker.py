@@ -23,7 +23,7 @@ class Checker:
     name: ClassVar[str]  # the file's
     sentence: ClassVar[str]
     # What must have moved for it to look.
-    looks_at: ClassVar[Literal["ring", "tree", "metadata", "clients"]]
+    looks_at: ClassVar[Literal["ring", "tree", "metadata", "copies", "clients"]]
 
     def __init__(self) -> None:
         self.seen = 0  # how often it looked at something real; 0 proves nothing
@@ -33,6 +33,9 @@ class Checker:
 
     def before_healing(self) -> None:
         """Faults have struck for the last time, and what can be mended is about to be."""
+
+    def settled(self) -> None:
+        """All is as it should be, and some time passes yet before the end."""
 
     def at_end(self) -> None:
         """All faults are over, and there was time enough to recover."""

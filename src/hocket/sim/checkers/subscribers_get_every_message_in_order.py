@@ -60,7 +60,10 @@ class SubscribersGetEveryMessageInOrder(Checker):
                 if given.setdefault(taken[1:3], taken.value) != taken.value:
                     raise self.broken(f"{subscriber.name} was handed two records for {taken[1:3]}")
             for partition in range(self._cluster.options.partitions):
-                published = self._cluster.committed(PartitionId(subscriber.topic, partition))
+                place = PartitionId(subscriber.topic, partition)
+                if place in self._cluster.workload.given_up:
+                    continue
+                published = self._cluster.committed(place)
                 for offset, value in published.items():
                     if given.get((partition, offset)) != value:
                         raise self.broken(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from hocket.core.relay import downstream, upstream
 from hocket.core.relay.children import Children
@@ -42,7 +43,7 @@ def serve_past_the_committed_end() -> Replacements:
                 offset,
                 bytes_max=bytes_max,
                 end_offset=end,
-                done=lambda later: log._read(done, later),
+                done=partial(log._read, hosted, done),
             )
             if found is None:
                 return

@@ -1,0 +1,29 @@
+"""L4: leader completeness. Whoever is elected has everything that was ever committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hocket.sim.checkers.copies_checker import CopiesChecker
+
+if TYPE_CHECKING:
+    from hocket.sim.copies_view import Copy
+
+
+class ALeaderHasAllThatIsCommitted(CopiesChecker):
+    name = "a_leader_has_all_that_is_committed"
+    sentence = "A new leader's log has every entry that was committed before."
+
+    def look(self, copy: Copy) -> None:
+        was, story = copy.was, copy.story
+        assert was is not None
+        if not copy.leads or (was.leads and was.term == copy.term and was.life == copy.life):
+            return
+        if not story.last:
+            return
+        self.seen += 1
+        if copy.last < story.last:
+            raise self.broken(f"{copy.name} leads with {copy.last} of {story.last} entries")
+        mark = copy.log.get(story.last)
+        if mark is not None and mark != story.committed[story.last]:
+            raise self.broken(f"{copy.name} leads with another entry {story.last}: {mark}")
