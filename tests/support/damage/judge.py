@@ -186,6 +186,9 @@ class _Judge:
         assert expected is not None
         if (access.users, access.roles) != (expected.users, expected.roles):
             self.fail("other rights are in force:", access)
+        cluster = self._ask(talk, frames.DescribeCluster)
+        if cluster.replication != self.known.replication:
+            self.fail("another default is in force:", cluster)
         if again:
             return  # what follows from them was looked at
         for user, token in self.known.tokens.items():

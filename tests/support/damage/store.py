@@ -71,6 +71,7 @@ class Known:
     tokens: dict[str, str] = field(default_factory=dict)
     void_tokens: list[str] = field(default_factory=list)
     access: frames.Access | None = None
+    replication: int = 0  # the cluster's default
     allowed: dict[tuple[str, Action, str], bool] = field(default_factory=dict)
     members: tuple[Contact, ...] = ()
     transactions: list[OpenTransaction] = field(default_factory=list)
@@ -294,6 +295,7 @@ class _Builder:
         self.ask(frames.AlterTopic, "quiet", replace(FOR_EVER, segment_bytes_max=5000))
         self.create_user("mia", "worker")
         self.enrol("second", 1 << 50)
+        self.ask(frames.SetCluster, 2)
         self.move_own_index("ledger", 7)
         self.settle_some("work", [(2, 3), (7, 8)])
         self.known.void_tokens.append(self.known.tokens["dan"])
@@ -325,6 +327,7 @@ class _Builder:
                     else:
                         assert reading.records[offset].value == value
         known.access = self.ask(frames.DescribeAccess)
+        known.replication = self.ask(frames.DescribeCluster).replication
         for user in known.tokens:
             for action in ACTIONS:
                 for name in known.topics:
