@@ -258,12 +258,11 @@ def test_a_damaged_copy_that_takes_part(world):
     name = "who_is_damaged_neither_votes_nor_leads"
     checker = world.checker(name)
     world.move(checker, "n0", leads=True, vote="n0", term=1)
-    assert checker.seen == 0
     world.move(checker, "n0", is_faulty=True, leads=False, began=True)
     world.move(checker, "n0", vote="n2")  # what is damaged is known by its snapshot
     world.move(checker, "n0", may_vote=False)
     world.move(checker, "n0", term=2, vote="")
-    assert checker.seen == 4
+    assert checker.seen == 2
     with fails(name, "is damaged, and votes for n1 in term 2"):
         world.move(checker, "n0", vote="n1")
     with fails(name, "is damaged, and leads in term 2"):

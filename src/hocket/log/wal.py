@@ -235,8 +235,8 @@ class Wal:
 
     def awaits(self, group: GroupLog) -> bool:
         """Whether somebody waits for news of this group to be durable."""
-        noted = self._commit.noted if self._commit is not None else None
-        return bool(self._noted.get(group) or (noted and noted.get(group)))
+        noted = (self._commit and self._commit.noted) or {}
+        return bool(self._noted.get(group) or noted.get(group))
 
     def replace(self, old: GroupLog, new: GroupLog) -> None:
         """The group's log is another one from now on; its term and vote are what they were."""
@@ -244,9 +244,8 @@ class Wal:
         self.forget(old)
         if waiting is not None:
             self._noted[new] = waiting
-        noted = self._commit.noted if self._commit is not None else None
-        if noted and old in noted:
-            noted[new] = noted.pop(old)
+        if self._commit and self._commit.noted and old in self._commit.noted:
+            self._commit.noted[new] = self._commit.noted.pop(old)
         self._told = tuple(new if each is old else each for each in self._told)
         if new.has_notes:  # given since the checkpoint was made
             self._dirty[new] = None

@@ -22,13 +22,14 @@ class WhoIsDamagedNeitherVotesNorLeads(CopiesChecker):
     def look(self, copy: Copy) -> None:
         was = copy.was
         assert was is not None
-        if not copy.is_faulty or (not was.is_faulty and not copy.began):
+        begins_to_lead = copy.leads and not was.leads
+        votes = not copy.began and copy.vote and (copy.term, copy.vote) != (was.term, was.vote)
+        if not begins_to_lead and not votes:
             return
         self.seen += 1
-        if copy.leads and not was.leads:
+        if begins_to_lead and was.is_faulty and copy.is_faulty:
             raise self.broken(f"{copy.name} is damaged, and leads in term {copy.term}")
-        before = (was.term, was.vote)
-        if not copy.may_vote and not copy.began and copy.vote and (copy.term, copy.vote) != before:
+        if votes and not was.may_vote and not copy.may_vote:
             raise self.broken(
                 f"{copy.name} is damaged, and votes for {copy.vote} in term {copy.term}"
             )
