@@ -162,6 +162,23 @@ def test_a_node_that_was_silent_is_asked_again_as_soon_as_it_says_anything(nodes
     assert [each.known for each in described(client)] == [True]
 
 
+def test_a_node_that_comes_and_goes_is_no_dead_one_while_it_waits_for_its_place(nodes: Nodes):
+    """The registry has a former life of it, and the ring has found that one dead."""
+    asking = nodes.machines[2].node
+    assert asking is not None
+    for _ in range(4):
+        nodes.crash(1)
+        nodes.until(lambda: asking._is_dead("n1"), 120, "n1 is given up")
+        nodes.start(1)
+        nodes.run(3_000_000)
+    back = nodes.machines[1].node
+    known = asking.node.registering.known("n1")
+    assert back is not None
+    assert known is not None
+    assert known.incarnation < back.ring.core.me.incarnation
+    assert not asking._is_dead("n1")
+
+
 def test_whom_nobody_knows_is_not_asked(nodes: Nodes):
     told: list[dict[int, PartitionDescription]] = []
     descriptions(nodes, 2).ask("nobody", [1], told.append)

@@ -131,6 +131,7 @@ class ClusterNode:
             settings=raft,
         )
         self.node.replicate_by(self.replicas)
+        self._lives: dict[str, int] = {}  # of other nodes, the last of which something was heard
         self.node.deaths_by(self._is_dead)
         self.ring.on_died.append(self.relays.died)
         self.ring.on_stalled.append(self.relays.stalled)
@@ -193,10 +194,17 @@ class ClusterNode:
         return None if known is None else known._replace(incarnation=0)
 
     def _is_dead(self, node: str) -> bool:
-        """Its last life has ended, as far as the ring knows; one that came back is another."""
+        """Its last life has ended, as far as the ring knows; one that came back is another.
+
+        A node that comes and goes waits for its place on the ring, and so in the registry, while it
+        serves already: it is known by what it says.
+        """
         known = self.node.registering.known(node)
-        return known is not None and any(
-            each.node == node and each.incarnation >= known.incarnation
+        if known is None:
+            return False
+        life = max(known.incarnation, self._lives.get(node, 0))
+        return any(
+            each.node == node and each.incarnation >= life
             for each in self.ring.core.pointers.deaths.convicted
         )
 
@@ -214,6 +222,8 @@ class ClusterNode:
     def heard(self, sender: Contact, to_incarnation: int, message: Any) -> None:
         is_for_this_life = to_incarnation in (0, self.ring.core.me.incarnation)
         self.descriptions.spoke(sender.node)
+        if sender.incarnation > self._lives.get(sender.node, 0):
+            self._lives[sender.node] = sender.incarnation
         if type(message) in _OF_GROUP_0:
             if is_for_this_life:
                 self.group0.heard(sender, message)

@@ -129,9 +129,6 @@ class Descriptions:
         inquiry.done(inquiry.told)
 
     def _contact(self, node: str) -> Contact | None:
-        """Whichever life of the node is there; None: it belongs to the cluster no more."""
-        _version, members = self._node.registering.members()
-        for each in members:
-            if each.node == node:
-                return each._replace(incarnation=0)
-        return None
+        """Whichever life of the node is there; None: nobody knows the node."""
+        known = self._node.registering.known(node)
+        return None if known is None else known._replace(incarnation=0)

@@ -18,11 +18,10 @@ class Talking:
         self._links = links
 
     def send(self, node: str, message: object) -> None:
-        """To whichever life of the node is there; lost, if it belongs to the cluster no more."""
-        for each in self._members():
-            if each.node == node:
-                self._links.send(self._me(), each._replace(incarnation=0), message)
-                return
+        """To whichever life of the node is there; lost, if nobody knows the node."""
+        known = self._node.registering.known(node)
+        if known is not None:
+            self._links.send(self._me(), known._replace(incarnation=0), message)
 
     def tell_all(self, message: object) -> None:
         """To all nodes but this one."""
