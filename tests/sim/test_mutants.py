@@ -35,6 +35,7 @@ RESUMES = "delivery_resumes_after_a_crash"
 ENCODED = "encoded_messages_come_back_as_they_were"
 SAME = "metadata_is_the_same_everywhere"
 TWICE = "no_request_is_done_twice"
+ROOT_LED = "group_0_has_one_leader_in_a_term"
 RAISES = "nothing raises"  # not a checker either
 IN_ORDER = "subscribers_get_every_message_in_order"
 FOR_GOOD = "what_is_acked_for_good_is_not_handed_out_again"
@@ -75,12 +76,13 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "forget_the_credit": ((OFFSETS, RESUMES), (4, 0, 11, 1)),
     "no_cycle_check": ((TREE,), (52, 7)),
     "forget_a_field_of_a_message": ((ENCODED,), (8, 2, 10, 0)),
-    "install_a_stale_snapshot": ((SAME, RAISES), (3, 1, 0, 2)),
-    "skip_an_entry_after_a_reconnect": ((SAME,), (0, 1, 2)),
     "do_a_request_twice": ((TWICE, RAISES), (0, 1, 2)),
     "forget_what_was_done_in_snapshots": ((SAME,), (0, 1, 2)),
-    "answer_before_it_is_applied": ((RAISES,), (0, 1, 2)),
-    "tell_what_is_not_committed": ((SAME, RAISES), (0, 2, 6)),
+    "answer_before_it_is_applied": ((RAISES,), (3, 0, 1, 2)),
+    "serve_changes_before_the_first_entry": ((RAISES,), (13,)),
+    "keep_what_was_proposed_when_deposed": ((RAISES,), (12,)),
+    "tell_what_is_not_committed": ((SAME, RAISES), (7,)),
+    "forget_the_members_in_snapshots": ((IDEAL, RIGHT, ROOT_LED), (0,)),
     "forget_a_commit": ((IN_ORDER,), (0, 1, 3)),
     "forget_acks_in_the_log": ((FOR_GOOD,), (0, 1)),
     "skip_a_message_when_opened_again": ((IN_ORDER,), (0,)),
@@ -113,8 +115,7 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
 # An administrator that reads something else than it was told, or is told what cannot be, raises.
 BY_NAME = {kind.name: kind.sentence for kind in CHECKERS}
 SENTENCES = {**BY_NAME, RIGHT: ALL_BECOMES_RIGHT, RAISES: NOTHING_RAISES}
-# In these messages are late, or come twice: a snapshot while its node comes further without it, and
-# what was handed on to the root.
+# In these messages are late, or come twice: what was handed on to the root, say.
 _SNAPSHOTS = {
     "temper": "calm", "guarded": True,
     "faults": ("duplication", "reordering", "tails", "crash", "join"),
@@ -122,7 +123,7 @@ _SNAPSHOTS = {
     "fault_every_us": SECOND, "safety_us": 20 * SECOND, "nodes": 3, "nodes_max": 4, "successors": 2,
     "topics": 1, "partitions": 1, "producers": 1, "batches": 5, "consumers": 1,
     "slow_consumers": 0.0, "lookups_every_us": 2 * SECOND, "changes_every_us": SECOND // 10,
-    "tail_entries": 2,
+    "raft_entries": 2,
 }  # fmt: skip
 # In these disks of three copies are damaged, and who leads changes often.
 _DAMAGE = {
@@ -138,7 +139,6 @@ _DAMAGE = {
 # In these leaders are cut off, and take what they cannot commit.
 _CUTS = {**_DAMAGE, "faults": ("leader_cut", "slow_disk", "breaks")}
 WORLDS = {
-    "install_a_stale_snapshot": _SNAPSHOTS,
     "do_a_request_twice": _SNAPSHOTS,
     "vote_with_a_damaged_log": _DAMAGE,
     "go_on_behind_a_hole": _DAMAGE,

@@ -168,6 +168,7 @@ def test_the_bytes_are_the_bytes(message: Any, expected: str) -> None:
 
 def test_the_schema_has_the_messages_and_no_others() -> None:
     members = node_capnp.NodeFrame.schema.union_fields
+    members = [each for each in members if not each.startswith("unused")]
     assert sorted(members) == sorted(camel(kind.__name__) for kind in CODEC.classes)
 
 
@@ -255,7 +256,7 @@ def test_every_field_of_the_schema_has_its_comment() -> None:
 # --- what is refused -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [len(CODEC.classes), 999, 0xFFFF])
+@pytest.mark.parametrize("number", [len(node_capnp.NodeFrame.schema.union_fields), 999, 0xFFFF])
 def test_a_kind_of_a_newer_version_is_named(number: int) -> None:
     header = bytearray(CODEC.encode(GetState(7))[0])
     header[40:42] = number.to_bytes(2, "little")

@@ -147,6 +147,13 @@ class ReplicatedLogs:
         """What is wrong with the group's log; what its replica must not do then, `Fault` says."""
         return self._groups[group].faults()
 
+    def owe(self, group: int, last_index: int) -> None:
+        """The log has lost what it had up to this entry: that is a fault until it is there again,
+        also if the operator has accepted the loss."""
+        log = self._groups[group]
+        log.owed = max(log.owed, last_index)
+        self._checkpointer.changed = True
+
     def mended(self, group: int) -> None:
         """What was cut off as lost counts as made good, also if nobody knew how much it was.
 

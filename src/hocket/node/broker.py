@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hocket.node")
 NOTHING = memoryview(b"")
 OPEN_SECONDS = 10.0
+TURNS_TO_LEAD = 5  # the vote, the first entry of the term, and their commits
 GOODBYE_SECONDS = 2.0  # for clients to take their last answers when the broker goes down
 
 
@@ -143,6 +144,10 @@ class Broker:
         must be False, and the token one of ours.
         """
         with audit.kept_by(self.node.trail.add):
+            for _ in range(TURNS_TO_LEAD):  # of a cluster, this node is the only voter
+                if not self.node.group0.leads:
+                    self.node.end_turn()
+                    self._executor.drain()
             self.node.make_first_admin(token)
             self.node.end_turn()
             self._executor.drain()

@@ -25,24 +25,18 @@ from typing import Any
 
 from hocket import frames
 from hocket.cluster_model import NodeAddress
-from hocket.core.group0.messages import Entry
+from hocket.core.group0.forwards import deposed
 from hocket.core.metadata import metadata as metadata_core
 from hocket.core.metadata.access import Access
-from hocket.core.metadata.catalogue import ADOPTED, Place, Topic
+from hocket.core.metadata.catalogue import Place, Topic
 from hocket.core.metadata.preferences import Preferences
 from hocket.core.metadata.registry import Registry
+from hocket.core.origin import Origin
 from hocket.core.partition import events
 from hocket.core.partition.events import StageAcked, TransactionApplied
 from hocket.core.ring.contact import Contact
-from hocket.core.session.session import (
-    TRUSTED,
-    Caller,
-    Session,
-)
-from hocket.errors import (
-    HocketError,
-    StoreStopped,
-)
+from hocket.core.session.session import TRUSTED, Caller, Demand, Session, failure
+from hocket.errors import HocketError, StoreStopped
 from hocket.frames import Frame
 from hocket.log.model import RecoveredGroup
 from hocket.log.settings import GroupSettings
@@ -63,6 +57,7 @@ from hocket.node.background.storing import Storing
 from hocket.node.background.transactions import Others, Transactions
 from hocket.node.identity.trail import Trail
 from hocket.node.replication.copies import Copies
+from hocket.node.replication.group0 import Group0, Office
 from hocket.node.replication.replicas import Replicas
 from hocket.node.requests import alone
 from hocket.node.requests.access import Guarding
@@ -80,7 +75,7 @@ from hocket.node.requests.topics import Others as Describers, Topics
 from hocket.node.requests.transacting import Transacting
 from hocket.node.requests.trimming import Trimming
 from hocket.node.running.committed_log import CommittedLog
-from hocket.node.running.metadata_log import MetadataLog
+from hocket.node.running.own_requests import HANDED_ON
 from hocket.node.running.partitions import Hosted, Reaction, Watcher
 from hocket.node.running.traffic import Holdings, Traffic
 from hocket.node.settings import NodeSettings
@@ -102,14 +97,14 @@ class Node:
         clock: Clock,
         network: Network,
         entropy: Callable[[int], bytes] = os.urandom,
-        leads: bool = True,
+        alone: bool = True,
     ) -> None:
-        """`leads`: this node decides on changes of the metadata, as one that is alone does."""
-        self._leads = leads
+        """`alone`: no other node keeps the metadata; else `replicate_by` is called soon."""
         log_settings = replace(settings.log, new_groups=(DECISIONS,))
         store = LogStore.open(disk, executor, clock, log_settings)
         wiring = Wiring(settings, log=store, clock=clock, network=network, entropy=entropy)
         self._wiring = wiring
+        self.group0 = Group0(wiring, alone=alone)
         self.name = wiring.name
         self.cluster = wiring.cluster
         metadata = wiring.metadata
@@ -128,7 +123,7 @@ class Node:
         metadata.retire(EntryKind.DECISION, "transactions", own if is_old else None)
         self.registering = Registering(wiring, registry)
         self.preferring = Preferring(wiring, preferences, self.registering)
-        self.transactions = Transactions(wiring, leads=leads)
+        self.transactions = Transactions(wiring)
         self._transacting = Transacting(wiring, self.transactions)
         self._producing = Producing(wiring, self._transacting)
         operations = Operations(wiring.network)
@@ -139,9 +134,8 @@ class Node:
         self._topics = Topics(wiring, self._consuming, operations, self.transactions, self._copies)
         self._guarding = Guarding(wiring, self._access, executor)
         self.handing_on = HandingOn(wiring, self._guarding)
-        create = self._topics.create if leads else self.handing_on.create
         self.storing = Storing(wiring)
-        self._dead_letters = DeadLetters(wiring, create, self.storing)
+        self._dead_letters = DeadLetters(wiring, self._create, self.storing)
         self._reviving = Reviving(wiring, self._topics.ask_others)
         self._trimming = Trimming(wiring, operations)
         self.trail = Trail(wiring.log.store_id, disk, clock)
@@ -149,14 +143,16 @@ class Node:
         self._delays = Delays(wiring)
         self._retention = Retention(wiring)
         self._paused = False
-        # A cluster is told of committed entries of the metadata, up to which index.
-        self.on_metadata_durable: Callable[[int], None] = lambda _index: None
         # From here on everything is built. What is below calls what is above by these tables only.
         self._servants = self._table_of_servants()
         self._serving = Serving(wiring, self._servants, self._copies)
         self.received = self._serving.received
-        self.taking_over = TakingOver(wiring, self._access, self._servants)
+        self.taking_over = TakingOver(wiring, self._access, self._servants, self.group0)
         self._committed = self._table_of_changes()
+        self._topics.on_claimed = self._take_dying
+        self.group0.took_effect = self._took_effect
+        self.group0.replaced = self._replaced
+        self.group0.refuse = self._refuse
         wiring.partitions.react_with(self._table_of_reactions())
         wiring.network.answer_to(self._dead_letters.answered, self._delays.answered)
         try:
@@ -171,7 +167,7 @@ class Node:
 
     def _table_of_servants(self) -> dict[type, Servant]:
         """Who serves a request, by the type of its frame."""
-        return {
+        servants = {
             **self._guarding.servants(),
             **self._topics.servants(),
             **self._producing.servants(),
@@ -183,8 +179,33 @@ class Node:
             **self._reading_audit.servants(),
             **self.preferring.servants(),
             **alone.servants(),
-            **({} if self._leads else self.handing_on.servants()),
         }
+        return servants | {kind: partial(self._change, servants[kind]) for kind in CHANGES}
+
+    def _change(
+        self,
+        servant: Servant,
+        connection: int,
+        session: Session,
+        demand: Demand,
+        payload: memoryview,
+    ) -> None:
+        """A change of the metadata is asked for: here, or it is handed on to whoever decides."""
+        if self.group0.holds:
+            if connection == HANDED_ON:
+                again = partial(self.taking_over.again, demand.frame.request)
+            else:
+                again = partial(self.received, connection, demand.frame, payload)
+            self.group0.hold(again)
+        elif self.group0.leads:
+            servant(connection, session, demand, payload)
+        else:
+            self.handing_on.serve(connection, session, demand)
+
+    def _create(self, origin: Origin, name: str, config: TopicConfig) -> None:
+        """A topic for the node itself."""
+        create = self._topics.create if self.group0.leads else self.handing_on.create
+        create(origin, name, config)
 
     def _table_of_changes(self) -> dict[int, Callable[[Any], None]]:
         """Who is told of a durable change of the metadata, by the kind of its entry."""
@@ -256,9 +277,14 @@ class Node:
         """Have these say what partitions hold that are not here."""
         self._topics.others = others
 
-    def replicate_by(self, replicas: Replicas) -> None:
-        """Have the copies of partitions that other nodes keep, too, speak with those."""
+    def replicate_by(self, replicas: Replicas, office: Office, term_min: int = 0) -> None:
+        """Have the copies of what other nodes keep, too, speak with those.
+
+        `office` is told when this node begins and ceases to be the root.
+        """
+        self.group0.office = office
         self._copies.replicate_by(replicas)
+        self.group0.begin(replicas, term_min)
 
     def deaths_by(self, is_dead: Callable[[str], bool]) -> None:
         """Have this say which nodes are dead, so that nobody is sent there to ask."""
@@ -319,7 +345,7 @@ class Node:
             nodes=self._other_nodes,
             caller=caller,
             access=self._access,
-            handed_on=() if self._leads else CHANGES,
+            handed_on=_HandedOn(self.group0),
         )
 
     def _other_nodes(self) -> tuple[NodeAddress, ...]:
@@ -392,9 +418,7 @@ class Node:
     def log_durable(self, through: dict[int, int]) -> None:
         for group, index in through.items():
             if group == metadata_core.GROUP:
-                for kind, changed in self._wiring.metadata.durable(index):
-                    self._committed[kind](changed)
-                self.on_metadata_durable(index)
+                self.group0.durable(index)
             elif group in self._wiring.deciders:
                 self.transactions.durable(group, index)
             elif group in self._copies:
@@ -416,7 +440,10 @@ class Node:
 
     def snapshot(self, group: int) -> tuple[int, bytes]:
         if group == metadata_core.GROUP:
-            return self._wiring.metadata.snapshot()
+            return self.group0.snapshot()
+        unclaimed = self._wiring.unclaimed.get(group)
+        if unclaimed is not None:
+            return unclaimed.snapshot_index, unclaimed.snapshot
         if group in self._wiring.deciders:
             return self._wiring.deciders.snapshot(group)
         if group in self._copies:
@@ -424,15 +451,6 @@ class Node:
         return self._wiring.partitions[group].core.snapshot()
 
     # --- the metadata of a cluster ---------------------------------------------
-
-    @property
-    def metadata_log(self) -> MetadataLog:
-        """What this node has recovered of the metadata's log, and what it appends to it."""
-        return self._metadata_log
-
-    def on_metadata_appended(self, told: Callable[[int, int, int, bytes], None]) -> None:
-        """Tell of every entry that is appended from now on: term, kind, index, body."""
-        self._wiring.on_metadata = told
 
     @property
     def metadata_index(self) -> int:
@@ -443,41 +461,27 @@ class Node:
         """That index, and the state behind it."""
         return self._wiring.metadata.snapshot()
 
-    def begin_metadata_term(self, least: int) -> None:
-        """The root's entries from now on have a term that is `least` or more.
+    def _took_effect(self, changes: list[tuple[int, Any]]) -> None:
+        for kind, changed in changes:
+            self._committed[kind](changed)
+        self.handing_on.applied(self.metadata_index)
 
-        Counting alone gives a root that was put back from an older copy the term of the life that
-        the copy lacks, and others would take its entries for those that they have.
-        """
-        self._wiring.metadata_term = max(self._wiring.metadata_term, least)
-
-    def mark_metadata(self) -> None:
-        """Append an entry that changes nothing."""
-        index = self._wiring.metadata.indexes.take()
-        self._wiring.append_metadata(metadata_core.NOOP, index, b"")
-
-    def follow_metadata(self, entries: Iterable[Entry]) -> None:
-        """Append what the root has committed. It takes effect when it is durable here."""
-        for entry in entries:
-            self._wiring.follow_metadata(entry.term, entry.kind, entry.index, entry.body)
-
-    def install_metadata(
-        self, index: int, term: int, snapshot: bytes, done: Callable[[], None]
-    ) -> None:
-        """Replace log and state of the metadata; `done` when that is durable and in effect.
-
-        Raises NewerFormat, and then changes nothing.
-        """
-        self._wiring.metadata.check(snapshot)
-        installed = partial(self._metadata_installed, index, snapshot, done)
-        self._wiring.log.install(metadata_core.GROUP, index, term, snapshot, installed)
-
-    def _metadata_installed(self, index: int, snapshot: bytes, done: Callable[[], None]) -> None:
-        for kind, changed in self._wiring.metadata.replace(index, snapshot):
+    def _replaced(self, changes: list[tuple[int, Any]]) -> None:
+        """The state is another one, which another node has sent."""
+        for kind, changed in changes:
             self._committed[kind](changed)
         self._drop_deleted()
         self.handing_on.installed()
-        done()
+        self.handing_on.applied(self.metadata_index)
+
+    def _refuse(self, waiting: list[Any]) -> None:
+        """This node decides no more, and nobody knows what comes of the changes on their way."""
+        self.taking_over.ceased()
+        for origin in waiting:
+            if isinstance(origin, Origin) and origin.connection != HANDED_ON:
+                self._guarding.forget(origin)
+                self.preferring.forget(origin)
+                self._wiring.network.send(origin.connection, failure(origin.request, deposed()))
 
     def _drop_deleted(self) -> None:
         """Of partitions that no topic was known for, it may be known now that it was deleted."""
@@ -485,6 +489,9 @@ class Node:
             if self._wiring.catalogue.is_deleted(hosted.group):
                 self._wiring.partitions.drop(hosted.group)
         self._copies.drop_deleted()
+        for group in list(self._wiring.unclaimed):
+            if self._wiring.catalogue.is_deleted(group):
+                self._topics.drop_unclaimed(group)
 
     # --- what partitions tell, where more than one must hear it -----------
 
@@ -508,14 +515,10 @@ class Node:
         wiring.log.recovered.clear()  # else the log would keep all of it in memory
         now_us = wiring.clock.now_us()
         wiring.log.configure(metadata_core.GROUP, GroupSettings())
-        self._metadata_log = MetadataLog()
-        own = recovered.pop(metadata_core.GROUP, None)
-        if own is not None:
-            recovery.recover_metadata(wiring, own)
-            self._metadata_log = MetadataLog(own, is_whole=wiring.metadata_is_whole)
+        self.group0.recover(recovered.pop(metadata_core.GROUP, None))
         recovery.recover_decisions(wiring, recovered.pop(DECISIONS, None))
         catalogue = wiring.catalogue
-        if self._leads:
+        if self.group0.is_lone:  # else somebody else may know their topics
             recovery.adopt(wiring, recovered)
         for topic in catalogue.topics.values():
             if topic.is_replicated:
@@ -533,8 +536,7 @@ class Node:
                 hosted = wiring.partitions.host(
                     topic.name, number, group, topic.config, known, now_us=now_us
                 )
-                for index, share in hosted.core.shares.items():
-                    self._dead_letters.take(hosted, index, share.dying)
+                self._take_dying(hosted)
             for number in here[: bisect_left(here, len(topic.waiting))]:
                 group, goal = topic.waiting[number], topic.groups[number]
                 known = recovered.pop(group, None)
@@ -547,16 +549,29 @@ class Node:
             elif group > DECISIONS:
                 if DECIDERS not in catalogue.topics:  # else another node holds it by now
                     wiring.deciders.host(group, known)
-            else:  # what made its topic is lost here; the root knows it, and tells it
-                wiring.partitions.host(
-                    f"{ADOPTED}{group}", 0, group, TopicConfig(), known, now_us=now_us
-                )
+            else:  # what made its topic is not committed, as far as is known here, or lost
+                wiring.unclaimed[group] = known
+                wiring.log.configure(group, GroupSettings())
+
+    def _take_dying(self, hosted: Hosted) -> None:
+        for index, share in hosted.core.shares.items():
+            self._dead_letters.take(hosted, index, share.dying)
 
     def _recover_copies(self, topic: Topic, recovered: dict[int, RecoveredGroup]) -> None:
         for number, replicas in enumerate(topic.replicas):
             if self._wiring.catalogue.me in replicas:
                 known = recovered.pop(topic.groups[number], None)
                 self._copies.host(topic, number, known)
+
+
+class _HandedOn:
+    """Which frames of clients go on to the root: it changes with who that is."""
+
+    def __init__(self, group0: Group0) -> None:
+        self._group0 = group0
+
+    def __contains__(self, kind: object) -> bool:
+        return not self._group0.leads and kind in CHANGES
 
 
 def _address(contact: Contact | None) -> str:

@@ -31,7 +31,8 @@ def recover_metadata(wiring: Wiring, own: RecoveredGroup) -> None:
     """Bring the machines to the state that their log was left in."""
     metadata = wiring.metadata
     wiring.metadata_term = own.term + 1
-    metadata.restore(own.snapshot_index, own.snapshot)
+    # Of a node that belonged to a cluster, it has a line about that before the state.
+    metadata.restore(own.snapshot_index, own.snapshot.rpartition(b"\n")[2])
     losses = deque(loss for loss in own.losses if loss.next_index - 1 > own.snapshot_index)
     is_lossy = bool(own.losses)
     for header, body in own.entries:

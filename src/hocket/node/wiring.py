@@ -15,6 +15,7 @@ from hocket.core.origin import Asked, Origin
 from hocket.core.session.session import Demand, Session
 from hocket.errors import ShuttingDown
 from hocket.frames import Frame
+from hocket.log.model import RecoveredGroup
 from hocket.log.store import LogStore
 from hocket.node.running.deciders import Deciders
 from hocket.node.running.deliveries import Deliveries
@@ -32,7 +33,7 @@ class Wiring:
     __slots__ = (
         "asked", "asked_hash", "catalogue", "clock", "cluster", "deciders", "deliveries",
         "entropy", "log", "metadata", "metadata_is_whole", "metadata_term", "name", "network",
-        "on_metadata", "partitions", "sessions", "settings", "shares",
+        "on_metadata", "partitions", "sessions", "settings", "shares", "unclaimed",
     )  # fmt: skip
 
     def __init__(
@@ -59,8 +60,11 @@ class Wiring:
         self.metadata_is_whole = True  # False: entries of it are lost
         self.asked: Asked | None = None  # while a request of another node is being served
         self.asked_hash = ""  # of the token that the other node has made for it
-        # Told of each entry of the metadata that is appended here: term, kind, index, body.
-        self.on_metadata: Callable[[int, int, int, bytes], None] = lambda *_entry: None
+        # Told of each entry of the metadata that is appended here: its index.
+        self.on_metadata: Callable[[int], None] = lambda _index: None
+        # Logs of partitions whose topics are not known yet: the entries that made them are not
+        # known to be committed.
+        self.unclaimed: dict[int, RecoveredGroup] = {}
         self.sessions = Sessions()
         self.partitions = Partitions(log)
         self.deciders = Deciders(log)
@@ -74,20 +78,9 @@ class Wiring:
         if self.asked is not None:
             body = with_asker(body, self.asked)
         self.metadata.appended(kind, index, self.asked)
-        self._append(self.metadata_term, kind, index, body)
-
-    def follow_metadata(self, term: int, kind: int, index: int, body: bytes) -> None:
-        """Append an entry of group 0 that the root has committed, as it stands in its log.
-
-        It is not admitted: what the cluster has decided is not refused here. On a full disk it
-        becomes durable when there is room.
-        """
-        self.metadata.followed(kind, index, body)
-        self._append(term, kind, index, body)
-
-    def _append(self, term: int, kind: int, index: int, body: bytes) -> None:
-        self.log.append(GROUP, plain_entry(kind, term, index, 0, body), admitted=True)
-        self.on_metadata(term, kind, index, body)
+        entry = plain_entry(kind, self.metadata_term, index, 0, body)
+        self.log.append(GROUP, entry, admitted=True)
+        self.on_metadata(index)
 
     def answer(self, origin: Origin | None, answer: Callable[[int], Frame]) -> None:
         """Answer whoever asked, if anybody at this node did."""

@@ -73,12 +73,12 @@ struct NodeFrame {
     # What was added since, in the order in which it came.
     getView @39 :GetView;
     viewIs @40 :ViewIs;
-    follow @41 :Follow;
-    entries @42 :Entries;
-    snapshotPiece @43 :SnapshotPiece;
-    followed @44 :Followed;
-    followAgain @45 :FollowAgain;
-    notFollowed @46 :NotFollowed;
+    whoLeads @41 :WhoLeads;
+    rootIs @42 :RootIs;
+    unused43 @43 :Unused;
+    unused44 @44 :Unused;
+    unused45 @45 :Unused;
+    unused46 @46 :Unused;
     forward @47 :Forward;
     forwarded @48 :Forwarded;
     getPartitions @49 :GetPartitions;
@@ -770,96 +770,31 @@ struct ReplicaState {
 
 # --- group 0: topics, access and nodes, which every node has -------------------------------------
 
-struct Follow {
-  # I have everything up to an entry: tell me what follows. The answer is Entries or SnapshotPiece,
-  # and so is everything that the root tells under the same number from then on.
+struct Unused {
+  # A number that was once a message. It is sent no more, and means nothing.
+}
+
+struct WhoLeads {
+  # Who leads group 0? Asked by a node that hears no leader.
 
   cluster @0 :Text;
-  # The id of the cluster that the learner belongs to.
-
-  index @1 :UInt64;
-  # The last entry that the learner has.
-
-  term @2 :UInt64;
-  # The term of that entry.
+  # The id of the cluster that the sender belongs to.
 }
 
-struct Entry {
-  # A committed entry, as it stands in the root's log.
+struct RootIs {
+  # The answer to WhoLeads, of a node that knows it.
 
-  term @0 :UInt64;
-  # The term in which it was appended.
+  cluster @0 :Text;
+  # The id of the cluster that the sender belongs to.
 
-  kind @1 :UInt32;
-  # What its body is.
+  node @1 :Text;
+  # The id of the store of the node that leads; empty: the asker belongs to another cluster.
 
-  index @2 :UInt64;
-  # Its place in the log.
+  address @2 :Text;
+  # Where that node is.
 
-  body @3 :Data;
-  # The change.
-}
-
-struct Entries {
-  # The entries behind an entry. None: the root has nothing new.
-
-  previousIndex @0 :UInt64;
-  # The entry before the first of these.
-
-  previousTerm @1 :UInt64;
-  # The term of that entry.
-
-  entries @2 :List(Entry);
-  # In order, without a gap.
-
-  end @3 :UInt64;
-  # The last entry that the root has committed.
-}
-
-struct SnapshotPiece {
-  # A part of the state behind an entry: what the learner has does not lead there.
-
-  index @0 :UInt64;
-  # The last entry that the state knows.
-
-  term @1 :UInt64;
-  # The term of that entry.
-
-  offset @2 :UInt64;
-  # Where in the snapshot this part begins.
-
-  total @3 :UInt64;
-  # How many bytes the whole snapshot has.
-
-  data @4 :Data;
-  # The part.
-
-  end @5 :UInt64;
-  # The last entry that the root has committed.
-}
-
-struct Followed {
-  # How far a learner has come.
-
-  index @0 :UInt64;
-  # Everything up to this entry is durable there.
-
-  term @1 :UInt64;
-  # The term of that entry; 0 while others are on their way to the log.
-
-  offset @2 :UInt64;
-  # How many bytes of the snapshot have come.
-}
-
-struct FollowAgain {
-  # The root does not know that the sender follows it.
-}
-
-struct NotFollowed {
-  # The sender cannot follow, and it would not help to ask again soon.
-
-  text @0 :Text;
-  # Why, for people.
+  term @3 :UInt64;
+  # The term in which it leads.
 }
 
 struct Forward {
@@ -882,6 +817,9 @@ struct Forward {
 
   frame @5 :Data;
   # The header of the client's frame, as clients send it.
+
+  term @6 :UInt64;
+  # The term in which the receiver leads, as the sender knows it. In another one it is not served.
 }
 
 struct Forwarded {
@@ -901,6 +839,9 @@ struct Forwarded {
 
   mayHaveHappened @4 :Bool;
   # It may have been carried out all the same.
+
+  term @5 :UInt64;
+  # That of the Forward.
 }
 
 # --- the copies of a group -----------------------------------------------------------------------

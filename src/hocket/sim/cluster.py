@@ -28,7 +28,8 @@ class Cluster(Site):
 
     def begin(self) -> None:
         """Everybody that is there starts as a member of one ring."""
-        for machine in self.machines:
+        self.found()
+        for machine in self.machines[1:]:
             machine.boot()
         members = sorted(ring.me for ring in self.rings())
         for machine in self.machines:

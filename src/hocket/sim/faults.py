@@ -2,8 +2,9 @@
 
 Every kind of fault has a random stream of its own. Where crashes are *guarded*, no machine is
 stopped whose failure the ring's proof excludes (Zave's preconditions of Fail), so that the
-invariants are demanded without exception. A machine that holds a partition, or is the root, always
-comes back; a few others stay dead. What strikes machines with replicas is in `replica_faults`.
+invariants are demanded without exception. A machine that holds a partition always comes back; a few
+others stay dead, the root as well, as long as a majority of those who vote in group 0 does not.
+What strikes machines with replicas is in `replica_faults`.
 """
 
 from __future__ import annotations
@@ -132,6 +133,7 @@ class Faults:
         self._site.tell(machine, "leaves")
         self._site.failed(machine)
         comes_back = chance.random() < 0.3 and machine.lives < LIVES_MAX
+        comes_back = comes_back or not self._is_dispensable(machine)
         machine.leave(lambda: self._left(machine, chance, comes_back=comes_back))
         return True
 
@@ -147,7 +149,9 @@ class Faults:
         machine = self.pick(chance, fits)
         if machine is None or not self.may_stop(machine):
             return False
-        dies = self._site.may_lose(machine) and chance.random() < 0.2 and self._may_stay_dead()
+        dies = (
+            self._site.may_lose(machine) and chance.random() < 0.2 and self._may_stay_dead(machine)
+        )
         self.crash(machine, power=chance.random() < 0.5)
         if dies:
             machine.gone = True
@@ -179,7 +183,7 @@ class Faults:
         machine = self.pick(chance, self._site.may_lose)
         if machine is None or len(site.machines) >= site.options.nodes_max:
             return False
-        if not (self.may_stop(machine) and self._may_stay_dead()):
+        if not (self.may_stop(machine) and self._may_stay_dead(machine)):
             return False
         self.crash(machine, power=True)
         machine.gone = True
@@ -224,11 +228,22 @@ class Faults:
             len(core.children) for core in machine.node.relays.cores.values()
         )
 
-    def _may_stay_dead(self) -> bool:
-        """Whether one more may die for good: the dead must stay a minority."""
+    def _may_stay_dead(self, machine: Machine) -> bool:
+        """Whether this one may die for good: the dead must stay a minority."""
         machines = self._site.machines
         dead = sum(machine.gone and not machine.up for machine in machines)
-        return 3 * (dead + 1) < len(machines)
+        return 3 * (dead + 1) < len(machines) and self._is_dispensable(machine)
+
+    def _is_dispensable(self, machine: Machine) -> bool:
+        """Whether group 0 can go on without it, in whichever configuration somebody knows."""
+        gone = {each.name for each in self._site.machines if each.gone} | {machine.name}
+        halves = {
+            half
+            for each in self._site.machines
+            for configuration in each.configurations()
+            for half in configuration.halves
+        }
+        return all(2 * len({*half} - gone) > len(half) for half in halves if half)
 
     def may_stop(self, machine: Machine) -> bool:
         """Whether Fail's preconditions hold for this machine; True where crashes are not guarded.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, get_args
 
+from hocket.core.raft.membership import Configuration
 from hocket.core.relay.messages import RelayMessage
 from hocket.core.ring.contact import Contact
 from hocket.node.cluster.cluster_node import ClusterNode
@@ -127,12 +128,11 @@ class Surroundings(Protocol):
 
 
 class Machine:
-    def __init__(self, site: Surroundings, name: str, position: int, *, is_root: bool) -> None:
+    def __init__(self, site: Surroundings, name: str, position: int) -> None:
         self.name = name
         self.address = f"{name}:4150"
         self.position = position
-        self.is_root = is_root
-        self.keeps = is_root  # it holds what the run needs: it comes back after every crash
+        self.keeps = False  # it holds what the run needs: it comes back after every crash
         self.holds = False  # it may be given replicas; it comes back unless others have them, too
         self.node: ClusterNode | None = None  # None: it is down
         self.lives = 0
@@ -186,6 +186,23 @@ class Machine:
         return joining is not None and not joining.has_begun
 
     @property
+    def is_founder(self) -> bool:
+        return self.name == self._site.cluster
+
+    @property
+    def leads(self) -> bool:
+        """It runs, and is the root as far as it knows."""
+        return self.node is not None and self.node.group0.leads
+
+    def configurations(self) -> list[Configuration]:
+        """Those of group 0 that it knows: the one in force, and those that are under way."""
+        replica = None if self.node is None else self.node.node.group0.replica
+        if replica is None:
+            return []
+        group = replica.raft.group
+        return [group.configuration, *(change for _index, change in group.changes)]
+
+    @property
     def me(self) -> Contact | None:
         """Its life on the ring, if it is up."""
         return None if self.node is None else self.node.ring.core.me
@@ -214,7 +231,6 @@ class Machine:
             chance=random("chance"),
             entropy=random("entropy").randbytes,
             relay=self._site.options.relay(),
-            group0=self._site.options.group0(),
             raft=self._site.options.raft(),
         )
         node.ring.on_died.append(partial(self._site.convicted, self))
@@ -252,7 +268,6 @@ class Machine:
             address=self.address,
             position=self.position,
             capacity=self._site.capacity_of(self),
-            is_root=self.is_root,
             ring=self._site.options.ring(),
         )
 

@@ -118,7 +118,7 @@ REGRESSIONS: dict[str, tuple[int, Options]] = {
         "drift_ppm_max": 1665, "topics": 1, "partitions": 1, "producers": 1, "batches": 20,
         "record_bytes_max": 300, "consumers": 8, "slow_consumers": 0.5, "credit_bytes": 20000,
         "children_max": 2, "window_bytes": 3960, "fetch_bytes": 300, "lookups_every_us": 200000,
-        "changes_every_us": 300000, "tail_entries": 8}
+        "changes_every_us": 300000, "raft_entries": 8}
         """,
     ),
 }

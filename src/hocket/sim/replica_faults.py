@@ -69,7 +69,7 @@ class ReplicaFaults:
         return machine.node is not None and any(each.serves for each in machine.node.replicas)
 
     def _follows_only(self, machine: Machine) -> bool:
-        return machine.holds and not machine.is_root and not self._leads(machine)
+        return machine.holds and not machine.is_founder and not self._leads(machine)
 
     def _crash(self, machine: Machine, *, power: bool, down_us: int) -> None:
         self._faults.crash(machine, power=power)
@@ -137,7 +137,7 @@ class ReplicaFaults:
                 self._faults.later(NOT_YET_US, self.lose_a_majority)
             return
         left = [each for each in site.machines if each.name in story.voters and not each.gone]
-        lost = [each for each in left if not each.is_root][: len(left) - story.majority + 1]
+        lost = [each for each in left if not each.is_founder][: len(left) - story.majority + 1]
         for machine in lost:
             if machine.restart is not None:
                 machine.restart.cancel()
@@ -189,7 +189,7 @@ class ReplicaFaults:
 
     def _sync_error(self, chance: Random) -> bool:
         """The store stops for good at the first error; somebody starts the node again."""
-        machine = self._faults.pick(chance, lambda each: each.holds and not each.is_root)
+        machine = self._faults.pick(chance, lambda each: each.holds and not each.is_founder)
         if machine is None:
             return False
         self._site.tell(machine, "has a disk that fails")

@@ -29,7 +29,7 @@ class Site:
         self.seed = seed
         self.options = options
         self.scheduler = Scheduler(seed)
-        self.cluster = "n0"  # the root's store has founded it
+        self.cluster = "n0"  # its store has founded it
         self.started_at_us = self.scheduler.now_us()
         self.trace = Trace(self.started_at_us)
         self.links = SimLinks(self.scheduler, options.weather(), self.trace)
@@ -46,18 +46,33 @@ class Site:
         self.fails: list[tuple[int, Contact]] = []  # crashes and leaves: when, and whose life
         self.relay_crashes: list[tuple[int, Contact]] = []  # of nodes that had relays
         self._chance = self.scheduler.random("cluster")
-        for number in range(options.nodes):
-            self.add_machine(is_root=number == 0)
+        self._root: Machine | None = None  # who was seen to lead last
+        for _ in range(options.nodes):
+            self.add_machine()
 
     # --- machines ----------------------------------------------------------------------------
 
     @property
-    def root(self) -> Machine:
+    def founder(self) -> Machine:
         return self.machines[0]
 
-    def add_machine(self, *, is_root: bool = False) -> Machine:
+    @property
+    def root(self) -> Machine:
+        """Who leads group 0, in the newest term; while nobody does, who did last."""
+        leading = [machine for machine in self.machines if machine.leads]
+        if leading:
+            self._root = max(leading, key=lambda each: each.node.node.group0.term)  # type: ignore[union-attr]
+        return self._root or self.founder
+
+    def found(self) -> None:
+        """The founder's first life begins, and it becomes the root of a cluster of one."""
+        self.founder.boot()
+        while not self.founder.leads:
+            self.scheduler.advance()
+
+    def add_machine(self) -> Machine:
         number = len(self.machines)
-        machine = Machine(self, f"n{number}", self._position(number), is_root=is_root)
+        machine = Machine(self, f"n{number}", self._position(number))
         self.machines.append(machine)
         return machine
 
@@ -73,14 +88,14 @@ class Site:
         return 1
 
     def seeds(self, *, but: Machine | None = None) -> list[str]:
-        """As somebody would write them into a configuration file: the root, and some others."""
+        """As somebody would write them into a configuration file: the founder, and some others."""
         others = [
             machine.address
             for machine in self.machines[1:]
             if machine is not but and machine.lives and not machine.gone
         ]
         self._chance.shuffle(others)
-        addresses = [self.root.address, *others[: SEEDS_MAX - 1]]
+        addresses = [self.founder.address, *others[: SEEDS_MAX - 1]]
         self._chance.shuffle(addresses)
         return addresses
 
@@ -107,9 +122,9 @@ class Site:
         return [machine.node.ring.core for machine in self.machines if machine.node is not None]
 
     def registered(self) -> tuple[Contact, ...]:
-        """All whom the registry has, by position; nobody while the root is down."""
-        root = self.root.node
-        return () if root is None else root.node.registering.members()[1]
+        """All whom the registry has, by position; nobody while there is no root."""
+        root = self.root
+        return () if root.node is None else root.node.node.registering.members()[1]
 
     def owner_of(self, key: int) -> Contact | None:
         """The first living member at or after the key."""

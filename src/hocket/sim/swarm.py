@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any
 
-from hocket.core.group0.settings import Group0Settings
 from hocket.core.raft.settings import RaftSettings
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.settings import RingSettings
@@ -82,7 +81,7 @@ class Options:
     fetch_bytes: int  # credit of a fetch
     lookups_every_us: int  # on the average
     changes_every_us: int = 0  # of topics and users, on the average; 0: there are none
-    tail_entries: int = 8  # of group 0, that the root keeps in memory
+    raft_entries: int = 8  # of a group, in one message
     subscribers: int = 0  # of each topic, with an index each
     workers: int = 0  # of each topic with one replica, with one shared index
     replicas: tuple[int, ...] = ()  # of each topic; one of those that are not named
@@ -148,18 +147,8 @@ class Options:
             stall_us_max=SECOND // 5,
             idle_us=SECOND,
             snapshot_us=3 * SECOND,
-            entries_max=4,
+            entries_max=self.raft_entries,
             in_flight_max=4,
-        )
-
-    def group0(self) -> Group0Settings:
-        """So small that tails are outrun, and snapshots come in pieces."""
-        return Group0Settings(
-            tail_entries_max=self.tail_entries,
-            run_entries_max=3,
-            run_bytes_max=600,
-            runs_in_flight_max=2,
-            piece_bytes=700,
         )
 
 
@@ -307,7 +296,7 @@ def _drawn(seed: int) -> Options:
         fetch_bytes=chance.choice([300, 1_500, 1_500, 20_000]),
         lookups_every_us=chance.choice([200_000, 400_000]),
         changes_every_us=chance.choice([300_000, 1_000_000]),
-        tail_entries=chance.choice([2, 8, 30]),
+        raft_entries=chance.choice([2, 8, 30]),
         subscribers=chance.choice([1, 1, 2]),
         workers=chance.choice([0, 2, 3]),
     )

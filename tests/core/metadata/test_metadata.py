@@ -142,8 +142,8 @@ def test_a_snapshot_of_the_catalogue_alone_opens_as_it_was_written_of_old():
 
 
 def test_what_a_newer_version_wrote_is_refused_and_not_passed_over():
-    with pytest.raises(NewerFormat, match=r"entry 1 .* kind 9"):
-        Shared().metadata.replayed(9, 1, b"")
+    with pytest.raises(NewerFormat, match=r"entry 1 .* kind 99"):
+        Shared().metadata.replayed(99, 1, b"")
     with pytest.raises(NewerFormat, match="part 'voting'"):
         Shared().metadata.restore(1, b'{"voting": {}}')
 
@@ -203,8 +203,8 @@ def test_an_entry_of_another_proposer_takes_effect_when_it_is_durable_here():
     assert again.metadata.applied_index == 2
     with pytest.raises(AssertionError):
         again.metadata.followed(CONFIG, 4, body)
-    with pytest.raises(NewerFormat, match=r"entry 3 .* kind 9"):
-        again.metadata.followed(9, 3, b"")
+    with pytest.raises(NewerFormat, match=r"entry 3 .* kind 99"):
+        again.metadata.followed(99, 3, b"")
 
 
 def test_an_entry_that_changes_nothing_takes_an_index():

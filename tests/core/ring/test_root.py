@@ -24,7 +24,7 @@ def test_fresh_is_what_came_by_our_own_ring_lately():
 
 
 def root_of(count: int, **settings: int) -> Root:
-    root = Root(contact("0"), RingSettings(successors=3, **settings))
+    root = Root(contact("0"), RingSettings(successors=3, **settings), 1)
     members = tuple(contact(str(number * 10)) for number in range(count))
     root.changed(events.RegistryChanged(count, members))
     return root

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import logging
+import struct
 from dataclasses import replace
 
 import pytest
 
 from hocket import frames
-from hocket.core.group0.messages import (
-    Entries,
-    Entry,
-    Follow,
-    FollowAgain,
-    Followed,
-    Forward,
-    Forwarded,
-    NotFollowed,
-    SnapshotPiece,
-)
+from hocket.core.group0.messages import Forward, Forwarded, RootIs
+from hocket.core.metadata.metadata import GROUP
+from hocket.core.raft.membership import Configuration
+from hocket.core.raft.messages import AskVote, Entries, Heartbeat, Snapshot
+from hocket.core.relay.messages import Piece
 from hocket.core.ring.contact import Contact
-from hocket.core.ring.messages import Ping
+from hocket.errors import NewerFormat
 from hocket.frames import packed
-from hocket.model import EntryKind, Grant, Start, TopicConfig
+from hocket.log.model import LogEnd
+from hocket.model import Grant, Start, TopicConfig
+from hocket.node.raft_mail import Letter, RaftBeat, RaftMail, State, packed_state, row_of
 from hocket.wire import batch as batches
 from tests.support.node.cluster import SECOND, Asking, Nodes, lose_the_entry_of
 
@@ -31,7 +28,32 @@ RECORD = batches.encode([b"record"], timestamps=5)
 
 @pytest.fixture
 def nodes() -> Nodes:
-    return Nodes()
+    """Three voters; `n0` leads."""
+    nodes = Nodes()
+    nodes.until(lambda: voters(nodes) == ("n0", "n1", "n2"), 5, "all three vote")
+    nodes.settle()
+    return nodes
+
+
+@pytest.fixture
+def pair() -> Nodes:
+    """Two nodes, of which `n0` alone votes."""
+    return Nodes(nodes=2)
+
+
+def replica_of(nodes: Nodes, number: int):
+    return nodes.machines[number].node.node.group0.replica
+
+
+def voters(nodes: Nodes) -> tuple[str, ...]:
+    found = nodes.root.node.node.group0.replica.raft.group.configuration
+    return () if found.is_joint else found.voters
+
+
+def until_led(nodes: Nodes, *, but: int, seconds: int = 8) -> None:
+    nodes.until(
+        lambda: nodes.root is not nodes.machines[but] and nodes.root.leads, seconds, "a new root"
+    )
 
 
 # --- topics --------------------------------------------------------------------------------------
@@ -194,65 +216,151 @@ def test_rights_taken_at_one_node_end_what_is_open_at_another(nodes):
 # --- the root is away ----------------------------------------------------------------------------
 
 
-def test_while_the_root_is_away_changes_are_refused_and_all_else_goes_on(nodes):
+def test_another_node_is_the_root_soon_after_the_root_dies(nodes):
+    client = Asking(nodes, 1)
+    client.create("orders")
+    nodes.settle()
+    term = nodes.root.node.node.group0.term
+    nodes.crash(0)
+    died_at = nodes.now_us
+    until_led(nodes, but=0)
+    assert nodes.now_us - died_at < 6 * SECOND
+    group0 = nodes.root.node.node.group0
+    assert group0.term > term
+    client.create("more")
+    client.token(frames.CreateUser, name="ann", roles=("admin",))
+    # A node can join while the founder is dead, and the beacon tells all where the root is.
+    newcomer = nodes.add_machine()
+    newcomer.start([nodes.machines[2].address])
+    nodes.until(lambda: newcomer.node.is_caught_up, 20, "the newcomer has caught up")
+    assert Asking(nodes, 3).topics() == ["more", "orders"]
+    nodes.until(lambda: newcomer.node.ring.core.beacon.root == nodes.root.address, 20, "its beacon")
+    assert newcomer.node.ring.core.beacon.epoch == group0.term
+    nodes.start(0)
+    nodes.settle()
+    assert len(set(nodes.states())) == 1
+    assert Asking(nodes, 0).topics() == ["more", "orders"]
+
+
+def test_a_change_that_was_asked_for_when_the_root_died_is_made_by_the_next(nodes):
+    client = Asking(nodes, 1)
+    nodes.crash(0)
+    client.create("orders")  # the node goes on asking, whoever leads
+    nodes.settle()
+    assert client.topics() == ["orders"]
+
+
+def test_a_root_that_is_cut_off_answers_who_waits_and_goes_back_to_what_is_committed(nodes):
+    admin = Asking(nodes, 0)
+    admin.create("orders")
+    nodes.settle()
+    others = [nodes.machines[1].address, nodes.machines[2].address]
+    nodes.links.cut([nodes.machines[0].address], others)
+    lost = admin.begin(frames.CreateTopic, topic="lost", config=TopicConfig())
+    user = admin.begin(frames.CreateUser, name="ann", roles=("admin",))
+    until_led(nodes, but=0)
+    for request in (lost, user):
+        refused = admin.answer_to(request)
+        assert isinstance(refused, frames.Failure)
+        assert (refused.code, refused.may_have_happened) == ("rootAway", True)
+    assert not nodes.machines[0].leads
+    assert nodes.machines[0].node.ring.core.root is None
+    assert admin.refused(frames.CreateTopic, topic="x", config=TopicConfig()).code == "rootAway"
+    Asking(nodes, 1).create("lost", partitions=2)  # the name was never taken
+    nodes.links.heal()
+    nodes.settle()
+    assert len(set(nodes.states())) == 1
+    assert admin.describe("lost").topics[0].config.partitions == 2
+    assert isinstance(
+        admin.ask(frames.CreateUser, name="ann", roles=("admin",)), frames.TokenIssued
+    )
+
+
+def test_without_a_majority_changes_are_refused_and_all_else_goes_on(nodes):
+    nodes.put_on(1)
     client = Asking(nodes, 1)
     client.create("orders")
     nodes.settle()
     nodes.crash(0)
-    asked_at = nodes.now_us
-    refused = client.refused(frames.CreateTopic, topic="more", config=TopicConfig())
-    assert (refused.code, refused.may_have_happened) == ("rootAway", True)
-    assert "n0:4150" in refused.message
-    assert nodes.now_us - asked_at < 6 * SECOND
+    nodes.crash(2)
     nodes.run(6 * SECOND)
     asked_at = nodes.now_us
     refused = client.refused(frames.CreateTopic, topic="more", config=TopicConfig())
     assert (refused.code, refused.may_have_happened) == ("rootAway", False)
-    assert "n0:4150" in refused.message
+    assert "no node is known to lead" in refused.message
     assert nodes.now_us - asked_at < SECOND
     assert client.topics() == ["orders"]
     published = client.ask(frames.Publish, RECORD, topic="orders", partition=0)
     assert isinstance(published, frames.Published)
-    nodes.start(0)
-    following = nodes.machines[1].node.group0
-    nodes.until(lambda: following.core.root is not None, 20, "the root is heard again")
+    assert client.refused(frames.OpenProducer, topic="more").code == "rootAway"  # who knows
+    nodes.start(2)
+    nodes.until(lambda: nodes.root.leads, 20, "two of three elect a root")
     client.create("more")
 
 
-def test_when_the_root_is_back_changes_go_on_within_about_a_second(nodes):
+def test_two_nodes_depend_on_the_first(pair):
+    client = Asking(pair, 1)
+    pair.crash(0)
+    refused = client.refused(frames.CreateTopic, topic="more", config=TopicConfig())
+    assert (refused.code, refused.may_have_happened) == ("rootAway", True)
+    pair.run(6 * SECOND)
+    assert not pair.machines[1].leads
+    pair.start(0)
+    back_at = pair.now_us
+    pair.until(lambda: pair.root.leads, 5, "it leads again")
+    assert pair.now_us - back_at < SECOND // 2, "whose vote is the only one asks nobody"
+    pair.settle()
+    client.create("more")
+
+
+def test_when_the_only_voter_is_back_changes_go_on_within_about_a_second(pair):
     """However long it was away; and though the ring takes it back later, since it flaps."""
-    client = Asking(nodes, 1)
+    client = Asking(pair, 1)
     for _ in range(4):
-        nodes.crash(0)
-        nodes.run(7 * SECOND)
-        nodes.start(0)
-        back_at = nodes.now_us
-        following = nodes.machines[1].node.group0
-        nodes.until(lambda f=following: f.core.root is not None, 20, "the root is heard again")
-        assert nodes.now_us - back_at < 2 * SECOND
-    assert nodes.machines[0].waits_to_join
+        pair.crash(0)
+        pair.run(7 * SECOND)
+        pair.start(0)
+        back_at = pair.now_us
+        pair.until(lambda: pair.machines[1].node.group0.root() is not None, 20, "it is heard")
+        assert pair.now_us - back_at < 2 * SECOND
+    assert pair.machines[0].waits_to_join
     client.create("more")
 
 
-def test_a_root_that_stood_apart_is_asked_as_soon_as_it_speaks(nodes):
-    nodes.run(6 * SECOND)
-    machine = nodes.machines[1]
-    root = nodes.machines[0].me
-    following = machine.node.group0
-    nodes.links.cut([machine.address], [nodes.root.address])
-    nodes.until(lambda: following.core.root is None, 20, "it is missed")
-    nodes.until(lambda: following.core._quiet == 0, 20, "it is asked for in vain")
-    nodes.run(600_000)
-    nodes.links.heal()
-    before = following.core._request
-    machine.heard(root, 0, Ping(1))
-    assert following.core._request == before + 1
-    nodes.until(lambda: following.core.root is not None, 1, "it is heard")
+def test_voters_come_and_go_with_the_nodes():
+    nodes = Nodes(nodes=1, nodes_max=8)
+    assert voters(nodes) == ("n0",)
+    for number in range(1, 7):
+        nodes.add_machine().start([nodes.machines[0].address])
+        nodes.until(lambda: nodes.machines[-1].node.is_caught_up, 20, "it has caught up")
+        count = {1: 1, 6: 5}.get(number, 3)
+        nodes.until(lambda count=count: len(voters(nodes)) == count, 20, f"{count} voters")
+    for number in (6, 5, 4, 3, 2):
+        gone: list[bool] = []
+        nodes.machines[number].leave(lambda gone=gone: gone.append(True))
+        nodes.until(lambda gone=gone: bool(gone), 20, "it has left")
+        nodes.run(3 * SECOND)
+    nodes.until(lambda: voters(nodes) == ("n0",), 20, "one voter")
+    nodes.machines[1].crash(power=True)
+    nodes.run(8 * SECOND)
+    Asking(nodes, 0).create("orders")  # nobody else is needed
+
+
+def test_a_voter_that_is_dead_is_replaced():
+    nodes = Nodes(nodes=4)
+    nodes.until(lambda: len(voters(nodes)) == 3, 10, "three voters")
+    nodes.run(2 * SECOND)
+    dead = next(each for each in voters(nodes) if each != "n0")
+    nodes.machines[int(dead[1:])].crash(power=True)
+    nodes.until(
+        lambda: dead not in voters(nodes) and len(voters(nodes)) == 3, 30, "another one votes"
+    )
 
 
 def test_a_node_that_returns_is_ready_before_the_ring_takes_it_back(nodes):
     """The flapping rule delays its place on the ring, not what it serves."""
     for _ in range(4):
+        nodes.until(lambda: nodes.root.leads, 10, "a root")
         Asking(nodes, 1).create(f"orders-{nodes.now_us}")
         nodes.settle()
         nodes.crash(2)
@@ -265,27 +373,24 @@ def test_a_node_that_returns_is_ready_before_the_ring_takes_it_back(nodes):
     assert len(Asking(nodes, 2).topics()) == 4
 
 
-def test_a_request_is_done_once_though_its_answer_is_lost_and_the_root_begins_again(nodes):
-    """The root carries it out, and dies before anybody hears of it."""
+def test_a_request_is_done_once_though_its_answer_is_lost_and_the_root_dies(nodes):
+    """The root carries it out, and dies before the one who asked hears of it."""
     client = Asking(nodes, 1)
     client.create("orders")
+    nodes.settle()
     root, one = nodes.root.address, nodes.machines[1].address
     nodes.links.cut([root], [one], one_way=True)
     config = TopicConfig(partitions=2)
     request = client.begin(frames.AlterTopic, topic="orders", config=config)
-    nodes.run(SECOND // 2)
+    nodes.run(SECOND // 4)
     assert not client.is_answered(request)
-    before = nodes.machines[0].node.node.metadata_index
-    nodes.links.heal()
+    assert nodes.machines[2].node.node.topics["orders"].config.partitions == 2, "it is done"
     nodes.crash(0)
-    nodes.start(0)
+    nodes.links.heal()
     assert isinstance(client.answer_to(request), frames.Done)
     nodes.settle()
-    assert nodes.machines[0].node.node.metadata_snapshot()[1].count(b'"n1": [[') == 1
-    entries = nodes.machines[0].node.node.metadata_log.entries
-    altered = [each for each in entries if each.kind == EntryKind.CONFIG and b"alter" in each.body]
-    assert len(altered) <= 1
-    assert nodes.machines[0].node.node.metadata_index >= before
+    done = nodes.machines[1].node.node._wiring.metadata.done._nodes["n1"]
+    assert len(done) == 2, "each was done by one entry"
 
 
 def test_a_forwarded_request_that_comes_twice_or_late_is_answered_alike(nodes):
@@ -310,6 +415,8 @@ def test_a_forwarded_request_that_comes_twice_or_late_is_answered_alike(nodes):
     root.node.taking_over.begin(lambda _to, message: answers.append(message))
     for message in (*sent, *sent):  # the refused one would succeed by now
         root.heard(nodes.machines[1].me, 0, message)
+        root.heard(nodes.machines[1].me, 0, replace(message, term=message.term + 1))
+        root.heard(STRANGER, 0, message)
     nodes.run()
     assert root.node.metadata_index == index
     assert [answer.code for answer in answers] == ["", "topicExists", "", "", "topicExists", ""]
@@ -334,8 +441,10 @@ def test_a_node_that_was_down_is_told_what_it_missed(nodes):
     client.done(frames.DeleteTopic, topic="mine")
     client.done(frames.AlterTopic, topic="kept", config=TopicConfig(partitions=2))
     nodes.put_on(2)
-    for number in range(6):  # more than the root keeps in memory: a snapshot is sent
+    for number in range(6):
         client.create(f"t{number}")
+    nodes.run(3 * SECOND)  # a checkpoint, behind which no entry is kept: a state is sent
+    assert nodes.root.node.node.store.replicated.bounds(GROUP)[0] > replica_started(nodes)
     nodes.start(1)
     nodes.settle()
     node = nodes.machines[1].node.node
@@ -351,6 +460,10 @@ def test_a_node_that_was_down_is_told_what_it_missed(nodes):
     assert Asking(nodes, 1).topics() == expected
 
 
+def replica_started(nodes: Nodes) -> int:
+    return nodes.machines[1].seen_metadata + 1
+
+
 def test_what_a_snapshot_takes_away_is_told_to_those_who_have_it_open(nodes):
     admin = Asking(nodes, 0)
     admin.token(frames.CreateUser, name="ann", roles=("admin",))
@@ -362,11 +475,13 @@ def test_what_a_snapshot_takes_away_is_told_to_those_who_have_it_open(nodes):
     nodes.put_on(2)
     assert isinstance(local.ask(frames.OpenProducer, topic="orders"), frames.ProducerOpened)
     nodes.settle()
-    nodes.links.cut([nodes.machines[1].address], [nodes.root.address])
+    others = [nodes.machines[0].address, nodes.machines[2].address]
+    nodes.links.cut([nodes.machines[1].address], others)
     admin.done(frames.DeleteUser, name="bob")
     admin.done(frames.DeleteTopic, topic="orders")
     for number in range(6):
         admin.create(f"t{number}")
+    nodes.run(3 * SECOND)
     assert not bob.is_lost
     nodes.links.heal()
     nodes.settle()
@@ -375,12 +490,12 @@ def test_what_a_snapshot_takes_away_is_told_to_those_who_have_it_open(nodes):
     assert list(nodes.machines[1].node.node._wiring.partitions) == []
 
 
-def test_a_new_node_is_ready_when_it_has_caught_up_and_a_root_at_once(nodes):
+def test_a_new_node_is_ready_when_it_has_caught_up(nodes):
     Asking(nodes, 1).create("orders")
     nodes.settle()
     told: list[str] = []
     nodes.machines[0].node.when_caught_up(lambda: told.append("root"))
-    assert told == ["root"]
+    assert told == ["root"], "it has caught up long ago"
     newcomer = nodes.add_machine()
     newcomer.start([nodes.machines[2].address])
     newcomer.node.when_caught_up(lambda: told.append("newcomer"))
@@ -402,7 +517,9 @@ def test_a_node_of_another_cluster_is_not_told_anything(nodes, caplog):
         stranger.start([nodes.root.address])
         nodes.run(10 * SECOND)
     assert not stranger.node.is_caught_up
+    assert stranger.node.node.metadata_index == 0
     assert "belongs to the cluster another, and this is n0" in caplog.text
+    assert "belongs to the cluster another, and node n0 to n0" in caplog.text
 
 
 # --- one that does not keep the rules -------------------------------------------------------------
@@ -411,50 +528,85 @@ def test_a_node_of_another_cluster_is_not_told_anything(nodes, caplog):
 STRANGER = Contact(7, "evil", 1, "evil:4150")
 
 
-def lies(request: int, index: int, term: int) -> list[object]:
-    """Whatever can be said about group 0, as an answer to this question, behind this entry."""
-    entry = Entry(term, int(EntryKind.NODES), index + 1, b"{}")
-    return [
-        Follow(request, "n0", index, term),
-        Entries(request, index, term, (entry,), index + 1),
-        SnapshotPiece(request, index + 5, term, 0, 2, b"{}", index + 5),
-        Followed(request, index, term),
-        Forwarded(request, 0),
-        NotFollowed(request, "for no reason"),
-        FollowAgain(request),
+def lies(index: int, term: int) -> list[object]:
+    """Whatever can be said about group 0."""
+    end = LogEnd(index + 6, 0, 0, term)
+    state = packed_state(State(end, end, 0, b"{}"), Configuration(("evil",)))
+    letters = [
+        Letter(GROUP, AskVote(term, index + 9, term)),
+        Letter(GROUP, Heartbeat(term, index + 9)),
+        Letter(GROUP, Entries(term, index, term, (), index)),
+        Letter(GROUP, Snapshot(term, index + 5, term, Configuration(("evil",))), state, 0, 1),
     ]
+    mails = [
+        RaftMail(row_of(each), (Piece(0, 1, each.data),) if each.data else ()) for each in letters
+    ]
+    beat = RaftBeat(9, 9, struct.pack("<3Q", GROUP, term, index + 9), b"")
+    return [*mails, beat, Forwarded(1, 0, term=term), RootIs(0, "n0", "evil", "evil:1", term)]
 
 
-def test_the_root_takes_nothing_that_is_meant_for_learners(nodes):
-    root = nodes.machines[0].node
-    before = root.node.metadata_snapshot()
-    for lie in lies(1, before[0], 1):
-        root.heard(STRANGER, 0, lie)
-        root.end_turn()
-    Asking(nodes, 1).create("orders")
+@pytest.mark.parametrize("number", [0, 1])
+def test_who_is_no_member_is_not_believed(nodes, number, caplog):
+    machine = nodes.machines[number]
+    before, group = machine.node.node.metadata_snapshot(), replica_of(nodes, number).raft.group
+    term, leader = group.term, group.leader
+    refused = machine.node.replicas.refused
+    refused.clear()
+    for _ in range(2):
+        for lie in lies(before[0], term + 1):
+            machine.turn(lambda lie=lie: machine.node.heard(STRANGER, 0, lie))
+    nodes.run()
+    assert (group.term, group.leader) == (term, leader)
+    assert machine.node.node.metadata_snapshot() == before
+    assert refused["it is no member of group 0"] == 10
+    assert caplog.text.count("refused what node evil says: it is no member of group 0") == 1
+    Asking(nodes, number).create("orders")
     nodes.settle()
-    assert Asking(nodes, 0).topics() == ["orders"]
 
 
-def test_a_learner_believes_the_root_alone(nodes):
+def test_a_node_that_belongs_nowhere_yet_believes_only_who_was_named_to_it(nodes):
+    newcomer = nodes.add_machine()
+    newcomer.boot()
+    for lie in lies(0, 9):
+        newcomer.turn(lambda lie=lie: newcomer.node.heard(STRANGER, 0, lie))
+    assert newcomer.node.node.metadata_index == 0
+    assert newcomer.node.node.group0.term == 0
+    newcomer.turn(lambda: newcomer.node.start([nodes.root.address]))
+    nodes.until(lambda: newcomer.node.is_caught_up, 20, "it has caught up")
+
+
+def test_only_the_root_can_say_that_a_request_is_done(nodes):
     client = Asking(nodes, 1)
-    learner = nodes.machines[1].node
-    nodes.crash(0)
+    nodes.links.cut([nodes.machines[1].address], [nodes.root.address])
     request = client.begin(frames.CreateTopic, topic="orders", config=TopicConfig())
-    under_way = learner.node.handing_on._forwards._under_way
-    nodes.until(lambda: under_way, 1, "it was handed on")
-    (number,) = under_way
-    before = learner.node.metadata_snapshot()
-    core = learner.group0.core
-    for lie in (*lies(core._request, core.index, core.term), Forwarded(number, 0)):
-        learner.heard(STRANGER, 0, lie)
-        learner.end_turn()
+    handing_on = nodes.machines[1].node.node.handing_on
+    nodes.until(lambda: handing_on._forwards._under_way, 1, "it was handed on")
+    (number,) = handing_on._forwards._under_way
+    term = nodes.root.node.node.group0.term
+    for sender, answer in (
+        (STRANGER, Forwarded(number, 0, term=term)),
+        (nodes.machines[2].me, Forwarded(number, 0, term=term)),
+        (nodes.root.me, Forwarded(number, 0, term=term - 1)),
+    ):
+        nodes.machines[1].node.heard(sender, 0, answer)
         nodes.run(1_000)
-    assert learner.node.metadata_snapshot() == before
-    assert not client.is_answered(request), "only the root can say that it was done"
-    assert core.root is None or core.root.node == "n0"
-    nodes.start(0)
-    nodes.settle()
+        assert not client.is_answered(request)
+    nodes.links.heal()
+    assert isinstance(client.answer_to(request), frames.Done)
+
+
+def test_what_a_newer_version_has_written_is_not_guessed_at(nodes, caplog):
+    metadata = nodes.machines[1].node.node._wiring.metadata
+
+    def refuse(kind: int, index: int, body: bytes) -> None:
+        raise NewerFormat(f"entry {index} is of kind {kind}")
+
+    metadata.followed = refuse
+    Asking(nodes, 0).create("orders")
+    nodes.run(SECOND)
+    assert replica_of(nodes, 1).stopped
+    assert "group 0 stops at this node: entry" in caplog.text
+    assert Asking(nodes, 0).topics() == ["orders"], "the others go on"
 
 
 # --- damage --------------------------------------------------------------------------------------
@@ -473,7 +625,7 @@ def test_a_learner_that_has_lost_entries_is_sent_all_and_loses_no_record(nodes):
     nodes.machines[1].boot()
     node = nodes.machines[1].node.node
     assert "mine" not in node._wiring.catalogue.topics
-    assert [hosted.core.topic for hosted in node._wiring.partitions] == ["recovered.1"]
+    assert list(node._wiring.unclaimed) == [1]
     nodes.machines[1].turn(lambda: nodes.machines[1].node.start([nodes.root.address]))
     nodes.until(lambda: nodes.machines[1].node.is_caught_up, 20, "it has caught up")
     nodes.settle()
@@ -485,7 +637,45 @@ def test_a_learner_that_has_lost_entries_is_sent_all_and_loses_no_record(nodes):
     )
 
 
-def test_a_root_that_has_lost_entries_makes_all_others_like_itself(nodes):
+def test_a_log_whose_topic_is_not_known_yet_is_claimed_or_deleted_when_it_is(nodes):
+    """A node that starts again does not know which of its last entries are committed."""
+    nodes.put_on(1)
+    client = Asking(nodes, 1)
+    nodes.run(3 * SECOND)
+    for name in ("kept", "gone"):
+        client.create(name, partitions=2)
+        client.ask(frames.Publish, RECORD, topic=name, partition=1)
+    nodes.crash(1)
+    Asking(nodes, 0).done(frames.DeleteTopic, topic="gone")
+    nodes.machines[1].boot()
+    node = nodes.machines[1].node.node
+    assert sorted(node._wiring.unclaimed) == [2, 4], "those that have entries"
+    nodes.run(3 * SECOND)  # a checkpoint
+    nodes.machines[1].turn(lambda: nodes.machines[1].node.start([nodes.root.address]))
+    nodes.settle()
+    assert not node._wiring.unclaimed
+    assert 4 not in node._wiring.log._groups
+    ends = [each.end for each in Asking(nodes, 1).describe("kept").topics[0].partitions]
+    assert ends == [0, 1]
+
+
+def test_a_lone_root_that_has_lost_entries_makes_all_others_like_itself(pair):
+    client = Asking(pair, 0)
+    client.create("lost")
+    client.create("kept")
+    pair.settle()
+    pair.crash(0)
+    lose_the_entry_of(pair, 0, "lost")
+    pair.start(0)
+    pair.until(lambda: Asking(pair, 1).topics() == ["kept"], 20, "the other has lost it, too")
+    pair.settle()
+    assert len(set(pair.states())) == 1
+    Asking(pair, 1).create("new")
+    pair.settle()
+    assert len(set(pair.states())) == 1
+
+
+def test_a_voter_that_has_lost_entries_is_sent_them_again(nodes):
     client = Asking(nodes, 0)
     client.create("lost")
     client.create("kept")
@@ -493,12 +683,11 @@ def test_a_root_that_has_lost_entries_makes_all_others_like_itself(nodes):
     nodes.crash(0)
     lose_the_entry_of(nodes, 0, "lost")
     nodes.start(0)
-    nodes.until(lambda: Asking(nodes, 1).topics() == ["kept"], 20, "the others have lost it, too")
+    assert replica_of(nodes, 0).is_faulty, "it does not vote before it has them"
     nodes.settle()
+    assert not replica_of(nodes, 0).is_faulty
     assert len(set(nodes.states())) == 1
-    Asking(nodes, 2).create("new")
-    nodes.settle()
-    assert len(set(nodes.states())) == 1
+    assert Asking(nodes, 0).topics() == ["kept", "lost"]
 
 
 def test_who_has_not_been_reached_is_not_entered_in_the_registry(nodes):

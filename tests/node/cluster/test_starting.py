@@ -301,7 +301,7 @@ def test_a_directory_from_an_older_copy_begins_a_life_that_nobody_knows(
         try:
             settle(tmp_path / "data", place, broker.node.metadata_index)
             assert isinstance(broker.member, Member)
-            terms.append(broker.node._wiring.metadata_term)
+            terms.append(broker.node.group0.term)
             return broker.member.cluster_node.ring.core.me.incarnation
         finally:
             broker.close()

@@ -14,10 +14,10 @@ from hocket.core.partition.stages import Stages
 from hocket.core.transactions import decider as decider_core, events as decisions, messages
 from hocket.errors import Busy, StorageFull
 from hocket.model import DECIDERS, DECISIONS, Start, TopicConfig
-from hocket.node import recovery
 from hocket.node.background.roll_forward import RollForward
 from hocket.node.background.transactions import Transactions
 from hocket.node.cluster.talking import Talking
+from hocket.node.replication.group0 import Group0
 from hocket.node.running.deciders import Deciders
 from hocket.node.running.partitions import Partitions
 from tests.support.node.cluster import SECOND, Asking
@@ -179,8 +179,11 @@ def test_a_decider_that_has_not_heard_of_a_new_topic_catches_up_before_it_says_s
     transaction = nodes.id_decided_at(1)
     nodes.put_on(0)
     behind = nodes.machines[1].node.node  # type: ignore[union-attr]
-    follow, held = behind.follow_metadata, []
-    behind.follow_metadata = lambda entries: held.extend(entries)  # type: ignore[method-assign]
+    nodes.run(2 * SECOND)
+    replica = behind.group0.replica
+    assert replica is not None
+    assert not replica.is_blocked
+    replica._is_blocked = True  # as if its disk took long
     Asking(nodes, 0).create("new", partitions=1)
     attempt = Attempt(nodes, transaction, 0, 1, [0], serial=1, topic="new").stage()
     commit = {
@@ -195,8 +198,7 @@ def test_a_decider_that_has_not_heard_of_a_new_topic_catches_up_before_it_says_s
     nodes.machines[1].network.cut(gone.connection)
     if full:
         behind._wiring.partitions.admit = _refuse
-    behind.follow_metadata = follow  # type: ignore[method-assign]
-    nodes.machines[1].turn(lambda: follow(held))
+    nodes.machines[1].turn(replica._unblock)
     answer = far.answer_to(request)
     if full:
         assert isinstance(answer, frames.Failure)
@@ -510,21 +512,20 @@ def test_a_node_alone_decides_by_itself_and_has_no_deciders():
     assert DECIDERS not in wiring.catalogue.topics
 
 
-def test_a_decider_whose_topic_was_forgotten_by_damage_is_there_all_the_same(monkeypatch):
+def test_a_decider_whose_topic_is_not_known_to_be_committed_is_there_all_the_same(monkeypatch):
     nodes = Spread()
     transaction = nodes.id_decided_at(1)
     assert Attempt(nodes, transaction, 3, 1, nodes.one_each(), serial=1).stage().commit()
     nodes.settle()
     nodes.crash(1)
-    recover = recovery.recover_metadata
+    recover, topics = Group0.recover, []
 
-    def recover_most(wiring, own):
-        recover(wiring, own)
-        del wiring.catalogue.topics[DECIDERS]
-        wiring.metadata_is_whole = False
+    def recover_most(group0, own):
+        recover(group0, own)
+        topics.append(group0._wiring.catalogue.topics.pop(DECIDERS))
 
     with monkeypatch.context() as patch:
-        patch.setattr(recovery, "recover_metadata", recover_most)
+        patch.setattr(Group0, "recover", recover_most)
         nodes.machines[1].boot()
     node = nodes.machines[1].node.node  # type: ignore[union-attr]
     assert DECIDERS not in node._wiring.catalogue.topics
@@ -533,6 +534,8 @@ def test_a_decider_whose_topic_was_forgotten_by_damage_is_there_all_the_same(mon
         node.transactions.seat_of("x")
     assert isinstance(node.transactions.refusal("x", 0, b"p" * 16), Busy)
     node.transactions.heard("n0", messages.DiscardStages(0, "x", 0, b"p" * 16))  # nobody knows
+    node._wiring.catalogue.topics[DECIDERS] = topics[0]
+    nodes.machines[1].turn(lambda: node._topics._deciders_made(topics[0]))
     nodes.machines[1].turn(lambda: nodes.machines[1].node.start([nodes.root.address]))
     nodes.until(lambda: nodes.machines[1].node.is_caught_up, 20, "it has caught up")
     nodes.settle()

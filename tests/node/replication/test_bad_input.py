@@ -40,7 +40,7 @@ class World:
 
     @property
     def group(self) -> int:
-        return next(iter(self.replicas(self.leader))).group
+        return next(each.group for each in self.replicas(self.leader) if each.group)
 
     def contact(self, number: int) -> Contact:
         node = self.nodes.machines[number].node

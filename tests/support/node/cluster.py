@@ -18,16 +18,16 @@ SECOND = 1_000_000
 STILL = replace(
     options_of(0), temper="still", faults=(), nodes=3, nodes_max=6, successors=2, spread="even",
     loss=0.0, duplication=0.0, reordering=0.0, tails=0.0, skew_us_max=0, drift_ppm_max=0,
-    tail_entries=4,
 )  # fmt: skip
 
 
 class Nodes(Site):
-    """`n0` is the root."""
+    """`n0` has founded the cluster, and is the root until it fails."""
 
     def __init__(self, seed: str = "nodes", **options: object) -> None:
         super().__init__(seed, replace(STILL, **options))  # type: ignore[arg-type]
-        for machine in self.machines:
+        self.found()
+        for machine in self.machines[1:]:
             machine.boot()
         members = tuple(sorted(ring.me for ring in self.rings()))
         for machine in self.machines:

@@ -247,7 +247,8 @@ def serve(
     endpoint = None
     try:
         settle(directory, place, broker.node.metadata_index)
-        founds = place.membership.is_founder
+        # Else the cluster knows whether there are users, and tells it.
+        founds = place.membership.is_founder and broker.node.group0.is_lone
         if admin_token_file is not None and founds:
             _make_first_admin(admin_token_file, broker, token)
         if rpc_listen is not None:
@@ -257,7 +258,7 @@ def serve(
             for each in ports:
                 refuse_if_open(each, tls=tls is not None, users=broker.node.access_is_on)
 
-        if founds:  # else the cluster knows whether there are users, and tells it
+        if founds:
             refuse_strangers()
         stopping = Stopping(broker, endpoint)
         stopping.on_signals(STOPPING if tls is not None else STOPPING_WITHOUT_TLS)

@@ -1,1 +1,1 @@
-"""How every node comes to hold the metadata's log (group 0): the root tells, the others follow."""
+"""What is particular to the metadata's group (group 0): who has a vote, and requests handed on."""

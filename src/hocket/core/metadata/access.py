@@ -78,6 +78,11 @@ class Access(Proposer):
         self._decisions.clear()
         return [Changed(index, origin, change)]
 
+    def _go_back(self) -> None:
+        self.leading = Roster()
+        self.leading.users |= self.committed.users
+        self.leading.roles |= self.committed.roles
+
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         roster = self.committed
         state = {

@@ -406,11 +406,7 @@ class Catalogue(Proposer):
             groups, waiting = list(fields["groups"]), list(fields.get("waiting", ()))
             replicas = self._resolved(_unfolded(fields, len(groups)))
             self.topics[fields["name"]] = Topic(fields["name"], config, groups, waiting, replicas)
-        self.loads = Counter(
-            store
-            for topic in self.topics.values()
-            for store in _counted(topic.name, topic.replicas)
-        )
+        self._count_loads()
         if "deleted" in state:
             self._deleted = [(start, end) for start, end in state["deleted"]]
         else:  # of an older version: whatever was given out and belongs to no topic was deleted
@@ -444,6 +440,18 @@ class Catalogue(Proposer):
                 change = Change(kind, name, topic.config, groups, waiting, replicas)
                 changed.append(Changed(None, change, groups + waiting))
         return changed
+
+    def _go_back(self) -> None:
+        self._reserved.clear()
+        self._next_group = self._next_applied
+        self._count_loads()
+
+    def _count_loads(self) -> None:
+        self.loads = Counter(
+            store
+            for topic in self.topics.values()
+            for store in _counted(topic.name, topic.replicas)
+        )
 
     def _free_topic(self, name: str) -> Topic:
         topic = self.topic(name)

@@ -27,7 +27,8 @@ from hocket.core.origin import Asked
 from hocket.errors import NewerFormat
 
 GROUP = 0
-NOOP = 0  # the kind of an entry that changes nothing
+# Kinds of entries that change nothing here: an empty one, and who keeps the log (`core.raft`).
+NOOP, MEMBERSHIP = 0, 9
 CATALOGUE = "catalogue"  # the catalogue's field; an old snapshot has only what is in that field
 DONE = "done"  # the field of what was carried out for other nodes
 ASKED = "asked"  # the field of an entry that says which node has asked for it
@@ -84,6 +85,12 @@ class Machine(Protocol):
     def replace(self, index: int, state: dict[str, Any]) -> list[Any]:
         """The state becomes this one, at run time. Returns what has changed, as changes."""
 
+    def withdraw(self, index: int) -> list[Any]:
+        """Forget what was proposed here and is not committed; `index` becomes the last one taken.
+
+        Returns the origins of those who wait for it.
+        """
+
 
 class Proposer(ABC):
     """What the machines have in common: entries that were proposed here, and are on their way."""
@@ -118,6 +125,16 @@ class Proposer(ABC):
     @abstractmethod
     def _take_effect(self, index: int, body: bytes, origin: Any) -> list[Any]:
         """The entry is committed: change the state, and return what has changed."""
+
+    def withdraw(self, index: int) -> list[Any]:
+        waiting = [origin for _index, origin, _body in self._pending if origin is not None]
+        self._pending.clear()
+        self._indexes.last = index
+        self._go_back()
+        return waiting
+
+    def _go_back(self) -> None:  # noqa: B027 - a machine may have nothing to lead
+        """Judge what is proposed from now on by what is committed alone."""
 
     def _propose(self, origin: Any, body: bytes) -> AppendChange:
         index = self._indexes.take()
@@ -154,7 +171,7 @@ class Metadata:
         self._retired[kind] = self._retired[name] = machine
 
     def appended(self, kind: int, index: int, asked: Asked | None = None) -> None:
-        """A machine's entry is on its way to the log."""
+        """A machine's entry is on its way to the log; it has taken the index itself."""
         self._pending.append((index, kind, asked, None))
 
     def followed(self, kind: int, index: int, body: bytes) -> None:
@@ -163,6 +180,24 @@ class Metadata:
         self._check_kind(kind, index)
         self.indexes.last = index
         self._pending.append((index, kind, asker_of(body), body))
+
+    def entered(self, index: int) -> None:
+        """An entry that changes nothing is on its way to the log, at this index."""
+        taken = self.indexes.take()
+        assert taken == index, (taken, index)
+        self._pending.append((index, NOOP, None, None))
+
+    def withdraw(self) -> list[Any]:
+        """Whoever leads decides what comes of the entries on their way: this node does no more.
+
+        Returns the origins of those who wait for them.
+        """
+        self._pending.clear()
+        return [
+            origin
+            for machine in self._machines.values()
+            for origin in machine.withdraw(self.applied_index)
+        ]
 
     def durable(self, index: int) -> list[tuple[int, Any]]:
         """All entries up to this one are committed. Returns (kind, change), in the log's order."""
@@ -196,7 +231,8 @@ class Metadata:
         self.indexes.last = self.applied_index = index
 
     def _check_kind(self, kind: int, index: int) -> None:
-        if kind != NOOP and kind not in self._machines and kind not in self._retired:
+        known = kind in (NOOP, MEMBERSHIP) or kind in self._machines
+        if not known and kind not in self._retired:
             raise NewerFormat(
                 f"entry {index} of the broker's metadata is of kind {kind}, which this version "
                 "does not know; open it with the newer version that wrote it"

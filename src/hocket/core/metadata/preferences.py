@@ -90,6 +90,9 @@ class Preferences(Proposer):
             self._founded = self._committed
         return [Changed(origin, self._committed)]
 
+    def _go_back(self) -> None:
+        self._leading = self._committed
+
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         """The state is empty if nothing was ever set."""
         state = {"replication": self._committed, "founded": self._founded}

@@ -132,6 +132,12 @@ class Registry(Proposer):
         self.successors = self.successors or json.loads(body).get("successors", 0)
         return [Changed(index, origin, self.version, self.members)]
 
+    def _go_back(self) -> None:
+        known = self._committed
+        self._leading = _Nodes(
+            known.version, list(known.members), dict(known.by_node), dict(known.left)
+        )
+
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         state: dict[str, Any] = {
             "version": self.version,

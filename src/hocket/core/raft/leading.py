@@ -154,9 +154,12 @@ class Leading:
         effects.append(SendEntries(progress.peer, first, last, before, group.term, group.commit))
         progress.sent(last)
 
-    def _probe(self, progress: Progress, effects: list[Effect]) -> None:
+    def _probe(self, progress: Progress, effects: list[Effect], now_us: int) -> None:
         """Ask whether what was sent has come, without sending it again."""
         group = self.group
+        if progress.next <= group.outline.start:  # it is gone meanwhile, and cannot be asked about
+            self._send_snapshot(progress, effects, now_us)
+            return
         first, last = progress.next, progress.next - 1
         term = group.outline.term_of(last)
         effects.append(SendEntries(progress.peer, first, last, term, group.term, group.commit))
@@ -220,7 +223,7 @@ class Leading:
             if self._is_overdue(progress, now_us):  # and of no use any more: there is a newer one
                 self._send_snapshot(progress, effects, now_us)
         elif progress.matched == progress.answered < self.group.outline.last:
-            self._probe(progress, effects)  # nothing has come since the heartbeat before
+            self._probe(progress, effects, now_us)  # nothing has come since the heartbeat before
         progress.answered = progress.matched
         return effects
 

@@ -18,6 +18,7 @@ Anything that happens to the group wakes it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -47,6 +48,8 @@ class Pulse:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.groups: dict[int, Raft] = {}
+        # Whether a node that is no member may speak for a group all the same: by group, and node.
+        self.believes: Callable[[int, str], bool] = lambda _group, _sender: False
         self._neighbours: dict[str, Neighbour] = {}
         self._sequence = 0
         # Groups that a node has spoken of and is no member of, since the driver has looked here.
@@ -189,7 +192,7 @@ class Pulse:
                 answer.behind.append(number)
 
     def _is_member(self, sender: str, raft: Raft) -> bool:
-        if raft.group.knows(sender):
+        if raft.group.knows(sender) or self.believes(raft.group.id, sender):
             return True
         self.strange.append(raft.group.id)
         return False

@@ -83,7 +83,32 @@ class RegistryChanged:
     request: int = 0  # the number of that node's request
 
 
-Event = Begin | Join | Leave | Heard | Due | LinkLost | Stalled | Find | RegistryChanged
+@dataclass(slots=True)
+class Lead:
+    """This node is the root from now on; the registry has these members."""
+
+    epoch: int  # greater than that of every root before
+    version: int
+    members: tuple[Contact, ...]  # all of them, sorted by position
+
+
+@dataclass(slots=True)
+class Cease:
+    """This node is the root no more."""
+
+
+@dataclass(slots=True)
+class RootIs:
+    """Another node is the root, as those know who elect it. Its beacons say so later."""
+
+    epoch: int
+    address: str
+
+
+Event = (
+    Begin | Join | Leave | Heard | Due | LinkLost | Stalled | Find | RegistryChanged | Lead
+    | Cease | RootIs
+)  # fmt: skip
 
 # --- effects -------------------------------------------------------------------------------------
 

@@ -38,7 +38,6 @@ from hocket.core.ring.messages import (
 )
 from hocket.core.ring.own_node import OwnNode
 from hocket.core.ring.pointers import Pointers, Standing
-from hocket.core.ring.root import Root
 from hocket.core.ring.settings import SECOND
 
 JOIN = ("join", 0)  # the timers
@@ -65,18 +64,15 @@ def wait_us(joins_us: Sequence[int], now_us: int) -> int:
 class Joining:
     """One way onto the ring, from the first message until the node is on the ring and registered.
 
-    `seeds` are nodes to begin with; `root` is this node's own, if it is the root.
+    `seeds` are nodes to begin with.
     """
 
-    def __init__(
-        self, node: OwnNode, pointers: Pointers, root: Root | None, seeds: tuple[Contact, ...]
-    ) -> None:
+    def __init__(self, node: OwnNode, pointers: Pointers, seeds: tuple[Contact, ...]) -> None:
         self.seeds = seeds
         self.is_registered = False
         self.has_begun = False  # the wait of a node that keeps coming back is over
         self._node = node
         self._pointers = pointers
-        self._root = root
         self._turn = 0  # among the seeds
         self._root_address = ""  # as long as the root seems worth asking
         self._guides: tuple[Contact, ...] = ()  # nodes that may be on the ring
@@ -107,13 +103,16 @@ class Joining:
         node = self._node
         self._at = None
         self._request = node.requests.take()
-        if self._root is not None:
+        if node.root is not None:
             self._then = self._register
             enrol = Enrol(node.me, None, self._request)
             return [enrol, Arm(JOIN, node.settings.query_us_max)]
         self._then = self._not_registered
-        address = self._root_address
-        to = seed(address) if address else self.seeds[self._turn % len(self.seeds)]
+        address, turn = self._root_address, self._turn
+        if not address and node.root_address:  # known from those who elect the root
+            address = "" if turn % 2 else node.root_address
+            turn //= 2
+        to = seed(address) if address else self.seeds[turn % len(self.seeds)]
         return [Send(to, Register(self._request, node.me)), self._soon(node.settings.query_us)]
 
     def _not_registered(self, now_us: int) -> list[Effect]:
@@ -155,7 +154,8 @@ class Joining:
         self.is_registered = True
         # All members that are named may be on their way as we are; the sender, which is the root,
         # is there if anybody is. The root itself knows all members.
-        members = message.members if self._root is None else (*self._root.members, *self.seeds)
+        root = node.root
+        members = message.members if root is None else (*root.members, *self.seeds)
         known = dict.fromkeys((*members, sender))
         self._guides = tuple(each for each in known if each.node != node.me.node)
         if self._then in (self._register, self._not_registered):
@@ -190,7 +190,7 @@ class Joining:
         if self._failures < FAILURES_MAX:
             return [self._soon(node.settings.query_us)]
         self._failures = 0
-        if self._root is not None and self._is_nobody_there():
+        if node.root is not None and self._is_nobody_there():
             return pointers.found(node.now_us)
         self._guides = ()
         self._outside = {}
@@ -283,10 +283,12 @@ class Joining:
         if self.is_registered:
             return []
         again = Arm(REGISTER, node.settings.stabilize_us, node.settings.stabilize_us)
-        if not node.beacon.root:
+        if not node.root_address:
             return [again]
         self._request = node.requests.take()
-        return [Send(seed(node.beacon.root), Register(self._request, node.me)), again]
+        if node.root is not None:
+            return [Enrol(node.me, None, self._request), again]
+        return [Send(seed(node.root_address), Register(self._request, node.me)), again]
 
     def registered_late(self, request: int) -> None:
         self.is_registered = self.is_registered or request == self._request

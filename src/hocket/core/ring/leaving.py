@@ -16,7 +16,6 @@ from hocket.core.ring.events import Arm, Disarm, Effect, Left, Send, Strike
 from hocket.core.ring.messages import Deregister, Leaving, RegistryIs
 from hocket.core.ring.own_node import OwnNode
 from hocket.core.ring.pointers import Pointers, Standing
-from hocket.core.ring.root import Root
 
 LEAVE = ("leave", 0)  # the timer
 TRIES = 3  # how often the root is asked
@@ -25,10 +24,9 @@ TRIES = 3  # how often the root is asked
 class Departure:
     """See the head of the file. A life has one departure at most."""
 
-    def __init__(self, node: OwnNode, pointers: Pointers, root: Root | None) -> None:
+    def __init__(self, node: OwnNode, pointers: Pointers) -> None:
         self._node = node
         self._pointers = pointers
-        self._root = root  # if this node is the root
         self._tries = TRIES
         self._request = 0
 
@@ -46,14 +44,14 @@ class Departure:
     def go_on(self) -> list[Effect]:
         """Ask the root once more, or end."""
         node = self._node
-        if not self._tries or (self._root is None and not node.beacon.root):
+        if not self._tries or (node.root is None and not node.root_address):
             return self.end()
         self._tries -= 1
         self._request = node.requests.take()
         again = Arm(LEAVE, node.settings.query_us)
-        if self._root is not None:
+        if node.root is not None:
             return [Strike(node.me, None, self._request), again]
-        return [Send(seed(node.beacon.root), Deregister(self._request, node.me)), again]
+        return [Send(seed(node.root_address), Deregister(self._request, node.me)), again]
 
     def is_struck(self, message: RegistryIs) -> bool:
         """Whether the message says that the registry does not have this node any more."""

@@ -33,7 +33,7 @@ class Beacon(NamedTuple):
     as tuples: epoch first, then number.
     """
 
-    epoch: int = 0  # the root's incarnation
+    epoch: int = 0  # grows whenever another node becomes the root, or the same one again
     number: int = 0
     registry: int = 0  # the version of the registry when the beacon was sent
     root: str = ""  # the root's address

@@ -13,7 +13,7 @@ from hocket.core.ring.fingers import Fingers
 from hocket.core.ring.lookups import Lookups
 from hocket.core.ring.messages import Beacon, RequestNumbers
 from hocket.core.ring.pings import Pings
-from hocket.core.ring.root import Beacons
+from hocket.core.ring.root import Beacons, Root
 from hocket.core.ring.routes import Routes
 from hocket.core.ring.settings import RingSettings
 from hocket.core.ring.small_ring import SmallRing
@@ -33,6 +33,24 @@ class OwnNode:
         self.pings = Pings(self.routes, self.requests)
         self.beacons = Beacons(settings.beacon_stale_us)
         self.small = SmallRing()
+        self.root: Root | None = None  # while this node is the root
+        self._elected = Beacon()  # where the root is, as those know who elect it
+
+    def elected(self, epoch: int, address: str) -> None:
+        """Another way to learn where the root is than by its beacons: it may not have sent any."""
+        if epoch > self._elected.epoch:
+            self._elected = Beacon(epoch, root=address)
+
+    @property
+    def root_beacon(self) -> Beacon:
+        """Says where the root is, as far as this node knows; not whether the ring is whole."""
+        beacon = self.beacon
+        is_newer = bool(self._elected.root) and self._elected.epoch > beacon.epoch
+        return self._elected if is_newer else beacon
+
+    @property
+    def root_address(self) -> str:
+        return self.root_beacon.root
 
     @property
     def beacon(self) -> Beacon:

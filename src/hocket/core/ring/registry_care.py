@@ -24,25 +24,23 @@ from hocket.core.ring.messages import (
 )
 from hocket.core.ring.own_node import OwnNode
 from hocket.core.ring.pointers import Pointers, Standing
-from hocket.core.ring.root import Root
 
 
 class RegistryCare:
     """See the head of the file."""
 
-    def __init__(self, node: OwnNode, pointers: Pointers, root: Root | None) -> None:
+    def __init__(self, node: OwnNode, pointers: Pointers) -> None:
         self._node = node
         self._pointers = pointers
-        self._root = root  # if this node is the root
 
     # --- at the root, and at nodes that are taken for it ---------------------
 
     def asked(self, sender: Contact, message: Register | Deregister | GetRegistry) -> list[Effect]:
-        root = self._root
+        root = self._node.root
         if root is None:
-            # A node that is joining itself has no beacon yet, and so names no root.
+            # A node that is joining itself has no beacon yet, and perhaps names no root.
             small = self._pointers.standing is not Standing.MEMBER
-            return [Send(sender, AskRoot(message.request, self._node.beacon, small))]
+            return [Send(sender, AskRoot(message.request, self._node.root_beacon, small))]
         if not root.is_ready:
             return []
         if isinstance(message, GetRegistry):
@@ -59,7 +57,7 @@ class RegistryCare:
         None: the root itself is told nothing yet, since it is not on its way to the ring, or the
         registry is not complete.
         """
-        root = self._root
+        root = self._node.root
         assert root is not None, "only the root keeps the registry"
         effects = root.changed(event)
         if self._pointers.standing is Standing.OUTSIDE or not root.is_ready:
@@ -107,9 +105,9 @@ class RegistryCare:
     def fetch(self) -> list[Effect]:
         """Ask the root for the registry."""
         node = self._node
-        if self._root is not None or not node.beacon.root:
+        if node.root is not None or not node.root_address:
             return []
-        return [Send(seed(node.beacon.root), GetRegistry(node.requests.take()))]
+        return [Send(seed(node.root_address), GetRegistry(node.requests.take()))]
 
     def look_after_small(self, now_us: int) -> list[Effect]:
         """Nobody stabilizes on a small ring, so another member is pinged at every turn."""

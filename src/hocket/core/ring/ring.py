@@ -82,14 +82,15 @@ class Ring:
         self.fingers = node.fingers
         self.small = node.small
         self.pointers = pointers = Pointers(node)
-        self.root = Root(me, settings) if is_root else None
+        if is_root:
+            node.root = Root(me, settings, me.incarnation)
         self.key_owners = KeyOwners(node, pointers)
         self.joining: Joining | None = None  # the last one; it also registers late
         self._departure: Departure | None = None
         self._ping_answers = PingAnswers(me, node.pings, node.beacons)
         self._second_look = SecondLook(node, pointers)
         self._finger_care = FingerCare(node, pointers, self.key_owners, self._second_look)
-        self._registry_care = RegistryCare(node, pointers, self.root)
+        self._registry_care = RegistryCare(node, pointers)
         self._other_rings = OtherRings(node, pointers, self._registry_care)
 
     def step(self, event: Event, now_us: int) -> list[Effect]:
@@ -127,6 +128,16 @@ class Ring:
     def beacon(self) -> Beacon:
         return self.node.beacon
 
+    @property
+    def root(self) -> Root | None:
+        """While this node is the root."""
+        return self.node.root
+
+    @property
+    def root_address(self) -> str:
+        """Where the root is, as far as this node knows."""
+        return self.node.root_address
+
     # --- coming and going ----------------------------------------------------
 
     def _begin(self, event: events.Begin, now_us: int) -> list[Effect]:
@@ -146,13 +157,13 @@ class Ring:
 
     def _join(self, event: events.Join, _now_us: int) -> list[Effect]:
         self.pointers.begin_joining(event.seeds)
-        self.joining = Joining(self.node, self.pointers, self.root, event.seeds)
+        self.joining = Joining(self.node, self.pointers, event.seeds)
         return self.joining.begin(event.wait_us)
 
     def _leave(self, _event: events.Leave, _now_us: int) -> list[Effect]:
         if self.pointers.is_outside or self._departure is not None:
             return []
-        self._departure = Departure(self.node, self.pointers, self.root)
+        self._departure = Departure(self.node, self.pointers)
         return self._departure.begin()
 
     def _under_way(self) -> Joining | None:
@@ -392,6 +403,22 @@ class Ring:
     ) -> list[Effect]:
         return self._registry_care.asked(sender, message)
 
+    def _lead(self, event: events.Lead, now_us: int) -> list[Effect]:
+        self.node.root = Root(self.me, self.settings, event.epoch)
+        changed = events.RegistryChanged(event.version, event.members)
+        effects = self._registry_changed(changed, now_us)
+        if self.pointers.is_on_the_ring:
+            effects.append(Arm(BEACON, 0))  # so that all hear at once where the root is
+        return effects
+
+    def _cease(self, _event: events.Cease, _now_us: int) -> list[Effect]:
+        self.node.root = None
+        return []
+
+    def _root_is(self, event: events.RootIs, _now_us: int) -> list[Effect]:
+        self.node.elected(event.epoch, event.address)
+        return []
+
     def _registry_changed(self, event: events.RegistryChanged, now_us: int) -> list[Effect]:
         effects, own = self._registry_care.changed(event, now_us)
         return effects if own is None else effects + self._told(self.me, own, now_us)
@@ -420,6 +447,9 @@ class Ring:
         events.Stalled: _stalled,
         events.Find: _find,
         events.RegistryChanged: _registry_changed,
+        events.Lead: _lead,
+        events.Cease: _cease,
+        events.RootIs: _root_is,
     }
     _timers: ClassVar[dict[str, Callable[..., list[Effect]]]] = {
         STABILIZE[0]: _stabilize_due,

@@ -1,6 +1,7 @@
 """The root of the ring: the registry that it tells, and the beacons that it sends.
 
-The root is a node like the others, with two more duties.
+The root is a node like the others, with two more duties, for as long as it is the root: which node
+that is may change (`events.Lead`, `events.Cease`). Its *epoch* grows each time.
 
 The registry: a durable log of the root, outside of this core, says which nodes belong to the ring.
 `Root` holds what that log says now, and decides which nodes are told. If the ring lives by the
@@ -69,9 +70,10 @@ class Beacons:
 class Root:
     """What only the root has: the registry as it is now, and the number of the newest beacon."""
 
-    def __init__(self, me: Contact, settings: RingSettings) -> None:
+    def __init__(self, me: Contact, settings: RingSettings, epoch: int) -> None:
         self.me = me
         self.settings = settings
+        self.epoch = epoch
         self.version = -1  # -1 until the registry has said anything
         self.members: tuple[Contact, ...] = ()
         # The ring that lived by the registry last. A node that missed how the ring grew begins with
@@ -83,7 +85,7 @@ class Root:
 
     @property
     def beacon(self) -> Beacon:
-        return Beacon(self.me.incarnation, self.number, max(self.version, 0), self.me.address)
+        return Beacon(self.epoch, self.number, max(self.version, 0), self.me.address)
 
     def next_beacon(self) -> Beacon:
         self.number += 1

@@ -91,9 +91,9 @@ class Nobody:
 
 
 class Transactions:
-    def __init__(self, wiring: Wiring, *, leads: bool) -> None:
+    def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
-        self._leads = leads  # it has founded the cluster, or is alone
+        self._founded = wiring.cluster == wiring.log.store_id  # this cluster; or it is alone
         self._rolling = RollForward(wiring, self._partition_gone)
         self._deciders = wiring.deciders
         self._legacy: Legacy | None = None
@@ -133,7 +133,7 @@ class Transactions:
         topic = self._wiring.catalogue.topics.get(DECIDERS)
         if topic is not None:
             return topic.groups[decider_of(transaction, len(topic.groups))]
-        if self._leads:
+        if self._founded:
             return self._deciders.own.group
         raise Busy("this node does not know yet who decides on transactions; try again")
 
@@ -149,7 +149,7 @@ class Transactions:
     def host(self, group: int) -> None:
         """One of the cluster's deciders is here from now on."""
         if group not in self._deciders:
-            seat = self._deciders.host(group)
+            seat = self._deciders.host(group, self._wiring.unclaimed.pop(group, None))
             self.inbox.append((seat, decisions.Started(self._wiring.clock.now_us())))
 
     def founded(self) -> None:
@@ -158,7 +158,7 @@ class Transactions:
         It marks its log before. So the next life has a higher term than this one, and nothing is
         told of a decision that a crash undoes.
         """
-        if not self._leads or self._marked or DECIDERS not in self._wiring.catalogue.topics:
+        if not self._founded or self._marked or DECIDERS not in self._wiring.catalogue.topics:
             return
         own = self._deciders.own
         try:
@@ -387,7 +387,7 @@ class Transactions:
         """
         own = self._deciders.own
         known = own.core.decided.get(asked.transaction)
-        if decider != own.group and not self._leads and known and asked.number <= known.number:
+        if decider != own.group and not self._founded and known and asked.number <= known.number:
             return TransactionConflict(
                 f"transaction {asked.transaction!r} number {asked.number} cannot be committed: in "
                 f"an older version the node of topic {asked.participants[0].topic!r} has "

@@ -29,10 +29,14 @@ Answered = Callable[[bool], None]
 
 class CatchingUp:
     def __init__(
-        self, ask: Callable[[Answered], bool], *, timers: Timers, end_turn: Callable[[], None]
+        self,
+        ask: Callable[[Answered], None],
+        *,
+        timers: Timers,
+        end_turn: Callable[[], None],
     ) -> None:
-        """`ask` has its argument called with True when this node has what the root has, and with
-        False if the root does not answer; it returns False if there is none to ask."""
+        """`ask` calls its argument with True when this node has what the root has, and with False
+        if that cannot be known."""
         self.knows = True  # while `again` is called: the root has answered
         self._ask = ask
         self._timers = timers
@@ -41,6 +45,7 @@ class CatchingUp:
         self._asked: list[Again] = []  # wait for its answer
         self._waiting: list[Again] = []  # wait for the next question
         self._timer: Cancellable | None = None  # a question is under way, or was just answered
+        self._is_in_turn = False  # whoever asks sees to the end of the turn
 
     def __call__(self, again: Again) -> None:
         """Call `again` once, when it is worth while to look again."""
@@ -63,13 +68,15 @@ class CatchingUp:
         self._asked, self._waiting = self._waiting, []
         done = partial(self._answered, self._number)
         self._timer = self._timers.after(PATIENCE_US, partial(done, False))
-        if not self._ask(done):
-            self._look_again(False)
+        self._is_in_turn = True
+        self._ask(done)
+        self._is_in_turn = False
 
     def _answered(self, number: int, knows: bool) -> None:
         if number == self._number and self._asked:
             self._look_again(knows)
-            self._end_turn()
+            if not self._is_in_turn:
+                self._end_turn()
 
     def _look_again(self, knows: bool) -> None:
         self.knows = knows

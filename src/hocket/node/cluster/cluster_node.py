@@ -28,7 +28,7 @@ from hocket.model import PartitionId
 from hocket.node.cluster.auditing import Auditing
 from hocket.node.cluster.catching_up import CatchingUp
 from hocket.node.cluster.descriptions import Descriptions
-from hocket.node.cluster.group0 import Following, Telling
+from hocket.node.cluster.group0 import MetadataGroup
 from hocket.node.cluster.inspecting import Inspecting
 from hocket.node.cluster.placing import Placing
 from hocket.node.cluster.relays import Relays
@@ -67,10 +67,8 @@ class ClusterNode:
     ) -> None:
         self.node = Node(
             settings, disk=disk, executor=executor, clock=clock, network=network, entropy=entropy,
-            leads=member.is_root,
+            alone=False,
         )  # fmt: skip
-        if member.is_root:
-            self.node.begin_metadata_term(member.life_min)
         self.ring = RingMember(
             member,
             clock=clock,
@@ -78,9 +76,12 @@ class ClusterNode:
             links=links,
             chance=chance,
             memory=DiskMemory(disk),
-            registrar=self.node.registering if member.is_root else None,
+            registrar=self.node.registering,
         )
-        self.group0 = self._group0(group0 or Group0Settings(), links, chance)
+        self.group0 = MetadataGroup(
+            self.node, self.ring, links=links, settings=group0 or Group0Settings()
+        )
+        self._founds = False  # it is the first node, and begins the ring as soon as it leads
         self._committed = self.node.committed_log()
         self.relays = Relays(
             me=lambda: self.ring.core.me,
@@ -96,13 +97,12 @@ class ClusterNode:
             self.ring, settings.name or member.node, timers=timers, links=links
         )
         self.catching_up = CatchingUp(
-            self.node.handing_on.catch_up, timers=timers, end_turn=self.node.end_turn
+            self.node.group0.read, timers=timers, end_turn=self.node.end_turn
         )
-        if not member.is_root:
-            self.node.catch_up_by(self.catching_up, lambda: self.catching_up.knows)
+        self.node.catch_up_by(self.catching_up, lambda: self.catching_up.knows)
         self.descriptions = Descriptions(
             self.node, me=lambda: self.ring.core.me, timers=timers, links=links,
-            catch_up=_look_at_once if member.is_root else self.catching_up,
+            catch_up=self.catching_up,
         )  # fmt: skip
         self.node.describe_by(self.descriptions)
         self.auditing = Auditing(
@@ -123,58 +123,43 @@ class ClusterNode:
             self.ring.core.me.incarnation,
             self.node.store,
             contact=lambda: self.ring.core.me,
-            contact_of=self._contact_of,
+            contact_of=self.group0.contact_of,
             clock=clock,
             timers=timers,
             links=links,
             chance=chance,
             settings=raft,
         )
-        self.node.replicate_by(self.replicas)
+        self.group0.on_leading.append(self._found)
+        self.group0.begin(self.replicas, member.life_min)
         self._lives: dict[str, int] = {}  # of other nodes, the last of which something was heard
         self.node.deaths_by(self._is_dead)
         self.ring.on_died.append(self.relays.died)
         self.ring.on_stalled.append(self.relays.stalled)
         self.ring.on_renewed.append(self.relays.renewed)
-        self.ring.on_renewed.append(self.group0.renewed)
         self.node.watch(self)
-
-    def _group0(
-        self, settings: Group0Settings, links: Links, chance: Random
-    ) -> Telling | Following:
-        ring = self.ring
-
-        def me() -> Contact:
-            return ring.core.me
-
-        def root() -> tuple[str, int]:
-            # A node that returns knows where the root was. What it has to catch up with need not
-            # wait for a place on the ring, for which a node that flaps may have to wait long.
-            beacon = ring.core.beacon
-            if beacon.root:
-                return beacon.root, beacon.epoch
-            return self.node.registering.address_of(self.node.cluster), 0
-
-        if ring.settings.is_root:
-            return Telling(self.node, me=me, links=links, settings=settings)
-        life = ring.core.me.incarnation
-        return Following(
-            self.node, life=life, me=me, root=root, links=links, chance=chance, settings=settings
-        )
 
     # --- what the shell calls -----------------------------------------------
 
     def start(self, seeds: Sequence[str] = ()) -> None:
-        """Enter the ring by way of these addresses. A root that knows no address founds a ring."""
+        """Enter the ring by way of these addresses. A founder that knows none begins a ring."""
         member = self.ring.settings
         others = [address for address in seeds if address != member.address]
         _version, known = self.node.registering.members()
         others += [each.address for each in known if each.node != member.node]
+        self.group0.seeds = tuple(others)
         if others:
             self.ring.join(list(dict.fromkeys(others)))
-        elif member.is_root:
-            self.ring.begin((self.ring.core.me,), member.address)
+        else:
+            self._founds = True
+            self._found()
         self.end_turn()
+
+    def _found(self) -> None:
+        """Begin the ring, if nobody else is there to begin it."""
+        if self._founds and self.group0.leads:
+            self._founds = False
+            self.ring.begin((self.ring.core.me,), self.ring.settings.address)
 
     @property
     def is_caught_up(self) -> bool:
@@ -182,16 +167,11 @@ class ClusterNode:
         return self.group0.caught_up
 
     def when_caught_up(self, tell: Callable[[], None]) -> None:
-        """Call `tell` once, as soon as it is so: now, on the root."""
+        """Call `tell` once, as soon as it is so."""
         if self.is_caught_up:
             tell()
         else:
             self.group0.on_caught_up.append(tell)
-
-    def _contact_of(self, node: str) -> Contact | None:
-        """Whichever life of the node is there; None: nobody knows the node."""
-        known = self.node.registering.known(node)
-        return None if known is None else known._replace(incarnation=0)
 
     def _is_dead(self, node: str) -> bool:
         """Its last life has ended, as far as the ring knows; one that came back is another.
@@ -215,18 +195,17 @@ class ClusterNode:
 
     def link_lost(self, contact: Contact) -> None:
         self.ring.link_lost(contact)
-        self.group0.link_lost(contact)
         self.replicas.link_lost(contact.node, process_gone=False)
         self.node.end_turn()
 
     def heard(self, sender: Contact, to_incarnation: int, message: Any) -> None:
         is_for_this_life = to_incarnation in (0, self.ring.core.me.incarnation)
         self.descriptions.spoke(sender.node)
+        self.group0.spoke(sender)
         if sender.incarnation > self._lives.get(sender.node, 0):
             self._lives[sender.node] = sender.incarnation
         if type(message) in _OF_GROUP_0:
-            if is_for_this_life:
-                self.group0.heard(sender, message)
+            self.group0.heard(sender, message)
         elif isinstance(message, ViewIs | PartitionsAre | AuditHolds) and not is_for_this_life:
             pass  # questions are counted anew in each life: it answers another one
         elif type(message) in _FOR_RELAYS:
@@ -245,7 +224,6 @@ class ClusterNode:
             self.node.storing.heard(sender.node, message)
         else:
             self.ring.heard(sender, to_incarnation, message)
-            self.group0.spoke(sender)
 
     def committed_end(self, partition_id: PartitionId) -> int:
         """Up to where consumers may read a partition of this node; 0: the node does not hold it."""
@@ -257,7 +235,7 @@ class ClusterNode:
 
     def tick(self) -> None:
         self.group0.tick()
-        if self.ring.settings.is_root and len(self.node.registering.members()[1]) > 1:
+        if self.group0.leads and len(self.node.registering.members()[1]) > 1:
             self.node.found_deciders()
         self.node.tick()
 
@@ -293,8 +271,3 @@ class ClusterNode:
 
 def _partition_id(hosted: Hosted) -> PartitionId:
     return PartitionId(hosted.core.topic, hosted.core.number, hosted.group)
-
-
-def _look_at_once(again: Callable[[], None]) -> None:
-    """The root knows all that there is to know of topics."""
-    again()

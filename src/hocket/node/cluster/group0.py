@@ -1,194 +1,244 @@
-"""Drives the two sides of group 0: the root tells what it commits, every other node follows.
+"""This node's part in group 0, beside Raft: who leads it, who votes in it, and what follows.
 
-This carries out what the cores in `core.group0` want: it appends to the node's log, installs
-snapshots, and sends. Messages for a former life of this node are dropped: they answer questions
-that this life has not asked.
+Whoever leads group 0 is the root of the ring, and its term is the epoch of its beacons. It has all
+nodes of the registry among the members of the group: a few as voters (`core.group0.voters`), the
+others as learners. A node that hears no leader asks the nodes that it knows, one after the
+other: what it has of the log may be too old to name the members of today, or it is new and has
+nothing. It believes only who is a member as far as it knows, or who was named to it by a node that
+it has asked, of its own cluster.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable
-from functools import partial
-from random import Random
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from hocket.core.group0 import events
-from hocket.core.group0.forwards import Forwards
-from hocket.core.group0.leader import Leader
-from hocket.core.group0.learner import Learner
-from hocket.core.group0.messages import Entry, Forward, Forwarded, NotFollowed
+from hocket.core.group0.forwards import Forwards, Root
+from hocket.core.group0.messages import Forward, Forwarded, RootIs, WhoLeads
 from hocket.core.group0.settings import Group0Settings
-from hocket.core.ring.contact import Contact
-from hocket.errors import HocketError
+from hocket.core.group0.voters import voters_for
+from hocket.core.metadata.metadata import GROUP
+from hocket.core.raft.events import Propose
+from hocket.core.raft.membership import Mode
+from hocket.core.ring.contact import Contact, seed
+from hocket.node.cluster.ring_member import RingMember
 from hocket.node.node import Node
+from hocket.node.replication.replicas import Replicas
 from hocket.ports import Links
 
 log = logging.getLogger("hocket.node")
+LAG_MAX = 1_000  # entries that a node may lack and be made a voter
+COMPLAINTS_MAX = 100
 
 
-class Telling:
-    """The root's side."""
-
+class MetadataGroup:
     def __init__(
-        self, node: Node, *, me: Callable[[], Contact], links: Links, settings: Group0Settings
+        self, node: Node, ring: RingMember, *, links: Links, settings: Group0Settings
     ) -> None:
-        self.caught_up = True
+        self.caught_up = False  # once in this life this node had all that the root had
         self.on_caught_up: list[Callable[[], None]] = []
+        self.on_leading: list[Callable[[], None]] = []
+        self.seeds: tuple[str, ...] = ()  # addresses by which the cluster may be found
         self._node = node
-        self._me = me
+        self._ring = ring
         self._links = links
-        recovered = node.metadata_log
-        self.core = Leader(node.cluster, recovered.before, recovered.entries, settings)
-        self._appended: deque[Entry] = deque()  # not committed yet
-        node.on_metadata_appended(self._append)
-        node.on_metadata_durable = self._durable
-        node.taking_over.begin(partial(_send, links, me))
-        if not recovered.is_whole:
-            node.mark_metadata()  # whoever has more than we have needs all of it anew
+        self._settings = settings
+        self._replicas: Replicas | None = None
+        self._seen: dict[str, Contact] = {}  # where nodes are that have spoken, by store
+        self._named: Contact | None = None  # the root, as a node says that was asked
+        self._silence = 0  # ticks since a leader was known, or asked for
+        self._turn = 0
+        self._request = 0
+        self._is_reading = False
+        self._complaints: set[str] = set()
+        node.handing_on.begin(Forwards(ring.core.me.incarnation, settings), self.root, self._send)
+        node.taking_over.begin(self._send)
+
+    def begin(self, replicas: Replicas, term_min: int) -> None:
+        self._replicas = replicas
+        self._node.replicate_by(replicas, self, term_min)
+
+    # --- who leads -------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        return self._node.group0.leads
+
+    def root(self) -> Root | None:
+        """Who leads, and may be asked for changes."""
+        group0 = self._node.group0
+        if group0.leader == self._ring.settings.node:
+            return Root(self._ring.core.me, group0.term) if group0.leads else None
+        contact = self.contact_of(group0.leader) if group0.leader else None
+        return None if contact is None else Root(contact, group0.term)
+
+    def contact_of(self, node: str) -> Contact | None:
+        """Whichever life of the node is there; None: nobody knows the node."""
+        known, seen = self._node.registering.known(node), self._seen.get(node)
+        if known is not None and seen is not None and seen.incarnation >= known.incarnation:
+            known = seen
+        if known is None and self._named is not None and self._named.node == node:
+            known = self._named
+        return None if known is None else known._replace(incarnation=0)
+
+    def begins(self, term: int) -> None:
+        self._ring.lead(term)
+        for tell in self.on_leading:
+            tell()
+
+    def ends(self) -> None:
+        self._ring.cease()
+
+    def changed(self) -> None:
+        group0 = self._node.group0
+        contact = self.contact_of(group0.leader) if group0.leader else None
+        if contact is not None:
+            self._ring.elected(group0.term, contact.address)
+
+    # --- what other nodes say --------------------------------------------------------------------
+
+    def spoke(self, sender: Contact) -> None:
+        """A node has said something, about whatever: so it is where it says it is."""
+        known = self._node.registering.known(sender.node)
+        if known is None:
+            return
+        if sender.incarnation >= known.incarnation:
+            self._seen[sender.node] = sender
 
     def heard(self, sender: Contact, message: Any) -> None:
         if isinstance(message, Forward):
-            self._node.taking_over.heard(sender, message)
-        elif isinstance(message, events.FOR_THE_ROOT):
-            self._step(events.Heard(sender, message))
-
-    def tick(self) -> None:
-        self._step(events.Tick())
-
-    def link_lost(self, contact: Contact) -> None:
-        """Whoever is behind it asks again."""
-
-    def spoke(self, contact: Contact) -> None:
-        """It asks by itself if it wants to follow."""
-
-    def renewed(self) -> None:
-        """Whoever follows hears of the new life with the next message."""
-
-    def _append(self, term: int, kind: int, index: int, body: bytes) -> None:
-        self._appended.append(Entry(term, int(kind), index, body))
-
-    def _durable(self, index: int) -> None:
-        committed = []
-        while self._appended and self._appended[0].index <= index:
-            committed.append(self._appended.popleft())
-        self._step(events.Committed(tuple(committed)))
-
-    def _step(self, event: events.Event) -> None:
-        for effect in self.core.step(event):
-            if isinstance(effect, events.Send):
-                _send(self._links, self._me, effect.to, effect.message)
+            if self._node.registering.known(sender.node) is None:
+                self._complain(f"node {sender.node} hands a request on, and is no member")
             else:
-                assert isinstance(effect, events.TakeSnapshot)
-                index, data = self._node.metadata_snapshot()
-                assert index == self.core.end, (index, self.core.end)
-                self._step(events.SnapshotIs(data))
+                self._node.taking_over.heard(sender, message)
+        elif isinstance(message, Forwarded):
+            self._node.handing_on.heard(sender, message)
+        elif isinstance(message, WhoLeads):
+            self._asked(sender, message)
+        else:
+            assert isinstance(message, RootIs)
+            self._told(sender, message)
 
-
-class Following:
-    """The side of every other node."""
-
-    def __init__(
-        self,
-        node: Node,
-        *,
-        life: int,
-        me: Callable[[], Contact],
-        root: Callable[[], tuple[str, int]],
-        links: Links,
-        chance: Random,
-        settings: Group0Settings,
-    ) -> None:
-        """`root()` is where the ring says that the root is, and in which of its lives."""
-        self.on_caught_up: list[Callable[[], None]] = []
-        self._node = node
-        self._me = me
-        self._root = root
-        self._links = links
-        self._chance = chance
-        index, term = node.metadata_log.end
-        if not node.metadata_log.is_whole:
-            term = 0  # no entry has this term: what is here is replaced
-        self.core = Learner(node.cluster, index, term, settings)
-        node.on_metadata_durable = self._durable
-        send = partial(_send, links, me)
-        node.handing_on.begin(
-            Forwards(life, settings), lambda: (self.core.root, self.core.address), send
-        )
-        self._carry_out: dict[type, Callable[[Any], None]] = {
-            events.Send: lambda effect: _send(links, me, effect.to, effect.message),
-            events.Store: self._store,
-            events.Install: self._install,
-            events.CaughtUp: self._caught_up,
-            events.Refused: self._refused,
-        }
-
-    @property
-    def caught_up(self) -> bool:
-        return self.core.caught_up
-
-    def heard(self, sender: Contact, message: Any) -> None:
-        # The founder is the root, and nobody else decides what the metadata is. A refusal is taken
-        # from anybody: it changes nothing, and may say that this node is in the wrong cluster.
-        if sender.node != self._node.cluster and not isinstance(message, NotFollowed):
+    def _asked(self, sender: Contact, message: WhoLeads) -> None:
+        cluster = self._node.cluster
+        if message.cluster != cluster:
+            self._complain(
+                f"node {sender.node} belongs to the cluster {message.cluster}, and this is "
+                f"{cluster}"
+            )
+            self._send(sender, RootIs(message.request, cluster, "", "", 0))
             return
-        if isinstance(message, Forwarded):
-            self._node.handing_on.heard(message)
-        elif isinstance(message, events.FOR_LEARNERS):
-            self._step(events.Heard(sender, message))
+        root = self.root()
+        if root is not None:
+            who = root.contact
+            self._send(sender, RootIs(message.request, cluster, who.node, who.address, root.term))
+
+    def _told(self, sender: Contact, message: RootIs) -> None:
+        if message.request != self._request or not self._request:
+            return  # nobody has asked for it
+        if message.cluster != self._node.cluster:
+            self._complain(
+                f"this node belongs to the cluster {self._node.cluster}, and node {sender.node} "
+                f"to {message.cluster}: it cannot follow the metadata there"
+            )
+        elif message.node and message.term >= self._node.group0.term:
+            assert self._replicas is not None
+            self._named = seed(message.address)._replace(node=message.node)
+            self._replicas.named[GROUP] = message.node
+
+    def _complain(self, what: str) -> None:
+        if what not in self._complaints and len(self._complaints) < COMPLAINTS_MAX:
+            self._complaints.add(what)
+            log.error("%s", what)
+
+    # --- time ------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        address, epoch = self._root()
-        if address:
-            self._step(events.RootIs(address, epoch))
-        self._step(events.Tick(self._chance.random()))
+        self._look_for_leader()
+        if self.leads:
+            self._look_after_members()
+        if not self.caught_up and not self._is_reading and self._node.group0.leader:
+            self._is_reading = True
+            self._node.group0.read(self._was_read)
         self._node.handing_on.tick()
 
-    def link_lost(self, contact: Contact) -> None:
-        if contact.address == self.core.address:
-            self._step(events.RootLost())
+    def _was_read(self, is_read: bool) -> None:
+        self._is_reading = False
+        if is_read and not self.caught_up:
+            self.caught_up = True
+            for tell in self.on_caught_up:
+                tell()
 
-    def spoke(self, contact: Contact) -> None:
-        """A node said something about the ring."""
-        if self.core.root is None and contact.node == self._node.cluster:
-            self._step(events.RootSpoke())
+    def _look_for_leader(self) -> None:
+        """Ask another node who leads, if this one knows nobody who does."""
+        group0 = self._node.group0
+        if group0.leader:
+            self._silence = 0
+            return
+        self._silence += 1
+        if self._silence % self._settings.ask_ticks != 1:
+            return
+        addresses = list(dict.fromkeys(self._addresses()))
+        if not addresses:
+            return
+        self._turn += 1
+        if self._turn % 8 == 1:
+            self._request += 1  # answers to the last few questions count
+        to = seed(addresses[self._turn % len(addresses)])
+        self._links.send(self._ring.core.me, to, WhoLeads(self._request, self._node.cluster))
 
-    def renewed(self) -> None:
-        """What the root sends goes to a life of this node that is over."""
-        self._step(events.RootLost())
+    def _addresses(self) -> Iterable[str]:
+        me = self._ring.settings
+        known = self._node.registering
+        found = [
+            self._ring.core.root_address,
+            *self.seeds,
+            *(each.address for each in self._seen.values()),
+            *(each.address for each in (*known.members()[1], *known.left)),
+        ]
+        return (each for each in found if each and each != me.address)
 
-    def _durable(self, index: int) -> None:
-        self._node.handing_on.applied(index)
-        self._step(events.Stored(index))
+    # --- who votes -------------------------------------------------------------------------------
 
-    def _step(self, event: events.Event) -> None:
-        for effect in self.core.step(event):
-            self._carry_out[type(effect)](effect)
+    def _look_after_members(self) -> None:
+        """Propose the members that the group should have, if they are others than it has."""
+        replica = self._node.group0.replica
+        assert replica is not None
+        group, leading = replica.raft.group, replica.raft.leading
+        if leading is None or replica.is_blocked or group.changes or group.configuration.is_joint:
+            return
+        registry = self._node.registering
+        _version, members = registry.members()
+        me = self._ring.settings.node
+        if not any(each.node == me for each in members):
+            return  # it is not entered yet, or about to go: the next root decides
+        dead = {each.node: each.incarnation for each in self._ring.core.pointers.deaths.convicted}
+        last = group.outline.last
+        fit = {
+            each.node
+            for each in members
+            if dead.get(each.node, -1) < each.incarnation
+            and each.node in leading.peers
+            and leading.peers[each.node].matched + LAG_MAX > last
+            and leading.peers[each.node].matched
+        }
+        fit.add(me)
+        now = group.configuration
+        voters = voters_for(members, leader=me, voters=now.voters, fit=fit)
+        everybody = {each.node for each in (*members, *registry.left)}
+        learners = tuple(sorted(everybody - {*voters}))
+        if voters == now.voters and learners == now.learners:
+            return
+        mode = Mode.AUTO
+        if voters == now.voters:
+            mode = Mode.SIMPLE
+        else:
+            log.info("%d nodes vote in group 0 from now on: %s", len(voters), ", ".join(voters))
+        replica.tell(Propose(voters, learners, mode))
 
-    def _store(self, effect: events.Store) -> None:
-        try:
-            self._node.follow_metadata(effect.entries)
-        except HocketError as error:
-            self._refused(events.Refused(str(error)))
-            self._carry_out[events.Store] = lambda _effect: None  # until a newer version is here
-
-    def _install(self, effect: events.Install) -> None:
-        try:
-            self._node.install_metadata(effect.index, effect.term, effect.data, self._installed)
-        except HocketError as error:
-            self._refused(events.Refused(str(error)))
-
-    def _installed(self) -> None:
-        self._step(events.Installed())
-
-    def _caught_up(self, _effect: events.CaughtUp) -> None:
-        for tell in self.on_caught_up:
-            tell()
-
-    def _refused(self, effect: events.Refused) -> None:
-        log.error("this node cannot follow the cluster's metadata: %s", effect.reason)
-
-
-def _send(links: Links, me: Callable[[], Contact], to: Contact, message: object) -> None:
-    links.send(me(), to, message)
+    def _send(self, to: Contact, message: object) -> None:
+        if to.node == self._ring.settings.node:  # this node was asked by itself, and is the root
+            self.heard(self._ring.core.me, message)
+        else:
+            self._links.send(self._ring.core.me, to, message)

@@ -104,7 +104,7 @@ class Member:
             successors=lambda: self.node.registering.successors or member.successors,
             replications=lambda: self.node.preferring.replications,
             positions=self._positions,
-            root=lambda: self.cluster_node.ring.core.beacon.root,
+            root=lambda: self.cluster_node.ring.core.root_address,
             certificate_fault=place.certificate_fault,
             is_starting=lambda: self._ready is not None,
         )
@@ -126,7 +126,6 @@ class Member:
                 position=member.position,
                 domain=place.domain,
                 capacity=place.capacity,
-                is_root=member.is_founder,
                 life_min=life_min(SystemClock().now_us()),
                 ring=RingSettings(
                     successors=member.successors, stabilize_us=STABILIZE_US, finger_us=FINGER_US
@@ -143,7 +142,7 @@ class Member:
         self.node = self.cluster_node.node
         if member.is_founder:
             self.node.registering.founded_with = member.successors
-            self.node.registering.reach = self.links.reach
+        self.node.registering.reach = self.links.reach
         self._describing = Describing(
             self.node,
             self.cluster_node.ring,
@@ -171,7 +170,7 @@ class Member:
         """The founder writes down what it was founded with; others may only repeat it."""
         member = self.place.membership
         try:
-            if member.is_founder and member.replication:
+            if member.is_founder and member.replication and self.node.group0.is_lone:
                 self.node.preferring.found(member.replication, self._look_at_replication)
                 self.node.end_turn()
             else:

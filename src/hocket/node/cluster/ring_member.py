@@ -35,8 +35,8 @@ class MemberSettings:
     position: int
     domain: str = ""
     capacity: int = 1
-    is_root: bool = False
-    life_min: int = 0  # the lives that begin have larger numbers, and the terms of a root
+    is_root: bool = False  # for good; else whoever leads group 0 is
+    life_min: int = 0  # the lives that begin have larger numbers, and the terms of a lone voter
     ring: RingSettings = field(default_factory=RingSettings)
 
 
@@ -52,6 +52,8 @@ class RingMember:
         memory: Memory,
         registrar: Registrar | None = None,
     ) -> None:
+        """`registrar` is asked while this node is the root: always (`MemberSettings.is_root`), or
+        from `lead` to `cease`."""
         assert not settings.is_root or registrar is not None, "the root keeps the registry"
         self.settings = settings
         self.changes = 0  # how often the standing or the neighbours changed
@@ -67,6 +69,8 @@ class RingMember:
         self._chance = chance
         self._memory = memory
         self._registrar = registrar
+        self._epoch = 0  # of this node as the root; 0: it is not, by election
+        self._elected = 0, ""  # the epoch and the address of the root that was elected last
         self._armed: dict[events.Timer, Cancellable] = {}
         self._finds: dict[int, Callable[[Located | NotLocated], None]] = {}
         self._last_find = 0
@@ -93,10 +97,32 @@ class RingMember:
 
     def begin(self, members: tuple[Contact, ...], root: str) -> None:
         """Begin as a member of exactly this ring; if this node is the only member, found a ring."""
-        if self._registrar is not None:
+        self._tell_registry()
+        self.step(events.Begin(members, root))
+
+    def lead(self, epoch: int) -> None:
+        """This node is the root from now on."""
+        self._epoch = epoch
+        self._tell_lead()
+
+    def cease(self) -> None:
+        """This node is the root no more."""
+        self._epoch = 0
+        self.step(events.Cease())
+
+    def elected(self, epoch: int, address: str) -> None:
+        """Another node is the root."""
+        self._elected = epoch, address
+        self.step(events.RootIs(epoch, address))
+
+    def _tell_lead(self) -> None:
+        assert self._registrar is not None
+        self.step(events.Lead(self._epoch, *self._registrar.members()))
+
+    def _tell_registry(self) -> None:
+        if self._registrar is not None and self.core.root is not None:
             version, enrolled = self._registrar.members()
             self.step(events.RegistryChanged(version, enrolled))
-        self.step(events.Begin(members, root))
 
     def join(self, seeds: Sequence[str]) -> None:
         self._join(tuple(seed(address) for address in seeds))
@@ -210,7 +236,8 @@ class RingMember:
     def _registered(
         self, effect: events.Enrol | events.Strike, version: int, members: tuple[Contact, ...]
     ) -> None:
-        self.step(events.RegistryChanged(version, members, effect.sender, effect.request))
+        if self.core.root is not None:  # else another node is, by now
+            self.step(events.RegistryChanged(version, members, effect.sender, effect.request))
 
     def _changed(self, _effect: events.Effect) -> None:
         self.changes += 1
@@ -242,6 +269,10 @@ class RingMember:
         self.changes += 1
         for token, done in unanswered.items():
             done(NotLocated(token, 0))
+        if self._epoch:
+            self._tell_lead()
+        elif self._elected[0]:
+            self.step(events.RootIs(*self._elected))
         for tell in self.on_renewed:
             tell()
         self._join(effect.seeds)
@@ -250,7 +281,5 @@ class RingMember:
         now_us = self._clock.now_us()
         wait = wait_us(self._memory.joins_us(), now_us)
         self._memory.joining(now_us)
-        if self._registrar is not None:
-            version, enrolled = self._registrar.members()
-            self.step(events.RegistryChanged(version, enrolled))
+        self._tell_registry()
         self.step(events.Join(seeds, wait))

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol
 
 from hocket.core.raft.events import (
     Appended,
@@ -50,16 +50,14 @@ from hocket.core.raft.events import (
     Truncate,
 )
 from hocket.core.raft.group import Host, Saved
-from hocket.core.raft.messages import AskVote, CampaignNow, GroupMessage, Snapshot
+from hocket.core.raft.messages import AskVote, CampaignNow, GroupMessage, Heartbeat, Snapshot
 from hocket.core.raft.outline import Run
 from hocket.core.raft.raft import Raft
-from hocket.errors import CorruptData, HocketError, OutOfRange, ProtocolError
+from hocket.errors import CorruptData, HocketError, NewerFormat, ProtocolError
 from hocket.log.model import (
     DoesNotFollow,
     Fault,
     HardState,
-    LogEnd,
-    RawEntries,
     Snapshot as LogSnapshot,
 )
 from hocket.log.store import LogStore
@@ -73,47 +71,19 @@ from hocket.node.raft_mail import (
     entries_in,
     opened_state,
     packed_configuration,
-    packed_state,
 )
+from hocket.node.replication.machine import E, Machine
 from hocket.node.replication.saved import runs_in
 from hocket.node.replication.sending import Outbound
+from hocket.node.replication.state_sending import StateSending
 from hocket.node.running.partitions import plain_entry
 from hocket.ports import Cancellable
-from hocket.wire.entry import Header, unpack_header
+from hocket.wire.entry import Header
 
 log = logging.getLogger("hocket.replication")
 
-E = TypeVar("E")  # an entry, as the machine remembers it until it is committed
 FOUND_US = 20_000  # between the first two attempts to lead a new group; then twice as long
 UNCOMMITTED_MAX = 4_096  # entries of one group; more are refused until some are committed
-
-
-class Machine(Protocol[E]):
-    """What the entries of a group change."""
-
-    def prepared(self, header: Header, body: memoryview) -> E:
-        """What is kept of an entry until it is committed. The body is not kept."""
-
-    def apply(self, entry: E) -> None:
-        """The entry is committed, and this machine has not proposed it."""
-
-    def committed(self, index: int) -> None:
-        """What this machine has proposed is committed, up to this entry."""
-
-    def serve(self, term: int) -> None:
-        """From now on this node leads: everything that was ever committed is applied."""
-
-    def stop(self, leader: str) -> None:
-        """This node leads no more. Go back to what is committed, and tell who waits."""
-
-    def snapshot(self) -> tuple[int, bytes]:
-        """(The last entry that is applied, the state behind it.)"""
-
-    def install(self, index: int, log_start: int, state: bytes) -> None:
-        """Become what another node's machine is."""
-
-    def hint(self) -> None:
-        """Who leads has changed."""
 
 
 class Surroundings(Protocol):
@@ -153,6 +123,10 @@ class Replica(Generic[E]):
         self.group = group
         self.machine = machine
         self.raft = Raft(around.host, group, saved)
+        self.on_free: Callable[[], None] = lambda: None  # entries may be appended again
+        # The leader tells at once what is committed, and not with its next beat: for a group whose
+        # followers are read from.
+        self.tells_commits = False
         self.serves = False  # this node leads, and has applied everything that was committed
         self.stopped = ""  # why nothing happens here any more
         self._around = around
@@ -171,6 +145,7 @@ class Replica(Generic[E]):
         self._asked: dict[Callable[[bool], None], bool] = {}  # reads that are not answered
         self._reads: deque[tuple[int, Callable[[bool], None]]] = deque()  # wait to be applied
         self._outbound: dict[str, Outbound] = {}
+        self._states = StateSending(self.raft, self.log.replicated, self._post, self._not_sent)
         self.led_us = 0  # since when this node leads
         self.marked = 0  # while it leads: the last entry that it had a second ago, or two
         self._mark = 0  # the last entry that it had when it was marked last
@@ -186,11 +161,19 @@ class Replica(Generic[E]):
 
         The others may not know of the group yet: so this is tried again, less and less often.
         """
-        if self.stopped or self.leader or self.raft.group.term > 1:
+        if self.raft.group.term <= 1:
+            self.hurry(delay_us)
+
+    def hurry(self, delay_us: int = FOUND_US) -> None:
+        """Stand for the leadership now, unless a leader is known; and again, less and less often.
+
+        That disturbs nobody: who hears a leader does not answer (pre-vote).
+        """
+        if self.stopped or self.leader:
             return
         self.tell(Due(Timer.ELECTION))
         if delay_us < self._around.host.settings.election_us:
-            self._around.after(delay_us, 0, partial(self.found, 2 * delay_us))
+            self._around.after(delay_us, 0, partial(self.hurry, 2 * delay_us))
 
     def close(self) -> None:
         """The node hosts this group no more, or goes down."""
@@ -212,6 +195,10 @@ class Replica(Generic[E]):
     def _faults(self) -> list[Fault]:
         return [each for each in self.log.replicated.faults(self.group) if not each.accepted]
 
+    @property
+    def is_faulty(self) -> bool:
+        return bool(self._faults)
+
     def _may_not(self, message: GroupMessage) -> bool:
         """Whether damage keeps this node from doing what it is asked to."""
         if isinstance(message, AskVote):
@@ -223,9 +210,23 @@ class Replica(Generic[E]):
         return not self._is_blocked and not self._waiting
 
     @property
+    def hears_leader(self) -> bool:
+        """Whether the leader that is known was heard lately. Who has no vote elects no other."""
+        group, settings = self.raft.group, self._around.host.settings
+        if not group.leader or group.leader == self._around.host.me or group.is_quiet:
+            return bool(group.leader)
+        silent_us = settings.election_us + settings.election_jitter_us
+        return self._around.now_us() < group.heard_us + silent_us
+
+    @property
+    def is_blocked(self) -> bool:
+        """Nothing can be appended before something is durable: Raft's own entries come first."""
+        return self._is_blocked or bool(self._waiting)
+
+    @property
     def is_full(self) -> bool:
         """Too much waits for a majority, or nothing can be appended before something is durable."""
-        if self._is_blocked:
+        if self.is_blocked:
             return True
         commit = self.raft.group.commit
         return max(self._appended, self.raft.group.outline.last) - commit > UNCOMMITTED_MAX
@@ -323,6 +324,8 @@ class Replica(Generic[E]):
     def _unblock(self) -> None:
         self._is_blocked = False
         self._go_on()
+        if not self.is_blocked and not self.stopped:
+            self.on_free()
 
     def _persist_vote(self, effect: PersistVote, _data: bytes) -> None:
         if self.serves and self.raft.leading is None:
@@ -341,50 +344,13 @@ class Replica(Generic[E]):
 
     def _send(self, effect: Send, _data: bytes) -> None:
         if isinstance(effect.message, Snapshot):
-            self._send_snapshot(effect.to, effect.message)
+            self._states.send(effect.to, effect.message)
         else:
             self._around.post(effect.to, Letter(self.group, effect.message))
 
-    def _send_snapshot(self, to: str, message: Snapshot) -> None:
-        """The state of now, and where the receiver's log begins: behind the snapshot's entry.
-
-        The entries from there on follow; the first one says behind which checksum.
-        """
-        first = message.index + 1
-        end = self.log.replicated.bounds(self.group)[2]
-        if first == end.next_index:
-            self._post_state(to, message, end)
-            return
-        tell = partial(self._begin_was_read, to, message)
-        try:
-            found = self.log.replicated.read_raw(
-                self.group, first, end_index=first + 1, bytes_max=1, done=tell
-            )
-        except HocketError as error:
-            self._not_sent(to, error)
-            return
-        if found is not None:
-            tell(found)
-
-    def _begin_was_read(self, to: str, message: Snapshot, found: RawEntries | HocketError) -> None:
-        if self.stopped:
-            return
-        if isinstance(found, HocketError):
-            self._not_sent(to, found)
-            return
-        header = unpack_header(b"".join(found.slices))
-        begin = LogEnd(header.index, header.base_offset, header.previous_crc, message.index_term)
-        self._post_state(to, message, begin)
-
-    def _post_state(self, to: str, message: Snapshot, begin: LogEnd) -> None:
-        start = self.raft.group.outline.start
-        if start != message.index:  # the state would tell no terms of what is before that
-            self._not_sent(to, OutOfRange(f"the log begins behind entry {start} by now"))
-            return
-        snapshot = self.log.replicated.take_snapshot(self.group)
-        state = State(snapshot.end, begin, snapshot.log_start, snapshot.state)
-        data = packed_state(state, message.configuration)
-        self._around.post(to, Letter(self.group, message, data, 0, 1))
+    def _post(self, to: str, letter: Letter) -> None:
+        if not self.stopped:
+            self._around.post(to, letter)
 
     def _send_entries(self, effect: SendEntries, _data: bytes) -> None:
         self._forget_what_is_gone()
@@ -454,18 +420,33 @@ class Replica(Generic[E]):
         header = Header(
             0, len(body), kind, 0, 0, 0, effect.term, effect.index, end.next_offset, 0, 0, 0
         )
-        self._tail.append(_Kept(effect.index, self.machine.prepared(header, memoryview(body))))
+        if self.serves:
+            self.machine.entered(effect.index)
+        else:
+            kept = self.machine.prepared(header, memoryview(body))
+            self._tail.append(_Kept(effect.index, kept))
 
     def _committed(self, effect: Committed, _data: bytes) -> None:
         if self.serves:
             self.machine.committed(effect.index)
         else:
             while self._tail and self._tail[0].index <= effect.index:
-                self.machine.apply(self._tail.popleft().entry)
+                try:
+                    self.machine.apply(self._tail.popleft().entry)
+                except NewerFormat as error:
+                    self.stop(str(error))
+                    return
             if self.raft.leading is not None and self._first and effect.index >= self._first:
                 self.serves = True
                 self.machine.serve(self.raft.group.term)
-        while self._reads and self._reads[0][0] <= effect.index:
+        self._answer_reads(effect.index)
+        if self.tells_commits and self.raft.leading is not None:
+            heartbeat = Heartbeat(self.raft.group.term, effect.index)
+            for peer in self.raft.leading.names:
+                self._around.post(peer, Letter(self.group, heartbeat))
+
+    def _answer_reads(self, applied: int) -> None:
+        while self._reads and self._reads[0][0] <= applied:
             self._reads.popleft()[1](True)
 
     def mark(self) -> None:
@@ -532,6 +513,11 @@ class Replica(Generic[E]):
 
     def _install(self, _effect: Install, data: bytes) -> None:
         state, _configuration = opened_state(data)
+        try:
+            self.machine.check(state.body)
+        except NewerFormat as error:
+            self.stop(str(error))
+            return
         self._is_blocked = True
         self._tail.clear()
         snapshot = LogSnapshot(state.end, state.log_start, state.body)
@@ -543,6 +529,7 @@ class Replica(Generic[E]):
         self._known = state.end.next_index - 1
         self.ahead = runs_in(state.body)
         self.machine.install(self._known, state.log_start, state.body)
+        self._answer_reads(self._known)
         self._is_blocked = False
         self.flushed()
         self._go_on()

@@ -66,7 +66,11 @@ class Replicas:
         self.log = store
         self.refused: Counter[str] = Counter()  # messages that were dropped, by reason
         self.homecoming = Homecoming(self)
+        # By group: a node that leads it, as others say that were asked. What this node has of the
+        # log may be too old to have it among the members.
+        self.named: dict[int, str] = {}
         self._pulse = Pulse(self.host)
+        self._pulse.believes = self._believes
         self._replicas: dict[int, Replica[Any]] = {}
         self._contact = contact
         self._contact_of = contact_of  # of a store id; None: it belongs to the cluster no more
@@ -77,6 +81,7 @@ class Replicas:
         self._letters: dict[str, list[Letter]] = {}  # by store id, of this turn
         self._touched: list[Replica[Any]] = []
         self._complaints: set[tuple[str, str]] = set()
+        self._lives: dict[str, int] = {}  # of other nodes, as they spoke last
         self._told_us = 0
         self._set_back_us = 0
         self._beat_timer: Cancellable | None = None
@@ -167,6 +172,11 @@ class Replicas:
     # --- other nodes -----------------------------------------------------------------------------
 
     def heard(self, sender: Contact, message: ReplicationMessage) -> None:
+        is_known = self._contact_of(sender.node) is not None
+        if is_known and self._lives.get(sender.node) != sender.incarnation:
+            # Whatever was on its way to its former life is lost: a state is not waited for.
+            self._lives[sender.node] = sender.incarnation
+            self.link_lost(sender.node, process_gone=False)
         try:
             if isinstance(message, RaftMail):
                 for letter in opened(message):
@@ -180,10 +190,21 @@ class Replicas:
         replica = self._replicas.get(letter.group)
         if replica is None:  # not yet, or no more: that is nothing to warn of
             self._refuse(sender, "it speaks of a group that is not here", logging.DEBUG)
-        elif not replica.raft.group.knows(sender):
-            self._refuse(sender, f"it is no member of group {letter.group}")
+        elif not self._believes(letter.group, sender):
+            self._refuse_stranger(sender, letter.group)
         else:
             replica.heard(sender, letter)
+
+    def _believes(self, number: int, sender: str) -> bool:
+        """Whether what this node says of the group counts."""
+        group = self._replicas[number].raft.group
+        return sender in (group.leader, self.named.get(number)) or group.knows(sender)
+
+    def _refuse_stranger(self, sender: str, number: int) -> None:
+        # A node that is new, and has yet to ask who leads, has nothing to warn of.
+        is_new = not self._replicas[number].raft.group.configuration.members
+        level = logging.DEBUG if is_new else logging.WARNING
+        self._refuse(sender, f"it is no member of group {number}", level)
 
     def _heard_beat(self, sender: str, message: RaftBeat | RaftBeatAnswer) -> None:
         beat = opened_beat(message)
@@ -195,7 +216,7 @@ class Replicas:
             self._carry_out(self._pulse.answered(sender, beat, now_us))
         strange, self._pulse.strange = self._pulse.strange, []
         for group in strange:
-            self._refuse(sender, f"it is no member of group {group}")
+            self._refuse_stranger(sender, group)
 
     def _refuse(self, sender: str, why: str, level: int = logging.WARNING) -> None:
         if len(self.refused) < REASONS_MAX or why[:80] in self.refused:
@@ -264,7 +285,9 @@ class Replicas:
     def _carry_out(self, effects: list[SendToNode | OfGroup]) -> None:
         for effect in effects:
             if isinstance(effect, OfGroup):
-                self._replicas[effect.group].carry_out(effect.effects)
+                replica = self._replicas.get(effect.group)
+                if replica is not None:  # else what came before has deleted its topic
+                    replica.carry_out(effect.effects)
             else:
                 contact = self._contact_of(effect.to)
                 if contact is not None:

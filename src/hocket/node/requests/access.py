@@ -122,6 +122,10 @@ class Guarding:
         """The request was handed on to the root; who asked gets this token when it is done."""
         self._asked[origin] = Asked(audit.who(session), token)
 
+    def forget(self, origin: Origin) -> None:
+        """Who asked is told something else, and gets no token."""
+        self._asked.pop(origin, None)
+
     def answer_to(self, origin: Origin, *, is_done: bool) -> Frame:
         """The answer to a request that was handed on, and took effect in a snapshot, or failed."""
         asked = self._asked.pop(origin, None)

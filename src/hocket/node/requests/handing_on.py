@@ -1,9 +1,14 @@
 """Changes of the metadata that are asked for at a node which does not decide on them.
 
-`HandingOn` is at every node but the root: it hands a client's request on to the root, and answers
-the client when this node has applied what came of it. `TakingOver` is at the root: it serves what
-others hand on, by the very code that serves clients of its own, as the user that the other node
-names. What that user may do, the root decides by what it knows itself.
+`HandingOn` hands a client's request on to the root, and answers the client when this node has
+applied what came of it. `TakingOver` is what the root does: it serves what others hand on, by the
+very code that serves clients of its own, as the user that the other node names. What that user may
+do, the root decides by what it knows itself. Every node has both, and any may be the root next.
+
+If the root changes before a request is answered, the request is sent to the next one, under the
+same number: every entry says which request it carries out, so that none is carried out twice. A
+request is served only in the term that it was sent for. So none that came late is served by a node
+that has led before, and does again, when the one who asked has long been answered by another.
 
 A token is made by the node that was asked; only its hash leaves that node.
 """
@@ -14,8 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hocket import frames
-from hocket.core.group0.events import Send
-from hocket.core.group0.forwards import Answer, Effect, Forwards
+from hocket.core.group0.forwards import Answer, Effect, Forwards, Root, Send
 from hocket.core.group0.messages import Forward, Forwarded
 from hocket.core.metadata.access import Access
 from hocket.core.origin import Asked, Origin
@@ -33,8 +37,9 @@ from hocket.errors import HocketError, ProtocolError
 from hocket.frames import Frame
 from hocket.model import TopicConfig
 from hocket.node.identity import audit, tokens
+from hocket.node.replication.group0 import Group0
 from hocket.node.requests.access import Guarding
-from hocket.node.running.own_requests import CATCHING_UP, HANDED_ON
+from hocket.node.running.own_requests import HANDED_ON
 from hocket.node.wiring import Servant, Wiring
 from hocket.version import __version__
 from hocket.wire import frame_codec
@@ -46,7 +51,6 @@ CHANGES: frozenset[type] = frozenset(
         frames.DeleteRole, frames.AddGrant, frames.RemoveGrant, frames.SetCluster,
     }
 )  # fmt: skip
-HANDED_ON_FRAMES: frozenset[type] = CHANGES | {frames.Ping}
 NOTHING = memoryview(b"")
 TEXT_MAX = 4000  # characters of an error that are sent to another node
 REFUSED_KEPT = 1_000  # refusals that are remembered, to be told again
@@ -61,45 +65,20 @@ class HandingOn:
         self._forwards = Forwards(0)
         self._origins: dict[int, Origin] = {}  # by number
         self._send: Sending = lambda _to, _message: None
-        self._root: Callable[[], tuple[Contact | None, str]] = lambda: (None, "")
-        self._catching_up: dict[int, Callable[[bool], None]] = {}  # by the number of the request
+        self._root: Callable[[], Root | None] = lambda: None
         wiring.metadata.origin_of = self._origin_of
-        wiring.network.answer_to(self._caught_up, connection=CATCHING_UP)
 
-    def begin(
-        self, forwards: Forwards, root: Callable[[], tuple[Contact | None, str]], send: Sending
-    ) -> None:
-        """`root()` is whoever answers as the root now, and where it is said to be."""
+    def begin(self, forwards: Forwards, root: Callable[[], Root | None], send: Sending) -> None:
+        """`root()` is whoever leads now."""
         self._forwards, self._root, self._send = forwards, root, send
         self._forwards.applied_through(self._wiring.metadata.applied_index)
 
-    def servants(self) -> dict[type, Servant]:
-        return dict.fromkeys(CHANGES, self._serve)
-
-    def _serve(
-        self, connection: int, session: Session, demand: Demand, _payload: memoryview
-    ) -> None:
+    def serve(self, connection: int, session: Session, demand: Demand) -> None:
         self._ask(Origin(connection, 0, demand.frame.request), session, demand.frame)
 
     def create(self, origin: Origin, name: str, config: TopicConfig) -> None:
         """A topic for the node itself."""
         self._ask(origin, self._own_session(), frames.CreateTopic(origin.request, name, config))
-
-    def catch_up(self, done: Callable[[bool], None]) -> bool:
-        """Call `done` with True when this node has all metadata that the root has now, and with
-        False if it does not answer; returns False if no root is there. A Ping is handed on: what
-        the root answers says how far it was, and is told when this node is as far."""
-        number = next(self._wiring.network.numbers)
-        try:
-            self._ask(Origin(CATCHING_UP, 0, number), self._own_session(), frames.Ping(number))
-        except HocketError:
-            return False
-        self._catching_up[number] = done
-        return True
-
-    def _caught_up(self, answer: Frame) -> None:
-        """Or the root does not answer any more."""
-        self._catching_up.pop(answer.request)(not isinstance(answer, frames.Failure))
 
     def _own_session(self) -> Session:
         return Session(
@@ -116,17 +95,17 @@ class HandingOn:
         forward = Forward(
             0, rights.user, rights.trusted, caller.address, token_hash, frame_codec.encode(frame)
         )
-        effects = self._forwards.ask(forward, *self._root())
+        effects = self._forwards.ask(forward, self._root())
         self._origins[forward.number] = origin
         if token:
             self._guarding.handed_on(origin, session, token)
         self._carry_out(effects)
 
-    def heard(self, message: Forwarded) -> None:
-        self._carry_out(self._forwards.heard(message))
+    def heard(self, sender: Contact, message: Forwarded) -> None:
+        self._carry_out(self._forwards.heard(sender, message))
 
     def tick(self) -> None:
-        self._carry_out(self._forwards.tick(self._root()[0]))
+        self._carry_out(self._forwards.tick(self._root()))
 
     def applied(self, index: int) -> None:
         """Everything up to this entry of the metadata has taken effect."""
@@ -152,7 +131,6 @@ class HandingOn:
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Send):
-                assert isinstance(effect.message, Forward)
                 self._send(effect.to, effect.message)
             else:
                 self._answer(effect)
@@ -171,11 +149,15 @@ class Served:
 
     asked: Asked
     sender: Contact
+    message: Forward
 
 
 class TakingOver:
-    def __init__(self, wiring: Wiring, access: Access, servants: dict[type, Servant]) -> None:
+    def __init__(
+        self, wiring: Wiring, access: Access, servants: dict[type, Servant], group0: Group0
+    ) -> None:
         self._wiring = wiring
+        self._group0 = group0
         self._access = access
         self._servants = servants
         self._last = 0
@@ -187,12 +169,25 @@ class TakingOver:
     def begin(self, send: Sending) -> None:
         self._send = send
 
+    def ceased(self) -> None:
+        """This node leads no more. Whoever has handed something on asks the next root."""
+        self._serving.clear()
+        self._refused.clear()
+
+    def again(self, number: int) -> None:
+        """A request had to wait for a moment."""
+        served = self._serving.pop(number, None)
+        if served is not None:
+            self.heard(served.sender, served.message)
+
     def heard(self, sender: Contact, message: Forward) -> None:
+        if not self._group0.leads or message.term != self._group0.term:
+            return  # who has sent it will know better soon
         asked = Asked(sender.node, message.number)
         done = self._wiring.metadata.done
         index = done.index_of(asked)
         if index is not None:  # it was done, and the answer lost
-            self._send(sender, Forwarded(message.number, index))
+            self._send(sender, Forwarded(message.number, index, term=message.term))
         elif asked in self._refused:
             self._send(sender, self._refused[asked])
         elif not done.is_too_old(asked) and not self._is_serving(asked):
@@ -203,15 +198,11 @@ class TakingOver:
 
     def _serve(self, sender: Contact, asked: Asked, message: Forward) -> None:
         self._last += 1
-        self._serving[self._last] = Served(asked, sender)
+        self._serving[self._last] = Served(asked, sender, message)
         try:
-            frame = frame_codec.decode(message.frame, HANDED_ON_FRAMES, "among what is handed on")
+            frame = frame_codec.decode(message.frame, CHANGES, "among what is handed on")
         except ProtocolError as error:
             self._answered(failure(self._last, error))
-            return
-        if isinstance(frame, frames.Ping):  # the other node wants to be as far as this one
-            del self._serving[self._last]
-            self._send(sender, Forwarded(asked.number, self._wiring.metadata.applied_index))
             return
         frame.request = self._last
         session = self._session(sender, message)
@@ -250,12 +241,14 @@ class TakingOver:
         self._answered(answer)
 
     def _answered(self, answer: Frame) -> None:
-        served = self._serving.pop(answer.request)
+        served = self._serving.pop(answer.request, None)
+        if served is None:
+            return  # this node has ceased to lead since
         metadata, asked = self._wiring.metadata, served.asked
         if isinstance(answer, frames.Failure):
             told = Forwarded(
                 asked.number, metadata.applied_index, answer.code, answer.message[:TEXT_MAX],
-                answer.may_have_happened,
+                answer.may_have_happened, served.message.term,
             )  # fmt: skip
             self._refused[asked] = told
             if len(self._refused) > REFUSED_KEPT:
@@ -263,5 +256,5 @@ class TakingOver:
         else:
             index = metadata.done.index_of(asked)
             assert index is not None
-            told = Forwarded(asked.number, index)
+            told = Forwarded(asked.number, index, term=served.message.term)
         self._send(served.sender, told)

@@ -67,6 +67,10 @@ class Preferring:
         self._asked[origin] = audit.who(session)
         self._wiring.append_metadata(EntryKind.PREFERENCES, append.index, append.body)
 
+    def forget(self, origin: Origin) -> None:
+        """Who asked is told something else."""
+        self._asked.pop(origin, None)
+
     def changed(self, changed: Changed) -> None:
         origin = changed.origin
         if isinstance(origin, Origin):

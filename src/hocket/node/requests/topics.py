@@ -78,6 +78,8 @@ class Topics:
         self._consuming = consuming
         self._operations = operations
         self.others: Others = Nobody()
+        # Told of a partition whose log was here before its topic was known.
+        self.on_claimed: Callable[[Hosted], None] = lambda _hosted: None
 
     def servants(self) -> dict[type, Servant]:
         return {
@@ -125,6 +127,7 @@ class Topics:
                 self._refuse_waiting(self._wiring.partitions.drop(hosted.group), gone)
             for group in changed.groups:
                 self._copies.drop(group)
+                self.drop_unclaimed(group)
             self._wiring.shares.drop(change.topic, None, UnknownTopic.code, gone)
             self._operations.topic_deleted(change.topic, gone)
             self._end_producers(change.topic, gone)
@@ -173,15 +176,14 @@ class Topics:
             hosted = partitions.get(group)
             if hosted is None:
                 if topic.homes[number] == me:
-                    partitions.host(topic.name, number, group, topic.config)
+                    self._host(topic, number, group)
             else:
-                partitions.belongs_to(hosted, topic.name, number)
                 partitions.configure(hosted, topic.config)
         for number, (group, goal) in enumerate(zip(topic.waiting, topic.groups, strict=False)):
             hosted = partitions.get(group)
             if hosted is None:
                 if topic.homes[number] == me:
-                    partitions.host(topic.name, number, group, topic.config, waits_for=goal)
+                    self._host(topic, number, group, waits_for=goal)
             else:
                 partitions.configure(hosted, topic.config)
         new_groups = tuple(group for group in new_groups if group in topic.groups)
@@ -192,12 +194,27 @@ class Topics:
                 if opened.topic == topic.name:
                     self._grow(connection, handle, opened, topic, new_groups)
 
+    def _host(self, topic: Topic, number: int, group: int, *, waits_for: int = 0) -> None:
+        """A new partition; or one whose log was here before its topic was known."""
+        known = self._wiring.unclaimed.pop(group, None)
+        hosted = self._wiring.partitions.host(
+            topic.name, number, group, topic.config, known,
+            now_us=self._wiring.clock.now_us(), waits_for=waits_for,
+        )  # fmt: skip
+        if known is not None:
+            self.on_claimed(hosted)
+
+    def drop_unclaimed(self, group: int) -> None:
+        """The topic of this log was deleted before anybody knew here that there was one."""
+        if self._wiring.unclaimed.pop(group, None) is not None:
+            self._wiring.log.delete_group(group)
+
     def _configured_copy(self, topic: Topic, number: int) -> None:
         group = topic.groups[number]
         if group in self._copies:
             self._copies.configure(group, topic)
         elif self._wiring.catalogue.me in topic.replicas[number]:
-            self._copies.host(topic, number)
+            self._copies.host(topic, number, self._wiring.unclaimed.pop(group, None))
 
     def _grow(
         self,

@@ -21,7 +21,6 @@ NODE = 0  # connections of clients are counted from 1
 HANDED_ON = -1  # the requests of other nodes
 OF_NODES = -4  # batches that other nodes store here
 OPERATOR = -2  # whoever has started the broker; no answer goes there
-CATCHING_UP = -3  # those who wait until this node has what the root has
 
 
 class NetworkWithin:

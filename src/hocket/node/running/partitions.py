@@ -113,6 +113,8 @@ class Partitions:
         self._hosted: dict[int, Hosted] = {}
         self.waiting: dict[int, Hosted] = {}  # those in which delayed messages wait
         self.doubts: dict[int, str] = {}  # groups whose end is not known, and what to say of it
+        # By group, what raises why nothing can be appended; of groups that are no partitions.
+        self.guards: dict[int, Callable[[], None]] = {}
         self._changed: list[Hosted] = []
         self.traffic = Traffic()
 
@@ -210,16 +212,6 @@ class Partitions:
             ),
         )
 
-    def belongs_to(self, hosted: Hosted, topic: str, number: int) -> None:
-        """The partition is this one; it had no name while its topic was not known."""
-        if (hosted.core.topic, hosted.core.number) == (topic, number):
-            return
-        if self._watcher is not None:
-            self._watcher.dropped(hosted)
-        hosted.core.topic, hosted.core.number = topic, number
-        if self._watcher is not None:
-            self._watcher.hosted(hosted)
-
     def holds(self, hosted: Hosted) -> bool:
         """False once the partition's topic is deleted."""
         return self._hosted.get(hosted.group) is hosted
@@ -245,6 +237,8 @@ class Partitions:
 
         With `reserved` the entry may use the room that is kept for transactions.
         """
+        if group in self.guards:
+            self.guards[group]()
         hosted = self._hosted.get(group)
         if hosted is not None and hosted.copy is not None and hosted.copy.is_full:
             raise Busy(f"{hosted.where}: too much waits for the other replicas; try again")

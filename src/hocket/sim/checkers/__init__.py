@@ -41,6 +41,7 @@ from hocket.sim.checkers.every_group_is_led_when_faults_are_over import (
     EveryGroupIsLedWhenFaultsAreOver,
 )
 from hocket.sim.checkers.every_member_has_a_live_successor import EveryMemberHasALiveSuccessor
+from hocket.sim.checkers.group_0_has_one_leader_in_a_term import Group0HasOneLeaderInATerm
 from hocket.sim.checkers.log_starts_move_by_committed_entries import LogStartsMoveByCommittedEntries
 from hocket.sim.checkers.logs_agree_where_their_terms_do import LogsAgreeWhereTheirTermsDo
 from hocket.sim.checkers.lookups_find_the_successor import LookupsFindTheSuccessor
@@ -125,6 +126,7 @@ OF_THE_METADATA: tuple[type[MetadataChecker], ...] = (
     MetadataIsTheSameEverywhere,  # G1
     AcknowledgedChangesAreKept,  # G2
     NoRequestIsDoneTwice,  # G3
+    Group0HasOneLeaderInATerm,  # G4
 )
 OF_THE_COPIES: tuple[type[CopiesChecker], ...] = (
     EachTermHasOneLeader,  # L1

@@ -1,59 +1,22 @@
-"""Bugs of group 0: of the root that tells it, of those who follow, and of requests handed on."""
+"""Bugs of group 0: of the root, of those who follow it, and of requests that are handed on."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hocket.core.group0.events import Committed, Effect, Store
 from hocket.core.group0.forwards import Forwards
-from hocket.core.group0.learner import Learner
-from hocket.core.group0.messages import Entries, Entry, Forward, Forwarded, SnapshotPiece
+from hocket.core.group0.messages import Forward, Forwarded
 from hocket.core.metadata.done import Done
-from hocket.core.metadata.metadata import NOOP
+from hocket.core.metadata.metadata import GROUP, Metadata
 from hocket.core.origin import Asked
+from hocket.core.raft.events import Leads
+from hocket.core.raft.membership import Configuration
 from hocket.core.ring.contact import Contact
-from hocket.node.cluster.group0 import Telling
+from hocket.node.replication import saved
+from hocket.node.replication.group0 import Group0
+from hocket.node.replication.replica import Replica
 from hocket.node.requests.handing_on import TakingOver
 from hocket.sim.mutants.mutant import Replacements, mutant
-
-
-@mutant(seeds=40)
-def install_a_stale_snapshot() -> Replacements:
-    """A snapshot is installed though the node has come further than it leads."""
-    piece = Learner._piece
-
-    def take(learner: Learner, message: SnapshotPiece) -> list[Effect]:
-        index, learner.index = learner.index, -1
-        try:
-            return piece(learner, message)
-        finally:
-            learner.index = index
-
-    return [(Learner, "_piece", take)]
-
-
-@mutant(seeds=20)
-def skip_an_entry_after_a_reconnect() -> Replacements:
-    """The first entry that comes after the root was asked again is passed over."""
-    entries, ask = Learner._entries, Learner._ask
-    asked_again: set[int] = set()
-
-    def ask_again(learner: Learner, chance: float) -> list[Effect]:
-        if learner._request:
-            asked_again.add(id(learner))
-        return ask(learner, chance)
-
-    def pass_over(learner: Learner, message: Entries) -> list[Effect]:
-        effects = entries(learner, message)
-        for effect in effects:
-            if isinstance(effect, Store) and id(learner) in asked_again:
-                asked_again.discard(id(learner))
-                first, *others = effect.entries
-                empty = Entry(first.term, NOOP, first.index, b"")
-                effect.entries = (empty, *others)
-        return effects
-
-    return [(Learner, "_ask", ask_again), (Learner, "_entries", pass_over)]
 
 
 @mutant(seeds=20)
@@ -62,7 +25,7 @@ def do_a_request_twice() -> Replacements:
 
     def serve(taking_over: TakingOver, sender: Contact, message: Forward) -> None:
         asked = Asked(sender.node, message.number)
-        if not taking_over._is_serving(asked):
+        if taking_over._group0.leads and not taking_over._is_serving(asked):
             taking_over._serve(sender, asked, message)
 
     return [(TakingOver, "heard", serve)]
@@ -82,7 +45,7 @@ def forget_what_was_done_in_snapshots() -> Replacements:
 def answer_before_it_is_applied() -> Replacements:
     """Who asked for a change is answered as soon as the root has made it."""
 
-    def answer(forwards: Forwards, message: Forwarded) -> list[Any]:
+    def answer(forwards: Forwards, _sender: Contact, message: Forwarded) -> list[Any]:
         if message.number not in forwards:
             return []
         return [forwards._answer(message.number, message)]
@@ -91,23 +54,58 @@ def answer_before_it_is_applied() -> Replacements:
 
 
 @mutant(seeds=40)
+def serve_changes_before_the_first_entry() -> Replacements:
+    """A node that was elected serves at once, though it has not applied all that was committed."""
+    leads = Replica._leads
+
+    def serve(replica: Replica[Any], effect: Leads, data: bytes) -> None:
+        leads(replica, effect, data)
+        if replica.group == GROUP:
+            replica.serves = True
+            replica.machine.serve(replica.raft.group.term)
+
+    return [(Replica, "_leads", serve)]
+
+
+@mutant(seeds=40)
+def keep_what_was_proposed_when_deposed() -> Replacements:
+    """A root that leads no more goes on to judge by what it has proposed, and counts on with it."""
+
+    def keep(_metadata: Metadata) -> list[Any]:
+        return []
+
+    return [(Metadata, "withdraw", keep)]
+
+
+@mutant(seeds=40)
 def tell_what_is_not_committed() -> Replacements:
-    """The root hands on what it has appended, though a crash may take it back."""
+    """A change takes effect at the root when it is appended, though a crash may take it back."""
+    appended = Group0._appended
 
-    def append(telling: Telling, term: int, kind: int, index: int, body: bytes) -> None:
-        telling._step(Committed((Entry(term, kind, index, body),)))
+    def take_effect(group0: Group0, index: int) -> None:
+        appended(group0, index)
+        group0.took_effect(group0._wiring.metadata.durable(index))
 
-    def durable(_telling: Telling, _index: int) -> None:
-        return
+    return [(Group0, "_appended", take_effect)]
 
-    return [(Telling, "_append", append), (Telling, "_durable", durable)]
+
+@mutant(seeds=40)
+def forget_the_members_in_snapshots() -> Replacements:
+    """Who belongs to the group is not part of a snapshot: a node that starts again has forgotten
+    it."""
+
+    def nobody(_snapshot: bytes) -> Configuration:
+        return Configuration(())
+
+    return [(saved, "configuration_in", nobody)]
 
 
 OF_GROUP_0 = (
-    install_a_stale_snapshot,
-    skip_an_entry_after_a_reconnect,
     do_a_request_twice,
     forget_what_was_done_in_snapshots,
     answer_before_it_is_applied,
+    serve_changes_before_the_first_entry,
+    keep_what_was_proposed_when_deposed,
     tell_what_is_not_committed,
+    forget_the_members_in_snapshots,
 )
