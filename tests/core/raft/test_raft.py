@@ -165,6 +165,17 @@ def test_only_what_is_committed_is_compacted():
         node().step(events.Compacted(1, ABC), 0)
 
 
+def test_the_only_voter_leads_on_however_long_it_stood_still():
+    raft = node(Saved(Configuration(("a",), learners=("b",))))
+    raft.step(Due(Timer.ELECTION), 0)
+    assert raft.leading is not None
+    raft.step(events.Stalled(60_000_000), 60_000_000)
+    assert raft.leading is not None
+    others = leader()
+    others.step(events.Stalled(60_000_000), 60_000_000)
+    assert others.leading is None
+
+
 def test_of_entries_that_are_gone_nobody_is_asked_whether_they_have_come():
     raft = leader(flush=True)
     for index in range(2, 6):

@@ -421,9 +421,10 @@ class Leading:
         return [Arm(Timer.QUORUM, settings.election_us)]
 
     def stalled(self, for_us: int, now_us: int) -> list[Effect]:
-        """Answers that have not been read yet count; after too long another may lead."""
-        settings = self.group.host.settings
-        if for_us >= settings.stall_us_max:
+        """Answers that have not been read yet count; after too long another may lead, if there is
+        another voter."""
+        group, settings = self.group, self.group.host.settings
+        if for_us >= settings.stall_us_max and group.configuration.all_voters != (group.host.me,):
             self.over = Cause.STALL
             return []
         self._since_us = now_us
