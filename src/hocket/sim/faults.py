@@ -133,7 +133,7 @@ class Faults:
         self._site.tell(machine, "leaves")
         self._site.failed(machine)
         comes_back = chance.random() < 0.3 and machine.lives < LIVES_MAX
-        comes_back = comes_back or not self._is_dispensable(machine)
+        comes_back = comes_back or not self.can_do_without(machine)
         machine.leave(lambda: self._left(machine, chance, comes_back=comes_back))
         return True
 
@@ -232,11 +232,12 @@ class Faults:
         """Whether this one may die for good: the dead must stay a minority."""
         machines = self._site.machines
         dead = sum(machine.gone and not machine.up for machine in machines)
-        return 3 * (dead + 1) < len(machines) and self._is_dispensable(machine)
+        return 3 * (dead + 1) < len(machines) and self.can_do_without(machine)
 
-    def _is_dispensable(self, machine: Machine) -> bool:
-        """Whether group 0 can go on without it, in whichever configuration somebody knows."""
-        gone = {each.name for each in self._site.machines if each.gone} | {machine.name}
+    def can_do_without(self, *machines: Machine) -> bool:
+        """Whether group 0 can go on without these, in whichever configuration somebody knows."""
+        gone = {each.name for each in self._site.machines if each.gone or each.is_damaged}
+        gone |= {each.name for each in machines}
         halves = {
             half
             for each in self._site.machines

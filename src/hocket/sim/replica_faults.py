@@ -2,7 +2,7 @@
 
 A partition with one replica does not survive most of these. So a disk is damaged, or a machine lost
 for good, only if every partition has a majority of its replicas on machines that are sound
-(`Site.may_lose`).
+(`Site.may_lose`), and group 0 a majority of its voters.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Striking(Protocol):
 
     def pick(self, chance: Random, fits: Callable[[Machine], bool]) -> Machine | None: ...
     def may_stop(self, machine: Machine) -> bool: ...
+    def can_do_without(self, *machines: Machine) -> bool: ...
     def crash(self, machine: Machine, *, power: bool) -> None: ...
     def restart_later(self, machine: Machine, delay_us: int) -> None: ...
     def later(self, delay_us: int, action: Callable[[], None]) -> None: ...
@@ -137,7 +138,13 @@ class ReplicaFaults:
                 self._faults.later(NOT_YET_US, self.lose_a_majority)
             return
         left = [each for each in site.machines if each.name in story.voters and not each.gone]
-        lost = [each for each in left if not each.is_founder][: len(left) - story.majority + 1]
+        count = len(left) - story.majority + 1
+        lost: list[Machine] = []
+        for machine in left:
+            if len(lost) < count and self._faults.can_do_without(*lost, machine):
+                lost.append(machine)
+        if len(lost) < count:
+            return  # group 0 would be lost with them
         for machine in lost:
             if machine.restart is not None:
                 machine.restart.cancel()
@@ -149,12 +156,15 @@ class ReplicaFaults:
         self._faults.count("majority_lost")
 
     def _is_spare_holder(self, machine: Machine) -> bool:
-        return machine.holds and self._site.may_lose(machine)
+        return machine.holds and self._is_spare(machine)
+
+    def _is_spare(self, machine: Machine) -> bool:
+        return self._site.may_lose(machine) and self._faults.can_do_without(machine)
 
     def _to_damage(self, chance: Random) -> Machine | None:
         """A machine whose disk may be damaged, now or again."""
         machine = self._faults.pick(chance, lambda each: each.holds)
-        if machine is None or not (machine.is_damaged or self._site.may_lose(machine)):
+        if machine is None or not (machine.is_damaged or self._is_spare(machine)):
             return None
         return machine if self._faults.may_stop(machine) else None
 
