@@ -69,7 +69,8 @@ def test_a_client_goes_on_by_a_node_that_its_url_does_not_name(tmp_path: Path):
             assert client.publish("of-b", b"1000").offset > 1000
             assert late.publish("of-b", b"1001").offset > 1000
             error = wait_for(lambda: not_sought(client), SECONDS)
-            assert re.search(rf"tried: node \w+ names .* at {a.address}; .*refused", str(error))
+            assert re.search(rf"tried: .*node \w+ names .* at {a.address}", str(error))
+            assert "refused" in str(error)
             assert not error.may_have_happened
             with pytest.raises(HocketError, match="names"), client.producer("of-a", timeout=1):
                 pass
