@@ -9,8 +9,10 @@ then hides a system that is stuck for ever.
 
 from __future__ import annotations
 
+import logging
 import traceback
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 from hocket.sim.checkers import Violation, all_checkers
 from hocket.sim.cluster import Cluster
@@ -43,8 +45,20 @@ def run(seed: int, *, mutant: str | None = None, options: Options | None = None)
     Without `options` the seed decides them.
     """
     planted = nullcontext() if mutant is None else MUTANTS[mutant].plant()
-    with planted:
+    with planted, _silent_nodes():
         return _Run(seed, mutant, options_of(seed) if options is None else options).run()
+
+
+@contextmanager
+def _silent_nodes() -> Iterator[None]:
+    """Simulated disks fail and lie all the time: what nodes log of it would hide the report."""
+    logger = logging.getLogger("hocket")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 class _Run:

@@ -261,7 +261,10 @@ class Group0:
     # --- leading (see metadata_machine.Leadership) -----------------------------------------------
 
     def begins(self, term: int) -> None:
-        log.info("this node is the root of the cluster, in term %d", term)
+        # A node alone is always the root, and whoever starts one need not know what a root is.
+        is_alone = self.replica is None or len(self.replica.raft.group.configuration.members) == 1
+        say = log.debug if is_alone else log.info
+        say("this node is the root of the cluster, in term %d", term)
         self._wiring.metadata_term = term
         self.office.begins(term)
 
