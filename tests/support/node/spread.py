@@ -101,8 +101,8 @@ class Spread(Nodes):
     def is_at_rest(self) -> bool:
         """Nothing is staged, nothing is to be decided, finished or forgotten."""
         for machine in self.machines:
-            if machine.node is None:
-                return False
+            if machine.node is None or not machine.node.is_caught_up:
+                return False  # one that is not does not know yet what it has
             wiring = machine.node.node._wiring
             if any(hosted.core.stages for hosted in wiring.partitions):
                 return False
