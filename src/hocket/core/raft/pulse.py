@@ -8,7 +8,8 @@ Rule 2: a beat goes to every peer of a group that this node leads, also if it ha
 Rule 3: a beat of a later life than before says that the leader's process was gone. Lives count
         upwards, so a beat of an earlier one is merely late, and says nothing.
 Rule 4: who agrees to be quiet agrees to what the beat said when it was sent.
-Rule 5: a node has a say in the groups that it is a member of, whatever its beats name (`strange`).
+Rule 5: a node has a say in the groups for which the driver believes it (`believes`), whatever its
+        beats name; of others the driver is told (`strange`).
 
 A group falls quiet when it has had nothing to do for some time and every member has everything,
 committed. The leader says so in its beats; when all have agreed, it beats no more for that group.
@@ -48,8 +49,9 @@ class Pulse:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.groups: dict[int, Raft] = {}
-        # Whether a node that is no member may speak for a group all the same: by group, and node.
-        self.believes: Callable[[int, str], bool] = lambda _group, _sender: False
+        # Whether a node may speak for a group: by group, and node. Raft itself believes everybody,
+        # for whoever leads may have become a member while this node was cut off.
+        self.believes: Callable[[int, str], bool] = lambda _group, _sender: True
         self._neighbours: dict[str, Neighbour] = {}
         self._sequence = 0
         # Groups that a node has spoken of and is no member of, since the driver has looked here.
@@ -121,7 +123,7 @@ class Pulse:
             if leading is not None and number not in apart:
                 self._add(effects, number, leading.is_behind(sender, now_us))
         for number, term in answer.apart:
-            if term and number in self.groups and self._is_member(sender, self.groups[number]):
+            if term and number in self.groups and self._has_a_say(sender, self.groups[number]):
                 self._tell(effects, number, Heard(sender, Outdated(term)), now_us)
         if beat.quiet:
             awake = {*apart, *answer.awake}
@@ -182,7 +184,7 @@ class Pulse:
         """A line that brings something new, or that is wrong here."""
         number, term, commit = line
         raft = self.groups.get(number)
-        if raft is None or not self._is_member(sender, raft):
+        if raft is None or not self._has_a_say(sender, raft):
             answer.apart.append((number, 0))
         elif raft.group.term > term:
             answer.apart.append((number, raft.group.term))
@@ -191,8 +193,8 @@ class Pulse:
             if raft.group.commit < commit:
                 answer.behind.append(number)
 
-    def _is_member(self, sender: str, raft: Raft) -> bool:
-        if raft.group.knows(sender) or self.believes(raft.group.id, sender):
+    def _has_a_say(self, sender: str, raft: Raft) -> bool:
+        if self.believes(raft.group.id, sender):
             return True
         self.strange.append(raft.group.id)
         return False
