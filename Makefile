@@ -21,8 +21,8 @@ demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
 # stress, models that reach nothing new, and cores with planted bugs run unmeasured.
 COVERED := core local contract
 SPARK   := spark-session spark-jobs
-OTHERS  := broker-contract clients clusters commands models node storage stress rest
-SUITES  := spark-session broker-contract clients clusters commands spark-jobs core node models stress rest local contract storage
+OTHERS  := broker-contract clients clusters commands models node simulator storage stress rest
+SUITES  := spark-session simulator broker-contract clusters commands spark-jobs clients core node models stress rest local contract storage
 
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
 STRESS     := tests/local/test_local_stress.py tests/local/test_queue_stress.py
@@ -31,7 +31,7 @@ MODELS     := $(wildcard tests/core/partition/test_*_model.py tests/local/test_*
 PLANTED    := tests/core/sharing/test_dispatcher_model.py::test_the_story_finds_a_planted_bug
 
 tests_of_broker-contract := tests/broker_contract
-tests_of_clients         := tests/client tests/values tests/wire tests/log tests/sim
+tests_of_clients         := tests/client tests/values tests/wire tests/log
 tests_of_clusters        := tests/cluster# of real processes a slice: see test-cluster
 tests_of_commands        := tests/cli tests/e2e tests/rpc
 tests_of_contract        := tests/contract
@@ -41,6 +41,7 @@ tests_of_models          := $(MODELS) $(PLANTED)
 tests_of_node            := tests/node README.md docs# every snippet of README and docs is a test
 tests_of_spark-jobs      := $(SPARK_JOBS)# each starts a Spark of its own
 tests_of_spark-session   := tests/spark $(SPARK_JOBS:%=--ignore=%)# one session serves them all
+tests_of_simulator       := tests/sim# of the seeds and planted bugs a slice: see test-sim
 tests_of_storage         := tests/damage# of the damaged stores a slice: see test-damage
 tests_of_stress          := $(STRESS) tests/attack# of the attacks a slice: see test-attack
 tests_of_rest            := tests/adapters $(wildcard tests/test_*.py)
