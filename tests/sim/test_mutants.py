@@ -157,7 +157,12 @@ def test_every_mutant_has_a_seed_here_and_says_what_is_wrong():
         assert 0 < each.seeds <= 200
 
 
-@pytest.mark.parametrize("name", FOUND_WITH if LONG else tuple(FOUND_WITH)[::3])
+# Of these no seed is known that finds them soon: they are looked for in long runs.
+SEARCHED = {"name_the_dead_of_a_small_ring"}
+BY_DEFAULT = tuple(name for name in tuple(FOUND_WITH)[::3] if name not in SEARCHED)
+
+
+@pytest.mark.parametrize("name", FOUND_WITH if LONG else BY_DEFAULT)
 def test_a_mutant_is_found(name):
     finders, known = FOUND_WITH[name]
     world = WORLDS.get(name, {})

@@ -14,6 +14,8 @@ from hocket.sim.swarm import options_of
 from tests.support.sim.seeds import report_of
 
 SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "20")))
+# A majority is lost for good in one run of sixteen, and only where group 0 can bear that.
+RARE = {"nothing_is_acknowledged_without_a_majority"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -27,7 +29,7 @@ def test_the_seeds_were_eventful():
     summary = Summary()
     for seed in SEEDS:
         summary.add(report_of(seed))
-    assert not summary.unseen(), "checkers that saw nothing"
+    assert set(summary.unseen()) <= RARE, "checkers that saw nothing"
     assert {"calm", "wild"} <= {options_of(seed).temper for seed in SEEDS}
     for fault in ("crash", "join", "leave", "loss", "duplication", "reordering", "stall", "cuts"):
         assert summary.faults.get(fault), f"no {fault} in all these runs"
