@@ -22,6 +22,7 @@ from zlib import crc32
 import hocket
 import hocket.aio
 from hocket.errors import LeaseLost, Timeout
+from tests.support.brokers import blocking
 from tests.support.brokers.blocking import LoopThread
 from tests.support.cluster.history import (
     Acknowledged,
@@ -246,6 +247,7 @@ def main(url: str, kind: str, style: str, name: str, file: str) -> None:
     threading.Thread(target=wait_for_the_end, daemon=True).start()
     loop: AbstractContextManager[LoopThread | None] = nullcontext()
     if style == "aio":
+        blocking.HANG_SECONDS = PATIENCE + 30  # so that the client itself says what it has tried
         loop = LoopThread()
     note = Recorder(Path(file))
     with loop as running:
