@@ -49,6 +49,7 @@ from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
 from hocket.model import (
     DECIDERS,
+    DECIDERS_REPLICAS,
     DECISIONS,
     EntryKind,
     PartitionDescription,
@@ -63,6 +64,7 @@ from hocket.node.background.storing import Storing
 from hocket.node.background.transactions import Others, Transactions
 from hocket.node.identity.trail import Trail
 from hocket.node.replication.copies import Copies
+from hocket.node.replication.deciders import DeciderCopies
 from hocket.node.replication.replicas import Replicas
 from hocket.node.requests import alone
 from hocket.node.requests.access import Guarding
@@ -136,7 +138,14 @@ class Node:
         self._copies.on_index_refused = operations.part_done
         self._consuming = Consuming(wiring, operations)
         self._indexes = Indexes(wiring, operations)
-        self._topics = Topics(wiring, self._consuming, operations, self.transactions, self._copies)
+        self._decider_copies = DeciderCopies(wiring)
+        self._decider_copies.on_committed = self.transactions.durable
+        self._decider_copies.on_served = self.transactions.served
+        self._decider_copies.on_stopped = self.transactions.stopped
+        self._topics = Topics(
+            wiring, self._consuming, operations, self.transactions, self._copies,
+            self._decider_copies,
+        )  # fmt: skip
         self._guarding = Guarding(wiring, self._access, executor)
         self.handing_on = HandingOn(wiring, self._guarding)
         create = self._topics.create if leads else self.handing_on.create
@@ -259,6 +268,7 @@ class Node:
     def replicate_by(self, replicas: Replicas) -> None:
         """Have the copies of partitions that other nodes keep, too, speak with those."""
         self._copies.replicate_by(replicas)
+        self._decider_copies.replicate_by(replicas)
 
     def deaths_by(self, is_dead: Callable[[str], bool]) -> None:
         """Have this say which nodes are dead, so that nobody is sent there to ask."""
@@ -336,6 +346,8 @@ class Node:
 
     def conclude(self) -> None:
         """Append what the turn has gathered."""
+        if self.transactions.inbox:
+            self.transactions.pump()
         if self._dead_letters.waiting:
             self._dead_letters.work()
         if self._reviving.waiting:
@@ -356,6 +368,7 @@ class Node:
     def tick(self) -> None:
         now_us = self._wiring.clock.now_us()
         self._retention.tick(now_us)
+        self._decider_copies.tick()
         self.transactions.tick(now_us)
         self.storing.tick(now_us)
         self._wiring.shares.tick()
@@ -377,11 +390,16 @@ class Node:
         self._wiring.log.close()
 
     def found_deciders(self) -> None:
-        """The cluster has a second node: from now on its deciders are spread over the nodes."""
-        if DECIDERS in self._wiring.catalogue.topics:
-            return
+        """The cluster has a second node: from now on its deciders are spread over the nodes.
+
+        When it has a third one, three nodes keep each of them.
+        """
+        topic = self._wiring.catalogue.topics.get(DECIDERS)
         with suppress(HocketError):  # it is being done, or cannot be done now: it is tried again
-            self._topics.create_deciders()
+            if topic is None:
+                self._topics.create_deciders()
+            elif not topic.is_replicated and self._wiring.catalogue.nodes() >= DECIDERS_REPLICAS:
+                self._topics.spread_deciders()
 
     # --- what the log calls ---------------------------------------------
 
@@ -391,6 +409,8 @@ class Node:
                 for kind, changed in self._wiring.metadata.durable(index):
                     self._committed[kind](changed)
                 self.on_metadata_durable(index)
+            elif group in self._decider_copies:
+                self._decider_copies.flushed(group)
             elif group in self._wiring.deciders:
                 self.transactions.durable(group, index)
             elif group in self._copies:
@@ -413,6 +433,8 @@ class Node:
     def snapshot(self, group: int) -> tuple[int, bytes]:
         if group == metadata_core.GROUP:
             return self._wiring.metadata.snapshot()
+        if group in self._decider_copies:
+            return self._decider_copies.snapshot(group)
         if group in self._wiring.deciders:
             return self._wiring.deciders.snapshot(group)
         if group in self._copies:
@@ -542,7 +564,7 @@ class Node:
                 wiring.log.delete_group(group)
             elif group > DECISIONS:
                 if DECIDERS not in catalogue.topics:  # else another node holds it by now
-                    wiring.deciders.host(group, known)
+                    self._decider_copies.keep(group, known)
             else:  # what made its topic is lost here; the root knows it, and tells it
                 wiring.partitions.host(
                     f"{ADOPTED}{group}", 0, group, TopicConfig(), known, now_us=now_us
@@ -552,7 +574,8 @@ class Node:
         for number, replicas in enumerate(topic.replicas):
             if self._wiring.catalogue.me in replicas:
                 known = recovered.pop(topic.groups[number], None)
-                self._copies.host(topic, number, known)
+                copies = self._decider_copies if topic.name == DECIDERS else self._copies
+                copies.host(topic, number, known)
 
 
 def _address(contact: Contact | None) -> str:

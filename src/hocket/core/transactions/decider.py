@@ -35,7 +35,6 @@ from hocket.core.transactions.events import (
     AppendDecision,
     Applied,
     AppliedFound,
-    Apply,
     CommitAsked,
     Drop,
     Effect,
@@ -63,6 +62,7 @@ from hocket.core.transactions.state import (
     Decided,
     PendingAbort,
     PendingCommit,
+    apply_of,
     behind,
     burned,
     busy,
@@ -70,7 +70,7 @@ from hocket.core.transactions.state import (
     not_heard_of,
 )
 from hocket.errors import Busy, HocketError, TransactionConflict
-from hocket.model import DAY_US, HOUR_US, SECOND_US, Participant
+from hocket.model import DAY_US, HOUR_US, SECOND_US
 
 IDS_MAX = 100_000  # beyond it, the ids that were used longest ago are forgotten
 IDLE_US = 7 * DAY_US  # after this long without a decision an id may be forgotten
@@ -211,7 +211,7 @@ class Decider:
         if known is not None and number <= known.number:
             return self._abort_came_late(event, known)
         pending = self._commits.get(transaction)
-        if pending is not None and pending.deciding and _names_one_of(pending, event.producers):
+        if pending is not None and pending.deciding and pending.names_one_of(event.producers):
             return [Answer(origin, busy(transaction, pending.number))]
         if all(map(self.dropped.of(transaction).__contains__, event.producers)):
             return [Drop(None, transaction, number, event.producers), Answer(origin, None)]
@@ -236,7 +236,7 @@ class Decider:
     ) -> list[Effect]:
         losers: list[Origin] = []
         pending = self._commits.get(transaction)
-        if pending is not None and not pending.deciding and _names_one_of(pending, producers):
+        if pending is not None and not pending.deciding and pending.names_one_of(producers):
             losers = self._commits.pop(transaction).askers
         effects = self._append(
             {
@@ -303,7 +303,7 @@ class Decider:
         known = self.decided.get(transaction)
         if known is not None and number <= known.number:
             if number == known.number and group in known.unapplied:
-                return [_apply_of(group, transaction, known, by_group(known.participants)[group])]
+                return [apply_of(group, transaction, known, by_group(known.participants)[group])]
             return [Drop(group, transaction, number, event.producers)]
         dropped = self.dropped.of(transaction)
         gone = tuple(each for each in event.producers if each in dropped)
@@ -531,7 +531,28 @@ class Decider:
 
     def _apply_everywhere(self, transaction: str, known: Decided) -> list[Effect]:
         named = by_group(known.participants)
-        return [_apply_of(group, transaction, known, named[group]) for group in known.unapplied]
+        return [apply_of(group, transaction, known, named[group]) for group in known.unapplied]
+
+    # --- a log that several nodes keep -----------------------------------------------------------
+
+    @property
+    def waiting(self) -> list[Origin]:
+        """Those who are not answered yet."""
+        asked = [origin for each in self._commits.values() for origin in each.askers]
+        asked += (origin for each in self.decided.values() for origin in each.askers)
+        asked += (o for each in self._aborts.values() for o in (*each.askers, *each.losers))
+        return asked
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether an entry is appended that is not committed."""
+        return bool(self._pending)
+
+    def entered(self, index: int) -> None:
+        """Somebody else has appended an entry, which changes nothing here."""
+        taken = self._indexes.take()
+        assert taken == index, (taken, index)
+        self._pending.append((index, {"forget": []}))
 
     # --- recovery --------------------------------------------------------------------------------
 
@@ -587,14 +608,3 @@ class Decider:
         Inherit: _inherit,
         Tick: _tick,
     }
-
-
-def _apply_of(
-    group: int, transaction: str, known: Decided, participants: list[Participant]
-) -> Apply:
-    producers = tuple((each.producer_id, each.batches) for each in participants)
-    return Apply(group, transaction, known.number, known.index, producers)
-
-
-def _names_one_of(pending: PendingCommit, producers: tuple[bytes, ...]) -> bool:
-    return not set(producers).isdisjoint(producers_of(pending.participants))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hocket.core.origin import Origin
-from hocket.core.transactions.participants import LocatedParticipant
+from hocket.core.transactions.events import Apply
+from hocket.core.transactions.participants import LocatedParticipant, producers_of
 from hocket.errors import Busy, TransactionAborted, TransactionConflict
+from hocket.model import Participant
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +46,9 @@ class PendingCommit:
     unverified: dict[int, None]  # groups that have not said that their stage is durable
     deciding: bool = False  # the decision is appended, and not yet durable
 
+    def names_one_of(self, producers: tuple[bytes, ...]) -> bool:
+        return not set(producers).isdisjoint(producers_of(self.participants))
+
 
 @dataclass(slots=True, eq=False)
 class PendingAbort:
@@ -53,6 +58,13 @@ class PendingAbort:
     producers: frozenset[bytes]
     askers: list[Origin]
     losers: list[Origin]  # those who asked for the commit that this abort prevents
+
+
+def apply_of(
+    group: int, transaction: str, known: Decided, participants: list[Participant]
+) -> Apply:
+    producers = tuple((each.producer_id, each.batches) for each in participants)
+    return Apply(group, transaction, known.number, known.index, producers)
 
 
 def busy(transaction: str, number: int) -> Busy:

@@ -62,6 +62,12 @@ class PartitionMachine:
     def committed(self, index: int) -> None:
         self._partitions.durable(self._hosted.group, index)
 
+    def entered(self, index: int) -> None:
+        raise AssertionError(f"the members of a partition's group do not change: entry {index}")
+
+    def check(self, state: bytes) -> None:
+        """Partitions of all versions understand each other."""
+
     def serve(self, term: int) -> None:
         self._hosted.term = term
         self._leadership.serves(self._hosted)

@@ -52,7 +52,7 @@ from hocket.core.raft.group import Host, Saved
 from hocket.core.raft.messages import AskVote, CampaignNow, GroupMessage, Snapshot
 from hocket.core.raft.outline import Run
 from hocket.core.raft.raft import Raft
-from hocket.errors import CorruptData, HocketError, OutOfRange, ProtocolError
+from hocket.errors import CorruptData, HocketError, NewerFormat, OutOfRange, ProtocolError
 from hocket.log.model import (
     DoesNotFollow,
     Fault,
@@ -98,6 +98,12 @@ class Machine(Protocol[E]):
 
     def committed(self, index: int) -> None:
         """What this machine has proposed is committed, up to this entry."""
+
+    def entered(self, index: int) -> None:
+        """While this machine serves, Raft has appended an entry of its own at this index."""
+
+    def check(self, state: bytes) -> None:
+        """Raise what is wrong with another node's state, before it is installed."""
 
     def serve(self, term: int) -> None:
         """From now on this node leads: everything that was ever committed is applied."""
@@ -152,6 +158,7 @@ class Replica(Generic[E]):
         self.group = group
         self.machine = machine
         self.raft = Raft(around.host, group, saved)
+        self.on_free: Callable[[], None] = lambda: None  # entries may be appended again
         self.serves = False  # this node leads, and has applied everything that was committed
         self.stopped = ""  # why nothing happens here any more
         self._around = around
@@ -185,11 +192,19 @@ class Replica(Generic[E]):
 
         The others may not know of the group yet: so this is tried again, less and less often.
         """
-        if self.stopped or self.leader or self.raft.group.term > 1:
+        if self.raft.group.term <= 1:
+            self.hurry(delay_us)
+
+    def hurry(self, delay_us: int = FOUND_US) -> None:
+        """Stand for the leadership now, unless a leader is known; and again, less and less often.
+
+        That disturbs nobody: who hears a leader does not answer (pre-vote).
+        """
+        if self.stopped or self.leader:
             return
         self.tell(Due(Timer.ELECTION))
         if delay_us < self._around.host.settings.election_us:
-            self._around.after(delay_us, 0, partial(self.found, 2 * delay_us))
+            self._around.after(delay_us, 0, partial(self.hurry, 2 * delay_us))
 
     def close(self) -> None:
         """The node hosts this group no more, or goes down."""
@@ -218,9 +233,14 @@ class Replica(Generic[E]):
         return isinstance(message, CampaignNow) and bool(self._faults)
 
     @property
+    def is_blocked(self) -> bool:
+        """Nothing can be appended before something is durable: Raft's own entries come first."""
+        return self._is_blocked or bool(self._waiting)
+
+    @property
     def is_full(self) -> bool:
         """Too much waits for a majority, or nothing can be appended before something is durable."""
-        if self._is_blocked:
+        if self.is_blocked:
             return True
         commit = self.raft.group.commit
         return max(self._appended, self.raft.group.outline.last) - commit > UNCOMMITTED_MAX
@@ -318,6 +338,8 @@ class Replica(Generic[E]):
     def _unblock(self) -> None:
         self._is_blocked = False
         self._go_on()
+        if not self.is_blocked and not self.stopped:
+            self.on_free()
 
     def _persist_vote(self, effect: PersistVote, _data: bytes) -> None:
         if self.serves and self.raft.leading is None:
@@ -444,18 +466,29 @@ class Replica(Generic[E]):
         header = Header(
             0, len(body), kind, 0, 0, 0, effect.term, effect.index, end.next_offset, 0, 0, 0
         )
-        self._tail.append(_Kept(effect.index, self.machine.prepared(header, memoryview(body))))
+        if self.serves:
+            self.machine.entered(effect.index)
+        else:
+            kept = self.machine.prepared(header, memoryview(body))
+            self._tail.append(_Kept(effect.index, kept))
 
     def _committed(self, effect: Committed, _data: bytes) -> None:
         if self.serves:
             self.machine.committed(effect.index)
         else:
             while self._tail and self._tail[0].index <= effect.index:
-                self.machine.apply(self._tail.popleft().entry)
+                try:
+                    self.machine.apply(self._tail.popleft().entry)
+                except NewerFormat as error:
+                    self.stop(str(error))
+                    return
             if self.raft.leading is not None and self._first and effect.index >= self._first:
                 self.serves = True
                 self.machine.serve(self.raft.group.term)
-        while self._reads and self._reads[0][0] <= effect.index:
+        self._answer_reads(effect.index)
+
+    def _answer_reads(self, applied: int) -> None:
+        while self._reads and self._reads[0][0] <= applied:
             self._reads.popleft()[1](True)
 
     def mark(self) -> None:
@@ -522,6 +555,11 @@ class Replica(Generic[E]):
 
     def _install(self, _effect: Install, data: bytes) -> None:
         state, _configuration = opened_state(data)
+        try:
+            self.machine.check(state.body)
+        except NewerFormat as error:
+            self.stop(str(error))
+            return
         self._is_blocked = True
         self._tail.clear()
         snapshot = LogSnapshot(state.end, state.log_start, state.body)
@@ -533,6 +571,7 @@ class Replica(Generic[E]):
         self._known = state.end.next_index - 1
         self.ahead = runs_in(state.body)
         self.machine.install(self._known, state.log_start, state.body)
+        self._answer_reads(self._known)
         self._is_blocked = False
         self.flushed()
         self._go_on()

@@ -55,8 +55,19 @@ def wrapped(group: Group, applied: int, state: bytes, ahead: Sequence[Run] = ())
     return json.dumps(line).encode() + b"\n" + state
 
 
+def is_wrapped(snapshot: bytes) -> bool:
+    """False: the group was kept without Raft when it was made."""
+    return b"\n" in snapshot
+
+
 def machine_state(snapshot: bytes) -> bytes:
     return snapshot.partition(b"\n")[2]
+
+
+def configuration_in(snapshot: bytes) -> Configuration:
+    """That of a wrapped snapshot."""
+    line = json.loads(snapshot.partition(b"\n")[0])
+    return configuration_of(json.dumps(line["configuration"]).encode())
 
 
 def runs_in(snapshot: bytes) -> list[Run]:
@@ -84,9 +95,12 @@ def found_in(
     found.entries = list(recovered.entries)
     _cut_off_what_is_lost(found, recovered, log, group)
     start, start_term, runs = 0, 0, list[Run]()
-    if recovered.snapshot:
+    if recovered.snapshot and not is_wrapped(recovered.snapshot):
+        start, start_term = recovered.snapshot_index, recovered.snapshot_term
+        found.index, found.state = start, recovered.snapshot
+    elif recovered.snapshot:
         line = json.loads(recovered.snapshot.partition(b"\n")[0])
-        saved.configuration = configuration_of(json.dumps(line["configuration"]).encode())
+        saved.configuration = configuration_in(recovered.snapshot)
         start, start_term = line["start"], line["start_term"]
         runs = found.ahead = runs_in(recovered.snapshot)
         found.index, found.state = recovered.snapshot_index, machine_state(recovered.snapshot)
@@ -105,6 +119,7 @@ def found_in(
         if header.kind == MEMBERSHIP
     ]
     saved.committed = found.index
+    saved.term = max(saved.term, *(term for _last, term in saved.runs), saved.start_term)
     return found
 
 

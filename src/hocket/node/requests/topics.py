@@ -29,6 +29,7 @@ from hocket.model import (
 )
 from hocket.node.background.transactions import Transactions
 from hocket.node.replication.copies import Copies
+from hocket.node.replication.deciders import DeciderCopies
 from hocket.node.requests.consuming import Consuming
 from hocket.node.requests.operations import Operations
 from hocket.node.requests.pages import Page, partition_bytes, topic_bytes
@@ -71,10 +72,12 @@ class Topics:
         operations: Operations,
         transactions: Transactions,
         copies: Copies,
+        decider_copies: DeciderCopies,
     ) -> None:
         self._wiring = wiring
         self._transactions = transactions
         self._copies = copies
+        self._decider_copies = decider_copies
         self._consuming = consuming
         self._operations = operations
         self.others: Others = Nobody()
@@ -93,6 +96,11 @@ class Topics:
     def create_deciders(self) -> None:
         self._wiring.partitions.admit(GROUP)
         append = self._wiring.catalogue.create_deciders()
+        self._wiring.append_metadata(EntryKind.CONFIG, append.index, append.body)
+
+    def spread_deciders(self) -> None:
+        self._wiring.partitions.admit(GROUP)
+        append = self._wiring.catalogue.spread_deciders()
         self._wiring.append_metadata(EntryKind.CONFIG, append.index, append.body)
 
     def create(self, origin: Origin, name: str, config: TopicConfig) -> None:
@@ -152,9 +160,13 @@ class Topics:
             self._wiring.answer(origin, frames.Done)
 
     def _deciders_made(self, topic: Topic) -> None:
-        for group, home in zip(topic.groups, topic.homes, strict=True):
-            if home == self._wiring.catalogue.me:
-                self._transactions.host(group)
+        for number, (group, stores) in enumerate(zip(topic.groups, topic.replicas, strict=True)):
+            if self._wiring.catalogue.me not in stores:
+                continue
+            if len(stores) == 1:
+                self._transactions.host(group, self._decider_copies.claim(group))
+            else:
+                self._decider_copies.host(topic, number)
         self._transactions.founded()
 
     def _refuse_waiting(self, hosted: Hosted, why: str) -> None:

@@ -111,6 +111,8 @@ class Partitions:
         self._hosted: dict[int, Hosted] = {}
         self.waiting: dict[int, Hosted] = {}  # those in which delayed messages wait
         self.doubts: dict[int, str] = {}  # groups whose end is not known, and what to say of it
+        # By group, what raises why nothing can be appended; of groups that are no partitions.
+        self.guards: dict[int, Callable[[], None]] = {}
         self._changed: list[Hosted] = []
         self.traffic = Traffic()
 
@@ -243,6 +245,8 @@ class Partitions:
 
         With `reserved` the entry may use the room that is kept for transactions.
         """
+        if group in self.guards:
+            self.guards[group]()
         hosted = self._hosted.get(group)
         if hosted is not None and hosted.copy is not None and hosted.copy.is_full:
             raise Busy(f"{hosted.where}: too much waits for the other replicas; try again")
