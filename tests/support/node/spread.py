@@ -199,6 +199,7 @@ class Spread(Nodes):
             assert self.now_us < deadline, "no answer within a minute"
             if self.machines[number].node is None:
                 self.run(50_000)
+                number = (number + 1) % len(self.machines)  # another one may know more
                 continue
             answer = None
             with suppress(LinkLost):

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from hocket.core.metadata.metadata import Indexes
@@ -62,6 +62,7 @@ from hocket.core.transactions.state import (
     Decided,
     PendingAbort,
     PendingCommit,
+    Waits,
     apply_of,
     behind,
     burned,
@@ -79,6 +80,7 @@ REPEAT_US = SECOND_US  # after this long without an answer a message is sent aga
 VERIFY_US = 30 * SECOND_US  # within which all participants must say that they have what is named
 PARTICIPANT_BYTES = 1024  # more than a participant takes in a decision, and more than the id does
 PRODUCER_BYTES = 40  # more than a producer takes in an abort
+NOTHING: dict[str, Any] = {"forget": []}  # the body of an entry that changes nothing
 
 
 class Decider:
@@ -239,13 +241,9 @@ class Decider:
         if pending is not None and not pending.deciding and pending.names_one_of(producers):
             losers = self._commits.pop(transaction).askers
         effects = self._append(
-            {
-                "decide": "abort",
-                "id": transaction,
-                "number": number,
-                "producers": [producer_id.hex() for producer_id in producers],
-            }
-        )
+            {"decide": "abort", "id": transaction, "number": number,
+             "producers": [producer_id.hex() for producer_id in producers]}
+        )  # fmt: skip
         self._aborts[self._pending[-1][0]] = PendingAbort(
             transaction, frozenset(producers), askers, losers
         )
@@ -272,13 +270,9 @@ class Decider:
     def _decide(self, transaction: str, pending: PendingCommit) -> list[Effect]:
         pending.deciding = True
         return self._append(
-            {
-                "decide": "commit",
-                "id": transaction,
-                "number": pending.number,
-                "members": [participant.encoded() for participant in pending.participants],
-            }
-        )
+            {"decide": "commit", "id": transaction, "number": pending.number,
+             "members": [participant.encoded() for participant in pending.participants]}
+        )  # fmt: skip
 
     def _applied(self, event: Applied) -> list[Effect]:
         known = self.decided.get(event.transaction)
@@ -345,7 +339,7 @@ class Decider:
 
     def mark(self) -> AppendDecision:
         """An entry that changes nothing: when it is durable, so is all that was appended before."""
-        return self._entry({"forget": []})
+        return self._entry(NOTHING)
 
     def _inherit(self, event: Inherit) -> list[Effect]:
         if self.inheritance.has(event.term, event.part):
@@ -538,10 +532,8 @@ class Decider:
     @property
     def waiting(self) -> list[Origin]:
         """Those who are not answered yet."""
-        asked = [origin for each in self._commits.values() for origin in each.askers]
-        asked += (origin for each in self.decided.values() for origin in each.askers)
-        asked += (o for each in self._aborts.values() for o in (*each.askers, *each.losers))
-        return asked
+        tables: tuple[Mapping[Any, Waits], ...] = (self._commits, self.decided, self._aborts)
+        return [asker for table in tables for each in table.values() for asker in each.waiting]
 
     @property
     def is_writing(self) -> bool:
@@ -552,7 +544,7 @@ class Decider:
         """Somebody else has appended an entry, which changes nothing here."""
         taken = self._indexes.take()
         assert taken == index, (taken, index)
-        self._pending.append((index, {"forget": []}))
+        self._pending.append((index, NOTHING))
 
     # --- recovery --------------------------------------------------------------------------------
 
@@ -568,13 +560,8 @@ class Decider:
         self._indexes.last = self.applied_index = max(index, self._indexes.last)
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
-        decided = [
-            [transaction, known.number, not known.aborted, known.index, known.records,
-             [participant.encoded() for participant in known.participants]]
-            for transaction, known in self.decided.items()
-        ]  # fmt: skip
         state = {
-            "decided": decided,
+            "decided": [[each, *known.encoded()] for each, known in self.decided.items()],
             "dropped": self.dropped.snapshot(),
             "last_decision": self._last_decision,
         }
@@ -588,12 +575,9 @@ class Decider:
         self._last_decision = state["last_decision"]
         if "inheritance" in state:
             self.inheritance = Inheritance.restore(state["inheritance"])
-        # A version that did not write whether a decision was a commit had only commits.
-        for transaction, number, *committed, at, records, encoded in state["decided"]:
-            participants = tuple(LocatedParticipant.decode(fields) for fields in encoded)
-            aborted = committed == [False]
-            self.decided[transaction] = Decided(number, at, records, participants, aborted=aborted)
-            if participants:
+        for transaction, *fields in state["decided"]:
+            known = self.decided[transaction] = Decided.decode(fields)
+            if known.participants:
                 self._unfinished[transaction] = None
         self.dropped.restore(state.get("dropped", {}))
 

@@ -69,9 +69,6 @@ class DeciderMachine:
     def entered(self, index: int) -> None:
         self.seat.core.entered(index)
 
-    def check(self, state: bytes) -> None:
-        """Deciders of all versions understand each other."""
-
     def serve(self, term: int) -> None:
         self.seat.term = term
         self._leadership.serves(self.seat)
@@ -180,6 +177,9 @@ class DeciderCopies:
         seat.copy = kept.replica = replica
         kept.recovered = None
         replicas.add(replica)
+        replicas.homecoming.homes[seat.group] = self._wiring.catalogue.stores_of_group(seat.group)[
+            0
+        ]
         if found.damage:
             replica.stop(found.damage)
         elif found.saved.configuration.all_voters == (self._wiring.catalogue.me,):

@@ -65,9 +65,6 @@ class PartitionMachine:
     def entered(self, index: int) -> None:
         raise AssertionError(f"the members of a partition's group do not change: entry {index}")
 
-    def check(self, state: bytes) -> None:
-        """Partitions of all versions understand each other."""
-
     def serve(self, term: int) -> None:
         self._hosted.term = term
         self._leadership.serves(self._hosted)

@@ -52,7 +52,7 @@ from hocket.core.raft.group import Host, Saved
 from hocket.core.raft.messages import AskVote, CampaignNow, GroupMessage, Snapshot
 from hocket.core.raft.outline import Run
 from hocket.core.raft.raft import Raft
-from hocket.errors import CorruptData, HocketError, NewerFormat, OutOfRange, ProtocolError
+from hocket.errors import CorruptData, HocketError, OutOfRange, ProtocolError
 from hocket.log.model import (
     DoesNotFollow,
     Fault,
@@ -101,9 +101,6 @@ class Machine(Protocol[E]):
 
     def entered(self, index: int) -> None:
         """While this machine serves, Raft has appended an entry of its own at this index."""
-
-    def check(self, state: bytes) -> None:
-        """Raise what is wrong with another node's state, before it is installed."""
 
     def serve(self, term: int) -> None:
         """From now on this node leads: everything that was ever committed is applied."""
@@ -158,7 +155,6 @@ class Replica(Generic[E]):
         self.group = group
         self.machine = machine
         self.raft = Raft(around.host, group, saved)
-        self.on_free: Callable[[], None] = lambda: None  # entries may be appended again
         self.serves = False  # this node leads, and has applied everything that was committed
         self.stopped = ""  # why nothing happens here any more
         self._around = around
@@ -196,10 +192,7 @@ class Replica(Generic[E]):
             self.hurry(delay_us)
 
     def hurry(self, delay_us: int = FOUND_US) -> None:
-        """Stand for the leadership now, unless a leader is known; and again, less and less often.
-
-        That disturbs nobody: who hears a leader does not answer (pre-vote).
-        """
+        """Stand for the leadership now if no leader is known; and again, less and less often."""
         if self.stopped or self.leader:
             return
         self.tell(Due(Timer.ELECTION))
@@ -338,8 +331,6 @@ class Replica(Generic[E]):
     def _unblock(self) -> None:
         self._is_blocked = False
         self._go_on()
-        if not self.is_blocked and not self.stopped:
-            self.on_free()
 
     def _persist_vote(self, effect: PersistVote, _data: bytes) -> None:
         if self.serves and self.raft.leading is None:
@@ -477,11 +468,7 @@ class Replica(Generic[E]):
             self.machine.committed(effect.index)
         else:
             while self._tail and self._tail[0].index <= effect.index:
-                try:
-                    self.machine.apply(self._tail.popleft().entry)
-                except NewerFormat as error:
-                    self.stop(str(error))
-                    return
+                self.machine.apply(self._tail.popleft().entry)
             if self.raft.leading is not None and self._first and effect.index >= self._first:
                 self.serves = True
                 self.machine.serve(self.raft.group.term)
@@ -555,11 +542,6 @@ class Replica(Generic[E]):
 
     def _install(self, _effect: Install, data: bytes) -> None:
         state, _configuration = opened_state(data)
-        try:
-            self.machine.check(state.body)
-        except NewerFormat as error:
-            self.stop(str(error))
-            return
         self._is_blocked = True
         self._tail.clear()
         snapshot = LogSnapshot(state.end, state.log_start, state.body)
