@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hocket.model import DECIDERS, DECISIONS
+from hocket.node.replication.deciders import DeciderCopies
 from tests.support.node.cluster import SECOND
 from tests.support.node.spread import Attempt, Spread
 
@@ -107,3 +108,23 @@ def test_deciders_survive_the_loss_of_power_of_all():
     assert commit(nodes, "job", 1, 3, *nodes.one_each()).outcome == "committed"
     nodes.until(nodes.is_at_rest, 60, "nothing is left")
     assert [nodes.hosted(each).core.high_watermark for each in nodes.one_each()] == [2, 2, 2]
+
+
+def test_a_log_without_raft_becomes_one_of_raft_at_a_restart(monkeypatch):
+    nodes = Spread(nodes=2)
+    assert commit(nodes, "job", 3, 1, 0, 1).outcome == "committed"
+    with monkeypatch.context() as patch:
+        patch.setattr(DeciderCopies, "tick", lambda self: None)  # no time is left for it
+        nodes.grow(1)
+        nodes.settle_deciders()
+        assert commit(nodes, "job", 4, 2, 0, 1).outcome == "committed"
+        assert voters(nodes) == {1}  # of those who are new, as far as they know
+        for number in range(3):
+            nodes.crash(number)
+    for number in range(3):
+        nodes.start(number)
+    nodes.until(nodes.deciders_are_spread, 60, "three vote in each")
+    assert commit(nodes, "job", 4, 3, 0, 1).outcome == "committed"  # as it was before
+    assert commit(nodes, "job", 5, 4, 0, 1).outcome == "committed"
+    nodes.until(nodes.is_at_rest, 60, "nothing is left")
+    assert [nodes.hosted(partition).core.high_watermark for partition in (0, 1)] == [3, 3]
