@@ -6,7 +6,7 @@ topic at another node, and must not hear here that there is none; nor a new user
 to every node that has some of its topic, that its token is wrong. So whoever asks for something
 unknown or forbidden waits until this node has what the root had when it was asked, for a second at
 most. If the root has not answered by then, this node does not know whether the thing is there, and
-says that (`knows`).
+says that (`knows`). Then nobody waits again until there is a root to ask.
 
 One question is under way at a time, for all who wait. Whoever comes meanwhile waits for the next
 one: the answer to this one may be older than what it asks for.
@@ -21,6 +21,7 @@ from hocket.ports import Cancellable, Timers
 
 PATIENCE_US = 1_000_000  # after which is said what is known here
 PAUSE_US = 20_000  # between two questions: who asks for nonsense all the time costs the root little
+RETRY_US = 50_000  # after a question that was lost, or while there is no root
 WAITING_MAX = 1_000  # requests
 
 Again = Callable[[], None]
@@ -45,7 +46,9 @@ class CatchingUp:
         self._asked: list[Again] = []  # wait for its answer
         self._waiting: list[Again] = []  # wait for the next question
         self._timer: Cancellable | None = None  # a question is under way, or was just answered
+        self._retry: Cancellable | None = None  # the question is asked again
         self._is_in_turn = False  # whoever asks sees to the end of the turn
+        self._is_away = False  # the root was waited for in vain: nobody waits for it again
 
     def __call__(self, again: Again) -> None:
         """Call `again` once, when it is worth while to look again."""
@@ -58,31 +61,52 @@ class CatchingUp:
             self._begin()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cancel()
         self._asked.clear()
         self._waiting.clear()
+
+    def _cancel(self) -> None:
+        for timer in (self._timer, self._retry):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._retry = None
 
     def _begin(self) -> None:
         self._number += 1
         self._asked, self._waiting = self._waiting, []
-        done = partial(self._answered, self._number)
-        self._timer = self._timers.after(PATIENCE_US, partial(done, False))
-        self._is_in_turn = True
-        self._ask(done)
-        self._is_in_turn = False
+        self._timer = self._timers.after(PATIENCE_US, self._too_late)
+        self._question()
 
     def _answered(self, number: int, knows: bool) -> None:
-        if number == self._number and self._asked:
-            self._look_again(knows)
+        if number != self._number or not self._asked:
+            return
+        if knows or (self._is_away and self._is_in_turn):
+            self._is_away = not knows
+            self._look_again(knows=knows)
             if not self._is_in_turn:
                 self._end_turn()
+        elif self._retry is None:  # there is no root for the moment, or the question was lost
+            self._retry = self._timers.after(RETRY_US, self._ask_again)
 
-    def _look_again(self, knows: bool) -> None:
+    def _ask_again(self) -> None:
+        self._retry = None
+        self._question()
+        self._end_turn()
+
+    def _question(self) -> None:
+        self._is_in_turn = True
+        self._ask(partial(self._answered, self._number))
+        self._is_in_turn = False
+
+    def _too_late(self) -> None:
+        self._is_away = True
+        self._look_again(knows=False)
+        self._end_turn()
+
+    def _look_again(self, *, knows: bool) -> None:
         self.knows = knows
         asked, self._asked = self._asked, []
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cancel()
         self._timer = self._timers.after(PAUSE_US, self._go_on)
         for again in asked:
             again()
@@ -91,3 +115,4 @@ class CatchingUp:
         self._timer = None
         if self._waiting:
             self._begin()
+            self._end_turn()
