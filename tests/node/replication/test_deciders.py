@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
+from hocket.errors import HocketError, StorageFull
+from hocket.log.store import LogStore
 from hocket.model import DECIDERS, DECISIONS
+from hocket.node.node import Node
 from hocket.node.replication.deciders import DeciderCopies
 from tests.support.node.cluster import SECOND
 from tests.support.node.spread import Attempt, Spread
@@ -128,3 +135,66 @@ def test_a_log_without_raft_becomes_one_of_raft_at_a_restart(monkeypatch):
     assert commit(nodes, "job", 5, 4, 0, 1).outcome == "committed"
     nodes.until(nodes.is_at_rest, 60, "nothing is left")
     assert [nodes.hosted(partition).core.high_watermark for partition in (0, 1)] == [3, 3]
+
+
+def test_a_log_of_raft_waits_until_its_node_knows_what_it_is_for(monkeypatch):
+    """A node that starts may know less of the catalogue than its logs are about."""
+    nodes = Spread(nodes=2)
+    assert commit(nodes, "job", 3, 1, 0, 1).outcome == "committed"
+    with monkeypatch.context() as patch:
+        patch.setattr(Node, "found_deciders", lambda self: None)
+        nodes.grow(1)
+        nodes.run(3 * SECOND)
+    new = nodes.machines[2].node
+    assert new is not None
+    checkpointed: list[None] = []
+    new.node.store.checkpoint_now(lambda error: checkpointed.append(error))  # type: ignore[arg-type]
+    nodes.until(lambda: checkpointed == [None], 10, "it knows that each decider has one store")
+    monkeypatch.setattr(new.node.store, "_start_checkpoint", lambda: None)
+
+    def has_terms() -> bool:
+        kept = new.node._decider_copies._kept.values()
+        return len(kept) == 8 and all(
+            each.replica is not None and each.replica.leader for each in kept
+        )
+
+    nodes.until(has_terms, 30, "it follows who leads them")
+    nodes.run(SECOND)
+    nodes.crash(2)
+    nodes.start(2)
+    back = nodes.machines[2].node
+    assert back is not None
+    assert not any(each.is_replicated for each in back.node.topics.values())
+    assert len(back.node._wiring.unclaimed) == 8
+    nodes.until(nodes.deciders_are_spread, 60, "three vote in each")
+    assert not back.node._wiring.unclaimed
+    assert commit(nodes, "job", 3, 2, 0, 1).outcome == "committed"  # as it was before
+    assert commit(nodes, "job", 4, 3, 0, 1).outcome == "committed"
+    nodes.until(nodes.is_at_rest, 60, "nothing is left")
+    nodes.run(3 * SECOND)
+    assert all(len(states(nodes, DECISIONS + each)) == 1 for each in range(1, 9))
+
+
+def test_a_change_of_members_waits_for_room_on_the_disk():
+    """What a node says after such a change must not be forgotten in a crash."""
+    nodes = Spread(nodes=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Node, "found_deciders", lambda self: None)
+        nodes.grow(1)
+        nodes.run(3 * SECOND)
+    refused = 0
+    checkpoint = LogStore.checkpoint_now
+
+    def full(store: LogStore, done: Callable[[HocketError | None], None]) -> None:
+        nonlocal refused
+        refused += 1
+        nodes.scheduler.after(0, lambda: done(StorageFull("no room")))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogStore, "checkpoint_now", full)
+        nodes.run(10 * SECOND)
+        assert refused > 16, "each is tried again"
+        assert 3 not in voters(nodes), "nobody has gone on"
+    assert LogStore.checkpoint_now is checkpoint
+    nodes.until(nodes.deciders_are_spread, 60, "three vote in each")
+    assert commit(nodes, "job", 0, 1, 0, 1).outcome == "committed"
