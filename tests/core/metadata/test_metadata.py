@@ -10,8 +10,11 @@ import pytest
 from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue
 from hocket.core.metadata.metadata import CATALOGUE, Indexes, Metadata, asker_of, with_asker
+from hocket.core.metadata.preferences import Preferences
+from hocket.core.metadata.registry import Registry
 from hocket.core.metadata.roster import Change
 from hocket.core.origin import Asked
+from hocket.core.ring.contact import Contact
 from hocket.errors import NewerFormat
 from hocket.model import TopicConfig
 from tests.support.core.logged import origin
@@ -82,6 +85,35 @@ def test_machines_take_their_indexes_from_one_count():
     assert shared.count(10) == 2
     shared.create("b")
     assert shared.metadata.indexes.last == shared.catalogue.last_index == 3
+
+
+def test_who_leads_no_more_judges_by_what_is_committed_alone():
+    metadata = Metadata()
+    indexes = metadata.indexes
+    catalogue, access = Catalogue(indexes=indexes), Access(indexes)
+    registry, preferences = Registry(indexes), Preferences(indexes)
+    for kind, machine in enumerate((catalogue, access, registry, preferences), CONFIG):
+        metadata.register(kind, f"machine {kind}", machine)
+    node = Contact(5, "n5", 1, "a5:1", "")
+
+    def propose() -> list[int]:
+        proposed = [
+            catalogue.create(origin(1), "orders", TopicConfig()),
+            access.change(origin(2), Change("createUser", "ann", ("admin",), token_hash="hash")),
+            registry.enrol(node, origin(3)),
+            preferences.set_replication(origin(4), 3, nodes=3),
+        ]
+        for kind, each in enumerate(proposed, CONFIG):
+            metadata.appended(kind, each.index)
+        return [each.index for each in proposed]
+
+    metadata.entered(1)
+    assert propose() == [2, 3, 4, 5]
+    assert metadata.withdraw() == [origin(1), origin(2), origin(3), origin(4)]
+    assert (indexes.last, metadata.durable(5)) == (0, [])
+    assert (catalogue.topics, registry.members, preferences.replication_to_come) == ({}, (), 1)
+    assert propose() == [1, 2, 3, 4], "nothing of it counts any more"
+    assert len(metadata.durable(4)) == 4
 
 
 def test_changes_take_effect_in_the_order_of_the_log():

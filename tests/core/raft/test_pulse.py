@@ -6,7 +6,7 @@ import pytest
 
 from hocket.core.raft import events, messages
 from hocket.core.raft.events import OfGroup, SendToNode, Timer
-from hocket.core.raft.group import Host, Saved
+from hocket.core.raft.group import LONG_AGO, Host, Saved
 from hocket.core.raft.membership import Configuration
 from hocket.core.raft.messages import Beat, BeatAnswer, Heartbeat
 from hocket.core.raft.pulse import REMEMBERED, Pulse
@@ -377,6 +377,15 @@ def test_who_stood_still_holds_nobody_for_silent(quiet):
         node._of_node(node.pulse.stalled(30 * SECOND, quiet.now_us), quiet.now_us)
         assert [each for each in node.pulse.beat(quiet.now_us) if isinstance(each, OfGroup)] == []
     assert [quiet.group(name).is_quiet for name in "abc"] == [True, True, True]
+
+
+def test_when_a_node_was_last_heard_of_is_known():
+    cluster = Cluster()
+    cluster.elect("a")
+    pulse = cluster.nodes["b"].pulse
+    cluster.pass_time(1)
+    assert pulse.heard_us("a") > LONG_AGO
+    assert pulse.heard_us("nobody") == LONG_AGO
 
 
 def test_nobody_is_silent_who_was_never_heard():

@@ -165,6 +165,22 @@ def test_only_what_is_committed_is_compacted():
         node().step(events.Compacted(1, ABC), 0)
 
 
+def test_of_entries_that_are_gone_nobody_is_asked_whether_they_have_come():
+    raft = leader(flush=True)
+    for index in range(2, 6):
+        raft.step(events.Appended(index), 0)
+    raft.step(Flushed(5, 1), 0)
+    raft.step(Heard("b", Accepted(1, 5, 5)), 0)
+    assert raft.group.commit == 5
+    raft.step(events.Compacted(5, ABC), 0)
+    leading = raft.leading
+    assert leading is not None
+    progress = leading.peers["c"]
+    progress.next, progress.answered = 4, progress.matched  # what was sent was lost
+    effects = leading.beat_answered(progress, 1_000_000)
+    assert [type(each.message) for each in effects] == [messages.Snapshot]
+
+
 # --- membership and handing over ------------------------------------------------------------------
 
 

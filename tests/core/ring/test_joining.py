@@ -255,6 +255,47 @@ def test_who_is_alone_is_both_neighbours():
     assert ring.predecessor == contact("20")
 
 
+def joined_without_the_root() -> Ring:
+    ring = joining()
+    [(_to, register)] = sent(ring.step(JOIN, 0))
+    hear(ring, "30", messages.AskRoot(register.request, BEACON, False))
+    [(_to, get_closer)] = sent(ring.step(JOIN, 0))
+    answer = messages.CloserAre(get_closer.request, (), contacts("40,50,60"))
+    [(_to, join_at)] = sent(hear(ring, "30", answer))
+    hear(ring, "30", messages.Welcome(join_at.request, contacts("40,50"), Beacon()))
+    return ring
+
+
+def test_one_that_becomes_the_root_enters_itself():
+    ring = joined_without_the_root()
+    effects = ring.step(events.Lead(7, 1, contacts("10,20")), 0)
+    assert ring.root is not None
+    assert events.Arm(("beacon", 0), 0) in effects, "all hear at once where the root is"
+    ring.step(events.RootIs(7, "at 25"), 0)
+    [enrol, _again] = ring.step(events.Due(("register", 0)), 0)
+    assert isinstance(enrol, events.Enrol)
+    assert (enrol.who, enrol.sender) == (contact("25"), None)
+    ring.step(events.Cease(), 0)
+    assert ring.root is None
+
+
+def test_a_root_that_is_not_on_the_ring_sends_no_beacon():
+    ring = joining()
+    effects = ring.step(events.Lead(7, 1, contacts("10,20")), 0)
+    assert events.Arm(("beacon", 0), 0) not in effects
+    [enrol, _again] = ring.step(JOIN, 0)
+    assert isinstance(enrol, events.Enrol)
+
+
+def test_who_hears_where_the_root_is_asks_it_and_the_seeds_in_turn():
+    ring = joining()
+    ring.step(events.RootIs(3, "at 99"), 0)
+    ring.step(events.RootIs(2, "at 98"), 0)  # of an older one
+    assert ring.root_address == "at 99"
+    asked = [addresses(ring.step(JOIN, 0))[0] for _ in range(6)]
+    assert asked == ["at 99", "at 30", "at 99", "at 40", "at 99", "at 30"]
+
+
 def test_one_that_joined_without_the_root_registers_until_it_is_heard():
     ring = joining()
     [(_to, register)] = sent(ring.step(JOIN, 0))
