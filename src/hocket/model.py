@@ -65,6 +65,7 @@ OWN_TOPICS = "_hocket."
 # DECISIONS. Their number is never changed: an id would find a decider that does not know it.
 DECIDERS = OWN_TOPICS + "deciders"
 DECIDERS_COUNT = 8
+DECIDERS_REPLICAS = 3  # from three nodes on
 
 DEAD_LETTERS = ".dlq"  # behind a topic's name: the topic that gets what none of its consumers took
 

@@ -43,6 +43,7 @@ from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
 from hocket.model import (
     DECIDERS,
+    DECIDERS_REPLICAS,
     DECISIONS,
     EntryKind,
     PartitionDescription,
@@ -56,7 +57,9 @@ from hocket.node.background.retention import Retention
 from hocket.node.background.storing import Storing
 from hocket.node.background.transactions import Others, Transactions
 from hocket.node.identity.trail import Trail
+from hocket.node.replication import unclaimed
 from hocket.node.replication.copies import Copies
+from hocket.node.replication.deciders import DeciderCopies
 from hocket.node.replication.group0 import Group0, Office
 from hocket.node.replication.replicas import Replicas
 from hocket.node.requests import alone
@@ -131,7 +134,14 @@ class Node:
         self._copies.on_index_refused = operations.part_done
         self._consuming = Consuming(wiring, operations)
         self._indexes = Indexes(wiring, operations)
-        self._topics = Topics(wiring, self._consuming, operations, self.transactions, self._copies)
+        self._decider_copies = DeciderCopies(wiring)
+        self._decider_copies.on_committed = self.transactions.durable
+        self._decider_copies.on_served = self.transactions.served
+        self._decider_copies.on_stopped = self.transactions.stopped
+        self._topics = Topics(
+            wiring, self._consuming, operations, self.transactions, self._copies,
+            self._decider_copies,
+        )  # fmt: skip
         self._guarding = Guarding(wiring, self._access, executor)
         self.handing_on = HandingOn(wiring, self._guarding)
         self.storing = Storing(wiring)
@@ -284,6 +294,7 @@ class Node:
         """
         self.group0.office = office
         self._copies.replicate_by(replicas)
+        self._decider_copies.replicate_by(replicas)
         self.group0.begin(replicas, term_min)
 
     def deaths_by(self, is_dead: Callable[[str], bool]) -> None:
@@ -366,6 +377,8 @@ class Node:
 
     def conclude(self) -> None:
         """Append what the turn has gathered."""
+        if self.transactions.inbox:
+            self.transactions.pump()
         if self._dead_letters.waiting:
             self._dead_letters.work()
         if self._reviving.waiting:
@@ -386,6 +399,7 @@ class Node:
     def tick(self) -> None:
         now_us = self._wiring.clock.now_us()
         self._retention.tick(now_us)
+        self._decider_copies.tick()
         self.transactions.tick(now_us)
         self.storing.tick(now_us)
         self._wiring.shares.tick()
@@ -407,11 +421,16 @@ class Node:
         self._wiring.log.close()
 
     def found_deciders(self) -> None:
-        """The cluster has a second node: from now on its deciders are spread over the nodes."""
-        if DECIDERS in self._wiring.catalogue.topics:
-            return
+        """The cluster has a second node: from now on its deciders are spread over the nodes.
+
+        When it has a third one, three nodes keep each of them.
+        """
+        topic = self._wiring.catalogue.topics.get(DECIDERS)
         with suppress(HocketError):  # it is being done, or cannot be done now: it is tried again
-            self._topics.create_deciders()
+            if topic is None:
+                self._topics.create_deciders()
+            elif not topic.is_replicated and self._wiring.catalogue.nodes() >= DECIDERS_REPLICAS:
+                self._topics.spread_deciders()
 
     # --- what the log calls ---------------------------------------------
 
@@ -419,6 +438,8 @@ class Node:
         for group, index in through.items():
             if group == metadata_core.GROUP:
                 self.group0.durable(index)
+            elif group in self._decider_copies:
+                self._decider_copies.flushed(group)
             elif group in self._wiring.deciders:
                 self.transactions.durable(group, index)
             elif group in self._copies:
@@ -431,6 +452,7 @@ class Node:
     def log_stopped(self, error: StoreStopped) -> None:
         """What waits for durability will not get it, and must not wait for ever either."""
         self._copies.stop(str(error))
+        self._decider_copies.stop(str(error))
         self.say_goodbye(str(error))
 
     def log_room(self) -> None:
@@ -441,9 +463,11 @@ class Node:
     def snapshot(self, group: int) -> tuple[int, bytes]:
         if group == metadata_core.GROUP:
             return self.group0.snapshot()
-        unclaimed = self._wiring.unclaimed.get(group)
-        if unclaimed is not None:
-            return unclaimed.snapshot_index, unclaimed.snapshot
+        known = self._wiring.unclaimed.get(group)
+        if known is not None:
+            return known.snapshot_index, known.snapshot
+        if group in self._decider_copies:
+            return self._decider_copies.snapshot(group)
         if group in self._wiring.deciders:
             return self._wiring.deciders.snapshot(group)
         if group in self._copies:
@@ -526,9 +550,7 @@ class Node:
                 continue
             here = [number for number, home in enumerate(topic.homes) if home == catalogue.me]
             if topic.name == DECIDERS:
-                for number in here:
-                    known = recovered.pop(topic.groups[number], None)
-                    wiring.deciders.host(topic.groups[number], known)
+                unclaimed.recover_deciders(wiring, (topic.groups[each] for each in here), recovered)
                 continue
             for number in here:
                 group = topic.groups[number]
@@ -543,15 +565,7 @@ class Node:
                 wiring.partitions.host(
                     topic.name, number, group, topic.config, known, now_us=now_us, waits_for=goal
                 )
-        for group, known in recovered.items():
-            if catalogue.is_deleted(group):  # that was the last thing that happened
-                wiring.log.delete_group(group)
-            elif group > DECISIONS:
-                if DECIDERS not in catalogue.topics:  # else another node holds it by now
-                    wiring.deciders.host(group, known)
-            else:  # what made its topic is not committed, as far as is known here, or lost
-                wiring.unclaimed[group] = known
-                wiring.log.configure(group, GroupSettings())
+        unclaimed.keep(wiring, recovered)
 
     def _take_dying(self, hosted: Hosted) -> None:
         for index, share in hosted.core.shares.items():
@@ -561,7 +575,8 @@ class Node:
         for number, replicas in enumerate(topic.replicas):
             if self._wiring.catalogue.me in replicas:
                 known = recovered.pop(topic.groups[number], None)
-                self._copies.host(topic, number, known)
+                copies = self._decider_copies if topic.name == DECIDERS else self._copies
+                copies.host(topic, number, known)
 
 
 class _HandedOn:

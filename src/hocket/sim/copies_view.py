@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hocket.log.model import METADATA
-from hocket.model import EntryKind, PartitionId
+from hocket.model import DECISIONS, EntryKind, PartitionId
 from hocket.wire import batch as batches
 from hocket.wire.entry import HEADER_BYTES, Header, unpack_header
 
@@ -123,7 +123,7 @@ class CopiesView:
         if node is None:
             return False
         for replica in node.replicas:
-            if replica.group == METADATA:  # it has checkers of its own
+            if not METADATA < replica.group < DECISIONS:  # the metadata, or a decider: no partition
                 continue
             story = self.stories.get(replica.group) or self._begin(replica)
             copy = story.copies.get(machine.name)

@@ -650,6 +650,28 @@ def test_clients_have_nothing_to_do_with_the_brokers_own_topics():
         catalogue.topic("_hocket.mine")
 
 
+def test_three_nodes_keep_each_decider_and_the_first_stays():
+    catalogue = with_deciders()
+    with pytest.raises(NotEnoughNodes, match="3 nodes that are there"):
+        catalogue.spread_deciders()
+    catalogue.place = lambda _topic, numbers, _count: [("c", "b", "a") for _ in numbers]
+    asked = catalogue.spread_deciders()
+    with pytest.raises(NotEnoughNodes):  # it is on its way
+        catalogue.spread_deciders()
+    (changed,) = catalogue.durable(asked.index)
+    assert changed.groups == ()
+    assert catalogue.topics[DECIDERS].replicas == [("a", "c", "b"), ("b", "c", "a")] * 4
+    assert catalogue.stores_of_group(DECISIONS + 2) == ("b", "c", "a")
+    assert catalogue.home_of_group(DECISIONS + 2) == "b"
+    assert not catalogue.loads
+    again = Catalogue(me="a", founder="a")
+    again.restore(*catalogue.snapshot())
+    assert again.topics == catalogue.topics
+    lost = Catalogue(me="a", founder="a")  # the entry that made them is lost
+    lost.replayed(1, asked.body)
+    assert lost.topics == {}
+
+
 def test_a_log_has_a_home_as_long_as_its_topic_is_there():
     catalogue = with_deciders()
     delayed = replace(CONFIG, delayed=True)

@@ -18,7 +18,7 @@ from hocket.core.partition.stages import Stages, by_name
 from hocket.core.transactions import decider as transactions
 from hocket.core.transactions.decider import REPEAT_US, VERIFY_US, Decider
 from hocket.core.transactions.dropped import Dropped
-from hocket.core.transactions.state import given_up
+from hocket.core.transactions.state import PendingCommit, given_up
 from tests.support.core.transactions_world import GROUPS, World, walk
 
 SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "200")))
@@ -221,7 +221,7 @@ def leave_out_of_snapshots_who_was_dropped(monkeypatch):
 
 def go_on_with_a_commit_that_names_who_is_aborted(monkeypatch):
     """Rule 2: an abort that comes while a commit is being verified wins."""
-    monkeypatch.setattr(transactions, "_names_one_of", lambda pending, producers: False)
+    monkeypatch.setattr(PendingCommit, "names_one_of", lambda pending, producers: False)
 
 
 def begin_with_who_is_being_dropped(monkeypatch):

@@ -394,6 +394,7 @@ def test_a_request_is_done_once_though_its_answer_is_lost_and_the_root_dies(node
 
 
 def test_a_forwarded_request_that_comes_twice_or_late_is_answered_alike(nodes):
+    nodes.settle_deciders()
     client = Asking(nodes, 1)
     sent: list[Forward] = []
     root = nodes.machines[0].node

@@ -218,20 +218,21 @@ def _refuse(*_where, **_how):
 
 
 def test_what_a_node_says_of_logs_that_it_does_not_hold_counts_for_nothing():
-    """The decider is at node 0, the partition at node 1; node 2 speaks, as if it had them."""
-    nodes = Spread()
+    """A node speaks that keeps neither the decider nor the partition, as if it had them."""
+    nodes = Spread(nodes=4)
     transaction = nodes.id_decided_at(0)
-    partition = nodes.one_each()[1]
+    deciding = nodes.machines[0].node.node.transactions  # type: ignore[union-attr]
+    seat = deciding.seat_of(transaction)
+    keepers = deciding._wiring.catalogue.stores_of_group(seat.group)
+    stranger = next(each.name for each in nodes.machines if each.name not in keepers)
+    at = next(number for number in range(1, 4) if f"n{number}" != stranger)
+    partition = nodes.one_each()[at]
     attempt = Attempt(nodes, transaction, 1, 1, [partition], serial=1).stage()
     held = nodes.hosted(partition)
-    deciding, taking_part = (
-        nodes.machines[number].node.node.transactions  # type: ignore[union-attr]
-        for number in (0, 1)
-    )
-    seat = deciding.seat_of(transaction)
+    taking_part = nodes.machines[at].node.node.transactions  # type: ignore[union-attr]
     told_to_apply = taking_part._rolling.begin
     taking_part._rolling.begin = lambda apply, by: None  # type: ignore[method-assign]
-    nodes.machines[1].node.node.transactions.others.send = _lose  # type: ignore[union-attr]
+    taking_part.others.send = _lose  # type: ignore[method-assign]
     far = Asking(nodes, 0)
     request = far.begin(
         frames.CommitTransaction, transaction=transaction, number=1,
@@ -242,7 +243,7 @@ def test_what_a_node_says_of_logs_that_it_does_not_hold_counts_for_nothing():
     name = (transaction, 1)
     for outcome in ("verified", "refused", "gone"):
         answer = messages.StagesAre(seat.group, held.group, *name, round_, outcome)
-        nodes.machines[0].turn(lambda answer=answer: deciding.heard("n2", answer))
+        nodes.machines[0].turn(lambda answer=answer: deciding.heard(stranger, answer))
         assert not far.is_answered(request)
         assert not seat.core._commits[transaction].deciding
     producers = b"attempt-00000001"
@@ -251,18 +252,18 @@ def test_what_a_node_says_of_logs_that_it_does_not_hold_counts_for_nothing():
         messages.DiscardStages(held.group, *name, producers),
         messages.ForgetDecisions(seat.group, held.group, 99),
     ):
-        nodes.machines[1].turn(lambda message=message: taking_part.heard("n2", message))
+        nodes.machines[at].turn(lambda message=message: taking_part.heard(stranger, message))
     stale = messages.WhatOfStages(seat.group, held.group, *name, producers, idle=True)
-    nodes.machines[0].turn(lambda: deciding.heard("n2", stale))
+    nodes.machines[0].turn(lambda: deciding.heard(stranger, stale))
     handed = messages.HandOver(seat.group, 99, 1, (messages.Part(0, 1, b"nonsense"),))
-    nodes.machines[0].turn(lambda: deciding.heard("n2", handed))
+    nodes.machines[0].turn(lambda: deciding.heard(stranger, handed))
     assert held.core.stages
     answer = messages.StagesAre(seat.group, held.group, *name, round_, "verified")
-    nodes.machines[0].turn(lambda: deciding.heard("n1", answer))
+    nodes.machines[0].turn(lambda: deciding.heard(f"n{at}", answer))
     nodes.until(lambda: transaction in seat.core._unfinished, 5, "it is decided")
     for outcome in ("applied", "gone"):
         answer = messages.StagesAre(seat.group, held.group, *name, 0, outcome)
-        nodes.machines[0].turn(lambda answer=answer: deciding.heard("n2", answer))
+        nodes.machines[0].turn(lambda answer=answer: deciding.heard(stranger, answer))
     nodes.run(100_000)
     assert transaction in seat.core._unfinished
     assert not far.is_answered(request)
@@ -529,7 +530,7 @@ def test_a_decider_whose_topic_is_not_known_to_be_committed_is_there_all_the_sam
         nodes.machines[1].boot()
     node = nodes.machines[1].node.node  # type: ignore[union-attr]
     assert DECIDERS not in node._wiring.catalogue.topics
-    assert sum(transaction in seat.core.decided for seat in node._wiring.deciders) == 1
+    assert [seat.is_own for seat in node._wiring.deciders] == [True]  # the others are kept
     with pytest.raises(Busy):
         node.transactions.seat_of("x")
     assert isinstance(node.transactions.refusal("x", 0, b"p" * 16), Busy)

@@ -13,6 +13,7 @@ from hocket import frames
 from hocket.core.raft import messages as raft
 from hocket.core.relay.messages import Piece
 from hocket.core.ring.contact import Contact
+from hocket.model import DECISIONS
 from hocket.node import raft_mail as mails
 from hocket.node.raft_mail import Letter, RaftMail, ReplicationMessage
 from hocket.node.replication.replicas import Replicas
@@ -40,7 +41,7 @@ class World:
 
     @property
     def group(self) -> int:
-        return next(each.group for each in self.replicas(self.leader) if each.group)
+        return next(g for g in (r.group for r in self.replicas(self.leader)) if 0 < g < DECISIONS)
 
     def contact(self, number: int) -> Contact:
         node = self.nodes.machines[number].node

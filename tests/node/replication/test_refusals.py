@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[type, dict[str, Any], str]] = {
 def nodes() -> Nodes:
     nodes = Nodes()
     Asking(nodes, 0).done(frames.CreateTopic, topic="orders", config=MANY)
-    nodes.settle()
+    nodes.settle_deciders()
     return nodes
 
 

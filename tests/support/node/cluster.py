@@ -9,7 +9,7 @@ from hocket import frames
 from hocket.core.session.session import TRUSTED, Caller
 from hocket.log.model import METADATA
 from hocket.log.verify import accept_loss
-from hocket.model import TopicConfig
+from hocket.model import DECIDERS, TopicConfig
 from hocket.sim.machine import Machine
 from hocket.sim.site import Site
 from hocket.sim.swarm import options_of
@@ -57,6 +57,16 @@ class Nodes(Site):
     def settle(self) -> None:
         """All that are up have all metadata that the root has."""
         self.until(self.is_settled, 20, "all have caught up")
+
+    def settle_deciders(self) -> None:
+        """The root has nothing more to write by itself: three nodes are to keep each decider."""
+
+        def are_placed() -> bool:
+            topic = self.root.node and self.root.node.node.topics.get(DECIDERS)
+            return bool(topic and topic.is_replicated)
+
+        self.until(are_placed, 20, "the deciders are placed")
+        self.settle()
 
     def is_settled(self) -> bool:
         up = [machine.node for machine in self.machines if machine.node is not None]

@@ -16,7 +16,7 @@ from hocket.core.partition.stages import crc_of
 from hocket.core.transactions import events as decisions
 from hocket.core.transactions.messages import TransactionMessage, decider_of
 from hocket.frames import packed, unpacked
-from hocket.model import DECIDERS, Participant
+from hocket.model import DECIDERS, DECISIONS, Participant
 from hocket.node.running.partitions import Hosted
 from hocket.wire.batch import encode
 from hocket.wire.entry import unpack_header
@@ -61,12 +61,26 @@ class Spread(Nodes):
         return [homes.index(number) for number in range(len(self.machines))]
 
     def decided_at(self, transaction: str) -> int:
-        homes = self.homes(DECIDERS)
+        homes = self.deciding()
         return homes[decider_of(transaction, len(homes))]
 
+    def deciding(self) -> list[int]:
+        """The number of the machine that leads each decider; where none does, of its home."""
+        found = self.homes(DECIDERS)
+        for number, machine in enumerate(self.machines):
+            for seat in machine.node.node._wiring.deciders if machine.node is not None else ():
+                if not seat.is_own:
+                    found[seat.group - DECISIONS - 1] = number
+        return found
+
     def id_decided_at(self, number: int, name: str = "job") -> str:
+        """Or, if the node leads no decider now, an id whose decider was made there."""
+        deciding = self.deciding()
+        nodes = deciding if number in deciding else self.homes(DECIDERS)
         return next(
-            each for each in (f"{name}{n}" for n in range(1000)) if self.decided_at(each) == number
+            each
+            for each in (f"{name}{n}" for n in range(1000))
+            if nodes[decider_of(each, len(nodes))] == number
         )
 
     def hosted(self, partition: int, topic: str | None = None) -> Hosted:
@@ -84,7 +98,25 @@ class Spread(Nodes):
             for seat in machine.node.node._wiring.deciders
             if not seat.is_own
         ]
-        return len(seats) == 8 and all(seat.core.inheritance.whole for seat in seats)
+        if len(seats) != 8 or not all(seat.core.inheritance.whole for seat in seats):
+            return False
+        return len(self.machines) < 3 or self.deciders_are_spread()
+
+    def deciders_are_spread(self) -> bool:
+        """Three nodes vote in each, and all of them know who leads."""
+        copies = [
+            kept.replica
+            for machine in self.machines
+            if machine.node is not None
+            for kept in machine.node.node._decider_copies._kept.values()
+        ]
+        return len(copies) == 24 and all(
+            copy is not None
+            and copy.leader
+            and len(copy.raft.group.configuration.voters) == 3
+            and not copy.raft.group.configuration.is_joint
+            for copy in copies
+        )
 
     def grow(self, count: int) -> None:
         """So many further nodes join, one after the other."""
@@ -167,6 +199,7 @@ class Spread(Nodes):
             assert self.now_us < deadline, "no answer within a minute"
             if self.machines[number].node is None:
                 self.run(50_000)
+                number = (number + 1) % len(self.machines)  # another one may know more
                 continue
             answer = None
             with suppress(LinkLost):

@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hocket.core.metadata.metadata import GROUP, AppendChange, Indexes, Proposer
+from hocket.core.metadata.placed import Replicas, folded, holders, unfolded
 from hocket.core.metadata.preferences import REPLICATION_DEFAULT
 from hocket.core.origin import Origin
 from hocket.core.sharing.ranges import Range, gaps, merged
@@ -44,6 +45,7 @@ from hocket.model import (
     DEAD_LETTERS,
     DECIDERS,
     DECIDERS_COUNT,
+    DECIDERS_REPLICAS,
     DECISIONS,
     OWN_TOPICS,
     PARTITIONS_MAX,
@@ -58,7 +60,6 @@ TOPICS_MAX = 100_000
 SEGMENT_BYTES_LEAST = 1024
 ADOPTED = "recovered."  # begins the name of a topic whose own is lost; its group's number follows
 
-Replicas = tuple[str, ...]  # the ids of the stores that keep a partition, the home first
 Place = Callable[[str, range, int], Sequence[Replicas]]
 
 
@@ -93,7 +94,7 @@ class Topic:
         """As a snapshot has it."""
         return {
             "name": self.name, "config": asdict(self.config), "groups": [*self.groups],
-            "waiting": [*self.waiting], **_folded(self.replicas),
+            "waiting": [*self.waiting], **folded(self.replicas),
         }  # fmt: skip
 
 
@@ -101,7 +102,7 @@ class Topic:
 class Change:
     """One entry of the catalogue's log."""
 
-    kind: str  # "create", "alter" or "delete"
+    kind: str  # "create", "alter" or "delete"; or "place": all partitions are to be there
     topic: str
     config: TopicConfig | None = None
     groups: tuple[int, ...] = ()  # the new partitions' groups
@@ -113,7 +114,7 @@ class Change:
         config = self.config and asdict(self.config)
         fields = {
             "kind": self.kind, "topic": self.topic, "config": config, "groups": self.groups,
-            "waiting": self.waiting, **_folded(self.replicas),
+            "waiting": self.waiting, **folded(self.replicas),
         }  # fmt: skip
         return json.dumps(fields).encode()
 
@@ -123,7 +124,7 @@ class Change:
         config = fields["config"] and TopicConfig(**fields["config"])
         groups = tuple(fields["groups"])
         waiting = tuple(fields.get("waiting", ()))  # an old entry has none
-        replicas = tuple(_unfolded(fields, len(groups)))
+        replicas = tuple(unfolded(fields, len(groups)))
         return Change(fields["kind"], fields["topic"], config, groups, waiting, replicas)
 
 
@@ -169,7 +170,7 @@ class Catalogue(Proposer):
         # By name, topics with a change on its way: the replicas of the partitions that it makes.
         self._reserved: dict[str, tuple[Replicas, ...]] = {}
         self._deleted: list[Range] = []  # the groups of all topics that were deleted, merged
-        self._homes: dict[int, str] | None = None  # by group; None: to be found out anew
+        self._stores: dict[int, Replicas] | None = None  # by group; None: to be found out anew
 
     @property
     def last_index(self) -> int:
@@ -250,16 +251,20 @@ class Catalogue(Proposer):
 
     def home_of_group(self, group: int) -> str | None:
         """The node that holds this log; None: no topic is known to which it belongs."""
-        if self._homes is None:
-            self._homes = {
-                group: home
+        return next(iter(self.stores_of_group(group)), None)
+
+    def stores_of_group(self, group: int) -> Replicas:
+        """All nodes that hold this log, the home first; none if it belongs to no topic."""
+        if self._stores is None:
+            self._stores = {
+                group: stores
                 for topic in self.topics.values()
-                for group, home in (
-                    *zip(topic.groups, topic.homes, strict=True),
-                    *zip(topic.waiting, topic.homes, strict=False),
+                for group, stores in (
+                    *zip(topic.groups, topic.replicas, strict=True),
+                    *zip(topic.waiting, topic.replicas, strict=False),
                 )
             }
-        return self._homes.get(group)
+        return self._stores.get(group, ())
 
     def is_here(self, topic: Topic) -> bool:
         """Whether this node leads all partitions of the topic."""
@@ -303,6 +308,18 @@ class Catalogue(Proposer):
         groups = tuple(range(DECISIONS + 1, DECISIONS + 1 + DECIDERS_COUNT))
         replicas = tuple(self.place(DECIDERS, range(DECIDERS_COUNT), 1))
         return self._append(None, Change("create", DECIDERS, config, groups, (), replicas))
+
+    def spread_deciders(self) -> AppendChange:
+        """Have several nodes keep each decider: the one that has it, and others."""
+        topic = self.topics[DECIDERS]
+        placed = self.place(DECIDERS, range(DECIDERS_COUNT), DECIDERS_REPLICAS)
+        replicas = tuple(
+            (home, *(each for each in stores if each != home))[:DECIDERS_REPLICAS]
+            for home, stores in zip(topic.homes, placed, strict=True)
+        )
+        if DECIDERS in self._reserved or min(map(len, replicas)) < DECIDERS_REPLICAS:
+            raise NotEnoughNodes(f"{DECIDERS_REPLICAS} nodes that are there keep a decider")
+        return self._append(None, Change("place", DECIDERS, topic.config, (), (), replicas))
 
     def create(self, origin: Origin, name: str, config: TopicConfig) -> AppendChange:
         check_name(name)
@@ -359,7 +376,7 @@ class Catalogue(Proposer):
 
     def _take_effect(self, index: int, body: bytes, origin: Origin | None) -> list[Changed]:
         self.applied_index = index
-        self._homes = None
+        self._stores = None
         change = Change.decode(body)
         self.loads.subtract(_counted(change.topic, self._reserved.pop(change.topic, ())))
         return [Changed(origin, change, self._apply(change))]
@@ -372,7 +389,7 @@ class Catalogue(Proposer):
         known no topic is made.
         """
         found = []
-        self._homes = None
+        self._stores = None
         homes = {group for topic in self.topics.values() for group in topic.all_groups}
         for group in sorted(set(groups) - homes):
             if self.is_deleted(group) or group > DECISIONS:
@@ -398,13 +415,13 @@ class Catalogue(Proposer):
 
     def restore(self, index: int, state: dict[str, Any]) -> None:
         self._indexes.last = self.applied_index = index
-        self._homes = None
+        self._stores = None
         self._next_group = self._next_applied = state["next_group"]
         self.topics = {}
         for fields in state["topics"]:
             config = TopicConfig(**fields["config"])
             groups, waiting = list(fields["groups"]), list(fields.get("waiting", ()))
-            replicas = self._resolved(_unfolded(fields, len(groups)))
+            replicas = self._resolved(unfolded(fields, len(groups)))
             self.topics[fields["name"]] = Topic(fields["name"], config, groups, waiting, replicas)
         self._count_loads()
         if "deleted" in state:
@@ -502,6 +519,10 @@ class Catalogue(Proposer):
 
     def _apply(self, change: Change) -> tuple[int, ...]:
         topic = self.topics.get(change.topic)
+        if change.kind == "place":
+            if topic is not None:
+                topic.replicas = self._resolved(change.replicas)
+            return ()
         if change.kind == "delete":
             self.topics.pop(change.topic, None)
             groups = tuple(topic.all_groups) if topic else ()
@@ -568,31 +589,4 @@ def _not_for_clients(name: str) -> BadName:
 
 def _counted(topic: str, replicas: Iterable[Replicas]) -> list[str]:
     """The stores of partitions that count as load, each as often as it keeps one."""
-    return [] if is_own_topic(topic) else _holders(replicas)
-
-
-def _holders(replicas: Iterable[Replicas]) -> list[str]:
-    return [store for each in replicas for store in each]
-
-
-def _folded(replicas: Sequence[Replicas]) -> dict[str, Any]:
-    """Replicas as fields of JSON. A topic may have thousands of partitions on a few nodes."""
-    nodes = list(dict.fromkeys(_holders(replicas)))
-    if len(nodes) < 2:
-        return {"home": nodes[0] if nodes else ""}
-    place = {node: at for at, node in enumerate(nodes)}
-    folded = {"nodes": nodes, "homes": [place[each[0]] for each in replicas]}
-    if any(len(each) > 1 for each in replicas):
-        folded["others"] = [[place[store] for store in each[1:]] for each in replicas]
-    return folded
-
-
-def _unfolded(fields: dict[str, Any], count: int) -> list[Replicas]:
-    """The replicas of `count` partitions; an empty text where no home was written down."""
-    if "homes" not in fields:
-        return [(fields.get("home", ""),)] * count
-    nodes, homes = fields["nodes"], fields["homes"]
-    others = fields.get("others") or [[]] * len(homes)
-    return [
-        (nodes[home], *(nodes[at] for at in rest)) for home, rest in zip(homes, others, strict=True)
-    ]
+    return [] if is_own_topic(topic) else holders(replicas)

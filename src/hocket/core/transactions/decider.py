@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from hocket.core.metadata.metadata import Indexes
@@ -35,7 +35,6 @@ from hocket.core.transactions.events import (
     AppendDecision,
     Applied,
     AppliedFound,
-    Apply,
     CommitAsked,
     Drop,
     Effect,
@@ -63,6 +62,8 @@ from hocket.core.transactions.state import (
     Decided,
     PendingAbort,
     PendingCommit,
+    Waits,
+    apply_of,
     behind,
     burned,
     busy,
@@ -70,7 +71,7 @@ from hocket.core.transactions.state import (
     not_heard_of,
 )
 from hocket.errors import Busy, HocketError, TransactionConflict
-from hocket.model import DAY_US, HOUR_US, SECOND_US, Participant
+from hocket.model import DAY_US, HOUR_US, SECOND_US
 
 IDS_MAX = 100_000  # beyond it, the ids that were used longest ago are forgotten
 IDLE_US = 7 * DAY_US  # after this long without a decision an id may be forgotten
@@ -79,6 +80,7 @@ REPEAT_US = SECOND_US  # after this long without an answer a message is sent aga
 VERIFY_US = 30 * SECOND_US  # within which all participants must say that they have what is named
 PARTICIPANT_BYTES = 1024  # more than a participant takes in a decision, and more than the id does
 PRODUCER_BYTES = 40  # more than a producer takes in an abort
+NOTHING: dict[str, Any] = {"forget": []}  # the body of an entry that changes nothing
 
 
 class Decider:
@@ -211,7 +213,7 @@ class Decider:
         if known is not None and number <= known.number:
             return self._abort_came_late(event, known)
         pending = self._commits.get(transaction)
-        if pending is not None and pending.deciding and _names_one_of(pending, event.producers):
+        if pending is not None and pending.deciding and pending.names_one_of(event.producers):
             return [Answer(origin, busy(transaction, pending.number))]
         if all(map(self.dropped.of(transaction).__contains__, event.producers)):
             return [Drop(None, transaction, number, event.producers), Answer(origin, None)]
@@ -236,16 +238,12 @@ class Decider:
     ) -> list[Effect]:
         losers: list[Origin] = []
         pending = self._commits.get(transaction)
-        if pending is not None and not pending.deciding and _names_one_of(pending, producers):
+        if pending is not None and not pending.deciding and pending.names_one_of(producers):
             losers = self._commits.pop(transaction).askers
         effects = self._append(
-            {
-                "decide": "abort",
-                "id": transaction,
-                "number": number,
-                "producers": [producer_id.hex() for producer_id in producers],
-            }
-        )
+            {"decide": "abort", "id": transaction, "number": number,
+             "producers": [producer_id.hex() for producer_id in producers]}
+        )  # fmt: skip
         self._aborts[self._pending[-1][0]] = PendingAbort(
             transaction, frozenset(producers), askers, losers
         )
@@ -272,13 +270,9 @@ class Decider:
     def _decide(self, transaction: str, pending: PendingCommit) -> list[Effect]:
         pending.deciding = True
         return self._append(
-            {
-                "decide": "commit",
-                "id": transaction,
-                "number": pending.number,
-                "members": [participant.encoded() for participant in pending.participants],
-            }
-        )
+            {"decide": "commit", "id": transaction, "number": pending.number,
+             "members": [participant.encoded() for participant in pending.participants]}
+        )  # fmt: skip
 
     def _applied(self, event: Applied) -> list[Effect]:
         known = self.decided.get(event.transaction)
@@ -303,7 +297,7 @@ class Decider:
         known = self.decided.get(transaction)
         if known is not None and number <= known.number:
             if number == known.number and group in known.unapplied:
-                return [_apply_of(group, transaction, known, by_group(known.participants)[group])]
+                return [apply_of(group, transaction, known, by_group(known.participants)[group])]
             return [Drop(group, transaction, number, event.producers)]
         dropped = self.dropped.of(transaction)
         gone = tuple(each for each in event.producers if each in dropped)
@@ -345,7 +339,7 @@ class Decider:
 
     def mark(self) -> AppendDecision:
         """An entry that changes nothing: when it is durable, so is all that was appended before."""
-        return self._entry({"forget": []})
+        return self._entry(NOTHING)
 
     def _inherit(self, event: Inherit) -> list[Effect]:
         if self.inheritance.has(event.term, event.part):
@@ -531,7 +525,26 @@ class Decider:
 
     def _apply_everywhere(self, transaction: str, known: Decided) -> list[Effect]:
         named = by_group(known.participants)
-        return [_apply_of(group, transaction, known, named[group]) for group in known.unapplied]
+        return [apply_of(group, transaction, known, named[group]) for group in known.unapplied]
+
+    # --- a log that several nodes keep -----------------------------------------------------------
+
+    @property
+    def waiting(self) -> list[Origin]:
+        """Those who are not answered yet."""
+        tables: tuple[Mapping[Any, Waits], ...] = (self._commits, self.decided, self._aborts)
+        return [asker for table in tables for each in table.values() for asker in each.waiting]
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether an entry is appended that is not committed."""
+        return bool(self._pending)
+
+    def entered(self, index: int) -> None:
+        """Somebody else has appended an entry, which changes nothing here."""
+        taken = self._indexes.take()
+        assert taken == index, (taken, index)
+        self._pending.append((index, NOTHING))
 
     # --- recovery --------------------------------------------------------------------------------
 
@@ -547,13 +560,8 @@ class Decider:
         self._indexes.last = self.applied_index = max(index, self._indexes.last)
 
     def snapshot(self) -> tuple[int, dict[str, Any]]:
-        decided = [
-            [transaction, known.number, not known.aborted, known.index, known.records,
-             [participant.encoded() for participant in known.participants]]
-            for transaction, known in self.decided.items()
-        ]  # fmt: skip
         state = {
-            "decided": decided,
+            "decided": [[each, *known.encoded()] for each, known in self.decided.items()],
             "dropped": self.dropped.snapshot(),
             "last_decision": self._last_decision,
         }
@@ -567,12 +575,9 @@ class Decider:
         self._last_decision = state["last_decision"]
         if "inheritance" in state:
             self.inheritance = Inheritance.restore(state["inheritance"])
-        # A version that did not write whether a decision was a commit had only commits.
-        for transaction, number, *committed, at, records, encoded in state["decided"]:
-            participants = tuple(LocatedParticipant.decode(fields) for fields in encoded)
-            aborted = committed == [False]
-            self.decided[transaction] = Decided(number, at, records, participants, aborted=aborted)
-            if participants:
+        for transaction, *fields in state["decided"]:
+            known = self.decided[transaction] = Decided.decode(fields)
+            if known.participants:
                 self._unfinished[transaction] = None
         self.dropped.restore(state.get("dropped", {}))
 
@@ -587,14 +592,3 @@ class Decider:
         Inherit: _inherit,
         Tick: _tick,
     }
-
-
-def _apply_of(
-    group: int, transaction: str, known: Decided, participants: list[Participant]
-) -> Apply:
-    producers = tuple((each.producer_id, each.batches) for each in participants)
-    return Apply(group, transaction, known.number, known.index, producers)
-
-
-def _names_one_of(pending: PendingCommit, producers: tuple[bytes, ...]) -> bool:
-    return not set(producers).isdisjoint(producers_of(pending.participants))

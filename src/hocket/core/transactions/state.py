@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from hocket.core.origin import Origin
-from hocket.core.transactions.participants import LocatedParticipant
+from hocket.core.transactions.events import Apply
+from hocket.core.transactions.participants import LocatedParticipant, producers_of
 from hocket.errors import Busy, TransactionAborted, TransactionConflict
+from hocket.model import Participant
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +33,21 @@ class Decided:
     def fate(self) -> str:
         return "aborted" if self.aborted else "committed"
 
+    @property
+    def waiting(self) -> list[Origin]:
+        return self.askers
+
+    def encoded(self) -> list[Any]:
+        participants = [participant.encoded() for participant in self.participants]
+        return [self.number, not self.aborted, self.index, self.records, participants]
+
+    @staticmethod
+    def decode(fields: list[Any]) -> Decided:
+        # A version that did not write whether a decision was a commit had only commits.
+        number, *committed, index, records, encoded = fields
+        participants = tuple(LocatedParticipant.decode(each) for each in encoded)
+        return Decided(number, index, records, participants, aborted=committed == [False])
+
 
 @dataclass(slots=True, eq=False)
 class PendingCommit:
@@ -44,6 +62,13 @@ class PendingCommit:
     unverified: dict[int, None]  # groups that have not said that their stage is durable
     deciding: bool = False  # the decision is appended, and not yet durable
 
+    @property
+    def waiting(self) -> list[Origin]:
+        return self.askers
+
+    def names_one_of(self, producers: tuple[bytes, ...]) -> bool:
+        return not set(producers).isdisjoint(producers_of(self.participants))
+
 
 @dataclass(slots=True, eq=False)
 class PendingAbort:
@@ -53,6 +78,20 @@ class PendingAbort:
     producers: frozenset[bytes]
     askers: list[Origin]
     losers: list[Origin]  # those who asked for the commit that this abort prevents
+
+    @property
+    def waiting(self) -> list[Origin]:
+        return [*self.askers, *self.losers]
+
+
+Waits = Decided | PendingCommit | PendingAbort  # what askers wait for
+
+
+def apply_of(
+    group: int, transaction: str, known: Decided, participants: list[Participant]
+) -> Apply:
+    producers = tuple((each.producer_id, each.batches) for each in participants)
+    return Apply(group, transaction, known.number, known.index, producers)
 
 
 def busy(transaction: str, number: int) -> Busy:

@@ -120,14 +120,23 @@ class Transactions:
         group = self._decider_of(transaction)
         seat = self._deciders.get(group)
         if seat is None:
-            home = self._wiring.catalogue.home_of_group(group) or ""
-            raise NotHere(
-                f"node {home} decides on transaction {transaction!r}, and not this one; connect to "
-                "that one",
-                node=home,
-                address=self._wiring.catalogue.address_of(home),
-            )
+            raise self._decided_elsewhere(group, f"transaction {transaction!r}")
         return seat
+
+    def _decided_elsewhere(self, group: int, what: str) -> NotHere:
+        catalogue = self._wiring.catalogue
+        topic = catalogue.topics.get(DECIDERS)
+        node = ""
+        if topic is not None:
+            node = catalogue.leaders_of(topic)[topic.groups.index(group)]
+        error = NotHere(
+            f"node {node} decides on {what}, and not this one; connect to that one",
+            node=node,
+            address=catalogue.address_of(node),
+        )
+        if node == catalogue.me:
+            error.args = (f"no node is known to decide on {what} now; try again",)
+        return error
 
     def _decider_of(self, transaction: str) -> int:
         topic = self._wiring.catalogue.topics.get(DECIDERS)
@@ -151,6 +160,22 @@ class Transactions:
         if group not in self._deciders:
             seat = self._deciders.host(group, self._wiring.unclaimed.pop(group, None))
             self.inbox.append((seat, decisions.Started(self._wiring.clock.now_us())))
+
+    def served(self, seat: Seat) -> None:
+        """This node leads one of the cluster's deciders from now on."""
+        self.inbox.append((seat, decisions.Started(self._wiring.clock.now_us())))
+
+    def stopped(self, seat: Seat) -> None:
+        """This node leads it no more: what is not committed is up to the next one."""
+        error = self._decided_elsewhere(seat.group, "the transaction")
+        error.may_have_happened = True
+        waiting = seat.core.waiting
+        for each, event in self.inbox:
+            if each is seat and isinstance(event, decisions.CommitAsked | decisions.AbortAsked):
+                waiting.append(event.origin)
+        self.inbox = deque(each for each in self.inbox if each[0] is not seat)
+        for origin in waiting:
+            self._answer(decisions.Answer(origin, error))
 
     def founded(self) -> None:
         """The cluster has deciders of its own: the founder's tells them what it knows.
@@ -436,7 +461,7 @@ class Transactions:
                 return False
         else:
             speaker = message.decider
-        return catalogue.home_of_group(speaker) == node or catalogue.is_deleted(speaker)
+        return node in catalogue.stores_of_group(speaker) or catalogue.is_deleted(speaker)
 
     def _asked(self, node: str, message: AskStages) -> None:
         if not is_whole(message):
@@ -534,9 +559,10 @@ class Transactions:
     def _hand_over(self, legacy: Legacy, now_us: int) -> None:
         for heir, count, part, body in legacy.due(now_us):
             message = HandOver(heir, legacy.term, count, (Part(part, part + 1, body),))
-            home = self._wiring.catalogue.home_of_group(heir)
-            if home is not None:
-                self._to_node(home, message)
+            if self._deciders.get(heir) is not None:
+                self._handed_over(self._wiring.catalogue.me, message)
+            else:
+                self._send_to(heir, message)
 
     def _handed_over(self, _node: str, message: HandOver) -> None:
         seat = self._deciders.get(message.decider)
@@ -552,12 +578,15 @@ class Transactions:
     # --- the way to other nodes ------------------------------------------------------------------
 
     def _send_to(self, group: int, message: object) -> None:
-        """Send to the node that holds this log. It is sent again, in case that nobody knows."""
-        home = self._wiring.catalogue.home_of_group(group)
-        if home is not None and home != self._wiring.catalogue.me:
-            self.others.send(home, message)
+        """Send to the node that leads this log, or to all that may. It is sent again, in case that
+        nobody does."""
+        catalogue = self._wiring.catalogue
+        known = catalogue.leaders.get(group)
+        for node in (known,) if known else catalogue.stores_of_group(group):
+            if node != catalogue.me:
+                self.others.send(node, message)
 
-    def _to_node(self, node: str, message: HandOver | HandedOver) -> None:
+    def _to_node(self, node: str, message: HandedOver) -> None:
         if node == self._wiring.catalogue.me:
             self._heard[type(message)](node, message)
         else:

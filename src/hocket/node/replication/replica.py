@@ -83,6 +83,7 @@ from hocket.wire.entry import Header
 log = logging.getLogger("hocket.replication")
 
 FOUND_US = 20_000  # between the first two attempts to lead a new group; then twice as long
+CHECKPOINT_US = 1_000_000  # until a checkpoint is tried again that has failed
 UNCOMMITTED_MAX = 4_096  # entries of one group; more are refused until some are committed
 
 
@@ -340,7 +341,18 @@ class Replica(Generic[E]):
         # force (`membership.in_force`). What could be forgotten in a crash is the last one: so it
         # is in the next snapshot of this group, and the log is made durable through it here.
         self._is_blocked = True
-        self.log.checkpoint_now(lambda _error: self._unblock())
+        self.log.checkpoint_now(self._checkpointed)
+
+    def _checkpointed(self, error: HocketError | None) -> None:
+        if error is None:
+            self._unblock()
+        elif not self.stopped:  # the disk is full, say: what follows waits until it is durable
+            log.warning("group %d waits for a checkpoint: %s", self.group, error)
+            self._around.after(CHECKPOINT_US, 0, self._checkpoint_again)
+
+    def _checkpoint_again(self) -> None:
+        if not self.stopped:
+            self.log.checkpoint_now(self._checkpointed)
 
     def _send(self, effect: Send, _data: bytes) -> None:
         if isinstance(effect.message, Snapshot):

@@ -60,6 +60,11 @@ def is_wrapped(snapshot: bytes) -> bool:
     return b"\n" in snapshot
 
 
+def is_of_raft(recovered: RecoveredGroup | None) -> bool:
+    """Whether this is the log of a group that several nodes keep, or were about to."""
+    return recovered is not None and (bool(recovered.state.term) or is_wrapped(recovered.snapshot))
+
+
 def machine_state(snapshot: bytes) -> bytes:
     return snapshot.partition(b"\n")[2]
 

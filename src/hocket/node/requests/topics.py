@@ -29,6 +29,8 @@ from hocket.model import (
 )
 from hocket.node.background.transactions import Transactions
 from hocket.node.replication.copies import Copies
+from hocket.node.replication.deciders import DeciderCopies
+from hocket.node.replication.saved import is_of_raft
 from hocket.node.requests.consuming import Consuming
 from hocket.node.requests.operations import Operations
 from hocket.node.requests.pages import Page, partition_bytes, topic_bytes
@@ -71,10 +73,12 @@ class Topics:
         operations: Operations,
         transactions: Transactions,
         copies: Copies,
+        decider_copies: DeciderCopies,
     ) -> None:
         self._wiring = wiring
         self._transactions = transactions
         self._copies = copies
+        self._decider_copies = decider_copies
         self._consuming = consuming
         self._operations = operations
         self.others: Others = Nobody()
@@ -95,6 +99,11 @@ class Topics:
     def create_deciders(self) -> None:
         self._wiring.partitions.admit(GROUP)
         append = self._wiring.catalogue.create_deciders()
+        self._wiring.append_metadata(EntryKind.CONFIG, append.index, append.body)
+
+    def spread_deciders(self) -> None:
+        self._wiring.partitions.admit(GROUP)
+        append = self._wiring.catalogue.spread_deciders()
         self._wiring.append_metadata(EntryKind.CONFIG, append.index, append.body)
 
     def create(self, origin: Origin, name: str, config: TopicConfig) -> None:
@@ -155,9 +164,14 @@ class Topics:
             self._wiring.answer(origin, frames.Done)
 
     def _deciders_made(self, topic: Topic) -> None:
-        for group, home in zip(topic.groups, topic.homes, strict=True):
-            if home == self._wiring.catalogue.me:
+        for number, (group, stores) in enumerate(zip(topic.groups, topic.replicas, strict=True)):
+            if self._wiring.catalogue.me not in stores:
+                continue
+            if len(stores) > 1:
+                self._decider_copies.host(topic, number)
+            elif not is_of_raft(self._wiring.unclaimed.get(group)):
                 self._transactions.host(group)
+            # else other nodes keep it, too, and the entry that says so comes later
         self._transactions.founded()
 
     def _refuse_waiting(self, hosted: Hosted, why: str) -> None:

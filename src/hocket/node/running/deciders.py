@@ -1,7 +1,8 @@
 """The deciders of transactions that run on a node: its own, and those of the cluster that are here.
 
 Each has a log of its own, by the group of which it is known. The node's own one has the log
-DECISIONS; those of the cluster are the partitions of the hidden topic DECIDERS.
+DECISIONS; those of the cluster are the partitions of the hidden topic DECIDERS. One that several
+nodes keep is here while this node leads it, and not longer (`node.replication.deciders`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from hocket.core.transactions.decider import Decider
 from hocket.log.model import RecoveredGroup
@@ -18,6 +20,12 @@ from hocket.model import DECISIONS, EntryKind
 from hocket.node.running.partitions import plain_entry
 
 
+class Copy(Protocol):
+    """This node's part in a log that several nodes keep."""
+
+    def appended(self, index: int) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Seat:
     """A decider, and where its log stands."""
@@ -25,6 +33,7 @@ class Seat:
     group: int
     core: Decider
     term: int = 1
+    copy: Copy | None = None  # None: no other node keeps its log
 
     @property
     def is_own(self) -> bool:
@@ -64,6 +73,14 @@ class Deciders:
         """Append an entry of the decider to its log. The entry was admitted there."""
         entry = plain_entry(EntryKind.DECISION, seat.term, index, 0, body)
         self._log.append(seat.group, entry, admitted=True)
+        if seat.copy is not None:
+            seat.copy.appended(index)
+
+    def enter(self, seat: Seat) -> None:
+        self._seats[seat.group] = seat
+
+    def leave(self, group: int) -> Seat:
+        return self._seats.pop(group)
 
     def snapshot(self, group: int) -> tuple[int, bytes]:
         applied, state = self._seats[group].core.snapshot()
