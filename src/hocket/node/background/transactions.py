@@ -579,10 +579,11 @@ class Transactions:
 
     def _send_to(self, group: int, message: object) -> None:
         """Send to the node that leads this log, or to all that may. It is sent again, in case that
-        nobody does."""
+        nobody does. Who keeps a copy knows the leader first-hand; of others it may be hearsay."""
         catalogue = self._wiring.catalogue
-        known = catalogue.leaders.get(group)
-        for node in (known,) if known else catalogue.stores_of_group(group):
+        stores = catalogue.stores_of_group(group)
+        known = catalogue.leaders.get(group) if catalogue.me in stores else None
+        for node in (known,) if known else stores:
             if node != catalogue.me:
                 self.others.send(node, message)
 
