@@ -338,7 +338,6 @@ class Session:
             check_name(frame.index, "an index's name")
         if frame.mode != "own":
             self._check_shared(frame)
-            refuse_replicated(topic, "a shared index")
         self._check_credit(frame.credit_bytes)
         if frame.part and not frame.partitions:
             raise OutOfRange("a part of a subscription to a whole topic names its partitions")
@@ -447,8 +446,6 @@ class Session:
     ) -> Effect:
         topic = self._catalogue.topic(frame.topic)
         check_name(frame.index, "an index's name")
-        if isinstance(frame, frames.Revive):
-            refuse_replicated(topic, "reviving dead letters")
         if isinstance(frame, frames.DeleteIndex) or (
             isinstance(frame, frames.SeekIndex) and frame.partition == -1
         ):

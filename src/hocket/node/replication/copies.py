@@ -32,6 +32,9 @@ class Copies:
         self._wiring = wiring
         # Told of a request about an index that a partition will not answer any more.
         self.on_index_refused: Callable[[Origin, int, HocketError], None] = lambda *_refused: None
+        # Told of a partition that this node begins, or ceases, to lead.
+        self.on_served: Callable[[Hosted], None] = lambda _hosted: None
+        self.on_left: Callable[[Hosted], None] = lambda _hosted: None
         self._hosted: dict[int, Hosted] = {}
         self._replicas: Replicas | None = None
         # Those that were recovered before there were links to other nodes.
@@ -98,7 +101,7 @@ class Copies:
         for group in groups:
             copy = self._hosted[group].copy if group in self._hosted else None
             if isinstance(copy, Replica) and copy.serves:
-                copy.read(answered)
+                copy.authority.confirm(answered)
             else:
                 answered(False)
 
@@ -158,7 +161,9 @@ class Copies:
     def serves(self, hosted: Hosted) -> None:
         log.info("this node leads %s, in term %d", hosted.where, hosted.term)
         self._wiring.catalogue.leaders[hosted.group] = self._wiring.catalogue.me
+        hosted.served_us = self._wiring.clock.now_us()
         self._wiring.partitions.enter(hosted)
+        self.on_served(hosted)
 
     def stops(self, hosted: Hosted, leader: str) -> None:
         log.info("this node leads %s no more; %s does", hosted.where, leader or "nobody yet")
@@ -189,6 +194,8 @@ class Copies:
         """A handle may be for other partitions, too: its client opens it anew, where they are."""
         wiring, topic = self._wiring, hosted.core.topic
         wiring.deliveries.end_all(hosted, error.code, str(error))
+        wiring.shares.leave(hosted, error)
+        self.on_left(hosted)
         for connection, session in wiring.sessions.items():
             for handle, opened in list(session.handles.items()):
                 if isinstance(opened, OpenedProducer) and opened.topic == topic:
