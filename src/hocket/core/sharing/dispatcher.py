@@ -491,12 +491,14 @@ class Dispatcher:
         return effects
 
     def _reservations(self) -> list[Effect]:
-        wanted = {
-            number: self._leases[number].reservation_wanted()
-            for number, rests in self._reserving.items()
-            if not rests
-        }
-        return [Reserve(number, high) for number, high in wanted.items() if high]
+        effects: list[Effect] = []
+        for number, rests in self._reserving.items():
+            if not rests and any(
+                number in self._consumers[rank[2]].wanted for rank in self._ready.ranks
+            ):
+                high = self._leases[number].reservation_wanted()
+                effects += [Reserve(number, high)] if high else []
+        return effects
 
     def _fetch_for(
         self, consumer: Consumer, open_: dict[int, int], suspects: list[int]

@@ -179,7 +179,7 @@ class Leases(Ledger):
             return self.reservation.ask(at, starved=starved)
         if self.keys.leasable >= self.reservation.run // 2:
             return 0
-        if self._numbers[WITHHELD] and at >= self.start + LOOKAHEAD:
+        if (self._withheld_end or self._numbers[WITHHELD]) and at >= self.start + LOOKAHEAD:
             return 0  # it is not for want of messages that few can be leased
         return self.reservation.ask(at, starved=False)
 

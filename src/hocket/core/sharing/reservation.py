@@ -19,19 +19,20 @@ RUN_MAX = 16_000
 
 
 class Reservation:
-    __slots__ = ("_asked", "high", "run", "served_us")
+    __slots__ = ("_asked", "_is_used", "high", "run", "served_us")
 
     def __init__(self, served_us: int, high: int = 0) -> None:
         self.served_us = served_us  # since when this node leads the partition
         self.high = high  # committed: messages below may be leased
         self.run = RUN
         self._asked = 0  # a reservation up to here is on its way
+        self._is_used = False  # this node has reserved a run before
 
     def ask(self, at: int, *, starved: bool) -> int:
         """Up to where to reserve now, if messages below `at` are in use; 0: enough is reserved."""
         if self._asked > self.high or at + self.run // 2 <= self.high:
             return 0
-        if starved and self.high:
+        if starved and self._is_used:
             self.run = min(2 * self.run, RUN_MAX)
         self._asked = at + self.run
         return self._asked
@@ -39,7 +40,8 @@ class Reservation:
     def answered(self, high: int) -> None:
         self.high = max(self.high, high)
         self._asked = 0
+        self._is_used |= high > 0
 
     def reset(self) -> None:
         """The index was put elsewhere, and all leases are void."""
-        self.high = self._asked = 0
+        self.high, self.run, self._asked, self._is_used = 0, RUN, 0, False

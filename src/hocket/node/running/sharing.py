@@ -493,8 +493,10 @@ class Shares:
         if hosted is None:  # the topic is being deleted
             return []
         try:
+            if shared.index not in hosted.core.cursors.leading:
+                raise Busy("the log does not know yet that there is a consumer")
             self._partitions.admit_progress(hosted.group)
-        except HocketError:  # the disk is full, or too much waits for the other replicas: later
+        except HocketError:  # or the disk is full, or too much waits for the other replicas: later
             return shared.core.step(core.Reserved(number, 0))
         token = self._settlements.next_token()
         self._reservations[token] = shared, number, high
