@@ -10,9 +10,10 @@ at once must not both succeed.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from hocket.core.metadata.flat import flat
 from hocket.core.metadata.metadata import AppendChange, Indexes, Proposer
 from hocket.core.metadata.roster import ADMIN, EVERYTHING, Change, Roster, User, differences
 from hocket.core.origin import Origin
@@ -86,9 +87,9 @@ class Access(Proposer):
     def snapshot(self) -> tuple[int, dict[str, Any]]:
         roster = self.committed
         state = {
-            "users": [asdict(user) for user in roster.users.values()],
+            "users": [flat(user) for user in roster.users.values()],
             "roles": {
-                name: [asdict(grant) for grant in grants]
+                name: [flat(grant) for grant in grants]
                 for name, grants in roster.roles.items()
                 if name != ADMIN
             },

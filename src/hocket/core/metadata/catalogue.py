@@ -23,9 +23,10 @@ import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hocket.core.metadata.flat import flat
 from hocket.core.metadata.metadata import GROUP, AppendChange, Indexes, Proposer
 from hocket.core.metadata.placed import Replicas, folded, holders, unfolded
 from hocket.core.metadata.preferences import REPLICATION_DEFAULT
@@ -92,7 +93,7 @@ class Topic:
     def fields(self) -> dict[str, Any]:
         """As a snapshot has it."""
         return {
-            "name": self.name, "config": asdict(self.config), "groups": [*self.groups],
+            "name": self.name, "config": flat(self.config), "groups": [*self.groups],
             "waiting": [*self.waiting], **folded(self.replicas),
         }  # fmt: skip
 
@@ -110,7 +111,7 @@ class Change:
     replicas: tuple[Replicas, ...] = ()
 
     def encode(self) -> bytes:
-        config = self.config and asdict(self.config)
+        config = self.config and flat(self.config)
         fields = {
             "kind": self.kind, "topic": self.topic, "config": config, "groups": self.groups,
             "waiting": self.waiting, **folded(self.replicas),

@@ -17,6 +17,9 @@ class MetadataWatch:
         self.cluster = cluster
         self._looked: tuple[Machine, int, int] | None = None
         self._state: dict[str, Any] = {}
+        # By index: the states that machines had there, by how they are written. Most machines write
+        # the same, and to take it apart costs more than all else in a run that changes much.
+        self._states: dict[int, dict[bytes, dict[str, Any]]] = {}
 
     def look_at(self, machine: Machine) -> tuple[int, dict[str, Any]]:
         """How far the machine, which is up, has applied the metadata, and its state there."""
@@ -25,7 +28,11 @@ class MetadataWatch:
         if looked != self._looked:
             self._looked = looked
             _, snapshot = machine.node.node.metadata_snapshot()
-            self._state = in_order(json.loads(snapshot))
+            states = self._states.setdefault(looked[2], {})
+            known = states.get(snapshot)
+            if known is None:
+                known = states[snapshot] = in_order(json.loads(snapshot))
+            self._state = known
         return looked[2], self._state
 
 
@@ -51,5 +58,8 @@ def in_order(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: in_order(each) for name, each in sorted(value.items())}
     if isinstance(value, list):
-        return sorted((in_order(each) for each in value), key=lambda each: json.dumps(each))
+        parts = [in_order(each) for each in value]
+        if all(type(part) is int for part in parts):
+            return sorted(parts)
+        return sorted(parts, key=json.dumps)
     return value
