@@ -18,7 +18,7 @@ class Cluster:
     """What these checkers look at: one topic with two partitions."""
 
     def __init__(self) -> None:
-        self.options = SimpleNamespace(partitions=2)
+        self.options = SimpleNamespace(partitions=2, kept_bytes=None, replicas=())
         self.faults = SimpleNamespace(counts={})
         self.subscriber = SimpleNamespace(name="s", topic="t", diary=[], begins={1: ({}, {})})
         self.office = Office("t", "shared")

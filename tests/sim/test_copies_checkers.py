@@ -41,7 +41,11 @@ class World:
         self.ledger.begin(PLACE)
         self.subscriber = SimpleNamespace(name="s", topic="t", diary=[])
         self.workload = SimpleNamespace(
-            ledger=self.ledger, logs=self.ledger.logs, given_up={}, subscribers=[self.subscriber]
+            ledger=self.ledger,
+            logs=self.ledger.logs,
+            given_up={},
+            silent={},
+            subscribers=[self.subscriber],
         )
         self.copies = SimpleNamespace(
             moved=[], stories={7: self.story}, story_of=lambda place: self.by_place.get(place)
@@ -469,7 +473,7 @@ class TestWhatClientsAreTold:
         checker = world.checker(name)
         checker.after_event()
         assert checker.seen == 0
-        world.workload.given_up[PLACE] = None
+        world.workload.silent[PLACE] = None
         world.ledger.acknowledged(PLACE, 0, Offered([b"a"], 0), "p")
         checker.at_end()  # the answer was under way
         assert checker.seen == 1
@@ -480,7 +484,7 @@ class TestWhatClientsAreTold:
 
     def test_without_majority_nobody_serves(self, world):
         name = "nothing_is_acknowledged_without_a_majority"
-        world.workload.given_up[PLACE] = None
+        world.workload.silent[PLACE] = None
         world.story.copies["n0"].serves = True
         with fails(name, "is served"):
             world.checker(name).at_end()

@@ -121,10 +121,11 @@ class Client:
     def _begin(self) -> Router:
         self._dialled.clear()
         self._unanswered.clear()
-        # As in a URL with two addresses: of the others only the root is sure to come back.
-        machines = dict.fromkeys([self.machine, self.site.root] if self.roams else [self.machine])
+        # As in a URL with two addresses.
+        named = dict.fromkeys([self.machine, self.site.root] if self.roams else [self.machine])
+        self._named = list(named)
         self.router = Router(
-            self.outbox, target=self.machine.name, addresses=[*map(_address, machines)],
+            self.outbox, target=self.machine.name, addresses=[*map(_address, self._named)],
             name=self.name,
         )  # fmt: skip
         self.turn(self.router.first.start)
@@ -247,6 +248,9 @@ class Client:
         found = [each for each in self.site.machines if _address(each) == effect.address]
         if not self.roams:
             found = [self.machine]
+        elif session is self.router.first and all(each.gone for each in self._named):
+            # Nobody comes back to any address in its URL: names are given to other machines then.
+            found = [self.site.root]
         if not found:  # the machine that was there has lost its disk, and is another one now
             error = NoConnection(f"nobody is at {effect.address}")
             refused = partial(session.link_lost, effect.link, error)

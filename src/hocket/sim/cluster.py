@@ -44,6 +44,12 @@ class Cluster(Site):
     def may_lose(self, machine: Machine) -> bool:
         return not machine.keeps and (not machine.holds or self.workload.may_lose(machine))
 
+    def has_no_other_copy(self, machine: Machine) -> bool:
+        return self.workload.has_no_other_copy(machine)
+
+    def knows_places(self) -> bool:
+        return self.workload.knows_places()
+
     def lost_for_good(self) -> None:
         self.workload.give_up_what_is_lost()
 

@@ -134,12 +134,12 @@ class Faults:
         self._site.failed(machine)
         comes_back = chance.random() < 0.3 and machine.lives < LIVES_MAX
         comes_back = comes_back or not self.can_do_without(machine)
+        machine.gone = not comes_back  # from now on: no other may go that would be one too many
         machine.leave(lambda: self._left(machine, chance, comes_back=comes_back))
         return True
 
     def _left(self, machine: Machine, chance: Random, *, comes_back: bool) -> None:
         self._site.tell(machine, "has left")
-        machine.gone = not comes_back
         machine.left = True
         if comes_back:
             self.restart_later(machine, chance.randint(*DOWN_US))

@@ -70,7 +70,14 @@ class ReplicaFaults:
         return machine.node is not None and any(each.serves for each in machine.node.replicas)
 
     def _follows_only(self, machine: Machine) -> bool:
-        return machine.holds and not machine.is_founder and not self._leads(machine)
+        return self._has_help(machine) and not self._leads(machine)
+
+    def _has_help(self, machine: Machine) -> bool:
+        """Others have all that it holds. Of what is on one machine alone nothing is promised to
+        clients while its disk fails or is full: they are told so."""
+        is_held = machine.holds and not machine.is_founder
+        site = self._site
+        return is_held and site.knows_places() and not site.has_no_other_copy(machine)
 
     def _crash(self, machine: Machine, *, power: bool, down_us: int) -> None:
         self._faults.crash(machine, power=power)
@@ -133,7 +140,7 @@ class ReplicaFaults:
         """Of the replicas of the first topic, for good: fewer than a majority stay."""
         site = self._site
         story = next(iter(site.copies.stories.values()), None)
-        if story is None:
+        if story is None or not site.knows_places():
             if site.is_safety_phase:
                 self._faults.later(NOT_YET_US, self.lose_a_majority)
             return
@@ -199,7 +206,7 @@ class ReplicaFaults:
 
     def _sync_error(self, chance: Random) -> bool:
         """The store stops for good at the first error; somebody starts the node again."""
-        machine = self._faults.pick(chance, lambda each: each.holds and not each.is_founder)
+        machine = self._faults.pick(chance, self._has_help)
         if machine is None:
             return False
         self._site.tell(machine, "has a disk that fails")

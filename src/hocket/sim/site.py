@@ -142,6 +142,14 @@ class Site:
         """Whether nothing is lost for good if the machine never comes back, or its disk lies."""
         return not machine.keeps
 
+    def has_no_other_copy(self, _machine: Machine) -> bool:
+        """Whether it holds what no other machine has, as far as places are known."""
+        return False
+
+    def knows_places(self) -> bool:
+        """Whether it is known of all partitions which machines have them."""
+        return True
+
     def lost_for_good(self) -> None:
         """Machines are gone that hold what no others have."""
 

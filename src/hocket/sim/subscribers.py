@@ -202,6 +202,10 @@ class Subscriber(Reader):
         is_new = partition not in self._last and partition in self._own.partitions()
         return is_new and self._own.position(partition) >= end
 
+    def has_taken(self, partition: int, end: int) -> bool:
+        """Whether it was handed all up to here, in this life or before."""
+        return partition in self._own.partitions() and self._own.position(partition) >= end
+
     def _take_over(self, message: Message) -> None:
         self._last[message.partition] = message
         taken = Taken(self.life, message.partition, message.offset, bytes(message.value))

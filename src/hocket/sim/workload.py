@@ -165,7 +165,9 @@ class Workload:
         self.owners: dict[PartitionId, tuple[Machine, ...]] = {}
         self.ledger = Ledger()
         self.logs: Logs = self.ledger.logs
-        self.given_up: dict[PartitionId, None] = {}  # a majority of their copies is gone for good
+        # Of these nothing is demanded: too few of their copies are left that are sound ...
+        self.given_up: dict[PartitionId, None] = {}
+        self.silent: dict[PartitionId, None] = {}  # ... and of these a majority is gone for good
         self._log_ids: dict[PartitionId, PartitionId] = {}  # with their groups
         self.producers: list[Producer] = []
         self.administrators: list[Administrator] = []
@@ -285,17 +287,31 @@ class Workload:
                     return False
         return True
 
+    def has_no_other_copy(self, machine: Machine) -> bool:
+        """Whether a partition is on this machine alone."""
+        return any(owners == (machine,) for owners in self.owners.values())
+
+    def knows_places(self) -> bool:
+        return all(self.log_id(each) is not None for each in self.logs)
+
     def give_up_what_is_lost(self) -> None:
-        """Of these partitions nothing is demanded any more, but that nobody lies about them."""
-        gone = {each.name for each in self._site.machines if each.gone}
+        """Of some partitions nothing is demanded any more, but that nobody lies about them.
+
+        A copy that is damaged has no say, and may not come back: what others could do without is
+        one too many when more of them are gone.
+        """
+        left = {each.name for each in self._site.machines if not each.gone}
+        damaged = {each.name for each in self._site.machines if each.is_damaged}
         for partition_id in self.logs:
             story = self._site.copies.story_of(partition_id)
             if story is None:
                 owners = self.owners.get(partition_id, ())
-                is_lost = any(each.gone for each in owners)
+                voters, majority = [each.name for each in owners], len(owners)
             else:
-                is_lost = len([each for each in story.voters if each not in gone]) < story.majority
-            if is_lost:
+                voters, majority = list(story.voters), story.majority
+            if len(left.intersection(voters)) < majority:
+                self.silent[partition_id] = None
+            if len((left - damaged).intersection(voters)) < majority:
                 self.given_up[partition_id] = None
 
     def _is_given_up(self, topic: str) -> bool:
@@ -341,7 +357,12 @@ class Workload:
             for partition_id, log in self.logs.items():
                 if partition_id in self.given_up or partition_id.topic != subscriber.topic:
                     continue
-                if not subscriber.has_committed(partition_id.partition, len(log)):
+                if self._is_given_up(subscriber.topic):
+                    # A commit is one of all partitions, and waits for those that are lost.
+                    is_done = subscriber.has_taken(partition_id.partition, len(log))
+                else:
+                    is_done = subscriber.has_committed(partition_id.partition, len(log))
+                if not is_done:
                     done = subscriber.committed.get(partition_id.partition, 0)
                     return f"{subscriber.name} has committed {done} of {len(log)} in {partition_id}"
         for office in self.offices:

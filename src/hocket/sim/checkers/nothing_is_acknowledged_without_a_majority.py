@@ -27,7 +27,7 @@ class NothingIsAcknowledgedWithoutAMajority(Checker):
 
     def after_event(self) -> None:
         ledger, now_us = self._cluster.workload.ledger, self._cluster.now_us
-        for place in self._cluster.workload.given_up:
+        for place in self._cluster.workload.silent:
             lost_us = self._lost_us.setdefault(place, now_us)
             self.seen += 1
             for ack in ledger.acks[self._read :]:
@@ -37,7 +37,7 @@ class NothingIsAcknowledgedWithoutAMajority(Checker):
 
     def at_end(self) -> None:
         self.after_event()
-        for place in self._cluster.workload.given_up:
+        for place in self._cluster.workload.silent:
             story = self._cluster.copies.story_of(place)
             if story is not None and any(each.serves for each in story.copies.values()):
                 raise self.broken(f"{place} is served, and a majority of its copies is gone")

@@ -25,6 +25,7 @@ class SubscribersGetEveryMessageInOrder(Checker):
         self._cluster = cluster
         self._read: dict[str, int] = {}  # by subscriber: entries of its diary
         self._next: dict[tuple[str, int, int], int] = {}  # by subscriber, life and partition
+        self._first: dict[tuple[str, int], int] = {}  # by subscriber and partition
 
     def after_event(self) -> None:
         for subscriber in self._cluster.workload.subscribers:
@@ -41,6 +42,10 @@ class SubscribersGetEveryMessageInOrder(Checker):
         )
         expected = self._next.get(key)
         self._next[key] = taken.offset + 1
+        first = self._first.setdefault((subscriber.name, taken.partition), taken.offset)
+        if first == taken.offset and not begins_at_most:
+            # Its index was not there yet, and held nothing back: older records may have gone.
+            begins_at_most = self._start_of(subscriber.topic, taken.partition)
         if expected is None and not begins_at_least <= taken.offset <= begins_at_most:
             raise self.broken(
                 f"{subscriber.name} began its life {taken.life} in partition {taken.partition} at "
@@ -51,6 +56,13 @@ class SubscribersGetEveryMessageInOrder(Checker):
                 f"{subscriber.name} was handed offset {taken.offset} of partition "
                 f"{taken.partition} where {expected} is next"
             )
+
+    def _start_of(self, topic: str, partition: int) -> int:
+        """The oldest record that may still be read, as the committed entries say."""
+        if self._cluster.options.kept_bytes is None:
+            return 0
+        story = self._cluster.copies.story_of(PartitionId(topic, partition))
+        return 0 if story is None else story.log_start
 
     def at_end(self) -> None:
         self.after_event()
@@ -64,8 +76,9 @@ class SubscribersGetEveryMessageInOrder(Checker):
                 if place in self._cluster.workload.given_up:
                     continue
                 published = self._cluster.committed(place)
+                first = self._first.get((subscriber.name, partition), 0)
                 for offset, value in published.items():
-                    if given.get((partition, offset)) != value:
+                    if offset >= first and given.get((partition, offset)) != value:
                         raise self.broken(
                             f"{subscriber.name} was handed {given.get((partition, offset))!r} at "
                             f"offset {offset} of partition {partition}, and {value!r} is there"
