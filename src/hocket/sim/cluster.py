@@ -42,7 +42,9 @@ class Cluster(Site):
         return int(machine.keeps or machine.holds)
 
     def may_lose(self, machine: Machine) -> bool:
-        return not machine.keeps and (not machine.holds or self.workload.may_lose(machine))
+        if machine.keeps or self.has_no_other_copy(machine):
+            return False
+        return not machine.holds or self.workload.may_lose(machine)
 
     def has_no_other_copy(self, machine: Machine) -> bool:
         return self.workload.has_no_other_copy(machine)

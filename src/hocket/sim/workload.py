@@ -288,11 +288,13 @@ class Workload:
         return True
 
     def has_no_other_copy(self, machine: Machine) -> bool:
-        """Whether a partition is on this machine alone."""
+        """Whether a partition is on this machine alone: one without capacity gets it as well, if
+        those who have some were away when it was made."""
+        self.knows_places()
         return any(owners == (machine,) for owners in self.owners.values())
 
     def knows_places(self) -> bool:
-        return all(self.log_id(each) is not None for each in self.logs)
+        return None not in [self.log_id(each) for each in self.logs]
 
     def give_up_what_is_lost(self) -> None:
         """Of some partitions nothing is demanded any more, but that nobody lies about them.
