@@ -36,18 +36,16 @@ LEAVING_US_MAX = 5_000_000  # a node that cannot say goodbye goes without
 
 
 class Gated(Timer):
-    """A timer of a machine: cancelling it works also while it waits for the machine to go on."""
+    """A timer of a machine: when it is due it asks whether the machine stands still, or is gone."""
 
-    __slots__ = ("within",)
+    __slots__ = ("_time",)
 
-    def __init__(self, action: Callable[[], None]) -> None:
-        super().__init__(action)
-        self.within: Timer | None = None  # what the scheduler holds
+    def __init__(self, action: Callable[[], object], time: MachineTime) -> None:
+        self.action = action
+        self._time = time
 
-    def cancel(self) -> None:
-        self.action = None
-        if self.within is not None:
-            self.within.cancel()
+    def __call__(self) -> None:
+        self._time.due(self)
 
 
 class MachineTime(Scheduler):
@@ -68,16 +66,19 @@ class MachineTime(Scheduler):
         return self._under.random(f"{self._machine.name}/{stream}")
 
     def at(self, time_us: int, action: Callable[[], None]) -> Timer:
-        timer = Gated(action)
-        timer.within = self._under.at(time_us, partial(self._due, timer))
+        timer = Gated(action, self)
+        self._under.put(time_us, timer)
         return timer
 
     def after(self, delay_us: int, action: Callable[[], None]) -> Timer:
-        return self.at(self.now_us() + delay_us + delay_us * self._rate_ppm // PPM, action)
+        return self.at(self._under.now_us() + delay_us + delay_us * self._rate_ppm // PPM, action)
 
-    def do(self, action: Callable[[], None]) -> None:
+    def do(self, action: Callable[[], object]) -> None:
         """Now, or when the machine goes on."""
-        self._due(Timer(action))
+        if self._backlog is not None:
+            self._backlog.append(Gated(action, self))
+        elif not self.ended:
+            self._machine.turn(action)
 
     def stall(self) -> None:
         if self._backlog is None:
@@ -87,9 +88,9 @@ class MachineTime(Scheduler):
         """What has waited happens now, in the order in which it came, one event each."""
         backlog, self._backlog = self._backlog, None
         for timer in backlog or ():
-            self._under.after(0, partial(self._due, timer))
+            self._under.put(0, timer)
 
-    def _due(self, timer: Timer) -> None:
+    def due(self, timer: Timer) -> None:
         if self._backlog is not None:
             self._backlog.append(timer)
             return
@@ -109,6 +110,8 @@ class DriftingClock:
 
     def now_us(self) -> int:
         now_us = self._scheduler.now_us()
+        if not self.drift_ppm:
+            return now_us + self.skew_us
         return now_us + self.skew_us + (now_us - self._start_us) * self.drift_ppm // PPM
 
 
@@ -330,7 +333,7 @@ class Machine:
         assert node is not None
         if type(message) in RELAYED:
             self._site.tree_moved = True
-        self.time.do(lambda: node.heard(sender, to_incarnation, message))
+        self.time.do(partial(node.heard, sender, to_incarnation, message))
 
     def link_lost(self, contact: Contact) -> None:
         node = self.node
