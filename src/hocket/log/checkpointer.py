@@ -88,7 +88,8 @@ class Checkpointer:
         self._is_small = False  # the checkpoint being published has no new segments
         self.changed = False  # a log's start or a deletion is not recorded yet
         self.full = False  # the last checkpoint met a full disk
-        self.image_bytes = checkpoint.size(last)  # of the last one
+        image_bytes = checkpoint.size(last)  # of the last one
+        self.next_due = settings.checkpoint_after(image_bytes)  # every turn asks for this
         self.stopped = False
 
     @property
@@ -297,7 +298,7 @@ class Checkpointer:
         self._next = None
         self._last = following
         # The next checkpoint may be somewhat larger than this one, and must fit into the reserve.
-        self.image_bytes = result
+        self.next_due = self._settings.checkpoint_after(result)
         wanted = max(self._settings.reserve_bytes, 2 * result)
         if wanted > self._reserve_bytes:
             self._reserve_bytes, self._reserve_is_gone = wanted, True

@@ -561,7 +561,7 @@ class LogStore:
         if self._checkpointer.full or self._wal.full or self._lacks_room:
             due = since_us >= self._settings.retry_us
         else:
-            after = self._settings.checkpoint_after(self._checkpointer.image_bytes)
+            after = self._checkpointer.next_due
             unwritten_max = self._settings.unwritten_bytes_max
             congested = self._unwritten - self._waiting_bytes > unwritten_max
             due = (

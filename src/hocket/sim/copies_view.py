@@ -111,6 +111,8 @@ class CopiesView:
         self.stories: dict[int, Story] = {}
         self.moved: list[Copy] = []  # by the last event
         self._by_place: dict[PartitionId, Story] = {}
+        # By machine: the life and the state of its set of replicas that the list is of.
+        self._copies: dict[str, tuple[tuple[int, int], list[tuple[Replica[Any], Copy]]]] = {}
 
     def story_of(self, partition_id: PartitionId) -> Story | None:
         """Of a partition that is not deleted during the run; None: nobody has a copy yet."""
@@ -122,19 +124,28 @@ class CopiesView:
         node = machine.node
         if node is None:
             return False
-        for replica in node.replicas:
-            if not METADATA < replica.group < DECISIONS:  # the metadata, or a decider: no partition
-                continue
-            story = self.stories.get(replica.group) or self._begin(replica)
-            copy = story.copies.get(machine.name)
-            if copy is None:
-                copy = story.copies[machine.name] = Copy(machine, story)
+        state = machine.lives, node.replicas.changes
+        known = self._copies.get(machine.name)
+        if known is None or known[0] != state:
+            known = self._copies[machine.name] = state, self._copies_of(machine)
+        for replica, copy in known[1]:
             stamp = _stamp(replica)
             if stamp != copy.stamp or copy.life != machine.lives:
-                story.new.clear()
+                copy.story.new.clear()
                 self._read(copy, replica, stamp)
                 self.moved.append(copy)
         return bool(self.moved)
+
+    def _copies_of(self, machine: Machine) -> list[tuple[Replica[Any], Copy]]:
+        assert machine.node is not None
+        found = []
+        for replica in machine.node.replicas:
+            if not METADATA < replica.group < DECISIONS:  # the metadata, or a decider: no partition
+                continue
+            story = self.stories.get(replica.group) or self._begin(replica)
+            copy = story.copies.setdefault(machine.name, Copy(machine, story))
+            found.append((replica, copy))
+        return found
 
     def died(self, machine: Machine) -> None:
         """A life of the machine is over: it leads and serves nothing."""

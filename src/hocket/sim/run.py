@@ -18,6 +18,7 @@ from contextlib import contextmanager, nullcontext
 from hocket.sim.checkers import Violation, all_checkers
 from hocket.sim.cluster import Cluster
 from hocket.sim.faults import LIVES_MAX
+from hocket.sim.machine import Machine
 from hocket.sim.mutants import MUTANTS
 from hocket.sim.report import Broken, Report
 from hocket.sim.ring_view import snapshot
@@ -138,19 +139,7 @@ class _Run:
         machine = cluster.active
         if machine is not None:
             cluster.active = None
-            if cluster.look_at(machine):
-                cluster.ring_moved = True
-            else:
-                cluster.trace.event(cluster.now_us, machine.name, "")
-            node = machine.node
-            if node is not None and node.node.metadata_index != machine.seen_metadata:
-                cluster.metadata_moved = machine
-                for checker in self._of_metadata:
-                    checker.after_event()
-                machine.seen_metadata = node.node.metadata_index
-            if cluster.copies.look(machine):
-                for checker in self._of_copies:
-                    checker.after_event()
+            self._after_event_on(machine)
         if cluster.ring_moved:
             cluster.ring_moved = False
             for checker in self._of_ring:
@@ -162,6 +151,25 @@ class _Run:
         if cluster.clients_moved:
             cluster.clients_moved = False
             for checker in self._of_clients:
+                checker.after_event()
+
+    def _after_event_on(self, machine: Machine) -> None:
+        cluster, node = self._cluster, machine.node
+        if node is None or node.ring.changes == machine.seen_changes:
+            cluster.trace.event(cluster.scheduler.now_us(), machine.name, "")
+        else:
+            cluster.look_at(machine)
+            cluster.ring_moved = True
+        if node is None:
+            return
+        index = node.node.metadata_index
+        if index != machine.seen_metadata:
+            cluster.metadata_moved = machine
+            for checker in self._of_metadata:
+                checker.after_event()
+            machine.seen_metadata = index
+        if cluster.copies.look(machine):
+            for checker in self._of_copies:
                 checker.after_event()
 
     # --- the end -----------------------------------------------------------------------------

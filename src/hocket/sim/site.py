@@ -180,11 +180,10 @@ class Site:
             if self.deceived_at_us is None:
                 self.deceived_at_us = self.now_us
 
-    def look_at(self, machine: Machine) -> bool:
-        """After an event on it: has its place on the ring changed?"""
+    def look_at(self, machine: Machine) -> None:
+        """An event has changed its place on the ring."""
         node = machine.node
-        if node is None or node.ring.changes == machine.seen_changes:
-            return False
+        assert node is not None
         machine.seen_changes = node.ring.changes
         core = node.ring.core
         if machine.seen_me is not None and machine.seen_me != core.me:
@@ -197,7 +196,6 @@ class Site:
             machine, "is {}: {} < {}/{} < {}", str(core.standing), before, machine.name,
             core.me.incarnation, " ".join(each.node for each in core.successors) or "-",
         )  # fmt: skip
-        return True
 
     def tell(self, machine: Machine | None, text: str, *values: object) -> None:
         self.trace.tell(self.now_us, machine.name if machine else "-", text, *values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -121,6 +122,22 @@ def test_an_older_version_on_a_full_disk_says_what_to_do() -> None:
     disk.capacity_bytes = sum(disk.files().values())
     with pytest.raises(StorageFull, match="make room"):
         DiskMemory(disk).next_life()
+
+
+def test_a_disk_that_fails_keeps_nobody_from_leaving() -> None:
+    disk = SimDisk()
+    memory = DiskMemory(disk)
+    memory.next_life()
+    memory.joining(17)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "sync":
+            raise OSError(errno.EIO, "it fails", path)
+
+    disk.before = fail
+    memory.leaving()
+    with pytest.raises(OSError, match="it fails"):  # a number that is not durable is not used
+        memory.next_life()
 
 
 def test_a_life_can_be_outlived(memory: Memory) -> None:

@@ -22,6 +22,7 @@ from hocket.core.raft.settings import RaftSettings
 from hocket.core.relay.messages import RelayMessage
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
+from hocket.core.ring.messages import Message as RingMessage
 from hocket.core.ring.views import GetView, ViewIs
 from hocket.core.transactions.messages import TransactionMessage
 from hocket.model import PartitionId
@@ -36,12 +37,14 @@ from hocket.node.cluster.ring_member import MemberSettings, RingMember
 from hocket.node.cluster.ring_memory import DiskMemory
 from hocket.node.cluster.talking import Talking
 from hocket.node.node import Node
-from hocket.node.raft_mail import RaftBeat, RaftBeatAnswer, RaftMail
+from hocket.node.raft_mail import ReplicationMessage
 from hocket.node.replication.replicas import Replicas
 from hocket.node.running.partitions import Hosted
 from hocket.node.settings import NodeSettings
 from hocket.ports import Clock, Disk, Executor, Links, Network, Timers
 
+_OF_RAFT = frozenset(ReplicationMessage.__args__)
+_OF_THE_RING = frozenset(RingMessage.__args__)
 _OF_GROUP_0 = frozenset(Group0Message.__args__)
 _OF_TRANSACTIONS = frozenset(TransactionMessage.__args__)
 _FOR_RELAYS = frozenset((*RelayMessage.__args__, *LocatorMessage.__args__))
@@ -204,19 +207,22 @@ class ClusterNode:
         self.group0.spoke(sender)
         if sender.incarnation > self._lives.get(sender.node, 0):
             self._lives[sender.node] = sender.incarnation
-        if type(message) in _OF_GROUP_0:
+        kind = type(message)
+        if kind in _OF_RAFT:  # first: a cluster that has nothing to do says nothing else
+            self.replicas.heard(sender, message)
+        elif kind in _OF_THE_RING:
+            self.ring.heard(sender, to_incarnation, message)
+        elif kind in _OF_GROUP_0:
             self.group0.heard(sender, message)
         elif isinstance(message, ViewIs | PartitionsAre | AuditHolds) and not is_for_this_life:
             pass  # questions are counted anew in each life: it answers another one
-        elif type(message) in _FOR_RELAYS:
+        elif kind in _FOR_RELAYS:
             self.relays.heard(sender, message)
         elif isinstance(message, GetView | ViewIs):
             self.inspecting.heard(sender, message)
-        elif isinstance(message, RaftMail | RaftBeat | RaftBeatAnswer):
-            self.replicas.heard(sender, message)
         elif isinstance(message, GetPartitions | PartitionsAre):
             self.descriptions.heard(sender, message)
-        elif type(message) in _OF_TRANSACTIONS:
+        elif kind in _OF_TRANSACTIONS:
             self.node.transactions.heard(sender.node, message)
         elif isinstance(message, GetAudit | AuditHolds):
             self.auditing.heard(sender, message)

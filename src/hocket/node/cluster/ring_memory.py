@@ -102,7 +102,9 @@ class DiskMemory:
 
     def leaving(self) -> None:
         self._joins_us = []
-        self._save()
+        # A disk that fails keeps nobody from leaving: the next life waits as one that flaps.
+        with suppress(OSError, StorageFull):
+            self._save()
 
     def _load(self) -> None:
         there = [path for path in (PATH, OTHER) if self._disk.exists(path)]

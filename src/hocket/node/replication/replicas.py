@@ -88,6 +88,7 @@ class Replicas:
         self._beat_due_us = 0
         self._marked_us = 0
         self._closed = False
+        self.changes = 0  # of the set of groups that this node takes part in
 
     def __contains__(self, group: int) -> bool:
         return group in self._replicas
@@ -101,6 +102,7 @@ class Replicas:
     def add(self, replica: Replica[Any]) -> None:
         """Begin to take part in the group."""
         self._replicas[replica.group] = replica
+        self.changes += 1
         self._pulse.add(replica.raft)
         replica.start()
         if self._beat_timer is None:
@@ -109,6 +111,7 @@ class Replicas:
     def remove(self, group: int) -> None:
         replica = self._replicas.pop(group, None)
         if replica is not None:
+            self.changes += 1
             replica.close()
             self._pulse.remove(group)
             self.homecoming.homes.pop(group, None)
@@ -148,8 +151,10 @@ class Replicas:
 
     def end_turn(self) -> None:
         """Tell Raft what was appended, and send what is to be said."""
-        self._tell_appended()
-        self.send_mail()
+        if self._touched:
+            self._tell_appended()
+        if self._letters:
+            self.send_mail()
 
     def _tell_appended(self) -> None:
         while self._touched:
@@ -172,8 +177,8 @@ class Replicas:
     # --- other nodes -----------------------------------------------------------------------------
 
     def heard(self, sender: Contact, message: ReplicationMessage) -> None:
-        is_known = self._contact_of(sender.node) is not None
-        if is_known and self._lives.get(sender.node) != sender.incarnation:
+        is_new = self._lives.get(sender.node) != sender.incarnation
+        if is_new and self._contact_of(sender.node) is not None:
             # Whatever was on its way to its former life is lost: a state is not waited for.
             self._lives[sender.node] = sender.incarnation
             self.link_lost(sender.node, process_gone=False)

@@ -290,6 +290,8 @@ class Partitions:
             self._carry_out(hosted, hosted.core.step(LogDurable(index)))
 
     def end_turn(self) -> None:
+        if not self._changed:
+            return
         changed, self._changed = self._changed, []
         for hosted in changed:
             hosted.changed = False
