@@ -60,7 +60,8 @@ class Copy:
     commit: int = 0  # when nothing waited for the disk: else Raft may be ahead of the log
     log: dict[int, Mark] = field(default_factory=dict)
     fresh: list[int] = field(default_factory=list)  # entries that are new in it, or others now
-    last: int = 0  # of the log
+    first: int = 1  # of the log
+    last: int = 0
     durable: int = 0
     durable_crc: int = 0  # of that entry, as the log has it
     is_faulty: bool = False  # the log says that something of it is lost ...
@@ -189,7 +190,7 @@ class CopiesView:
 
     def _read_log(self, copy: Copy, replica: Replica[Any]) -> None:
         logs = replica.log.replicated
-        _first, durable, end = logs.bounds(replica.group)
+        first, durable, end = logs.bounds(replica.group)
         copy.end_offset = end.next_offset
         copy.durable, copy.durable_crc = durable.next_index - 1, durable.last_crc
         faults = [each for each in logs.faults(replica.group) if not each.accepted]
@@ -209,6 +210,9 @@ class CopiesView:
             at -= 1
         if last < copy.last or (fresh and min(fresh) <= copy.last):
             copy.log = {index: mark for index, mark in copy.log.items() if index <= at}
+        if first != copy.first:  # what is before it has gone, or a state stands in its place
+            copy.log = {index: mark for index, mark in copy.log.items() if index >= first - 1}
+            copy.first = first
         copy.fresh = sorted(fresh)
         for index in copy.fresh:
             copy.log[index] = fresh[index]

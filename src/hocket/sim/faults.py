@@ -235,16 +235,25 @@ class Faults:
         return 3 * (dead + 1) < len(machines) and self.can_do_without(machine)
 
     def can_do_without(self, *machines: Machine) -> bool:
-        """Whether group 0 can go on without these, in whichever configuration somebody knows."""
-        gone = {each.name for each in self._site.machines if each.gone or each.is_damaged}
-        gone |= {each.name for each in machines}
+        """Whether group 0 can go on without these, in whichever configuration somebody knows.
+
+        A voter goes for good only while all others are there: one that is away may just be
+        replaced by a node that is gone, which nobody has noticed yet.
+        """
+        lost = {each.name for each in machines}
+        gone = lost | {each.name for each in self._site.machines if each.gone or each.is_damaged}
+        away = {each.name for each in self._site.machines if not each.up} - gone
         halves = {
             half
             for each in self._site.machines
             for configuration in each.configurations()
             for half in configuration.halves
         }
-        return all(2 * len({*half} - gone) > len(half) for half in halves if half)
+        return all(
+            2 * len({*half} - gone) > len(half) and not (lost & {*half} and away & {*half})
+            for half in halves
+            if half
+        )
 
     def may_stop(self, machine: Machine) -> bool:
         """Whether Fail's preconditions hold for this machine; True where crashes are not guarded.

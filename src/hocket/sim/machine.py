@@ -146,6 +146,7 @@ class Machine:
         self.left = False  # it is down because it left, and is in nobody's list
         self.has_failed = False  # its disk, in this life: nothing more is written
         self.restart: Timer | None = None  # it is down, and comes back then
+        self._known_configurations: list[Configuration] = []  # in its last life
         self.seen_changes = 0  # of the ring member, by the site
         self.seen_me: Contact | None = None
         self.seen_metadata = -1  # how far it had applied the metadata, when it was looked at last
@@ -198,8 +199,13 @@ class Machine:
         return self.node is not None and self.node.group0.leads
 
     def configurations(self) -> list[Configuration]:
-        """Those of group 0 that it knows: the one in force, and those that are under way."""
-        replica = None if self.node is None else self.node.node.group0.replica
+        """Those of group 0 that it knows: the one in force, and those that are under way.
+
+        While it is down, those that it knew then: it comes back with them.
+        """
+        if self.node is None:
+            return [] if self.gone else self._known_configurations
+        replica = self.node.node.group0.replica
         if replica is None:
             return []
         group = replica.raft.group
@@ -320,6 +326,7 @@ class Machine:
         if self.stalled:
             self.resume()
         self._site.ending(self)
+        self._known_configurations = self.configurations()
         self.node = None
         self.leaving = False
         self.time.ended = True
