@@ -169,9 +169,15 @@ class ReplicaFaults:
         return self._site.may_lose(machine) and self._faults.can_do_without(machine)
 
     def _to_damage(self, chance: Random) -> Machine | None:
-        """A machine whose disk may be damaged, now or again."""
+        """A machine whose disk may be damaged, now or again.
+
+        Any machine may become a voter of group 0, and of three voters one may be damaged.
+        """
         machine = self._faults.pick(chance, lambda each: each.holds)
-        if machine is None or not (machine.is_damaged or self._is_spare(machine)):
+        if machine is None:
+            return None
+        is_first = not any(each.is_damaged and not each.gone for each in self._site.machines)
+        if not (machine.is_damaged or (is_first and self._is_spare(machine))):
             return None
         return machine if self._faults.may_stop(machine) else None
 
