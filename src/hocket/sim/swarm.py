@@ -41,6 +41,7 @@ OF_REPLICAS = (
 DECEIVING = ("leader_cut", "leader_stall")  # of those, what makes a living node look dead
 GUARDED = ("leader_crash", "lost_for_good", "full_disk")  # those that stop one machine, or none
 EVERY, SINGLE_AT, SPLIT_AT = 16, 5, 11  # seed % 16 == 5: single; seed % 16 == 11: split
+RARE, SMALL_AT = 64, 17  # seed % 64 == 17: a ring that stays small, and loses a machine for good
 REPLICATED_AT = (6, 7, 9, 12, 13, 14, 15)  # in these topics have several replicas ...
 BEYOND_AT = 13  # ... and in these more of them are lost than can be borne
 ALWAYS = ("crash", "join")  # in every run with faults: without churn the ring has nothing to do
@@ -188,6 +189,8 @@ class _Draw:
 def options_of(seed: int) -> Options:
     """The same for the same seed, on any machine."""
     options = _drawn(seed)
+    if seed % RARE == SMALL_AT:
+        return _small(options)
     if seed % EVERY == SINGLE_AT:
         return _single(options)
     if seed % EVERY in REPLICATED_AT:
@@ -203,6 +206,18 @@ def _single(options: Options) -> Options:
         safety_us=50 * SECOND, nodes=10, nodes_max=10, loss=0.0, duplication=0.0, reordering=0.0,
         tails=0.0, skew_us_max=0, drift_ppm_max=0, topics=1, partitions=1, producers=1,
         batches=150, consumers=12, slow_consumers=0.0, credit_bytes=20_000, children_max=2,
+    )  # fmt: skip
+
+
+def _small(options: Options) -> Options:
+    """Four machines that live by the registry. One in five crashes is for good: then a name stays
+    in the registry that nobody answers to, and lookups have to pass it by for long."""
+    return replace(
+        options, temper="calm", faults=("crash",), guarded=True, fault_every_us=8 * SECOND,
+        safety_us=50 * SECOND, nodes=4, nodes_max=4, successors=3, loss=0.0, duplication=0.0,
+        reordering=0.0, tails=0.0, skew_us_max=0, drift_ppm_max=0, topics=1, partitions=1,
+        producers=1, batches=5, consumers=1, slow_consumers=0.0, lookups_every_us=SECOND // 10,
+        changes_every_us=0, subscribers=0, workers=0,
     )  # fmt: skip
 
 
