@@ -132,6 +132,8 @@ class Node:
         operations = Operations(wiring.network)
         self._copies = Copies(wiring)
         self._copies.on_index_refused = operations.part_done
+        self._copies.on_served = self.transactions.partition_served
+        self._copies.on_stopped = self.transactions.partition_stopped
         self._consuming = Consuming(wiring, operations)
         self._indexes = Indexes(wiring, operations)
         self._decider_copies = DeciderCopies(wiring)

@@ -18,11 +18,12 @@ from hocket.core.relay.messages import Piece
 from hocket.core.ring.circle import SIZE, position_of
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Located, NotLocated
-from hocket.model import PartitionId
+from hocket.model import DECIDERS, PartitionId
 from hocket.sim.administrator import Administrator
 from hocket.sim.client import RETRY_US, Client
 from hocket.sim.producers import Founder, Ledger, Logs, Producer, Publisher
 from hocket.sim.subscribers import Office, Subscriber, Worker
+from hocket.sim.transactors import PARTITIONS, REPLICAS, TOPIC, Transactor
 from hocket.wire import batch as batches
 
 if TYPE_CHECKING:
@@ -173,11 +174,13 @@ class Workload:
         self.workers: list[Worker] = []
         self.offices: list[Office] = []
         self.founders: list[Founder] = []
+        self.transactors: list[Transactor] = []
         self._site = site
         self._chance = site.scheduler.random("workload")
         self._keys = site.scheduler.random("lookups")
         self._admins = site.scheduler.random("administrators")
         self._readers = site.scheduler.random("subscribers")
+        self._writers = site.scheduler.random("transactors")
         for machine in site.machines[: site.options.holders]:
             machine.holds = True
         for number in range(site.options.topics):  # before they start: they get partitions
@@ -205,7 +208,16 @@ class Workload:
                 self.administrators.append(Administrator(site, machine, number, every_us))
         for number in range(options.topics):
             self._subscribe_to(number)
+        self._transact()
         self._look_up_later()
+
+    def _transact(self) -> None:
+        site, count = self._site, self._site.options.transactors
+        if count:
+            self.founders.append(Founder(site, site.root, TOPIC, REPLICAS, PARTITIONS))
+        for number in range(count):
+            machine = self._writers.choice(site.machines)
+            self.transactors.append(Transactor(site, machine, number))
 
     def _subscribe_to(self, at: int) -> None:
         site, options, topic = self._site, self._site.options, _topic(at)
@@ -225,7 +237,7 @@ class Workload:
         for partition in range(options.partitions):
             self.ledger.begin(PartitionId(topic, partition))
         replicas = options.replicas_of(at)
-        self.founders.append(Founder(site, machine, topic, replicas))
+        self.founders.append(Founder(site, machine, topic, replicas, options.partitions))
         kinds = [Producer] * options.producers + [Publisher] * (
             options.publishers if replicas > 1 else 0
         )
@@ -283,6 +295,20 @@ class Workload:
                 left = [each for each in story.voters if each in sound and each != machine.name]
                 if len(left) < story.majority:
                     return False
+        return self._transactions_bear(machine, sound)
+
+    def _transactions_bear(self, machine: Machine, sound: set[str]) -> bool:
+        """The same for what takes part in transactions, and who decides on them."""
+        root = self._site.root.node
+        if not self.transactors or root is None:
+            return not self.transactors
+        topics = root.node.topics
+        if TOPIC not in topics or DECIDERS not in topics:
+            return False
+        for stores in (*topics[TOPIC].replicas, *topics[DECIDERS].replicas):
+            left = [each for each in stores if each in sound and each != machine.name]
+            if len(stores) < REPLICAS or (machine.name in stores and len(left) < REPLICAS - 1):
+                return False
         return True
 
     def give_up_what_is_lost(self) -> None:
@@ -310,12 +336,15 @@ class Workload:
             producer.stopped = True
         for administrator in self.administrators:
             administrator.stopped = True
+        for transactor in self.transactors:
+            transactor.stopped = True
 
     @property
     def clients(self) -> list[Client]:
         """All who speak through the cores of the real client."""
         return [
             *self.founders, *self.producers, *self.administrators, *self.subscribers, *self.workers,
+            *self.transactors,
         ]  # fmt: skip
 
     def mended(self) -> Counter[str]:
@@ -333,6 +362,9 @@ class Workload:
         for administrator in self.administrators:
             if not administrator.idle:
                 return f"{administrator.name} waits for an answer"
+        for transactor in self.transactors:
+            if not transactor.finished:
+                return f"{transactor.name} waits for its decision"
         return self._unread()
 
     def _unread(self) -> str:

@@ -306,8 +306,6 @@ class Session:
         if frame.transaction:
             frame = self._with_own_id(frame)
         demand = self._of_topic(frame)
-        if frame.transaction and demand.topic is not None:
-            refuse_replicated(demand.topic, "a transaction")
         if frame.delayed:
             check_delayed(demand.topic)
         return demand

@@ -272,6 +272,15 @@ class Transactions:
     def applied(self, hosted: Hosted, effect: TransactionApplied) -> None:
         self._say(effect.decider, hosted.group, *effect.name, "applied")
 
+    def partition_served(self, hosted: Hosted) -> None:
+        """This node leads the partition from now on. Its producers may come here now at last."""
+        hosted.core.stages.recovered(self._wiring.clock.now_us())
+        self._ask_about(hosted, hosted.core.stages.producers.values(), idle=False)
+
+    def partition_stopped(self, hosted: Hosted) -> None:
+        """Another node leads it: the decider tells that one what is to be applied."""
+        self._rolling.leave(hosted.group)
+
     def _partition_gone(self, apply: decisions.Apply, decider: int) -> None:
         """The partition was deleted with its topic; for the decider that is as good as applied."""
         self._say(decider, apply.group, apply.transaction, apply.number, "gone")

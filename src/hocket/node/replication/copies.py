@@ -32,6 +32,9 @@ class Copies:
         self._wiring = wiring
         # Told of a request about an index that a partition will not answer any more.
         self.on_index_refused: Callable[[Origin, int, HocketError], None] = lambda *_refused: None
+        # Told of a partition that this node begins or ceases to serve.
+        self.on_served: Callable[[Hosted], None] = lambda _hosted: None
+        self.on_stopped: Callable[[Hosted], None] = lambda _hosted: None
         self._hosted: dict[int, Hosted] = {}
         self._replicas: Replicas | None = None
         # Those that were recovered before there were links to other nodes.
@@ -68,6 +71,7 @@ class Copies:
         else:
             found = found_in(recovered, wiring.log.replicated, group, voters)
         hosted.core.restore(found.index, found.state)
+        wiring.partitions.hold(group, hosted.core.stages.moved())
         machine = PartitionMachine(hosted, wiring.partitions, wiring.log, wiring.clock, self)
         replica = Replica(group, machine, replicas, found.saved, found.entries)
         replica.ahead = found.ahead
@@ -159,6 +163,7 @@ class Copies:
         log.info("this node leads %s, in term %d", hosted.where, hosted.term)
         self._wiring.catalogue.leaders[hosted.group] = self._wiring.catalogue.me
         self._wiring.partitions.enter(hosted)
+        self.on_served(hosted)
 
     def stops(self, hosted: Hosted, leader: str) -> None:
         log.info("this node leads %s no more; %s does", hosted.where, leader or "nobody yet")
@@ -179,6 +184,7 @@ class Copies:
         for origin in core.waiting_for_indexes():
             self.on_index_refused(origin, core.number, error)
         wiring.partitions.leave(hosted)
+        self.on_stopped(hosted)
 
     def hint(self, hosted: Hosted) -> None:
         copy = hosted.copy
