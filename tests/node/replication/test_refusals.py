@@ -11,14 +11,13 @@ import pytest
 
 from hocket import frames
 from hocket.frames import packed
-from hocket.model import Participant, TopicConfig
+from hocket.model import TopicConfig
 from hocket.wire import batch as batches
 from tests.support.node.cluster import Asking, Nodes
 from tests.support.node.replicated import leader_of
 
 MANY = TopicConfig(replication=3)
 RECORD = batches.encode([b"one"], timestamps=5)
-PARTICIPANT = Participant("orders", 0, bytes(16), 1, 1, 0)
 
 
 def shared(mode: str) -> dict[str, Any]:
@@ -34,14 +33,6 @@ REFUSED: dict[str, tuple[type, dict[str, Any], str]] = {
         {"topic": "orders", "index": "i", "partition": 0, "offsets": packed([5]),
          "letters": packed([0]), "dead_partition": 0},
         "reviving dead letters needs",
-    ),
-    "staging": (
-        frames.OpenProducer, {"topic": "orders", "transaction": "x"}, "a transaction needs"
-    ),
-    "committing": (
-        frames.CommitTransaction,
-        {"transaction": "x", "number": 1, "participants": (PARTICIPANT,)},
-        "a transaction needs",
     ),
     "delayed producer": (
         frames.OpenProducer, {"topic": "orders", "delayed": True}, "a delayed message needs"
@@ -92,8 +83,6 @@ def test_it_is_refused_by_name_and_nothing_is_done(nodes, what):
     client = Asking(nodes, leader_of(nodes))
     before = nodes.states()
     refused = client.refused(kind, payload, **fields)
-    if refused.code == "notHere":  # another node decides on this transaction
-        refused = Asking(nodes, int(refused.node[1:])).refused(kind, payload, **fields)
     assert words in refused.message
     assert refused.code in ("wrongKind", "outOfRange")
     assert "replication 1" in refused.message or "make another topic" in refused.message

@@ -11,6 +11,9 @@ from collections import Counter
 import pytest
 
 from hocket import frames
+from hocket.core.partition.events import MoveLogStart, Replayed
+from hocket.node.replication.partition_machine import PartitionMachine
+from hocket.wire import batch as batches
 from tests.support.node.cluster import SECOND, Asking
 from tests.support.node.spread import Attempt, Spread
 
@@ -187,53 +190,93 @@ def test_a_new_leader_goes_on_with_a_roll_forward_where_the_old_one_was(monkeypa
     assert nodes.hosted(2).core.high_watermark == 9
 
 
-def test_a_leader_that_was_cut_off_publishes_nothing_of_a_decision(monkeypatch):
-    """It hears of the decision, appends, and nobody agrees; the next leader does it."""
+def test_a_number_that_was_applied_is_not_applied_again():
+    """Another client stages the same once more, when the partition is led by another node."""
     nodes = replicated()
     leader = nodes.homes("t")[0]
     transaction = nodes.id_decided_at((leader + 1) % 3)
     attempt = Attempt(nodes, transaction, 0, 5, [0], serial=1).stage()
-    assert attempt.commit(at=(leader + 1) % 3).outcome == "committed"
-    check_copies(nodes)
+    assert attempt.commit().outcome == "committed"
+    nodes.crash(leader)
     again = Attempt(nodes, transaction, 0, 5, [0], serial=2).stage()
     assert again.commit().outcome == "committed"
+    other = Attempt(nodes, transaction, 0, 6, [0], serial=3).stage()
+    assert other.commit().outcome == "transactionConflict"
     assert nodes.hosted(0).core.high_watermark == 5, "done once"
+    nodes.start(leader)
+
+
+def publish_and_remove(nodes: Spread, count: int) -> None:
+    """So many records, in segments of every node that is up; then retention removes them."""
+    leader = nodes.homes("t")[0]
+    for number in range(count):
+        record = batches.encode([b"%d" % number * 100], timestamps=5)
+        published = Asking(nodes, leader).ask(frames.Publish, record, topic="t", partition=0)
+        assert isinstance(published, frames.Published)
+        checkpoint_all(nodes)
+    node = nodes.machines[leader].node
+    assert node is not None
+    hosted = nodes.hosted(0)
+    start = MoveLogStart(hosted.core.high_watermark)
+    nodes.machines[leader].turn(lambda: node.node._wiring.partitions.step(hosted, start))
+    nodes.run(2 * SECOND)
+    checkpoint_all(nodes)
+
+
+def checkpoint_all(nodes: Spread) -> None:
+    up = [each.node for each in nodes.machines if each.node is not None]
+    done: list[object] = []
+    for each in up:
+        each.node.store.checkpoint_now(done.append)
+    nodes.until(lambda: len(done) == len(up), 10, "all have a checkpoint")
+
+
+def retention_and_another_leader() -> None:
+    """What is staged stays, wherever it may have to be published."""
+    nodes = replicated(seed="retention")
+    attempt = Attempt(nodes, "job", 0, 3, [0], serial=1).stage()
+    publish_and_remove(nodes, 20)
+    first = nodes.homes("t")[0]
+    nodes.crash(first)
+    nodes.until(lambda: nodes.is_led("t"), 60, "another node leads")
+    assert attempt.commit().outcome == "committed"
+    assert nodes.hosted(0).core.high_watermark == 23
+    nodes.start(first)
+    nodes.until(lambda: nodes.is_led("t"), 60, "all is led")
+    check_copies(nodes)
+
+
+def test_retention_removes_nothing_that_is_staged_from_any_copy():
+    retention_and_another_leader()
+
+
+def test_a_copy_that_keeps_nothing_for_stages_is_noticed(monkeypatch):
+    """The planted bug to rule 5: only who leads keeps what is staged."""
+    monkeypatch.setattr(PartitionMachine, "apply", applied_and_nothing_held)
+    with pytest.raises(AssertionError):
+        retention_and_another_leader()
+
+
+def applied_and_nothing_held(machine: PartitionMachine, entry: Replayed) -> None:
+    machine.core.step(entry)
+    machine._log.set_log_start(machine._hosted.group, machine.core.start)
 
 
 def test_a_copy_that_lacks_much_is_sent_what_is_staged_with_the_state():
     """Retention has removed what it lacks of the log, but for what is staged there."""
     nodes = replicated(seed="far behind")
-    away = (nodes.homes("t")[0] + 1) % 3
-    nodes.crash(away)
-    attempt = Attempt(nodes, "job", 0, 3, [0], serial=1).stage()
     leader = nodes.homes("t")[0]
-    node = nodes.machines[leader].node
-    assert node is not None
-    hosted = nodes.hosted(0)
-    from hocket.core.partition.events import MoveLogStart
-    from hocket.wire import batch as batches
-
-    for number in range(20):
-        record = batches.encode([b"%d" % number * 100], timestamps=5)
-        client = Asking(nodes, leader)
-        published = client.ask(frames.Publish, record, topic="t", partition=0)
-        assert isinstance(published, frames.Published)
-        done: list[object] = []
-        node.node.store.checkpoint_now(done.append)
-        nodes.until(lambda done=done: bool(done), 10, "it is in segments")
-    nodes.machines[leader].turn(lambda: node.node._wiring.partitions.step(hosted, MoveLogStart(20)))
-    nodes.run(2 * SECOND)
-    done = []
-    node.node.store.checkpoint_now(done.append)
-    nodes.until(lambda: bool(done), 10, "what is before the start is gone")
+    away = (leader + 1) % 3
+    nodes.crash(away)
+    nodes.until(lambda: nodes.is_led("t"), 60, "all is led")
+    attempt = Attempt(nodes, "job", 0, 3, [0], serial=1).stage()
+    publish_and_remove(nodes, 20)
+    leader = nodes.homes("t")[0]
     nodes.start(away)
     nodes.until(lambda: nodes.is_led("t"), 60, "all is led")
     nodes.until(lambda: len(set(copies(nodes, 0))) == 1, 60, "it has come as far")
     assert len(set(holds(nodes, 0))) == 1
     nodes.crash(leader)
-    other = 3 - away - leader
-    nodes.crash(other)
-    nodes.start(other)
     nodes.until(lambda: nodes.is_led("t"), 60, "one of the others leads")
     assert attempt.commit().outcome == "committed"
     assert nodes.hosted(0).core.high_watermark == 23
