@@ -70,7 +70,7 @@ class Table:
         router = self._client._engine.session.router
         assert router is not None
         route = Route(DECIDERS, decider_of(name, DECIDERS_COUNT))
-        return self._names()[router.leader_of(route)]
+        return self._names()[router.leader_of(route) or router.first.node_id]
 
     def _root(self) -> str:
         """The node that has said last that it leads group 0."""

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hocket.core.relay.messages import Piece
 from hocket.core.ring.circle import SIZE, position_of
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Located, NotLocated
-from hocket.model import DECIDERS, PartitionId
+from hocket.model import DECIDERS_COUNT, DECISIONS, PartitionId
 from hocket.sim.administrator import Administrator
 from hocket.sim.client import RETRY_US, Client
 from hocket.sim.producers import Founder, Ledger, Logs, Producer, Publisher
@@ -27,6 +27,7 @@ from hocket.sim.transactors import PARTITIONS, REPLICAS, TOPIC, Transactor
 from hocket.wire import batch as batches
 
 if TYPE_CHECKING:
+    from hocket.node.replication.replica import Replica
     from hocket.sim.machine import Machine
     from hocket.sim.site import Site
 
@@ -298,18 +299,25 @@ class Workload:
         return self._transactions_bear(machine, sound)
 
     def _transactions_bear(self, machine: Machine, sound: set[str]) -> bool:
-        """The same for what takes part in transactions, and who decides on them."""
-        root = self._site.root.node
-        if not self.transactors or root is None:
-            return not self.transactors
-        topics = root.node.topics
-        if TOPIC not in topics or DECIDERS not in topics:
-            return False
-        for stores in (*topics[TOPIC].replicas, *topics[DECIDERS].replicas):
-            left = [each for each in stores if each in sound and each != machine.name]
-            if len(stores) < REPLICAS or (machine.name in stores and len(left) < REPLICAS - 1):
-                return False
-        return True
+        """The same for what takes part in transactions, and who decides on them: three vote in each
+        group by now, as its leader knows, and two of them are left."""
+        if not self.transactors:
+            return True
+        left = sound - {machine.name}
+        led = [
+            replica.raft.group.configuration
+            for each in self._site.machines
+            for replica in (each.node.replicas if each.node is not None else ())
+            if replica.serves and (replica.group > DECISIONS or self._is_transacted(replica))
+        ]
+        return len(led) == DECIDERS_COUNT + PARTITIONS and all(
+            len(each.voters) == REPLICAS and len(left.intersection(each.all_voters)) >= 2
+            for each in led
+        )
+
+    def _is_transacted(self, replica: Replica[Any]) -> bool:
+        story = self._site.copies.stories.get(replica.group)
+        return story is not None and story.topic == TOPIC
 
     def give_up_what_is_lost(self) -> None:
         """Of these partitions nothing is demanded any more, but that nobody lies about them."""

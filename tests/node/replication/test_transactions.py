@@ -233,9 +233,15 @@ def checkpoint_all(nodes: Spread) -> None:
 
 def retention_and_another_leader() -> None:
     """What is staged stays, wherever it may have to be published."""
-    nodes = replicated(seed="retention")
+    nodes = replicated(seed="retention", segment_bytes=1024)
     attempt = Attempt(nodes, "job", 0, 3, [0], serial=1).stage()
     publish_and_remove(nodes, 20)
+    first = nodes.homes("t")[0]
+    for number in {0, 1, 2} - {first}:  # so that they have it on their disks alone
+        nodes.crash(number)
+        nodes.start(number)
+        nodes.until(lambda: nodes.is_led("t"), 60, "all is led")
+        nodes.until(lambda: len(set(copies(nodes, 0))) == 1, 60, "it has come as far")
     first = nodes.homes("t")[0]
     nodes.crash(first)
     nodes.until(lambda: nodes.is_led("t"), 60, "another node leads")
@@ -264,7 +270,7 @@ def applied_and_nothing_held(machine: PartitionMachine, entry: Replayed) -> None
 
 def test_a_copy_that_lacks_much_is_sent_what_is_staged_with_the_state():
     """Retention has removed what it lacks of the log, but for what is staged there."""
-    nodes = replicated(seed="far behind")
+    nodes = replicated(seed="far behind", segment_bytes=1024)
     leader = nodes.homes("t")[0]
     away = (leader + 1) % 3
     nodes.crash(away)

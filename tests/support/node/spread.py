@@ -30,7 +30,7 @@ class Spread(Nodes):
     def __init__(
         self, seed: str = "spread", *, kill_at: int | None = None, victim: int = 0,
         down_us: int = 3 * SECOND, topic: str = "t", partitions: int = 6, replication: int = 1,
-        **options: object,
+        segment_bytes: int | None = None, **options: object,
     ) -> None:  # fmt: skip
         self.points: list[str] = []
         self.kill_at = kill_at
@@ -45,7 +45,8 @@ class Spread(Nodes):
             self._watch(machine.name)
         if len(self.machines) > 1:
             self.until(self.deciders_are_ready, 20, "the deciders have taken over")
-        Asking(self, 0).create(topic, partitions=partitions, replication=replication)
+        config = {} if segment_bytes is None else {"segment_bytes_max": segment_bytes}
+        Asking(self, 0).create(topic, partitions=partitions, replication=replication, **config)
         self.settle()
         if replication > 1:
             self.until(lambda: self.is_led(topic), 60, "all partitions are led")
