@@ -69,7 +69,7 @@ class Producing:
 
     def send_plain(self, *values) -> None:
         for value in values:
-            assert self.core.offer(None, value, len(value) + 12)
+            assert self.send(value)
 
     def pushed(self) -> list[tuple[int, list[bytes], int]]:
         """What was pushed since the last look: partition, values, sequence."""
@@ -249,20 +249,20 @@ def test_the_window_is_waited_for_and_opens_with_acknowledgements():
     one = Producing(batch_bytes=1000, window_bytes=2400)
     woken = []
     taken = 0
-    while one.core.offer(None, bytes(500), 512):
+    while one.send(bytes(500)):
         taken += 1
     assert taken == 4  # four batches of one are more than 2,400 bytes with their framing
     assert len(one.pushed()) == 4
     one.core.settled.add(lambda: woken.append(True))
-    assert not one.core.offer(None, bytes(500), 512)
+    assert not one.send(bytes(500))
     one.ack(0, 0)
     assert woken
-    assert one.core.offer(None, bytes(500), 512)
+    assert one.send(bytes(500))
 
 
 def test_one_message_larger_than_the_window_passes():
     one = Producing(window_bytes=1)
-    assert one.core.offer(None, bytes(5000), 5012)
+    assert one.send(bytes(5000))
     one.linger()
     assert len(one.pushed()) == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 
 import pyarrow as pa
 import pytest
@@ -102,12 +103,35 @@ def test_slow_sends_go_to_one_partition_after_the_other(linger_us, pause_us):
     found: Counter[int] = Counter()
     for n in range(40):
         one.send_plain(b"%d" % n)
-        one.stage.advance(pause_us)
+        one.stage.advance(linger_us)
         ((partition, values, sequence),) = one.pushed()
         assert values == [b"%d" % n]
         one.ack(sequence, n, partition=partition)
+        one.stage.advance(pause_us)
         found[partition] += 1
     assert found == dict.fromkeys(range(4), 10)
+
+
+def test_who_publishes_one_after_the_other_stays_for_a_short_turn():
+    """The node that has just answered is awake; the next one would have to wake up first."""
+    one = Producing(partitions=4, linger_us=0)
+    sent: list[int] = []
+    for n in range(200):
+        assert one.send(bytes(100), waiter=n)
+        ((partition, _, sequence),) = one.pushed()
+        one.ack(sequence, n, partition=partition)
+        sent.append(partition)
+    turns = [len(list(each)) for _, each in groupby(sent)]
+    assert max(turns[:-1]) - min(turns[:-1]) <= 1
+    assert TURN_BYTES_MIN // 2 < turns[0] * 100 <= TURN_BYTES_MIN
+    assert set(sent) == {0, 1, 2, 3}
+
+
+def test_who_publishes_without_waiting_does_not_stay():
+    one = Producing(partitions=4, linger_us=0)
+    for n in range(4):
+        assert one.send(bytes(100), waiter=n)
+    assert sorted(partition for partition, _, _ in one.pushed()) == [0, 1, 2, 3]
 
 
 def test_records_with_keys_have_room_beside_turns():

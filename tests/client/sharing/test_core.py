@@ -35,8 +35,8 @@ def test_a_batch_of_what_is_left_holds_only_what_no_other_thread_has_drawn():
     assert (first.values(), second.values()) == (numbers(2, 5), numbers(6, 10))
 
 
-def test_a_thousand_do_not_wait():
-    one = Sharing(prefetch=5000, window=5000)
+def test_thousands_do_not_wait():
+    one = Sharing(prefetch=3 * NOTES_MAX, window=3 * NOTES_MAX)
     one.lease((0, NOTES_MAX + 10, 1))
     messages = one.read()
     one.settles()

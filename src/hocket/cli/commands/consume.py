@@ -27,7 +27,7 @@ from hocket.cli.shared_reading import LOOK_SECONDS, SharedPrinting, SharedReadin
 from hocket.cli.stop_signals import StopSignals
 from hocket.cli.template import Template, read_template
 from hocket.errors import HocketError, Timeout, UnknownIndex, UnknownTopic
-from hocket.model import PREFETCH_DEFAULT, Mode, PartitionId, Start
+from hocket.model import Mode, PartitionId, Start
 
 if TYPE_CHECKING:
     from hocket.client.faces.blocking.client import Client
@@ -69,7 +69,7 @@ $ hocket consume orders 'eu.*' --follow --json            # also new topics that
 )  # fmt: skip
 @click.option(
     "--prefetch", type=click.IntRange(1, 20_000), metavar="N",
-    help="Shared: at most N messages are held here unsettled. [default: 5000]",
+    help="Shared: at most N messages are held here unsettled. [default: 5000 of each node]",
 )  # fmt: skip
 @click.option(
     "--start", type=START, default="earliest", show_default=True,
@@ -160,7 +160,7 @@ def consume(
             partitions=list(partitions) or None,
             lease=lease,
             max_deliveries=max_deliveries,
-            prefetch=prefetch or PREFETCH_DEFAULT,
+            prefetch=prefetch,
             create=not no_create,
             timeout=server.timeout,
         )

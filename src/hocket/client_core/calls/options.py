@@ -14,7 +14,14 @@ from hocket.client_core.sharing.verdict import Duration, lease_us
 from hocket.client_core.timeout import seconds_us
 from hocket.core.session.session import DELIVERIES_MAX, PREFETCH_MAX
 from hocket.errors import BadName, OutOfRange, WrongType
-from hocket.model import MESSAGE_BYTES_MAX, PARTITIONS_MAX, Failover, check_name, size_bytes
+from hocket.model import (
+    MESSAGE_BYTES_MAX,
+    PARTITIONS_MAX,
+    PREFETCH_DEFAULT,
+    Failover,
+    check_name,
+    size_bytes,
+)
 from hocket.wire import codec as codecs
 
 _OFFSET_MAX = 2**63 - 1
@@ -60,7 +67,7 @@ def subscription_options(
     credit_bytes: int | str,
     lease: Duration | None,
     max_deliveries: int | None,
-    prefetch: int,
+    prefetch: int | None,
     failover: str,
     create: bool = True,
     value: Any = None,
@@ -101,7 +108,10 @@ def subscription_options(
         ),
         hold_retention=bool(hold_retention),
         credit_bytes=credit,
-        prefetch=check_int(prefetch, "prefetch", 1, PREFETCH_MAX),
+        prefetch=PREFETCH_DEFAULT
+        if prefetch is None
+        else check_int(prefetch, "prefetch", 1, PREFETCH_MAX),
+        prefetch_each_node=prefetch is None,
         lease_us=0 if lease is None else lease_us(lease, "lease"),
         max_deliveries=0
         if max_deliveries is None

@@ -53,6 +53,7 @@ class SubscriptionOptions:
     credit_bytes: int = 8 << 20
     # What follows is for shared indexes.
     prefetch: int = PREFETCH_DEFAULT
+    prefetch_each_node: bool = False  # so many of each node, rather than of all together
     lease_us: int = 0  # 0: as the index has it
     max_deliveries: int = 0  # 0: as the index has it
     failover: Failover = "safe"

@@ -226,8 +226,12 @@ class Parted(Joined[M, B, Part[M, B]]):
     def _share(self, numbers: Iterable[int], count: int) -> SubscriptionOptions:
         """The options of one of `count` parts."""
         wanted = tuple(sorted(numbers))
+        share = shared_out(self.options, count)
+        if self.options.prefetch_each_node:
+            # A third of the messages in each round would be three times the rounds.
+            share.prefetch = self.options.prefetch
         return replace(
-            shared_out(self.options, count),
+            share,
             partitions=wanted,
             positions=tuple(each for each in self.options.positions if each[0] in wanted),
         )

@@ -2,10 +2,11 @@
 
 A record with a key goes to the partition of the key's hash. Records without a key are spread:
 partitions take turns, and the one whose turn it is is the sticky one. A turn ends when its bytes
-are used up, or when a batch is cut there. Turns are short at first, so that a burst is spread, and
-grow to a whole batch, so that a long stream has as few batches as if it had one partition. After a
-rest, and after a flush, they are short again. While turns are short, the batches of all partitions
-gather at the same time.
+are used up, or when a batch is cut there; but who publishes one record after the other stays for a
+short turn, since the node that has just answered is awake. Turns are short at
+first, so that a burst is spread, and grow to a whole batch, so that a long stream has as few
+batches as if it had one partition. After a rest, and after a flush, they are short again. While
+turns are short, the batches of all partitions gather at the same time.
 
 A batch is cut when it is full, or when its first record has waited for `linger`. Without linger it
 is cut as soon as nothing of its partition is in flight: then the time that an acknowledgement takes
@@ -43,6 +44,7 @@ from hocket.wire.batch import NO_PRODUCER, encode
 TURN_BYTES_MIN = 4096
 ROUNDS = 2  # of each length of turns, before it doubles: so nobody gets twice as much as others
 REST_US = 100_000  # without a batch being cut, after which turns are short again
+AT_ONCE_US = 1000  # a record that comes so soon behind an acknowledgement has waited for it
 PIECE_BYTES_MIN = 8192  # of Arrow rows, which are cut into batches at once: see `pieces`
 VALUE_ALONE = (None, None, None, None)  # no key, no headers, no timestamp, nothing that waits
 
@@ -62,6 +64,8 @@ class ProducerCore(Placing):
         self._turn_bytes = TURN_BYTES_MIN  # the length of the next turn
         self._turns_left = 0  # of this length
         self._cut_us = 0  # when a batch was last cut
+        self._idle_us = 0  # when the last batch of the sticky gathering was acknowledged
+        self._stayed = 0  # bytes in this turn of records that were published one after the other
         self._lingering: dict[Gathering, None] = {}  # what the linger timer will look at
         self._linger_timer: Timer | None = None
 
@@ -96,6 +100,8 @@ class ProducerCore(Placing):
         self._check_disk()
         self.check_size(size)
         if gathering is None:
+            if record[4] is not None:
+                self._stay(size)
             chosen = self._with_turn(size)
             if chosen is None:
                 return False
@@ -216,6 +222,19 @@ class ProducerCore(Placing):
             self._begin_turn(following)
         return following
 
+    def _stay(self, size: int) -> None:
+        """A record is published: if its sender has waited for the one before, the turn goes on."""
+        sticky = self.sticky
+        if (
+            self.outbox.now_us - self._idle_us <= AT_ONCE_US
+            and not (sticky.queue or sticky.items)
+            and self._stayed + size <= TURN_BYTES_MIN
+            and sticky.turn < size <= sticky.room
+        ):
+            sticky.room -= size
+            sticky.turn += size
+            self._stayed += size
+
     def next_turn(self, size: int) -> bool:
         """It is the next partition's turn, if that has room for a record of this size.
 
@@ -238,6 +257,7 @@ class ProducerCore(Placing):
 
     def _begin_turn(self, gathering: Gathering) -> None:
         self.sticky = gathering
+        self._stayed = 0
         self._turns_left -= 1
         if self._turns_left <= 0:
             self._set_turns(min(2 * self._turn_bytes, self.batch_bytes))
@@ -302,6 +322,8 @@ class ProducerCore(Placing):
             self._set_linger_timer(due - now)
 
     def gathering_is_idle(self, gathering: Gathering) -> None:
+        if gathering is self.sticky:
+            self._idle_us = self.outbox.now_us
         if not self.options.linger_us:
             gathering.awake = False
             if gathering.items:

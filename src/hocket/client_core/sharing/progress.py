@@ -27,7 +27,7 @@ from hocket.errors import CorruptData
 from hocket.wire.batch import Batch, parse
 from hocket.wire.entry import Header
 
-NOTES_MAX = 1000  # how many notes may gather before they are told
+NOTES_MAX = 3000  # how many notes may gather before they are told
 LAPSED_MAX = 20_000  # as many as can be leased to one consumer at a time
 
 

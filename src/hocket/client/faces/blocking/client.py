@@ -39,7 +39,6 @@ from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError
 from hocket.model import (
-    PREFETCH_DEFAULT,
     BrokerDescription,
     Participant,
     Position,
@@ -433,7 +432,7 @@ class Client(TopicCalls, AccessCalls, ClusterCalls, Face):
         credit_bytes: int | str = 8 << 20,
         lease: Duration | None = None,
         max_deliveries: int | None = None,
-        prefetch: int = PREFETCH_DEFAULT,
+        prefetch: int | None = None,
         failover: str = "safe",
         create: bool = True,
         timeout: float | None = DEFAULT_TIMEOUT,
@@ -456,7 +455,8 @@ class Client(TopicCalls, AccessCalls, ClusterCalls, Face):
         again, `max_deliveries` times at most, and then goes to the dead letters. None leaves either
         as the index has it: 30 s and 5, unless somebody set it. `mode="key_shared"` also keeps the
         order of each key. The subscription holds at most `prefetch` messages that are not settled,
-        shared out evenly over the nodes of the topic, and one of each node at least.
+        shared out evenly over the nodes of the topic, and one of each node at least; by default
+        5,000 of each node.
         After a restart of the broker, messages that a consumer may still have are withheld until
         their leases end, unless `failover="fast"`.
         """
