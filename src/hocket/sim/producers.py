@@ -92,10 +92,11 @@ class Founder(Client):
     roams = False
 
     def __init__(
-        self, site: Site, machine: Machine, topic: str, replicas: int, partitions: int
+        self, site: Site, machine: Machine, topic: str, replicas: int, partitions: int = 0
     ) -> None:
+        """`partitions`: that it has instead of as many as the seed says."""
         self.topic = topic
-        self.partitions = partitions
+        self.partitions = partitions or site.options.partitions
         self.replicas = replicas
         self.created = False
         super().__init__(site, machine, f"founder of {topic}")

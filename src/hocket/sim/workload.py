@@ -238,7 +238,7 @@ class Workload:
         for partition in range(options.partitions):
             self.ledger.begin(PartitionId(topic, partition))
         replicas = options.replicas_of(at)
-        self.founders.append(Founder(site, machine, topic, replicas, options.partitions))
+        self.founders.append(Founder(site, machine, topic, replicas))
         kinds = [Producer] * options.producers + [Publisher] * (
             options.publishers if replicas > 1 else 0
         )

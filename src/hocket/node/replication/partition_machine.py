@@ -56,8 +56,8 @@ class PartitionMachine:
         core = self._hosted.core
         start = core.start
         for effect in core.step(entry):
-            if isinstance(effect, StagesMoved):  # the other effects are for who leads
-                self._partitions.hold(self._hosted.group, effect)
+            assert isinstance(effect, StagesMoved), effect
+            self._partitions.hold(self._hosted.group, effect)
         if core.start > start:
             self._log.set_log_start(self._hosted.group, core.start)
 
